@@ -1,0 +1,111 @@
+"""What a server says besides its answer: how far it has come, log messages, its stderr. All of it goes to our stderr.
+
+On a terminal, progress is one line that is drawn over and over and wiped at the end. Elsewhere nothing is shown, unless
+`--verbose` asks for it: then each update, log message and line of the server's stderr is a line of ours that says whose
+words it is, so that no server can speak in our name.
+"""
+
+import argparse
+import os
+import shutil
+import sys
+from typing import TYPE_CHECKING
+
+from .terminal import complain, safe
+
+if TYPE_CHECKING:
+    from ..protocol.lifecycle import ProgressParams
+    from ..protocol.logging import LogParams
+
+BAR = 24
+"""Columns of the bar itself, at most."""
+
+
+class Aside:
+    """The listener that a conversation is opened with."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._verbose = options.verbose
+        self._bar = not options.json and sys.stderr is not None and sys.stderr.isatty()
+        self._drawn = 0
+
+    def progress(self, update: "ProgressParams") -> None:
+        """A call has come further."""
+        if self._bar:
+            self._draw(update)
+        elif self._verbose:
+            self.tell("progress", " ".join(filter(None, (_count(update), update.message))))
+
+    def log(self, entry: "LogParams") -> None:
+        """The server logs something."""
+        text = entry.data if isinstance(entry.data, str) else _json(entry.data)
+        self.tell(entry.level, f"{entry.logger}: {text}" if entry.logger else text)
+
+    def stderr(self, line: str) -> None:
+        """The server wrote to its stderr."""
+        if self._verbose:
+            self.tell("server", line)
+
+    def end(self) -> None:
+        """Wipe the bar."""
+        if self._drawn:
+            sys.stderr.write("\r" + " " * self._drawn + "\r")
+            sys.stderr.flush()
+            self._drawn = 0
+
+    def tell(self, source: str, text: str) -> None:
+        """Print what somebody says, line by line under their name."""
+        self.end()
+        for line in safe(text, lines=True).split("\n"):
+            complain(f"{source}: {line}")
+
+    def _draw(self, update: "ProgressParams") -> None:
+        # The last column stays free: to fill it makes some terminals begin a new line.
+        line = _clipped(_line(update), _columns() - 1)
+        drawn = _width(line)
+        sys.stderr.write("\r" + line + " " * (self._drawn - drawn))
+        sys.stderr.flush()
+        self._drawn = drawn
+
+
+def _line(update: "ProgressParams") -> str:
+    message = safe(update.message or "")
+    if not update.total or update.total <= 0:
+        return f"{_count(update)}  {message}".rstrip()
+    share = min(1.0, max(0.0, update.progress / update.total))
+    width = min(BAR, _columns() // 3)
+    filled = int(share * width)
+    full, empty = "█░" if "utf" in sys.stderr.encoding.lower() else "#."
+    return f"{full * filled}{empty * (width - filled)} {share:4.0%}  {message}".rstrip()
+
+
+def _count(update: "ProgressParams") -> str:
+    return f"{update.progress:g}" if update.total is None else f"{update.progress:g}/{update.total:g}"
+
+
+def _json(value: object) -> str:
+    import msgspec
+
+    return msgspec.json.encode(value).decode()
+
+
+def _columns() -> int:
+    """The width of the terminal behind stderr; stdout may be a pipe."""
+    try:
+        columns = os.get_terminal_size(sys.stderr.fileno()).columns
+    except OSError:
+        columns = 0
+    return columns or shutil.get_terminal_size().columns
+
+
+def _width(text: str) -> int:
+    from unicodedata import east_asian_width
+
+    return sum(2 if east_asian_width(character) in "WF" else 1 for character in text)
+
+
+def _clipped(text: str, columns: int) -> str:
+    text = text[:columns]
+    while _width(text) > columns:
+        text = text[:-1]
+    return text

@@ -1,0 +1,72 @@
+"""`dovetail call TARGET TOOL key=value …`: call a tool and print what it gives.
+
+The tool is looked up first, for its schema says how the values are meant.
+"""
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from ..errors import NotFound, ToolError
+from . import contents, session
+from .arguments import parse
+from .terminal import say_json, say_text
+
+if TYPE_CHECKING:
+    from .. import Client, ToolResult
+    from ..protocol.tools import Tool
+
+HELP = "Call a tool."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The tool and its arguments."""
+    session.add_arguments(parser)
+    parser.add_argument("tool", metavar="TOOL")
+    parser.add_argument("pairs", metavar="key=value", nargs="*", help="read by the tool's schema; key:=JSON, key=@FILE")
+    parser.add_argument("--args", metavar="JSON", help="all arguments as an object, or @FILE that holds it")
+    contents.add_arguments(parser)
+
+
+def execute(options: argparse.Namespace) -> None:
+    """Do it."""
+    session.talk(options, ask, show)
+
+
+async def ask(client: "Client", options: argparse.Namespace) -> "ToolResult":
+    """Call the tool."""
+    tool = _chosen(options.tool, await client.list_tools())
+    arguments = parse(options.pairs, tool.input_schema, options.args)
+    return await client.call_tool(tool.name, arguments, raise_on_error=False)
+
+
+def show(result: "ToolResult", options: argparse.Namespace) -> None:
+    """Print the result; that of a tool that failed is raised."""
+    if options.json:
+        say_json(_document(result))
+    if result.is_error:
+        raise ToolError(result.text or f"the tool {options.tool} failed, and does not say why", result)
+    if options.json:
+        return
+    for block in result.content:
+        say_text(contents.text_of(block, options.output))
+    if not result.content and result.structured_content is not None:
+        say_json(result.structured_content)
+
+
+def _chosen(name: str, tools: "list[Tool]") -> "Tool":
+    for tool in tools:
+        if tool.name == name:
+            return tool
+    from difflib import get_close_matches
+
+    names = [tool.name for tool in tools]
+    close = get_close_matches(name, names, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(sorted(names)) or 'none'}"
+    raise NotFound(f"there is no tool {name!r}; {hint}")
+
+
+def _document(result: "ToolResult") -> dict[str, Any]:
+    import msgspec
+
+    document: dict[str, Any] = msgspec.to_builtins(result)
+    return document | {"content": [contents.wire(block) for block in result.content]}

@@ -1,0 +1,47 @@
+"""`dovetail prompt TARGET NAME key=value …`: fill in a prompt and print its messages."""
+
+import argparse
+from typing import TYPE_CHECKING
+
+from . import contents, session
+from .arguments import parse
+from .terminal import bold, dim, say, say_json, say_text
+
+if TYPE_CHECKING:
+    from .. import Client
+    from ..protocol.prompts import GetPromptResult
+
+HELP = "Fill in a prompt."
+STRINGS = {"additionalProperties": {"type": "string"}}
+"""The arguments of a prompt are strings, all of them."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The prompt and its arguments."""
+    session.add_arguments(parser)
+    parser.add_argument("name", metavar="NAME")
+    parser.add_argument("pairs", metavar="key=value", nargs="*", help="text; key=@FILE reads it from a file")
+    contents.add_arguments(parser)
+
+
+def execute(options: argparse.Namespace) -> None:
+    """Do it."""
+    session.talk(options, ask, show)
+
+
+async def ask(client: "Client", options: argparse.Namespace) -> "GetPromptResult":
+    """Get the prompt."""
+    return await client.get_prompt(options.name, parse(options.pairs, STRINGS))
+
+
+def show(result: "GetPromptResult", options: argparse.Namespace) -> None:
+    """Print the messages, each under its role."""
+    if options.json:
+        messages = [{"role": one.role, "content": contents.wire(one.content)} for one in result.messages]
+        say_json({"description": result.description, "messages": messages})
+        return
+    if result.description:
+        say(dim(result.description))
+    for message in result.messages:
+        say(bold(f"{message.role}:"))
+        say_text(contents.text_of(message.content, options.output))

@@ -1,0 +1,41 @@
+"""`dovetail read TARGET URI`: print what a resource holds."""
+
+import argparse
+from typing import TYPE_CHECKING
+
+from . import contents, session
+from .terminal import dim, say, say_json, say_text
+
+if TYPE_CHECKING:
+    from .. import Client
+    from ..protocol.content import ResourceContents
+
+HELP = "Read a resource."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The resource."""
+    session.add_arguments(parser)
+    parser.add_argument("uri", metavar="URI")
+    contents.add_arguments(parser)
+
+
+def execute(options: argparse.Namespace) -> None:
+    """Do it."""
+    session.talk(options, ask, show)
+
+
+async def ask(client: "Client", options: argparse.Namespace) -> "list[ResourceContents]":
+    """Read the resource."""
+    return await client.read_resource(options.uri)
+
+
+def show(parts: "list[ResourceContents]", options: argparse.Namespace) -> None:
+    """Print its contents; where there are several, each under its URI."""
+    if options.json:
+        say_json({"contents": parts})
+        return
+    for part in parts:
+        if len(parts) > 1:
+            say(dim(part.uri))
+        say_text(contents.text_of_resource(part, options.output))

@@ -1,0 +1,112 @@
+r"""`dovetail run FILE[:OBJECT]`: load a Python file and serve the server in it.
+
+The file is imported, not executed as a script: its `if __name__ == "__main__":` does not run. Its folder comes first on
+`sys.path`, as it would for a script. While it loads, `print` goes to stderr, for stdout belongs to the protocol.
+"""
+
+import argparse
+import os
+import sys
+from contextlib import redirect_stdout
+from types import ModuleType, TracebackType
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ConfigError, DovetailError
+
+if TYPE_CHECKING:
+    from .. import Server
+
+HELP = "Serve the server in a Python file, on stdio unless told otherwise."
+USUAL = ("server", "mcp", "app")
+"""What servers are called; where a file has several, one of these names is the one."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The file and the transport."""
+    parser.add_argument("file", metavar="FILE[:OBJECT]", help="a Python file, and the name of the server in it")
+    transports = parser.add_mutually_exclusive_group()
+    for name in ("http", "sse", "websocket"):
+        transports.add_argument(f"--{name}", dest="transport", action="store_const", const=name, default="stdio")
+    parser.add_argument("--host", help="the address to listen on")
+    parser.add_argument("--port", type=int)
+    parser.add_argument("--path", help="the path of the endpoint")
+
+
+def execute(options: argparse.Namespace) -> None:
+    """Do it."""
+    path, name = split(options.file)
+    server = _chosen(_load(path), name, path)
+    given = {key: getattr(options, key) for key in ("host", "port", "path")}
+    server.run(options.transport, **{key: value for key, value in given.items() if value is not None})
+
+
+def split(text: str) -> tuple[str, str | None]:
+    r"""File and object of `FILE[:OBJECT]`; the colon of `C:\server.py` is no such colon."""
+    path, colon, name = text.rpartition(":")
+    if colon and len(path) > 1 and all(part.isidentifier() for part in name.split(".")):
+        return path, name
+    return text, None
+
+
+def _load(path: str) -> ModuleType:
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    if not os.path.isfile(path):
+        raise ConfigError(f"there is no file {path}")
+    path = os.path.abspath(path)
+    name = os.path.basename(path).partition(".")[0]
+    spec = spec_from_file_location(name if name not in sys.modules else f"_{name}", path)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"{path} is no Python file")
+    module = module_from_spec(spec)
+    sys.modules[spec.name] = module
+    sys.path.insert(0, os.path.dirname(path))
+    sys.argv = [path]
+    try:
+        with redirect_stdout(sys.stderr):
+            spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        raise DovetailError(f"{_where(error, path)}: {_what(error)}") from error
+    return module
+
+
+def _where(error: BaseException, path: str) -> str:
+    """The file, and the line of it that was being executed."""
+    line = error.lineno if isinstance(error, SyntaxError) and error.filename == path else None
+    trace: TracebackType | None = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == path:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return path if line is None else f"{path}:{line}"
+
+
+def _what(error: BaseException) -> str:
+    text = error.msg if isinstance(error, SyntaxError) else str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _chosen(module: ModuleType, name: str | None, path: str) -> "Server":
+    from .. import Server
+
+    if name is not None:
+        return _named(module, name, path)
+    servers = {key: value for key, value in vars(module).items() if isinstance(value, Server)}
+    usual = [servers[key] for key in USUAL if key in servers]
+    if usual or len(set(map(id, servers.values()))) == 1:
+        return usual[0] if usual else next(iter(servers.values()))
+    if not servers:
+        raise ConfigError(f"{path} has no Server at module level; make one, or name it: {path}:OBJECT")
+    raise ConfigError(f"{path} has several servers; choose one: {', '.join(f'{path}:{key}' for key in servers)}")
+
+
+def _named(module: ModuleType, name: str, path: str) -> "Server":
+    from .. import Server
+
+    found: Any = module
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if not isinstance(found, Server):
+        what = "is not there" if found is None else f"is no Server but {type(found).__name__!r}"
+        raise ConfigError(f"{path}: {name} {what}")
+    return found

@@ -1,0 +1,138 @@
+"""What the client verbs share: their options, the target they name, and one conversation from beginning to end.
+
+A verb is two functions: `ask(client, options)` talks to the server and gives an answer, `show(answer, options)` prints
+it. In between the progress bar is wiped. The server is stopped whatever happens, Ctrl-C included.
+"""
+
+import argparse
+import os
+import shlex
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ..errors import ConfigError, DovetailError
+from .aside import Aside
+
+if TYPE_CHECKING:
+    from .. import Client
+
+T = TypeVar("T")
+FILES = (".py", ".js", ".mjs", ".ts", ".json")
+"""What a TARGET ends with that is no command."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The target and the options of every client verb."""
+    parser.add_argument("target", metavar="TARGET", help='a script, an mcp.json, a URL, or a command: "uvx some-server"')
+    parser.add_argument("--server", metavar="NAME", help="which server of the mcp.json")
+    parser.add_argument("--revision", metavar="R", help="a revision of the protocol by its date, handshake or stateless")
+    parser.add_argument("--timeout", metavar="SECONDS", type=_seconds, help="how long an answer may take")
+    parser.add_argument(
+        "--env", metavar="KEY=VALUE", type=_variable, action="append", default=[], help="for the server; repeatable"
+    )
+    parser.add_argument("--cwd", metavar="DIR", help="where the server is started")
+
+
+def talk(
+    options: argparse.Namespace,
+    ask: "Callable[[Client, argparse.Namespace], Awaitable[T]]",
+    show: Callable[[T, argparse.Namespace], None],
+) -> None:
+    """Open a conversation, ask, show the answer, close."""
+    import asyncio
+
+    asyncio.run(_talk(options, ask, show))
+
+
+async def _talk(options: argparse.Namespace, ask: Any, show: Any) -> None:
+    aside = Aside(options)
+    _divert_log(aside, options.verbose)
+    client = _client(options, aside)
+    try:
+        await client.connect()
+        answer = await ask(client, options)
+        aside.end()
+        show(answer, options)
+    finally:
+        aside.end()
+        await client.close()
+
+
+def _client(options: argparse.Namespace, aside: Aside) -> "Client":
+    from .. import Client
+
+    try:
+        return Client(
+            _target(options),
+            server=options.server,
+            revision=options.revision,
+            timeout=options.timeout,
+            env=dict(options.env),
+            cwd=options.cwd,
+            on_progress=aside.progress,
+            on_log=aside.log if options.verbose else None,
+            on_stderr=aside.stderr,
+        )
+    except DovetailError as error:  # nothing was started yet: it is the command line that makes no sense
+        raise ConfigError(str(error)) from error
+
+
+def _target(options: argparse.Namespace) -> str | list[str]:
+    text: str = options.target
+    config = text.endswith(".json")
+    if options.server is not None and not config:
+        raise ConfigError(f"--server chooses from an mcp.json, but the target is {text}")
+    if config and options.server is None:
+        _only_one(text)
+    if "://" in text:
+        return text
+    if text.endswith(FILES) and (os.path.exists(text) or " " not in text):
+        return os.path.abspath(text) if options.cwd else text
+    if os.path.isfile(text):
+        return [os.path.abspath(text)]
+    return _words(text)
+
+
+def _only_one(path: str) -> None:
+    """Say which servers there are in the words of the command line."""
+    from .. import config
+
+    names = sorted(config.read(path))
+    if len(names) > 1:
+        raise ConfigError(f"{path} names several servers; choose one with --server: {', '.join(names)}")
+
+
+def _words(command: str) -> list[str]:
+    try:
+        words = shlex.split(command, posix=os.name == "posix")
+    except ValueError as error:
+        raise ConfigError(f"the command {command!r} cannot be split into words: {error}") from None
+    if not words:
+        raise ConfigError("the target is empty")
+    return words if os.name == "posix" else [word.strip('"') for word in words]
+
+
+def _divert_log(aside: Aside, verbose: bool) -> None:
+    """What the library logs is told aside, or not at all; nothing else may write to the terminal."""
+    import logging
+
+    class Diverted(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if verbose:
+                aside.tell(record.name, self.format(record))
+
+    logging.getLogger().addHandler(Diverted())
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not seconds > 0:
+        raise argparse.ArgumentTypeError("must be more than 0")
+    return seconds
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+    return name, value

@@ -1,0 +1,158 @@
+"""The client for code without async: a portal into an event loop on a thread of its own. No second client class.
+
+Every coroutine method of `Client` can be called plainly; the call waits for its result. Callbacks run on the portal's
+thread.
+"""
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ConnectionClosed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import TypeVar, overload
+
+    from ..connection.connection import OnProgress
+    from ..protocol.base import Implementation
+    from ..protocol.capabilities import ServerCapabilities
+    from ..protocol.completion import Completion
+    from ..protocol.content import ResourceContents
+    from ..protocol.logging import Level
+    from ..protocol.prompts import GetPromptResult, Prompt
+    from ..protocol.resources import Resource, ResourceTemplate
+    from ..protocol.tools import Tool, ToolResult
+    from .client import Client
+    from .typed import Typed
+
+    T = TypeVar("T")
+
+
+class Blocking:
+    """A client whose calls wait. `with Client(target).blocking() as client:`"""
+
+    def __init__(self, client: "Client") -> None:
+        self._client = client
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def __enter__(self) -> "Blocking":
+        ready = threading.Event()
+        self._loop = asyncio.new_event_loop()
+        self._loop.call_soon(ready.set)
+        threading.Thread(target=self._loop.run_forever, name="dovetail-portal", daemon=True).start()
+        ready.wait()
+        try:
+            self._wait(self._client.connect())
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the conversation, and the thread."""
+        if self._loop is not None:
+            try:
+                self._wait(self._client.close())
+            finally:
+                self._stop()
+
+    def _stop(self) -> None:
+        loop, self._loop = self._loop, None
+        if loop is not None:
+            loop.call_soon_threadsafe(loop.stop)
+
+    def _wait(self, work: Coroutine[Any, Any, Any]) -> Any:
+        if self._loop is None:
+            work.close()
+            raise ConnectionClosed("This client is closed; use it inside `with`")
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()  # Ctrl-C here cancels the call at the server
+            raise
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._client, name)
+        if inspect.iscoroutinefunction(value):
+            return self._waiting(value)
+        if callable(value) and self._loop is not None:
+            return self._on_loop(value)
+        return value
+
+    def _waiting(self, method: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return self._wait(method(*args, **kwargs))
+
+        return call
+
+    def _on_loop(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        async def run(*args: Any, **kwargs: Any) -> Any:
+            return method(*args, **kwargs)
+
+        return self._waiting(run)
+
+    if TYPE_CHECKING:
+        # What type checkers see: the calls of Client, without `async`.
+        state: str
+        revision: str
+        server_info: Implementation | None
+        capabilities: ServerCapabilities
+        instructions: str | None
+
+        def ping(self, timeout: float | None = None) -> None: ...
+        def list_tools(self) -> list[Tool]: ...
+        def list_resources(self) -> list[Resource]: ...
+        def list_resource_templates(self) -> list[ResourceTemplate]: ...
+        def list_prompts(self) -> list[Prompt]: ...
+        @overload
+        def call_tool(
+            self,
+            name: str,
+            arguments: Any = None,
+            *,
+            type: None = None,
+            timeout: float | None = None,
+            on_progress: OnProgress | None = None,
+            raise_on_error: bool = True,
+            retry: bool = False,
+            meta: dict[str, Any] | None = None,
+        ) -> ToolResult: ...
+        @overload
+        def call_tool(
+            self,
+            name: str,
+            arguments: Any = None,
+            *,
+            type: type[T],
+            timeout: float | None = None,
+            on_progress: OnProgress | None = None,
+            raise_on_error: bool = True,
+            retry: bool = False,
+            meta: dict[str, Any] | None = None,
+        ) -> Typed[T]: ...
+        def call_tool(self, name: str, arguments: Any = None, **options: Any) -> Any: ...
+        def read_resource(self, uri: str, *, timeout: float | None = None) -> list[ResourceContents]: ...
+        def get_prompt(
+            self, name: str, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = None
+        ) -> GetPromptResult: ...
+        def complete(
+            self,
+            *,
+            prompt: str | None = None,
+            resource: str | None = None,
+            argument: str,
+            value: str = "",
+            context: Mapping[str, str] | None = None,
+            timeout: float | None = None,
+        ) -> Completion: ...
+        def set_log_level(self, level: Level) -> None: ...
+        def subscribe(self, uri: str, callback: Callable[[str], Any]) -> Any: ...
+        def on_change(self, kind: str, callback: Callable[[str], Any]) -> Any: ...

@@ -1,0 +1,188 @@
+"""What a client wants to hear of, in both eras, behind one interface.
+
+Handshake era: `resources/subscribe` once for each URI; list changes come by themselves. Stateless era: a stream of its own,
+`subscriptions/listen`, for each handle, whose notifications carry the stream's id. Either way, what was asked for is asked
+for again when a new conversation opens.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Generator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from ..connection.calling import Calling
+from ..errors import ConfigError, DovetailError
+from ..jsonrpc.messages import Id
+from ..protocol.meta import SUBSCRIPTION_ID
+from ..protocol.methods import METHODS
+from ..protocol.resources import UriParams
+from ..protocol.subscriptions import ListenParams, SubscriptionFilter
+
+if TYPE_CHECKING:
+    from .client import Client
+
+log = logging.getLogger("dovetail.client")
+
+LISTS = {
+    "tools": SubscriptionFilter(tools_list_changed=True),
+    "resources": SubscriptionFilter(resources_list_changed=True),
+    "prompts": SubscriptionFilter(prompts_list_changed=True),
+}
+KINDS = {f"notifications/{kind}/list_changed": kind for kind in LISTS}
+UPDATED = "notifications/resources/updated"
+ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
+
+
+class Handle:
+    """One thing to hear of. `await handle` waits until it is in force; `await handle.close()`, or `async with`, ends it."""
+
+    def __init__(self, owner: "Subscriptions", kind: str, uri: str | None, callback: Callable[[str], Any]) -> None:
+        self._owner = owner
+        self.kind = kind
+        self.uri = uri
+        self.callback = callback
+        self.stream: Id | None = None
+        """The id of its stream, in the stateless era."""
+        self.task: asyncio.Task[None] | None = None
+        self.ready: asyncio.Future[None] | None = None
+
+    def __await__(self) -> Generator[Any, None, "Handle"]:
+        if self.ready is not None:
+            yield from asyncio.shield(self.ready).__await__()
+        return self
+
+    async def close(self) -> None:
+        """Hear no more of it."""
+        await self._owner.close(self)
+
+    async def __aenter__(self) -> "Handle":
+        return await self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+class Subscriptions:
+    """All handles of one client."""
+
+    def __init__(self, client: "Client") -> None:
+        self._client = client
+        self._handles: list[Handle] = []
+
+    async def subscribe(self, uri: str, callback: Callable[[str], Any]) -> Handle:
+        """Hear of changes to a resource."""
+        calling = await self._client.calling()
+        handle = Handle(self, "resource", uri, callback)
+        self._handles.append(handle)
+        try:
+            if _stateless(calling):
+                self._open(handle, calling)
+                await handle
+            elif not self._shared(handle):
+                await self._client.request("resources/subscribe", UriParams(uri=uri))
+        except BaseException:
+            self._handles.remove(handle)
+            raise
+        return handle
+
+    def on_change(self, kind: str, callback: Callable[[str], Any]) -> Handle:
+        """Hear of changes to a list, or to the client's state."""
+        if kind not in LISTS and kind != "state":
+            raise ConfigError(f"There are no changes of {kind!r} to hear of; there are {', '.join(LISTS)} and state")
+        handle = Handle(self, kind, None, callback)
+        self._handles.append(handle)
+        calling = self._client.calling_now
+        if calling is not None and _stateless(calling) and kind in LISTS:
+            self._open(handle, calling)
+        return handle
+
+    async def close(self, handle: Handle) -> None:
+        """End one handle; ended twice is ended."""
+        if handle not in self._handles:
+            return
+        self._handles.remove(handle)
+        if handle.task is not None:
+            handle.task.cancel()
+        elif handle.uri is not None and not self._shared(handle) and self._client.calling_now is not None:
+            await self._client.request("resources/unsubscribe", UriParams(uri=handle.uri))
+
+    def end(self) -> None:
+        """The client closes."""
+        for handle in self._handles:
+            if handle.task is not None:
+                handle.task.cancel()
+
+    async def renew(self, calling: Calling) -> None:
+        """A new conversation: ask for everything that was asked for before."""
+        if _stateless(calling):
+            for handle in self._handles:
+                if handle.kind != "state":
+                    self._open(handle, calling)
+            return
+        for uri in dict.fromkeys(handle.uri for handle in self._handles if handle.uri is not None):
+            try:
+                await calling.request(METHODS["resources/subscribe"], UriParams(uri=uri), timeout=self._client.timeout)
+            except DovetailError as error:
+                log.warning("Could not subscribe to %s again: %s", uri, error)
+
+    def heard(self, method: str, params: Any) -> None:
+        """A notification came: tell who asked for it."""
+        stream = (params.meta or {}).get(SUBSCRIPTION_ID)
+        if method == ACKNOWLEDGED:
+            for handle in self._handles:
+                if handle.stream == stream and handle.ready is not None and not handle.ready.done():
+                    handle.ready.set_result(None)
+        elif method == UPDATED:
+            self._tell(params.uri, stream, lambda one: one.uri is not None and _within(params.uri, one.uri))
+        elif method in KINDS:
+            self._tell(KINDS[method], stream, lambda one: one.kind == KINDS[method])
+
+    def state(self, news: str) -> None:
+        """The client's own state changed."""
+        self._tell(news, None, lambda one: one.kind == "state")
+
+    def _tell(self, news: str, stream: Id | None, meant: Callable[[Handle], bool]) -> None:
+        for handle in list(self._handles):
+            if handle.stream == stream and meant(handle):
+                self._client.callback(handle.callback, news)
+
+    def _shared(self, handle: Handle) -> bool:
+        return any(one.uri == handle.uri for one in self._handles if one is not handle)
+
+    def _open(self, handle: Handle, calling: Calling) -> None:
+        if handle.task is not None:
+            handle.task.cancel()
+        loop = asyncio.get_running_loop()
+        handle.ready = loop.create_future()
+        handle.task = loop.create_task(self._stream(handle, calling))
+
+    async def _stream(self, handle: Handle, calling: Calling) -> None:
+        """One stream, from request to end."""
+        assert handle.ready is not None
+
+        def started(id: Id) -> None:
+            handle.stream = id
+
+        wanted = SubscriptionFilter(resource_subscriptions=[handle.uri]) if handle.uri else LISTS[handle.kind]
+        params = ListenParams(notifications=wanted)
+        ready = handle.ready
+        try:
+            await calling.request(METHODS["subscriptions/listen"], params, timeout=None, started=started)
+        except DovetailError as error:
+            log.info("The stream of %s ended: %s", handle.uri or handle.kind, error)
+            if not ready.done():
+                ready.set_exception(error)
+                ready.exception()  # somebody may wait for it, nobody must
+        finally:
+            ready.cancel()
+
+
+def _stateless(calling: Calling) -> bool:
+    return calling.revision is not None and calling.revision.stateless
+
+
+def _within(uri: str, subscribed: str) -> bool:
+    return uri == subscribed or uri.startswith(subscribed.rstrip("/") + "/")

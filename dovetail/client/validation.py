@@ -1,0 +1,82 @@
+"""Whether a tool's results keep to the schema that the server announced.
+
+`strict` raises InvalidOutput, `warn` (the default) logs, `off` does not look. The result is never thrown away: the error
+carries it. `strict` also refuses tools whose schemas cannot be used, and lists the tools before the first call; `warn`
+checks what it happens to know.
+"""
+
+import logging
+from typing import Any
+
+from ..errors import ConfigError, InvalidOutput, SchemaError
+from ..limits import Limits
+from ..protocol.tools import Tool, ToolResult
+from ..schemas import Validator, compile
+
+log = logging.getLogger("dovetail.client")
+MODES = ("strict", "warn", "off")
+
+
+class Validation:
+    """What is known of the tools of one server."""
+
+    def __init__(self, mode: str, limits: Limits) -> None:
+        if mode not in MODES:
+            raise ConfigError(f"validate={mode!r}: choose one of {', '.join(MODES)}")
+        self._mode = mode
+        self._limits = limits
+        self._tools: dict[str, Tool] | None = None
+        self._validators: dict[str, Validator | None] = {}
+
+    def learn(self, tools: list[Tool]) -> None:
+        """Remember the tools as they were listed."""
+        self._tools = {tool.name: tool for tool in tools}
+        self._validators = {}
+        if self._mode == "strict":
+            for tool in tools:
+                for schema in (tool.input_schema, tool.output_schema):
+                    if schema is not None:
+                        self._compile(tool.name, schema)
+
+    async def prepare(self, name: str, client: Any) -> None:
+        """Know the tool before it is called, where results must be checked."""
+        if self._mode == "strict" and (self._tools is None or name not in self._tools):
+            await client.list_tools()
+
+    def repeatable(self, name: str) -> bool:
+        """Whether the server marks the tool as safe to call twice."""
+        tool = (self._tools or {}).get(name)
+        hints = tool.annotations if tool else None
+        return bool(hints and (hints.idempotent_hint or hints.read_only_hint))
+
+    def check(self, name: str, result: ToolResult) -> None:
+        """Look at a result."""
+        tool = (self._tools or {}).get(name)
+        if self._mode == "off" or tool is None or tool.output_schema is None:
+            return
+        problem = self._problem(tool, result)
+        if problem is None:
+            return
+        text = f"The result of {name} breaks its own output schema: {problem}"
+        if self._mode == "strict":
+            raise InvalidOutput(text, result)
+        log.warning("%s", text)
+
+    def _problem(self, tool: Tool, result: ToolResult) -> str | None:
+        assert tool.output_schema is not None
+        if result.structured_content is None:
+            return "there is no structured content"
+        if tool.name not in self._validators:
+            try:
+                self._validators[tool.name] = self._compile(tool.name, tool.output_schema)
+            except SchemaError as error:
+                self._validators[tool.name] = None
+                return str(error)
+        validator = self._validators[tool.name]
+        return "; ".join(validator.problems(result.structured_content)) or None if validator else None
+
+    def _compile(self, name: str, schema: dict[str, Any]) -> Validator:
+        try:
+            return compile(schema, self._limits)
+        except SchemaError as error:
+            raise SchemaError(f"The schema of tool {name!r} cannot be used: {error}") from None

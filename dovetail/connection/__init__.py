@@ -1,0 +1,1 @@
+"""One live conversation. asyncio starts here; nothing in this folder knows how bytes travel or what a tool is."""

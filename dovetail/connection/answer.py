@@ -1,0 +1,56 @@
+"""The heart: one function answers a request. Every transport calls it.
+
+Whatever a handler does (raise anything, SystemExit included; await something that was cancelled; return what cannot be
+written as JSON), the outcome is one reply, or None where nobody waits any more. No exception leaves.
+"""
+
+import asyncio
+import logging
+from typing import Any
+
+from msgspec import Raw
+
+from ..errors import CannotAsk, InternalError, InvalidParams, MissingCapability, ProtocolError, ToolError
+from ..ports import Answer, Call
+from .outgoing import Outgoing, error_reply
+
+log = logging.getLogger("dovetail.connection")
+
+
+async def answer(call: Call, handle: Answer, outgoing: Outgoing) -> bytes | None:
+    """The reply to a call, as bytes."""
+    failure: BaseException | None = None
+    revision = call.caller.revision
+    try:
+        result = await handle(call)
+        if type(result) is not Raw:
+            result = revision.lower_result(call.method, result)
+    except BaseException as error:
+        failure = error
+    if call.cancelled:
+        acknowledged = revision.cancelled_result
+        return None if acknowledged is None else outgoing.result(call.id, acknowledged)
+    if call.progress is not None:
+        call.progress.finish()
+    if failure is not None:
+        return error_reply(call.id, as_protocol_error(failure, call), revision, outgoing)
+    return outgoing.result(call.id, result)
+
+
+def as_protocol_error(error: BaseException, call: Call) -> ProtocolError:
+    """What the caller is told of an exception. What was not meant for it is logged here and told without detail."""
+    if isinstance(error, ProtocolError):
+        return error
+    if isinstance(error, ToolError):
+        return InvalidParams(str(error))
+    if isinstance(error, CannotAsk):
+        return MissingCapability(str(error), data={"requiredCapabilities": error.required})
+    if isinstance(error, asyncio.CancelledError):
+        return InternalError(f"{call.name} was cancelled from within")
+    log.error("%s failed", call.name, exc_info=error)
+    return InternalError(f"{call.name} failed: {type(error).__name__}")
+
+
+def describe(params: Any) -> str:
+    """What a call is about, for logs."""
+    return str(getattr(params, "name", None) or getattr(params, "uri", ""))

@@ -1,0 +1,308 @@
+"""The client's end of a conversation: how it opens, typed requests, and what a server may ask and tell.
+
+Opening finds out which era the server is of. `server/discover` is the probe: a discovery, or a version error, means
+stateless; *any* other error means that the server wants `initialize`, whatever its code. A server that dies or stays
+silent on the probe is for the caller to start again, and then to greet the old way.
+https://modelcontextprotocol.io/specification/2026-07-28/basic/transports/stdio#backward-compatibility
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from ..errors import (
+    ConnectionClosed,
+    DovetailError,
+    InvalidRequest,
+    MethodNotFound,
+    NoCommonRevision,
+    ProtocolError,
+    TimedOut,
+    UnsupportedVersion,
+)
+from ..jsonrpc.messages import Id, Notification, Request
+from ..ports import Answer, Call, Caller
+from ..protocol.base import Implementation, Params, Result
+from ..protocol.capabilities import ClientCapabilities, ServerCapabilities
+from ..protocol.lifecycle import DiscoverResult, InputRequiredResult
+from ..protocol.meta import LOG_LEVEL
+from ..protocol.methods import METHODS, Method
+from ..revisions import BY_NAME, HANDSHAKE, STATELESS, Revision, decode, error
+from . import handshake, stateless
+from .connection import Connection, OnProgress, PeerError
+
+log = logging.getLogger("dovetail.connection")
+
+Heard = Callable[[str, Any], None]
+"""Takes a notification of the vocabulary: method name and params."""
+
+
+class Silent(DovetailError):
+    """The server did not answer the era probe; it may have to be started again."""
+
+
+class Calling:
+    """What requests and notifications mean to a client, and how it makes its own."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        info: Implementation,
+        capabilities: ClientCapabilities,
+        answers: Mapping[str, Answer],
+        heard: Heard,
+        ended: Callable[["Calling", Exception | None], None],
+    ) -> None:
+        self.connection = connection
+        self.server_info: Implementation | None = None
+        self.server_capabilities = ServerCapabilities()
+        self.instructions: str | None = None
+        self.log_level: str | None = None
+        """The level that rides on each request of the stateless era."""
+        self._revision: Revision | None = None
+        self._info = info
+        self._capabilities = capabilities
+        self._answers = answers
+        self._heard = heard
+        self._on_end = ended
+        self._meta: dict[str, Any] = {}
+        connection.start(self)
+
+    @property
+    def revision(self) -> Revision | None:
+        """The revision agreed on."""
+        return self._revision
+
+    # opening
+
+    async def open(self, wanted: tuple[Revision, ...], *, probe: bool, probe_timeout: float, timeout: float) -> None:
+        """Agree on one of the revisions wanted. Raises Silent where a probe got no answer."""
+        modern = [revision for revision in wanted if revision.stateless]
+        old = tuple(revision for revision in wanted if not revision.stateless)
+        if probe and modern:
+            chosen = await self._discover(modern[-1], wanted, probe_timeout if old else timeout, bool(old))
+            if chosen is not None and chosen.stateless:
+                return
+        if not old:
+            names = ", ".join(revision.version for revision in wanted)
+            raise NoCommonRevision(f"The server does not speak {names}")
+        await self._initialize(old, timeout)
+
+    async def _discover(
+        self, newest: Revision, wanted: tuple[Revision, ...], timeout: float, fall_back: bool
+    ) -> Revision | None:
+        """The revision that discovery agrees on; None where the server is of the handshake era."""
+        self._speak(newest)
+        method = METHODS["server/discover"]
+        for _ in range(2):
+            assert self._revision is not None
+            try:
+                raw = await self.connection.request(
+                    self._revision, method, Params(meta=self._meta), timeout=timeout, cancellable=False
+                )
+                found: DiscoverResult = decode(raw, DiscoverResult)
+            except PeerError as refusal:
+                supported = _supported(refusal)
+                if supported is None:
+                    return None
+                self._speak(self._common(supported, wanted))
+                if not self._revision.stateless:
+                    return self._revision
+                continue
+            except msgspec.MsgspecError:
+                return None
+            except (TimedOut, ConnectionClosed) as problem:
+                if fall_back:
+                    raise Silent(str(problem)) from None
+                raise
+            self._speak(self._common(found.supported_versions, wanted))
+            self.server_info = stateless.server_of(found.meta)
+            self.server_capabilities = found.capabilities
+            self.instructions = found.instructions
+            return self._revision
+        raise NoCommonRevision(f"The server refuses revision {newest.version}, which it says it supports")
+
+    def _common(self, supported: list[str], wanted: tuple[Revision, ...]) -> Revision:
+        for revision in reversed(wanted):
+            if revision.version in supported:
+                return revision
+        raise NoCommonRevision(
+            f"The server speaks {', '.join(supported)}; this client speaks {', '.join(one.version for one in wanted)}"
+        )
+
+    async def _initialize(self, wanted: tuple[Revision, ...], timeout: float) -> None:
+        asked = wanted[-1]
+        self._revision, self._meta = asked, {}
+        params = handshake.greeting(asked, self._info, self._capabilities)
+        method = METHODS["initialize"]
+        try:
+            raw = await self.connection.request(asked, method, params, timeout=timeout, cancellable=False)
+            result = asked.lift_result(method, raw)
+        except PeerError as refusal:
+            raise _refused(refusal, asked) from None
+        except msgspec.MsgspecError as problem:
+            raise InvalidRequest(f"The server's answer to initialize makes no sense: {problem}") from None
+        self._revision = handshake.agreed(asked, result, wanted)
+        self.server_info = result.server_info
+        self.server_capabilities = result.capabilities
+        self.instructions = result.instructions
+        self.connection.notify(self._revision, METHODS["notifications/initialized"], None)
+
+    def _speak(self, revision: Revision) -> None:
+        self._revision = revision
+        self._meta = stateless.request_meta(revision, self._info, self._capabilities, self.log_level)
+
+    def set_level(self, level: str | None) -> None:
+        """The level that rides on each request from now on."""
+        self.log_level = level
+        if self._revision is not None and self._revision.stateless:
+            self._meta.pop(LOG_LEVEL, None)
+            if level is not None:
+                self._meta[LOG_LEVEL] = level
+
+    # our requests
+
+    async def request(
+        self,
+        method: Method,
+        params: Any,
+        *,
+        timeout: float | None,
+        on_progress: OnProgress | None = None,
+        started: Callable[[Id], None] | None = None,
+    ) -> Any:
+        """Ask, and get the typed result; what the server refused is raised as what it means."""
+        revision = self._revision
+        assert revision is not None
+        self._check(method, revision)
+        if revision.stateless:
+            params = Params() if params is None else params
+            params = replace(params, meta={**self._meta, **(params.meta or {})})
+        try:
+            raw = await self.connection.request(
+                revision, method, params, timeout=timeout, on_progress=on_progress, started=started
+            )
+        except PeerError as refusal:
+            raise error(method.name, refusal.code, refusal.message, refusal.data) from None
+        return self._lift(revision, method, raw)
+
+    def _lift(self, revision: Revision, method: Method, raw: Any) -> Any:
+        try:
+            result = revision.lift_result(method, raw)
+            kind = result.result_type
+        except msgspec.MsgspecError as problem:
+            kind = _kind_of(raw) if revision.stateless else None
+            if kind in (None, "complete"):
+                raise InvalidRequest(f"The answer to {method.name} makes no sense: {problem}") from None
+        if kind == "input_required":
+            return decode(raw, InputRequiredResult)
+        if kind not in (None, "complete"):
+            raise InvalidRequest(f"The answer to {method.name} is of the unknown type {kind!r}")
+        return result
+
+    def _check(self, method: Method, revision: Revision) -> None:
+        """What the revision lacks, or the server did not declare, is not asked of it."""
+        if method.name not in revision.methods:
+            raise MethodNotFound(f"There is no {method.name} in revision {revision.version}")
+        capability = method.capability
+        if capability == "completions" and "completions" in _absent(revision):
+            return  # the first revision has completion without a capability for it
+        where: Any = self.server_capabilities
+        for key in capability.split(".") if capability else ():
+            where = where.get(key) if isinstance(where, dict) else None
+            if where is None or where is False:
+                raise MethodNotFound(f"{method.name}: the server does not offer {capability}")
+
+    def notify(self, method: str, params: Any = None) -> None:
+        """Tell the server."""
+        assert self._revision is not None
+        if method in self._revision.methods:
+            self.connection.notify(self._revision, METHODS[method], params)
+
+    # the server's
+
+    def accept(self, request: Request) -> Call | bytes:
+        """What a server asks: pings, and what the client declared."""
+        revision = self._revision
+        method = revision.method(request.method) if revision is not None else METHODS.get(request.method)
+        if method is None or method.result is None or method.sender == "client":
+            raise MethodNotFound(f"This client has no method {request.method!r}")
+        if method.name == "ping":
+            return self.connection.outgoing.result(request.id, {})
+        answer = self._answers.get(method.name)
+        if answer is None or revision is None:
+            raise MethodNotFound(f"This client did not declare {method.capability}")
+        try:
+            params = revision.lift_params(method, request.params)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
+            raise ProtocolError(-32602, f"{method.name}: {problem}") from None
+        call = Call(request.id, method, params, Caller(revision, self.server_info), self)
+        call.local = answer
+        return call
+
+    async def answer(self, call: Call) -> Result:
+        """Let the callback answer."""
+        assert call.local is not None
+        result: Result = await call.local(call)
+        return result
+
+    def hear(self, notification: Notification) -> None:
+        """What a server tells: progress goes to whoever asked, the rest to the client."""
+        revision = self._revision
+        method = revision.method(notification.method) if revision is not None else METHODS.get(notification.method)
+        if method is None or method.result is not None:
+            log.debug("Ignored the unknown notification %s", notification.method)
+            return
+        lift = revision.lift_params if revision is not None else lambda row, raw: decode(raw, row.params)
+        params = lift(method, notification.params)
+        if method.name == "notifications/progress":
+            self.connection.progressed(params)
+        elif method.name == "notifications/cancelled":
+            self.connection.cancel(params.request_id, params.reason)
+        else:
+            self._heard(method.name, params)
+
+    def ended(self, reason: Exception | None) -> None:
+        """The conversation is over."""
+        self._on_end(self, reason)
+
+
+def wanted(choice: str | None) -> tuple[Revision, ...]:
+    """The revisions that a user's `revision=` stands for, oldest first."""
+    groups = {None: HANDSHAKE + STATELESS, "handshake": HANDSHAKE, "stateless": STATELESS}
+    if choice in groups:
+        return groups[choice]
+    revision = BY_NAME.get(choice or "")
+    if revision is None:
+        known = ", ".join(BY_NAME)
+        raise NoCommonRevision(f"There is no revision {choice!r}; there are {known}, handshake and stateless")
+    return (revision,)
+
+
+def _supported(refusal: PeerError) -> list[str] | None:
+    """The versions that a server of the stateless era offers instead; None where this is no refusal of that kind."""
+    if refusal.code != UnsupportedVersion.code or not isinstance(refusal.data, dict):
+        return None
+    supported = refusal.data.get("supported")
+    return [str(version) for version in supported] if isinstance(supported, list) else None
+
+
+def _refused(refusal: PeerError, asked: Revision) -> DovetailError:
+    supported = _supported(refusal)
+    if supported is not None:
+        return NoCommonRevision(f"The server speaks {', '.join(supported)}; this client asked for {asked.version}")
+    return error("initialize", refusal.code, f"The server refused initialize: {refusal.message}", refusal.data)
+
+
+def _kind_of(raw: Any) -> str | None:
+    try:
+        return decode(raw, Result).result_type  # type: ignore[no-any-return]
+    except msgspec.MsgspecError:
+        return None
+
+
+def _absent(revision: Revision) -> tuple[str, ...]:
+    return revision.absent.get(ServerCapabilities, ())

@@ -1,0 +1,396 @@
+"""A channel, and the exchange of requests and replies over it: typed calls both ways, deadlines, cancellation, progress.
+
+The channel pushes each message in; everything up to the start of a handler happens in that same call, without a queue in
+between. A request is then answered by a task of its own; a reply settles the future that waits for it. What the messages
+mean is the business of the `End`: the server's end (`serving.py`) or the client's.
+
+    channel ─→ receive ─→ request       ─→ end.accept ─→ task: answer ─→ channel.send
+                        ├→ notification ─→ end.hear
+                        └→ reply        ─→ the future in `exchange.asked`
+"""
+
+import asyncio
+import logging
+import sys
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Protocol
+
+import msgspec
+
+from ..errors import (
+    ConnectionClosed,
+    DovetailError,
+    InvalidRequest,
+    Overloaded,
+    ProtocolError,
+    TimedOut,
+    TooLarge,
+)
+from ..jsonrpc.codec import Malformed, decode, encode
+from ..jsonrpc.exchange import Exchange
+from ..jsonrpc.framing import TooLong
+from ..jsonrpc.messages import Batch, Failure, Id, Message, Notification, Request, Result
+from ..limits import Limits
+from ..ports import Call, Channel
+from ..protocol.base import Params
+from ..protocol.lifecycle import CancelledParams, ProgressParams
+from ..protocol.meta import PROGRESS_TOKEN
+from ..protocol.methods import METHODS, Method
+from ..revisions import Revision
+from .answer import answer
+from .outgoing import Outgoing
+
+log = logging.getLogger("dovetail.connection")
+
+Reply = Callable[[bytes | None], None]
+OnProgress = Callable[[ProgressParams], Any]
+CANCELLED = METHODS["notifications/cancelled"]
+
+
+class End(Protocol):
+    """One end of a conversation: what requests and notifications mean here."""
+
+    @property
+    def revision(self) -> Revision | None:
+        """The revision agreed on, once there is one."""
+
+    def accept(self, request: Request) -> Call | bytes:
+        """The call that a request makes, or its reply at once; a ProtocolError refuses it."""
+
+    def answer(self, call: Call) -> Awaitable[Any]:
+        """Answer it."""
+
+    def hear(self, notification: Notification) -> None:
+        """Take note of a notification."""
+
+    def ended(self, reason: Exception | None) -> None:
+        """The conversation is over."""
+
+
+class _Asked:
+    """A request of ours that waits for its reply."""
+
+    __slots__ = ("deadline", "future", "limit", "method", "on_progress", "seen", "timeout", "timer")
+
+    def __init__(self, method: Method, future: "asyncio.Future[Any]", on_progress: OnProgress | None) -> None:
+        self.method = method
+        self.future = future
+        self.on_progress = on_progress
+        self.timer: asyncio.TimerHandle | None = None
+        self.timeout = self.limit = 0.0
+        self.seen = float("-inf")
+
+
+class Connection:
+    """One live conversation."""
+
+    def __init__(self, channel: Channel, limits: Limits, outgoing: Outgoing) -> None:
+        self.channel = channel
+        self.limits = limits
+        self.outgoing = outgoing
+        self.exchange: Exchange[_Asked, Call] = Exchange()
+        self.closed: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+        """Done once the channel has ended, with the reason."""
+        self._loop = asyncio.get_running_loop()
+        self._idle: asyncio.Event | None = None
+        self._end: End
+
+    def start(self, end: End) -> None:
+        """Begin to listen."""
+        self._end = end
+        self.channel.start(self.receive, self._ended)
+
+    # what comes in
+
+    def receive(self, data: bytes | TooLong) -> None:
+        """Take one message from the channel."""
+        try:
+            message = decode(data) if not isinstance(data, TooLong) else self._too_long()
+        except Malformed as malformed:
+            self._refuse(malformed)
+            return
+        if type(message) is Request:
+            self._request(message, self._send)
+        elif isinstance(message, Batch):
+            self._batch(message)
+        else:
+            self._other(message)
+
+    def _too_long(self) -> Message:
+        raise Malformed(TooLarge.code, f"The message is longer than the limit of {self.limits.incoming} bytes")
+
+    def _other(self, message: Message) -> None:
+        if isinstance(message, Notification):
+            try:
+                self._end.hear(message)
+            except (DovetailError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+                log.warning("Ignored a malformed %s: %s", message.method, error)
+            except Exception:
+                log.exception("Could not handle %s", message.method)
+        elif isinstance(message, Result | Failure):
+            self._settle(message)
+
+    def _request(self, request: Request, reply: Reply) -> None:
+        answering = self.exchange.answering
+        id = request.id
+        try:
+            if id in answering:
+                raise InvalidRequest(f"Request id {id!r} is still in flight")
+            if len(answering) >= self.limits.in_flight:
+                raise Overloaded(f"{len(answering)} requests are in flight; the limit is {self.limits.in_flight}")
+            call = self._end.accept(request)
+        except ProtocolError as error:
+            revision = self._end.revision
+            reply(self.outgoing.failure(id, error, revision.code(error) if revision else error.code))
+            return
+        if isinstance(call, bytes):
+            reply(call)
+            return
+        answering[id] = call
+        call.task = _start(self._answer(call, reply), self._loop)
+
+    async def _answer(self, call: Call, reply: Reply) -> None:
+        data = await answer(call, self._end.answer, self.outgoing)
+        call.over = True
+        answering = self.exchange.answering
+        if answering.get(call.id) is call:
+            del answering[call.id]
+        reply(data)
+        if not answering and self._idle is not None:
+            self._idle.set()
+
+    def _send(self, data: bytes | None) -> None:
+        if data is not None:
+            self.channel.send(data)
+
+    def _batch(self, batch: Batch) -> None:
+        revision = self._end.revision
+        if revision is None or not revision.batching:
+            version = f" in revision {revision.version}" if revision else " before `initialize`"
+            self._refuse(Malformed(InvalidRequest.code, f"There are no JSON-RPC batches{version}"))
+            return
+        requests = [message for message in batch.messages if type(message) is Request]
+        replies = [encode(failure) for failure in batch.refused]
+        waiting = len(requests)
+
+        def gather(data: bytes | None) -> None:
+            nonlocal waiting
+            waiting -= 1
+            if data is not None:
+                replies.append(data)
+            if waiting == 0 and replies:
+                self.channel.send(b"[" + b",".join(replies) + b"]")
+
+        for message in batch.messages:
+            if type(message) is not Request:
+                self._other(message)
+        for request in requests:
+            if request.method == "initialize":
+                error = InvalidRequest("initialize must not be part of a batch")
+                gather(self.outgoing.failure(request.id, error, error.code))
+            else:
+                self._request(request, gather)
+        if not requests and replies:
+            self.channel.send(b"[" + b",".join(replies) + b"]")
+
+    def _refuse(self, malformed: Malformed) -> None:
+        if malformed.reply:
+            # A broken reply ends the request that it answers; it must not be answered itself.
+            failure = malformed.failure
+            asked = self.exchange.settle(failure.id)
+            if asked is not None:
+                self._finish(asked, ProtocolError(failure.error.code, failure.error.message))
+            log.warning("Ignored a malformed reply: %s", malformed)
+            return
+        revision = self._end.revision
+        failure = malformed.failure
+        error = ProtocolError(failure.error.code, failure.error.message)
+        unnamed = revision is not None and revision.unnamed_errors
+        self.channel.send(self.outgoing.failure(failure.id, error, error.code, unnamed=unnamed))
+
+    # our own requests
+
+    async def request(
+        self,
+        revision: Revision,
+        method: Method,
+        params: Any,
+        *,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+        cancellable: bool = True,
+        started: Callable[[Id], None] | None = None,
+    ) -> Any:
+        """Ask, and wait for the result as raw bytes. Running out of time, or being cancelled, cancels at the peer.
+        `started` is told the request's id as soon as it has one."""
+        if self.closed.done():
+            raise _closed(self.closed.result())
+        loop = self._loop
+        asked = _Asked(method, loop.create_future(), on_progress)
+        id = self.exchange.ask(asked)
+        if started is not None:
+            started(id)
+        try:
+            wire = revision.lower_params(method, _with_token(params, id) if on_progress else params)
+            request = Request(id, revision.wire_name(method.name), wire)
+            self.channel.send(self.outgoing.encode(request))
+            if timeout is not None:
+                asked.timeout = timeout
+                asked.limit = loop.time() + max(timeout, self.limits.timeout_max)
+                asked.timer = loop.call_later(timeout, self._timed_out, asked)
+            await self.channel.drain()
+            return await asked.future
+        except (asyncio.CancelledError, TimedOut) as error:
+            if cancellable and self.exchange.asked.get(id) is asked:
+                reason = str(error) or "The caller no longer waits"
+                self._cancel_at_peer(revision, id, reason)
+            raise
+        finally:
+            self.exchange.asked.pop(id, None)
+            if asked.timer is not None:
+                asked.timer.cancel()
+
+    def _cancel_at_peer(self, revision: Revision, id: Id, reason: str) -> None:
+        if not self.closed.done():
+            self.notify(revision, CANCELLED, CancelledParams(request_id=id, reason=reason))
+
+    def notify(self, revision: Revision, method: Method, params: Any) -> None:
+        """Tell. Whatever cannot be told is logged, never raised: nobody waits for a notification."""
+        try:
+            wire = revision.lower_params(method, params)
+            message = Notification(revision.wire_name(method.name), wire)
+            self.channel.send(self.outgoing.encode(message))
+        except ProtocolError as error:
+            log.warning("Could not send %s: %s", method.name, error)
+
+    def _settle(self, message: Result | Failure) -> None:
+        asked = self.exchange.settle(message.id)
+        if asked is None:
+            log.debug("Ignored a reply to %r, which nobody waits for", message.id)
+        elif isinstance(message, Failure):
+            if message.error.code == -32700 or message.id is None:
+                log.warning("The peer could not read a message: %s", message.error.message)
+            self._finish(asked, PeerError(message.error.code, message.error.message, message.error.data))
+        elif not asked.future.done():
+            asked.future.set_result(message.result)
+
+    def _finish(self, asked: _Asked, error: Exception) -> None:
+        if not asked.future.done():
+            asked.future.set_exception(error)
+
+    def _timed_out(self, asked: _Asked) -> None:
+        self._finish(asked, TimedOut(f"{asked.method.name}: no answer within {asked.timeout:g} s"))
+
+    def progressed(self, update: ProgressParams) -> None:
+        """Progress of one of our requests: tell whoever asked, and give it more time."""
+        asked = self.exchange.asked.get(update.progress_token)
+        if asked is None or asked.future.done():
+            return
+        if asked.timer is not None:
+            asked.timer.cancel()
+            left = max(0.0, min(asked.timeout, asked.limit - self._loop.time()))
+            asked.timer = self._loop.call_later(left, self._timed_out, asked)
+        if asked.on_progress is not None and update.progress > asked.seen:
+            asked.seen = update.progress
+            run_callback(asked.on_progress, update)
+
+    def cancel(self, id: Id | None, reason: str | None) -> None:
+        """The peer no longer waits for this request."""
+        call = self.exchange.answering.get(id) if id is not None else None
+        if call is None or call.method.name == "initialize":
+            return
+        log.info("%s was cancelled by the peer: %s", call.name, reason or "no reason given")
+        _stop(call)
+
+    # the end
+
+    def _ended(self, reason: Exception | None) -> None:
+        if self.closed.done():
+            return
+        self.closed.set_result(reason)
+        for asked in list(self.exchange.asked.values()):
+            self._finish(asked, _closed(reason))
+        self._end.ended(reason)
+
+    def leave(self) -> None:
+        """Behave as if the peer had closed the channel."""
+        self._ended(None)
+
+    async def settle(self, grace: float | None) -> None:
+        """Wait until nothing is being answered any more; after `grace` seconds cancel the rest."""
+        if self.exchange.answering:
+            self._idle = asyncio.Event()
+            try:
+                await asyncio.wait_for(self._idle.wait(), grace)
+            except TimeoutError:
+                log.warning("%d calls were still running and are cancelled", len(self.exchange.answering))
+        self.stop()
+
+    def stop(self) -> None:
+        """Cancel everything that is being answered."""
+        for call in list(self.exchange.answering.values()):
+            _stop(call)
+
+    async def close(self) -> None:
+        """End the conversation. May be called twice, and from any task."""
+        self.stop()
+        await self.channel.close()
+        self._ended(None)
+
+
+class PeerError(DovetailError):
+    """The peer answered with an error; whoever knows the method makes of it what it means."""
+
+    def __init__(self, code: int, message: str, data: Any) -> None:
+        super().__init__(message)
+        self.code, self.message, self.data = code, message, data
+
+
+_background: set["asyncio.Task[None]"] = set()
+
+if sys.version_info >= (3, 12):
+
+    def _start(work: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop) -> "asyncio.Task[None]":
+        return asyncio.Task(work, loop=loop, eager_start=True)
+
+else:
+
+    def _start(work: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop) -> "asyncio.Task[None]":
+        return asyncio.Task(work, loop=loop)  # what loop.create_task does, without its checks
+
+
+def _stop(call: Call) -> None:
+    call.cancelled = call.over = True
+    if call.task is not None:
+        call.task.cancel()
+
+
+def _closed(reason: Exception | None) -> Exception:
+    if reason is None:
+        return ConnectionClosed("The connection is closed")
+    return type(reason)(*reason.args)
+
+
+def _with_token(params: Any, id: Id) -> Any:
+    params = Params() if params is None else params
+    return msgspec.structs.replace(params, meta={**(params.meta or {}), PROGRESS_TOKEN: id})
+
+
+def run_callback(function: Callable[..., Any], *args: Any) -> None:
+    """Call a user's function, sync or async; its errors are logged and end nothing."""
+    try:
+        outcome = function(*args)
+    except Exception:
+        log.exception("A callback failed")
+        return
+    if asyncio.iscoroutine(outcome):
+        task = asyncio.get_running_loop().create_task(_logged(outcome))
+        _background.add(task)
+        task.add_done_callback(_background.discard)
+
+
+async def _logged(work: Coroutine[Any, Any, Any]) -> None:
+    try:
+        await work
+    except Exception:
+        log.exception("A callback failed")

@@ -1,0 +1,90 @@
+"""How a conversation opens in the handshake era: `initialize`, its answer, `notifications/initialized`.
+
+The lifecycle is a table of what may happen in which state. Nothing here waits or sends; the connection does.
+https://modelcontextprotocol.io/specification/2025-11-25/basic/lifecycle
+"""
+
+from typing import Any, Final
+
+import msgspec
+
+from ..errors import InvalidParams, InvalidRequest, NoCommonRevision, UnsupportedVersion
+from ..ports import Caller, Service
+from ..protocol.base import Implementation
+from ..protocol.capabilities import ClientCapabilities
+from ..protocol.lifecycle import InitializeParams, InitializeResult
+from ..protocol.methods import METHODS
+from ..revisions import BY_NAME, DRAFT_DIALECT, HANDSHAKE, Revision
+
+NEW: Final = "new"
+GREETED: Final = "greeted"
+READY: Final = "ready"
+
+TRANSITIONS: Final = {
+    (NEW, "initialize"): GREETED,
+    (GREETED, "notifications/initialized"): READY,
+}
+"""What moves the server's side of the lifecycle on; everything else leaves it where it is."""
+
+INITIALIZE = METHODS["initialize"]
+
+
+def dialect_of(raw: Any) -> Revision:
+    """The revision in whose words a greeting is to be read; the draft dialect is known by its `mcpVersion`."""
+    try:
+        given = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        given = None
+    if isinstance(given, dict) and "mcpVersion" in given and "protocolVersion" not in given:
+        return DRAFT_DIALECT
+    return HANDSHAKE[-1]
+
+
+def welcome(raw: Any, service: Service, state: Any) -> tuple[Caller, InitializeResult]:
+    """The server's answer to a greeting, and the caller as the greeting describes it."""
+    dialect = dialect_of(raw)
+    try:
+        params: InitializeParams = dialect.lift_params(INITIALIZE, raw)
+    except msgspec.ValidationError as error:
+        raise InvalidParams(f"initialize: {error}") from None
+    revision = DRAFT_DIALECT if dialect is DRAFT_DIALECT else negotiate(params.protocol_version, service.revisions)
+    caller = Caller(revision, params.client_info, params.capabilities, state=state)
+    return caller, InitializeResult(
+        protocol_version=revision.version,
+        capabilities=service.capabilities,
+        server_info=service.info,
+        instructions=service.instructions,
+    )
+
+
+def negotiate(requested: str, served: tuple[Revision, ...]) -> Revision:
+    """The revision to answer with: the one asked for, else the newest that has a handshake."""
+    handshake = [revision for revision in served if not revision.stateless]
+    if not handshake:
+        names = [revision.version for revision in served]
+        raise UnsupportedVersion(
+            f"This server has no `initialize`: it speaks {', '.join(names)}, where each request carries its version",
+            data={"supported": names, "requested": requested},
+        )
+    return next((revision for revision in handshake if revision.version == requested), handshake[-1])
+
+
+def again() -> InvalidRequest:
+    """The refusal of a second greeting."""
+    return InvalidRequest("This connection is already initialized")
+
+
+def greeting(revision: Revision, info: Implementation, capabilities: ClientCapabilities) -> InitializeParams:
+    """The client's greeting."""
+    return InitializeParams(protocol_version=revision.version, capabilities=capabilities, client_info=info)
+
+
+def agreed(asked: Revision, answer: InitializeResult, spoken: tuple[Revision, ...]) -> Revision:
+    """The revision that the server chose, if the client speaks it."""
+    if asked is DRAFT_DIALECT:
+        return asked
+    chosen = BY_NAME.get(answer.protocol_version)
+    if chosen is None or chosen.stateless or chosen not in spoken:
+        names = ", ".join(revision.version for revision in spoken)
+        raise NoCommonRevision(f"The server answered with revision {answer.protocol_version!r}; this client speaks {names}")
+    return chosen

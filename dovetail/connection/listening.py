@@ -1,0 +1,99 @@
+"""How a client hears of changes, in both eras, on the server's end.
+
+Handshake era: list changes go to every connection, updates of a resource to those that subscribed to it. Stateless era:
+nothing goes out but on a stream that the client opened with `subscriptions/listen`, filtered by what it asked for.
+https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/subscriptions
+"""
+
+import asyncio
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from ..errors import Overloaded
+from ..jsonrpc.messages import Id
+from ..ports import Call
+from ..protocol.base import EmptyResult, Params
+from ..protocol.lists import ListChangedParams
+from ..protocol.meta import SUBSCRIPTION_ID
+from ..protocol.resources import UriParams
+from ..protocol.subscriptions import ListenParams, ListenResult, SubscriptionFilter
+
+LISTS = {
+    "notifications/tools/list_changed": "tools_list_changed",
+    "notifications/prompts/list_changed": "prompts_list_changed",
+    "notifications/resources/list_changed": "resources_list_changed",
+}
+"""The field of a filter that asks for each list's changes."""
+UPDATED = "notifications/resources/updated"
+
+
+class Listening:
+    """What one connection wants to hear of."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._uris: set[str] = set()
+        self._streams: dict[Id, tuple[Call, SubscriptionFilter, asyncio.Future[None]]] = {}
+
+    async def subscribe(self, call: Call) -> EmptyResult:
+        """`resources/subscribe`."""
+        uri = call.params.uri
+        if len(self._uris) >= self._limit and uri not in self._uris:
+            raise Overloaded(f"This connection is subscribed to {self._limit} resources, which is the limit")
+        self._uris.add(uri)
+        return EmptyResult()
+
+    async def unsubscribe(self, call: Call) -> EmptyResult:
+        """`resources/unsubscribe`; done already is done too."""
+        self._uris.discard(call.params.uri)
+        return EmptyResult()
+
+    async def listen(self, call: Call) -> ListenResult:
+        """`subscriptions/listen`: acknowledge, then stay until the client cancels or the server ends."""
+        wanted: SubscriptionFilter = call.params.notifications
+        if len(wanted.resource_subscriptions or ()) > self._limit:
+            raise Overloaded(f"A subscription may name {self._limit} resources at most")
+        meta = {SUBSCRIPTION_ID: call.id}
+        call.connection.emit(call, "notifications/subscriptions/acknowledged", ListenParams(notifications=wanted, meta=meta))
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._streams[call.id] = call, wanted, ended
+        try:
+            await ended
+        finally:
+            del self._streams[call.id]
+        return ListenResult(meta=meta)
+
+    def end(self) -> None:
+        """The server ends: every stream is closed in good order."""
+        for _, _, ended in self._streams.values():
+            if not ended.done():
+                ended.set_result(None)
+
+    def hears(self, method: str, params: Params) -> bool:
+        """Whether a connection of the handshake era is told of this change."""
+        return method != UPDATED or (isinstance(params, UriParams) and _covers(self._uris, params.uri))
+
+    def streams(self, method: str, params: Params) -> Iterator[tuple[Call, Params]]:
+        """Each stream of the stateless era that is told of this change, with the params tagged for it."""
+        for id, (call, wanted, _) in list(self._streams.items()):
+            if method in LISTS:
+                told = getattr(wanted, LISTS[method])
+            else:
+                told = isinstance(params, UriParams) and _covers(wanted.resource_subscriptions or (), params.uri)
+            if told:
+                yield call, replace(params, meta={SUBSCRIPTION_ID: id})
+
+
+def merge(before: Params | None, now: Params) -> Params:
+    """Two changes of one list as one."""
+    if not isinstance(before, ListChangedParams) or not isinstance(now, ListChangedParams):
+        return now
+    added = [*(before.added or []), *(now.added or [])]
+    removed = [*(before.removed or []), *(now.removed or [])]
+    return ListChangedParams(added=added, removed=removed)
+
+
+def _covers(uris: "set[str] | list[str] | tuple[()]", uri: str) -> bool:
+    """Whether one of the URIs is this one, or holds it as a sub-resource."""
+    return uri in uris or any(uri.startswith(one.rstrip("/") + "/") for one in uris)

@@ -1,0 +1,105 @@
+"""The one filter that everything passes on its way out: it can be encoded, it is valid UTF-8, it is not too large, and
+what must not be seen is taken out of it.
+
+The common case is one encode and one comparison. Only when that fails, or a `redact` rule is set, is the message taken
+apart: a lone surrogate becomes U+FFFD, a redacted string what the rule makes of it.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from ..errors import InternalError, ProtocolError, TooLarge
+from ..jsonrpc.codec import encode
+from ..jsonrpc.messages import Error, Failure, Id, Result
+from ..ports import Redact
+from ..revisions import Revision
+
+_plain = msgspec.json.Decoder().decode
+
+
+class Outgoing:
+    """Messages to bytes, by the rules of one connection."""
+
+    __slots__ = ("_limit", "_redact")
+
+    def __init__(self, limit: int, redact: Redact | None = None) -> None:
+        self._limit = limit
+        self._redact = redact
+
+    def encode(self, message: Any) -> bytes:
+        """The message as bytes; InternalError or TooLarge where that cannot be."""
+        try:
+            data = encode(message)
+        except UnicodeEncodeError:
+            data = encode(_map_strings(msgspec.to_builtins(message, builtin_types=(msgspec.Raw,)), _valid))
+        except RecursionError:
+            raise InternalError("The result is nested too deeply, or contains itself") from None
+        except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
+            raise InternalError(f"The result cannot be written as JSON: {error}") from None
+        if self._redact is not None:
+            data = self._redacted(data)
+        if len(data) > self._limit:
+            raise TooLarge(f"The message would be {len(data)} bytes; the limit is {self._limit}")
+        return data
+
+    def result(self, id: Id, result: Any) -> bytes:
+        """The reply with a result that is already lowered, or with the error that kept it from leaving."""
+        try:
+            if self._redact is None:
+                data = encode(Result(id, result))
+                if len(data) <= self._limit:
+                    return data
+        except Exception:
+            pass  # whatever it was, the thorough way below finds it again, and says it
+        try:
+            return self.encode(Result(id, result))
+        except ProtocolError as error:
+            return self.failure(id, error, error.code)
+
+    def failure(self, id: Id | None, error: ProtocolError, code: int, *, unnamed: bool = False) -> bytes:
+        """The reply with an error. `unnamed` leaves out the id of what could not be read."""
+        body = Error(code, error.message, error.data)
+        try:
+            return self.encode(_reply(id, body, unnamed))
+        except ProtocolError:
+            return encode(_reply(id, Error(code, "The error could not be told: its text or data is too large"), unnamed))
+
+    def _redacted(self, data: bytes) -> bytes:
+        redact = self._redact
+        assert redact is not None
+        message = _plain(data)
+        for part in ("params", "result", "error"):
+            if part in message:
+                message[part] = _map_strings(message[part], redact)
+        return encode(message)
+
+
+def error_reply(id: Id, error: ProtocolError, revision: Revision, outgoing: Outgoing) -> bytes:
+    """The reply to `id` with an error, in the codes of the revision."""
+    return outgoing.failure(id, error, revision.code(error))
+
+
+def _reply(id: Id | None, body: Error, unnamed: bool) -> Any:
+    if id is None and unnamed:
+        return {"jsonrpc": "2.0", "error": body}
+    return Failure(id, body)
+
+
+def _valid(text: str) -> str:
+    return text.encode("utf-8", "replace").decode() if not text.isascii() and _has_surrogate(text) else text
+
+
+def _has_surrogate(text: str) -> bool:
+    return any("\ud800" <= char <= "\udfff" for char in text)
+
+
+def _map_strings(value: Any, change: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, dict):
+        return {_map_strings(key, _valid): _map_strings(item, change) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_map_strings(item, change) for item in value]
+    return value

@@ -1,0 +1,90 @@
+"""How a request opens in the stateless era: it carries its version and the client's capabilities in `_meta`.
+
+Nothing is remembered between two requests. The server reads the caller off each request; the client writes it on each.
+https://modelcontextprotocol.io/specification/2026-07-28/basic#meta
+"""
+
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from ..errors import InvalidParams, UnsupportedVersion
+from ..ports import Caller, Service
+from ..protocol.base import Implementation, Meta, open_hook
+from ..protocol.capabilities import ClientCapabilities
+from ..protocol.lifecycle import DiscoverResult
+from ..protocol.logging import SEVERITY
+from ..protocol.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION, SERVER_INFO
+from ..revisions import Revision
+
+
+def caller_of(meta: Meta, service: Service, state: Any) -> Caller:
+    """Who is calling, as the request itself says."""
+    requested = meta[PROTOCOL_VERSION]
+    revision = next((one for one in service.revisions if one.stateless and one.version == requested), None)
+    if revision is None:
+        raise unsupported(requested, service.revisions)
+    if CLIENT_CAPABILITIES not in meta:
+        raise InvalidParams(f"_meta lacks {CLIENT_CAPABILITIES!r}, which every request must carry")
+    level = meta.get(LOG_LEVEL)
+    if level is not None and level not in SEVERITY:
+        raise InvalidParams(f"{level!r} is no log level; the levels are {', '.join(SEVERITY)}")
+    try:
+        capabilities = ClientCapabilities.lift(meta[CLIENT_CAPABILITIES])
+        info = msgspec.convert(meta[CLIENT_INFO], Implementation, dec_hook=open_hook) if CLIENT_INFO in meta else None
+    except msgspec.ValidationError as error:
+        raise InvalidParams(f"_meta: {error}") from None
+    assert isinstance(capabilities, ClientCapabilities)
+    return Caller(revision, info, capabilities, None if level is None else SEVERITY[level], state)
+
+
+def unsupported(requested: Any, served: tuple[Revision, ...]) -> UnsupportedVersion:
+    """The refusal of a version, naming those that are served."""
+    names = [revision.version for revision in reversed(served)]
+    return UnsupportedVersion(
+        f"Unsupported protocol version {requested!r}; this server speaks {', '.join(names)}",
+        data={"supported": names, "requested": str(requested)},
+    )
+
+
+def missing(method: str) -> InvalidParams:
+    """The refusal of a request that belongs to neither era."""
+    return InvalidParams(
+        f"{method} came before `initialize`, and its _meta carries no {PROTOCOL_VERSION!r}: "
+        "send `initialize` first, or put version and capabilities into each request"
+    )
+
+
+def discovery(service: Service) -> DiscoverResult:
+    """What the server says of itself."""
+    return DiscoverResult(
+        supported_versions=[revision.version for revision in reversed(service.revisions)],
+        capabilities=service.capabilities,
+        instructions=service.instructions,
+    )
+
+
+def signed(result: Any, info: Implementation, revision: Revision) -> Any:
+    """A result that says which server it comes from."""
+    return replace(result, meta={SERVER_INFO: revision.lower(info), **(result.meta or {})})
+
+
+def request_meta(revision: Revision, info: Implementation, capabilities: ClientCapabilities, level: str | None) -> Meta:
+    """What each request of a client carries."""
+    meta: Meta = {
+        PROTOCOL_VERSION: revision.version,
+        CLIENT_INFO: revision.lower(info),
+        CLIENT_CAPABILITIES: revision.lower(capabilities),
+    }
+    if level is not None:
+        meta[LOG_LEVEL] = level
+    return meta
+
+
+def server_of(meta: Meta | None) -> Implementation | None:
+    """The server's name and version, where a result carries them."""
+    try:
+        return msgspec.convert(meta[SERVER_INFO], Implementation) if meta and SERVER_INFO in meta else None
+    except msgspec.ValidationError:
+        return None

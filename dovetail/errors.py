@@ -1,0 +1,192 @@
+"""Every error of Dovetail, in one file and one flat tree.
+
+    DovetailError
+    ├── ProtocolError            a JSON-RPC error: code, message, data
+    │   ├── ParseError           -32700  the bytes are not JSON
+    │   ├── InvalidRequest       -32600  the JSON is not a message, or not now
+    │   ├── MethodNotFound       -32601  nobody answers that method here
+    │   ├── InvalidParams        -32602  the method exists, its params are wrong
+    │   │   └── NotFound                 what the params name does not exist
+    │   ├── InternalError        -32603  the other side failed
+    │   ├── HeaderMismatch       -32020  HTTP headers and body disagree
+    │   ├── MissingCapability    -32021  the client did not declare what this needs
+    │   ├── UnsupportedVersion   -32022  no such revision here
+    │   ├── Overloaded           -31001  a bound was reached; try again later
+    │   └── TooLarge             -31002  a message is over the size bound
+    ├── ToolError                a tool failed; its text is meant for the model
+    ├── CannotAsk                a question the client cannot be asked
+    ├── InvalidOutput            a tool's result breaks its own output schema; `.result` keeps it
+    ├── ConnectFailed            no connection could be opened
+    ├── ConnectionClosed         the connection ended before the answer came
+    ├── TimedOut                 no answer within the deadline
+    ├── NoCommonRevision         both sides speak MCP, but no revision in common
+    ├── SchemaError              a JSON schema or a signature that cannot be used
+    └── ConfigError              a target, file or setting that makes no sense
+
+`fault` says whose mistake it is as seen by the program that catches it: LOCAL (this side: the call, the configuration) or
+REMOTE (the other side, or the way there). Which code an error carries on the wire is a matter of the revision
+(`Revision.codes`); the codes here are the newest. Codes of our own lie outside -32768…-32000, which JSON-RPC reserves.
+"""
+
+from typing import Any, Literal
+
+LOCAL: Literal["local"] = "local"
+REMOTE: Literal["remote"] = "remote"
+
+
+class DovetailError(Exception):
+    """The root of the tree: `except DovetailError` catches all that this library raises on purpose."""
+
+    fault: Literal["local", "remote"] = REMOTE
+
+
+class ProtocolError(DovetailError):
+    """A JSON-RPC error. Raise it in a handler to answer with it; a client raises it when the peer did."""
+
+    code = -32603
+
+    def __init__(self, code: int | str | None = None, message: str | None = None, data: Any = None) -> None:
+        # Subclasses know their code, so `InvalidParams("no such prompt")` reads as it should.
+        if isinstance(code, str):
+            code, message, data = None, code, message if data is None else data
+        self.code = type(self).code if code is None else code
+        self.message = message or type(self).__doc__ or ""
+        self.data = data
+        super().__init__(self.message)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.code, self.message, self.data)
+
+
+class ParseError(ProtocolError):
+    """The message is not valid JSON."""
+
+    code = -32700
+    fault = LOCAL
+
+
+class InvalidRequest(ProtocolError):
+    """The message is not a valid request."""
+
+    code = -32600
+    fault = LOCAL
+
+
+class MethodNotFound(ProtocolError):
+    """The method does not exist here."""
+
+    code = -32601
+    fault = LOCAL
+
+
+class InvalidParams(ProtocolError):
+    """The parameters are invalid."""
+
+    code = -32602
+    fault = LOCAL
+
+
+class NotFound(InvalidParams):
+    """What was asked for does not exist."""
+
+
+class InternalError(ProtocolError):
+    """Internal error."""
+
+    code = -32603
+
+
+class HeaderMismatch(ProtocolError):
+    """HTTP headers and body disagree."""
+
+    code = -32020
+    fault = LOCAL
+
+
+class MissingCapability(ProtocolError):
+    """The client did not declare a capability that this needs."""
+
+    code = -32021
+    fault = LOCAL
+
+
+class UnsupportedVersion(ProtocolError):
+    """The protocol version is not supported."""
+
+    code = -32022
+    fault = LOCAL
+
+
+class Overloaded(ProtocolError):
+    """Too much at once; try again later."""
+
+    code = -31001
+
+
+class TooLarge(ProtocolError):
+    """The message is too large."""
+
+    code = -31002
+
+
+class ToolError(DovetailError):
+    """A tool failed. The text is told to the model as it is; on the client, `.result` is the full result."""
+
+    def __init__(self, message: str = "", result: Any = None) -> None:
+        super().__init__(message)
+        self.result = result
+
+
+class CannotAsk(DovetailError):
+    """The client cannot be asked this: the revision has no such question, or the client did not declare it."""
+
+    def __init__(self, message: str = "", required: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.required = required or {}
+
+
+class InvalidOutput(DovetailError):
+    """A tool's result does not match its own output schema. `.result` is the result as it came."""
+
+    def __init__(self, message: str, result: Any = None) -> None:
+        super().__init__(message)
+        self.result = result
+
+
+class ConnectFailed(DovetailError):
+    """No connection could be opened; the text names the command or URL."""
+
+
+class ConnectionClosed(DovetailError):
+    """The connection ended before the answer came; the text says how and, for a process, its last words."""
+
+
+class TimedOut(DovetailError, TimeoutError):
+    """No answer within the deadline."""
+
+
+class NoCommonRevision(DovetailError):
+    """The two sides have no revision of the protocol in common."""
+
+
+class SchemaError(DovetailError, ValueError):
+    """A JSON schema, type or signature that cannot be used; the text says which part and why."""
+
+    fault = LOCAL
+
+
+class ConfigError(DovetailError, ValueError):
+    """A target, file or setting that makes no sense; the text says what to change."""
+
+    fault = LOCAL
+
+
+# The classes that a received error code is turned into. NotFound has no code of its own on the newest wire; the client
+# recognises it by method and revision (see Revision.error).
+BY_CODE: dict[int, type[ProtocolError]] = {
+    cls.code: cls
+    for cls in (
+        ParseError, InvalidRequest, MethodNotFound, InvalidParams, InternalError, HeaderMismatch,
+        MissingCapability, UnsupportedVersion, Overloaded, TooLarge,
+    )
+}  # fmt: skip

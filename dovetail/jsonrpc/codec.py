@@ -1,0 +1,137 @@
+"""Bytes to messages and back.
+
+Incoming: one pass of msgspec over the envelope, with params and result left raw. Whatever the bytes are, the outcome is
+a message, a batch, or `Malformed` carrying the Failure that answers it: nothing else is ever raised. msgspec skips over
+raw parts without looking at their UTF-8, so bytes that are not plain ASCII are checked as a whole first (a scan at
+memory speed). Depth is bounded by the recursion guard of msgspec, which counts raw parts too.
+
+Outgoing: one pass. What cannot be encoded is the caller's business (`connection/outgoing.py`).
+"""
+
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from .messages import Batch, Error, Failure, Id, Message, Notification, Request, Result
+
+PARSE_ERROR, INVALID_REQUEST = -32700, -32600
+
+
+class Malformed(Exception):
+    """What came is no message; `failure` says so to the sender. `expected` is False where it was a broken reply."""
+
+    def __init__(self, code: int, text: str, id: Id | None = None, reply: bool = False) -> None:
+        super().__init__(text)
+        self.failure = Failure(id, Error(code, text))
+        self.reply = reply
+
+
+class _Envelope(Struct, gc=False):
+    jsonrpc: str = ""
+    id: Id | None | UnsetType = UNSET
+    method: str | UnsetType = UNSET
+    params: Raw = Raw()
+    result: Raw = Raw()
+    error: Raw = Raw()
+
+
+class _Error(Struct, gc=False):
+    code: int
+    message: str = ""
+    data: Any = None
+
+
+_envelope = msgspec.json.Decoder(_Envelope).decode
+_error = msgspec.json.Decoder(_Error).decode
+_items = msgspec.json.Decoder(list[Raw]).decode
+_any = msgspec.json.Decoder().decode
+encode = msgspec.json.Encoder().encode
+"""Any message, or any part of one, to bytes."""
+
+_WHITESPACE = b" \t\r\n"
+
+
+def decode(data: bytes) -> Message | Batch:
+    """The message in `data`, or Malformed."""
+    if not data.isascii():
+        try:
+            data.decode()
+        except UnicodeDecodeError as error:
+            raise Malformed(PARSE_ERROR, f"The message is not valid UTF-8 (byte {error.start})") from None
+    try:
+        envelope = _envelope(data)
+    except msgspec.ValidationError as error:
+        if data.lstrip(_WHITESPACE)[:1] == b"[":
+            return _batch(data)
+        raise _invalid(data, error) from None
+    except RecursionError:
+        raise Malformed(PARSE_ERROR, "The message is nested too deeply") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Malformed(PARSE_ERROR, f"The message is not valid JSON: {error}") from None
+    return _message(envelope)
+
+
+def _message(envelope: _Envelope) -> Message:
+    id, method = envelope.id, envelope.method
+    if envelope.jsonrpc != "2.0":
+        raise Malformed(INVALID_REQUEST, 'Not a JSON-RPC 2.0 message: "jsonrpc" must be "2.0"', _known(id))
+    if method is not UNSET:
+        if id is UNSET:
+            return Notification(method, envelope.params)
+        if id is None:
+            raise Malformed(INVALID_REQUEST, "A request id must be a string or an integer, never null")
+        return Request(id, method, envelope.params)
+    if len(bytes(envelope.error)):
+        try:
+            error = _error(envelope.error)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
+            raise Malformed(INVALID_REQUEST, f"The error in the reply is malformed: {problem}", _known(id), True) from None
+        return Failure(_known(id), Error(error.code, error.message, error.data))
+    if len(bytes(envelope.result)) and isinstance(id, (int, str)):
+        return Result(id, envelope.result)
+    raise Malformed(INVALID_REQUEST, "Neither a request, a notification nor a reply", _known(id), _known(id) is not None)
+
+
+def _known(id: Id | None | UnsetType) -> Id | None:
+    return None if id is UNSET or id is None else id
+
+
+def _batch(data: bytes) -> Batch:
+    try:
+        items = _items(data)
+    except RecursionError:
+        raise Malformed(PARSE_ERROR, "The message is nested too deeply") from None
+    except msgspec.DecodeError as error:
+        raise Malformed(PARSE_ERROR, f"The message is not valid JSON: {error}") from None
+    if not items:
+        raise Malformed(INVALID_REQUEST, "A batch must not be empty")
+    batch = Batch([], [])
+    for item in items:
+        try:
+            batch.messages.append(_message(_envelope(item)))
+        except Malformed as malformed:
+            batch.refused.append(malformed.failure)
+        except msgspec.MsgspecError as error:
+            batch.refused.append(_invalid(bytes(item), error).failure)
+    return batch
+
+
+def _invalid(data: bytes, error: msgspec.MsgspecError) -> Malformed:
+    """JSON, but no message: say why, under the id it carries where that can be read."""
+    id: Id | None = None
+    reply = False
+    try:
+        value = _any(data)
+    except RecursionError:
+        return Malformed(PARSE_ERROR, "The message is nested too deeply")
+    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+        return Malformed(PARSE_ERROR, f"The message is not valid JSON: {problem}")
+    if isinstance(value, dict):
+        given = value.get("id")
+        if isinstance(given, str) or type(given) is int:
+            id = given
+        elif "id" in value:
+            return Malformed(INVALID_REQUEST, "A request id must be a string or an integer, never null")
+        reply = "method" not in value
+    return Malformed(INVALID_REQUEST, f"Not a valid message: {error}", id, reply)

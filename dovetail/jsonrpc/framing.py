@@ -1,0 +1,57 @@
+"""Newline framing: feed it chunks, get back lines.
+
+Chunks wait in a list until a newline comes and only the new chunk is searched, so a line of many megabytes costs time
+linear in its length. A line over the bound is dropped while it streams in, its newline still ends it, and one `TooLong`
+stands in its place: the lines around it are not lost.
+"""
+
+from typing import Final
+
+
+class TooLong:
+    """Stands for a line that was over the bound."""
+
+
+TOO_LONG: Final = TooLong()
+
+
+class Lines:
+    """`feed(chunk)` returns the lines that are now complete, without their newline; empty ones are left out."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._dropping = False
+
+    def feed(self, chunk: bytes) -> list[bytes | TooLong]:
+        """Take the next chunk; return the lines that it completes."""
+        end = chunk.rfind(b"\n")
+        if end < 0:
+            self._keep(chunk)
+            return []
+        lines: list[bytes | TooLong] = list(chunk[:end].split(b"\n"))
+        if self._parts or self._dropping:
+            first = lines[0]
+            assert isinstance(first, bytes)
+            self._keep(first)
+            lines[0] = TOO_LONG if self._dropping else b"".join(self._parts)
+        self._parts, self._size, self._dropping = [], 0, False
+        if end + 1 < len(chunk):
+            self._keep(chunk[end + 1 :])
+        if len(chunk) > self._limit:
+            lines = [TOO_LONG if isinstance(line, bytes) and len(line) > self._limit else line for line in lines]
+        return [line for line in lines if line and line != b"\r"]
+
+    def rest(self) -> bytes:
+        """What came after the last newline: a final line without one, once the input has ended."""
+        rest = b"" if self._dropping else b"".join(self._parts)
+        self._parts, self._size, self._dropping = [], 0, False
+        return rest
+
+    def _keep(self, part: bytes) -> None:
+        self._size += len(part)
+        if self._size > self._limit:
+            self._parts, self._dropping = [], True
+        elif not self._dropping:
+            self._parts.append(part)

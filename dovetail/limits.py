@@ -1,0 +1,66 @@
+"""Every bound in one frozen value. Reaching one gives a clear error to whoever caused it.
+
+`Server(limits=Limits(threads=8))` changes one and keeps the rest. Sizes are bytes, times are seconds.
+"""
+
+from msgspec import Struct
+
+KIB = 1024
+MIB = 1024 * KIB
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """All bounds, with their defaults."""
+
+    # one message
+    incoming: int = 128 * MIB
+    """The longest message that is read; a longer one is refused and skipped."""
+    outgoing: int = 128 * MIB
+    """The longest message that is sent; a longer result becomes an error."""
+
+    # one connection
+    in_flight: int = 4096
+    """Requests of one peer being answered at once; the next one is refused."""
+    write_buffer: int = 1 * MIB
+    """Bytes waiting to be written before `await ctx.info(…)` waits and reading pauses."""
+    subscriptions: int = 1024
+    """Resources that one connection may subscribe to."""
+    progress_interval: float = 0.02
+    """The least time between two progress notifications of one request; what falls between is coalesced."""
+    ping_interval: float | None = None
+    """Seconds between pings to the peer; None sends none."""
+    ping_timeout: float = 10.0
+    """How long a ping may take before the connection counts as dead."""
+
+    # running tools
+    threads: int = 32
+    """Worker threads for plain `def` functions."""
+    thread_queue: int = 4096
+    """Calls that may wait for a worker thread; the next one is refused."""
+    isolated: int = 8
+    """Child processes for `isolate="process"` running at once."""
+    isolated_memory: int = 1024 * MIB
+    """Address space that an isolated tool may use on top of what Python itself maps."""
+
+    # the client
+    timeout: float = 60.0
+    """How long a request may take by default; progress extends it."""
+    timeout_max: float = 3600.0
+    """How long a request may take at most, however much progress it reports."""
+    probe_timeout: float = 5.0
+    """How long a server may stay silent on the era probe before it is greeted the old way."""
+    pages: int = 1000
+    """Pages that a list call follows before it calls the server's cursors endless."""
+    restarts: int = 5
+    """How often in a row a stdio server is started again before the client gives up."""
+    shutdown: float = 2.0
+    """How long a server process may take to end after its stdin was closed, and again after TERM."""
+
+    # schemas that come from elsewhere
+    schema_depth: int = 64
+    """Nesting of a JSON schema."""
+    schema_nodes: int = 10_000
+    """Subschemas of a JSON schema."""
+
+
+DEFAULT = Limits()

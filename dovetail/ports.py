@@ -1,0 +1,141 @@
+"""What the layers hand each other. Types only; no behaviour.
+
+A `Channel` moves whole messages as bytes and knows nothing of what they mean. It is the seam for transports of your own:
+`Client(channel)` and `server.serve(channel)` take anything of this shape (docs/guides/transports.md).
+
+A `Service` is what a server is to the layers below it, a `Caller` is who asks, a `Call` is what is asked.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from msgspec import Struct
+
+from .jsonrpc.framing import TooLong
+from .jsonrpc.messages import Id
+from .protocol.base import Implementation
+from .protocol.capabilities import ClientCapabilities, ServerCapabilities
+from .protocol.methods import Method
+from .revisions import Revision
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from .limits import Limits
+
+Receive: TypeAlias = Callable[[bytes | TooLong], None]
+"""Takes one message as it came, or TOO_LONG for one that was over the bound and has been skipped."""
+Ended: TypeAlias = Callable[[Exception | None], None]
+"""Hears once that nothing more will come: None for an orderly end, else the reason."""
+
+
+class Channel(Protocol):
+    """A two-way pipe for messages. All calls come from the event loop that called `start`."""
+
+    def start(self, receive: Receive, ended: Ended) -> None:
+        """Begin to deliver. `receive` is called for each message in order, `ended` exactly once, at the end."""
+
+    def send(self, data: bytes) -> None:
+        """Queue one message, without newline. Never blocks and never raises: a lost connection shows in `ended`."""
+
+    async def drain(self) -> None:
+        """Wait until there is room in the queue again."""
+
+    async def close(self) -> None:
+        """Send what is queued, then end. May be called twice, and from any task."""
+
+
+class Principal(Struct, frozen=True):
+    """Who is calling, as an authenticated transport knows it."""
+
+    id: str
+    client: str | None = None
+    scopes: tuple[str, ...] = ()
+    claims: Mapping[str, Any] = {}
+
+
+class Caller:
+    """The other side of a call: its revision, what it declared, who it is. One per connection, or one per request in the
+    stateless era."""
+
+    __slots__ = ("capabilities", "headers", "info", "log_level", "principal", "revision", "state")
+
+    def __init__(
+        self,
+        revision: Revision,
+        info: Implementation | None = None,
+        capabilities: ClientCapabilities | None = None,
+        log_level: int | None = 0,
+        state: Any = None,
+    ) -> None:
+        self.revision = revision
+        self.info = info
+        self.capabilities = ClientCapabilities() if capabilities is None else capabilities
+        self.log_level = log_level
+        """The lowest rank of log message it wants; None for none at all."""
+        self.principal: Principal | None = None
+        self.headers: Mapping[str, str] = {}
+        self.state = state
+        """What the server's lifespan gave."""
+
+
+Emit: TypeAlias = Callable[[str, Any], None]
+"""Sends a notification of the vocabulary, by method name and params, to whoever made the call."""
+
+
+class Call:
+    """One request being answered. Middleware sees it, may change `params`, and passes it on."""
+
+    __slots__ = ("caller", "cancelled", "connection", "id", "late", "local", "method", "over", "params", "progress", "task")
+
+    def __init__(self, id: Id, method: Method, params: Any, caller: Caller, connection: Any) -> None:
+        self.id = id
+        self.method = method
+        self.params = params
+        self.caller = caller
+        self.connection = connection
+        self.cancelled = False
+        """Whether nobody waits for the answer any more."""
+        self.late = False
+        """Whether it ran out of its own time; it is answered, but the work is in vain."""
+        self.over = False
+        """Whether it was answered or cancelled: nothing that belongs to it may be sent from now on."""
+        self.local: Answer | None = None
+        """Answers what only the connection can (subscriptions, levels); the server passes such a call on to it."""
+        self.progress: Any = None
+        self.task: asyncio.Task[None] | None = None
+
+    @property
+    def revision(self) -> Revision:
+        """The revision that this call is answered in."""
+        return self.caller.revision
+
+    @property
+    def name(self) -> str:
+        """The method's name, such as `tools/call`."""
+        return self.method.name
+
+
+Answer: TypeAlias = Callable[[Call], Awaitable[Any]]
+"""Answers a call with a result of the vocabulary, or raises a ProtocolError to refuse it."""
+Redact: TypeAlias = Callable[[str], str]
+"""Takes a string on its way out, and gives back what may be seen of it."""
+Listener: TypeAlias = Callable[[str, Any], None]
+"""Hears of a change, as the notification that tells it: method name and params. May be called from any thread."""
+
+
+class Service(Protocol):
+    """What a server is to the layers below."""
+
+    info: Implementation
+    instructions: str | None
+    capabilities: ServerCapabilities
+    revisions: tuple[Revision, ...]
+    limits: "Limits"
+    redact: Redact | None
+
+    def answer(self, call: Call) -> Awaitable[Any]:
+        """Answer one call."""
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        """Tell `listener` of every change from now on; returns what ends it."""

@@ -1,0 +1,59 @@
+"""How a conversation opens, in both eras, and what keeps it alive.
+https://modelcontextprotocol.io/specification/2025-11-25/basic/lifecycle
+https://modelcontextprotocol.io/specification/2026-07-28/server/discover"""
+
+from .base import Implementation, Params, Result
+from .capabilities import ClientCapabilities, ServerCapabilities
+from .lists import CacheHints
+
+
+class InitializeParams(Params, kw_only=True):
+    """The client's greeting, handshake era."""
+
+    protocol_version: str
+    capabilities: ClientCapabilities
+    client_info: Implementation
+
+
+class InitializeResult(Result, kw_only=True):
+    """The server's answer to it."""
+
+    protocol_version: str
+    capabilities: ServerCapabilities
+    server_info: Implementation
+    instructions: str | None = None
+
+
+class DiscoverResult(CacheHints, kw_only=True):
+    """What a server of the stateless era says of itself."""
+
+    supported_versions: list[str]
+    capabilities: ServerCapabilities
+    instructions: str | None = None
+
+
+class ShutdownResult(Result, kw_only=True):
+    """The draft dialect's goodbye; on the wire it is null."""
+
+
+class CancelledParams(Params, kw_only=True):
+    """The sender no longer waits for this request."""
+
+    request_id: int | str | None = None
+    reason: str | None = None
+
+
+class ProgressParams(Params, kw_only=True):
+    """How far a request has come."""
+
+    progress_token: int | str
+    progress: float
+    total: float | None = None
+    message: str | None = None
+
+
+class InputRequiredResult(Result, kw_only=True):
+    """The server cannot go on without answers; the client asks again with them (stateless era)."""
+
+    input_requests: dict[str, dict[str, object]] | None = None
+    request_state: str | None = None

@@ -1,0 +1,90 @@
+"""One row per method that any revision ever had. Which of them a revision has is the revision's to say.
+
+`capability` is what the *answering* side must have declared, as a path into its capabilities. `cacheable` results carry
+hints in the stateless era. `asks` are the methods whose handlers may put questions to the client.
+"""
+
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from .base import EmptyResult, Params, Result
+from .completion import CompleteParams, CompleteResult
+from .elicitation import ElicitationCompleteParams, ElicitParams, ElicitResult
+from .lifecycle import CancelledParams, DiscoverResult, InitializeParams, InitializeResult, ProgressParams, ShutdownResult
+from .lists import ListChangedParams, ListParams
+from .logging import LogParams, SetLevelParams
+from .prompts import GetPromptParams, GetPromptResult, ListPromptsResult
+from .resources import (
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    ReadResourceParams,
+    ReadResourceResult,
+    UriParams,
+)
+from .roots import ListRootsResult
+from .sampling import CreateMessageParams, CreateMessageResult
+from .subscriptions import ListenParams, ListenResult
+from .tools import CallToolParams, ListToolsResult, ToolResult
+
+Side = Literal["client", "server", "both"]
+
+
+class Method(Struct, frozen=True, eq=False):
+    """A row: who sends it, what it carries, what comes back (None: it is a notification)."""
+
+    name: str
+    sender: Side
+    params: type[Params]
+    result: type[Result] | None = None
+    capability: str = ""
+    cacheable: bool = False
+    asks: bool = False
+
+
+def _request(
+    name: str, sender: Side, params: Any, result: Any, capability: str = "", *, cacheable: bool = False, asks: bool = False
+) -> Method:
+    return Method(name, sender, params, result, capability, cacheable, asks)
+
+
+def _notification(name: str, sender: Side, params: Any, capability: str = "") -> Method:
+    return Method(name, sender, params, None, capability)
+
+
+_ROWS = [
+    _request("initialize", "client", InitializeParams, InitializeResult),
+    _request("server/discover", "client", Params, DiscoverResult, cacheable=True),
+    _request("ping", "both", Params, EmptyResult),
+    _request("tools/list", "client", ListParams, ListToolsResult, "tools", cacheable=True),
+    _request("tools/call", "client", CallToolParams, ToolResult, "tools", asks=True),
+    _request("resources/list", "client", ListParams, ListResourcesResult, "resources", cacheable=True),
+    _request("resources/templates/list", "client", ListParams, ListResourceTemplatesResult, "resources", cacheable=True),
+    _request("resources/read", "client", ReadResourceParams, ReadResourceResult, "resources", cacheable=True, asks=True),
+    _request("resources/subscribe", "client", UriParams, EmptyResult, "resources.subscribe"),
+    _request("resources/unsubscribe", "client", UriParams, EmptyResult, "resources.subscribe"),
+    _request("prompts/list", "client", ListParams, ListPromptsResult, "prompts", cacheable=True),
+    _request("prompts/get", "client", GetPromptParams, GetPromptResult, "prompts", asks=True),
+    _request("completion/complete", "client", CompleteParams, CompleteResult, "completions"),
+    _request("logging/setLevel", "client", SetLevelParams, EmptyResult, "logging"),
+    _request("subscriptions/listen", "client", ListenParams, ListenResult),
+    _request("sampling/createMessage", "server", CreateMessageParams, CreateMessageResult, "sampling"),
+    _request("elicitation/create", "server", ElicitParams, ElicitResult, "elicitation"),
+    _request("roots/list", "server", Params, ListRootsResult, "roots"),
+    _request("shutdown", "client", Params, ShutdownResult),
+    _notification("notifications/initialized", "client", Params),
+    _notification("notifications/cancelled", "both", CancelledParams),
+    _notification("notifications/progress", "both", ProgressParams),
+    _notification("notifications/message", "server", LogParams, "logging"),
+    _notification("notifications/tools/list_changed", "server", ListChangedParams, "tools.listChanged"),
+    _notification("notifications/resources/list_changed", "server", ListChangedParams, "resources.listChanged"),
+    _notification("notifications/prompts/list_changed", "server", ListChangedParams, "prompts.listChanged"),
+    _notification("notifications/resources/updated", "server", UriParams, "resources.subscribe"),
+    _notification("notifications/subscriptions/acknowledged", "server", ListenParams),
+    _notification("notifications/elicitation/complete", "server", ElicitationCompleteParams),
+    _notification("notifications/roots/list_changed", "client", Params, "roots.listChanged"),
+    _notification("exit", "client", Params),
+]
+
+METHODS: dict[str, Method] = {row.name: row for row in _ROWS}
+"""Every method by its name."""

@@ -1,0 +1,21 @@
+"""The revisions of the protocol, oldest first. The only home of a date: everyone else asks for a fact."""
+
+from . import draft_dialect, v2024_11_05, v2025_03_26, v2025_06_18, v2025_11_25, v2026_07_28
+from .revision import Dialect, Revision, decode, error
+
+OFFICIAL: tuple[Revision, ...] = (
+    v2024_11_05.REVISION,
+    v2025_03_26.REVISION,
+    v2025_06_18.REVISION,
+    v2025_11_25.REVISION,
+    v2026_07_28.REVISION,
+)
+DRAFT_DIALECT = draft_dialect.REVISION
+ALL: tuple[Revision, ...] = (*OFFICIAL, DRAFT_DIALECT)
+BY_NAME: dict[str, Revision] = {revision.name: revision for revision in ALL}
+HANDSHAKE: tuple[Revision, ...] = tuple(revision for revision in OFFICIAL if not revision.stateless)
+STATELESS: tuple[Revision, ...] = tuple(revision for revision in OFFICIAL if revision.stateless)
+
+__all__ = [
+    "ALL", "BY_NAME", "DRAFT_DIALECT", "HANDSHAKE", "OFFICIAL", "STATELESS", "Dialect", "Revision", "decode", "error",
+]  # fmt: skip

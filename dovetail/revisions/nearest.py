@@ -1,0 +1,85 @@
+"""What stands in for a kind of content that a revision lacks: the nearest kind it has, losing as little as can be."""
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from ..jsonrpc.codec import encode
+from ..protocol.content import (
+    AudioContent,
+    BlobResourceContents,
+    Content,
+    EmbeddedResource,
+    OtherContent,
+    ResourceLink,
+    SamplingContent,
+    TextContent,
+    ToolResultContent,
+    ToolUseContent,
+)
+from ..protocol.sampling import CreateMessageParams, CreateMessageResult, SamplingMessage
+from ..protocol.tools import Tool
+
+
+def audio(sound: AudioContent) -> Content:
+    """A sound as an embedded resource: the bytes and their type stay."""
+    resource = BlobResourceContents(uri="attachment:audio", blob=sound.data, mime_type=sound.mime_type)
+    return EmbeddedResource(resource, sound.annotations)
+
+
+def link(link: ResourceLink) -> Content:
+    """A link as text that names it."""
+    label = link.title or link.name
+    about = f": {link.description}" if link.description else ""
+    return TextContent(f"[{label}]({link.uri}){about}", link.annotations)
+
+
+def tool_use(block: ToolUseContent) -> SamplingContent:
+    """A tool call as text."""
+    return TextContent(f"[calls {block.name} with {encode(block.input).decode()}]")
+
+
+def tool_result(block: ToolResultContent) -> SamplingContent:
+    """A tool result as its text."""
+    return TextContent("\n".join(part.text for part in block.content if isinstance(part, TextContent)))
+
+
+def other(block: OtherContent) -> Any:
+    """Content of an unknown kind goes out as it came."""
+    return block.value
+
+
+def one_block_each(params: CreateMessageParams) -> CreateMessageParams:
+    """Messages of several blocks become several messages of one."""
+    if not any(isinstance(message.content, list) for message in params.messages):
+        return params
+    split = [
+        SamplingMessage(message.role, block)
+        for message in params.messages
+        for block in (message.content if isinstance(message.content, list) else [message.content])
+    ]
+    return replace(params, messages=split)
+
+
+def one_block(result: CreateMessageResult) -> CreateMessageResult:
+    """A result of several blocks becomes one: all its text, or else its first block."""
+    blocks = result.content
+    if not isinstance(blocks, list):
+        return result
+    texts = [block.text for block in blocks if isinstance(block, TextContent)]
+    return replace(result, content=TextContent("\n".join(texts)) if texts or not blocks else blocks[0])
+
+
+def object_schemas(tool: Tool) -> Tool:
+    """Output schemas had to describe objects; others are left out."""
+    if tool.output_schema is None or tool.output_schema.get("type") == "object":
+        return tool
+    return replace(tool, output_schema=None)
+
+
+def object_content(result: Any) -> Any:
+    """Structured content had to be an object; another value is told by the text alone."""
+    structured = result.structured_content
+    if structured is None or not isinstance(structured, (list, str, int, float)):
+        return result
+    return replace(result, structured_content=None)

@@ -1,0 +1,315 @@
+"""A revision of the protocol as a value.
+
+The code speaks one vocabulary, the union of all revisions (`protocol/`). A revision says how to take a message of that
+vocabulary down to what a peer of that date knows: fields it lacks are dropped (`absent`), kinds of content it lacks become
+the nearest it has (`instead`), fields it requires are filled in (`stamp`), errors get its codes. The other way needs no
+work: decoding into the superset is the lift.
+
+`lower(value)` finds the step for the value's type in a table; a step is built once, by walking the type's fields, and is
+None where nothing ever changes. So a tool result in a revision that knows all of it costs one dictionary lookup.
+
+A dialect whose messages have another shape altogether says so per method (`Dialect`): its own name, and functions that
+turn params and results around. Code above this folder asks for a fact (`revision.batching`), never for a date.
+"""
+
+from collections.abc import Callable, Mapping
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import fields, replace
+
+from ..errors import BY_CODE, DovetailError, InvalidParams, NotFound, ProtocolError, ToolError
+from ..jsonrpc.codec import encode
+from ..protocol.base import Open, open_hook
+from ..protocol.content import KINDS
+from ..protocol.methods import METHODS, Method
+
+Step = Callable[[Any], Any]
+Names = Mapping[type, tuple[str, ...]]
+BAD_ARGUMENTS = 4001
+"""What the draft dialect says to wrong params."""
+
+
+class Dialect(Struct, frozen=True, eq=False, kw_only=True):
+    """How one method looks in a revision that spells it differently. The lifts take decoded JSON, the others make it."""
+
+    name: str
+    lift_params: Step | None = None
+    lower_params: Step | None = None
+    lift_result: Step | None = None
+    lower_result: Step | None = None
+
+
+class Revision(Struct, frozen=True, eq=False, kw_only=True):
+    """One revision: its facts, its methods, and what to change on the way out."""
+
+    name: str
+    """What we call it; `version` is what it calls itself on the wire."""
+    version: str = ""
+
+    stateless: bool = False
+    """Requests carry version and capabilities themselves; there is no handshake and no session."""
+    batching: bool = False
+    """JSON-RPC batches are received."""
+    structured: bool = False
+    """Tool results may carry structured content, tools an output schema."""
+    any_structured: bool = False
+    """Structured content may be any JSON value, not only an object."""
+    unnamed_errors: bool = False
+    """An error that answers nothing readable leaves its id out; elsewhere it is null, as in plain JSON-RPC."""
+    set_level: bool = True
+    """The log level holds for the connection; else it rides on each request, and without it nothing is logged."""
+    progress_by_id: bool = False
+    """Progress names the request's id; there are no tokens."""
+    tool_errors: bool = True
+    """Wrong arguments are a result that the model can read; elsewhere they are an error."""
+    paging: bool = True
+    """Lists come in pages."""
+    cancelled_result: Any = None
+    """What a cancelled call is answered with, to acknowledge it; None where it is not answered at all."""
+
+    methods: frozenset[str]
+    """The methods it has, by the vocabulary's names."""
+    dialects: Mapping[str, Dialect] = {}
+    """Methods that are spelled differently here."""
+    absent: Names = {}
+    """Fields of the vocabulary that it lacks, by type."""
+    instead: Mapping[type, Step] = {}
+    """What to send in place of a type that it lacks, or lacks in this shape."""
+    stamp: Mapping[type, Mapping[str, Any]] = {}
+    """Fields that it requires, with the value to fill in."""
+    codes: Mapping[type[ProtocolError], int] = {}
+    """Error codes that differ from the newest."""
+
+    _steps: dict[type, Step | None] = {}
+    _wire: dict[str, Method] = {}
+
+    def lower(self, value: Any) -> Any:
+        """`value` as this revision knows it: the same object where nothing changes, else a copy."""
+        kind = type(value)
+        try:
+            step = self._steps[kind]
+        except KeyError:
+            step = self._steps[kind] = _build(self, kind)
+        return value if step is None else step(value)
+
+    def lift_params(self, method: Method, raw: Any) -> Any:
+        """The params of a request or notification of this method."""
+        dialect = self.dialects.get(method.name)
+        if dialect and dialect.lift_params:
+            return dialect.lift_params(_plain(raw))
+        return decode(raw, method.params)
+
+    def lower_params(self, method: Method, params: Any) -> Any:
+        """Params on their way out."""
+        dialect = self.dialects.get(method.name)
+        if dialect and dialect.lower_params:
+            return dialect.lower_params(params)
+        return self.lower(params)
+
+    def lift_result(self, method: Method, raw: Any) -> Any:
+        """The result that answers this method."""
+        dialect = self.dialects.get(method.name)
+        if dialect and dialect.lift_result:
+            return dialect.lift_result(_plain(raw))
+        return decode(raw, method.result)
+
+    def lower_result(self, method: Method, result: Any) -> Any:
+        """A result on its way out."""
+        dialect = self.dialects.get(method.name)
+        if dialect and dialect.lower_result:
+            return dialect.lower_result(result)
+        return self.lower(result)
+
+    def method(self, wire_name: str) -> Method | None:
+        """The method that goes by this name here."""
+        if not self._wire:
+            self._wire.update({self.wire_name(name): METHODS[name] for name in self.methods})
+        return self._wire.get(wire_name)
+
+    def wire_name(self, name: str) -> str:
+        """What a method of the vocabulary is called here."""
+        dialect = self.dialects.get(name)
+        return dialect.name if dialect else name
+
+    def code(self, error: ProtocolError) -> int:
+        """The code that this error carries here."""
+        return self.codes.get(type(error), error.code)
+
+
+def error(method: str, code: int, message: str, data: Any) -> DovetailError:
+    """The exception for an error that a peer answered `method` with.
+
+    A missing resource is -32002 up to the last handshake revision and -32602 with its URI since; some servers say -32001,
+    and some report a failed tool as -32002.
+    """
+    if method == "resources/read" and (code in (-32002, -32001) or (code == -32602 and _names_uri(data))):
+        return NotFound(code, message, data)
+    if method == "tools/call" and code == -32002:
+        return ToolError(message)
+    if code == BAD_ARGUMENTS:
+        return InvalidParams(code, message, data)
+    return BY_CODE.get(code, ProtocolError)(code, message, data)
+
+
+def _names_uri(data: Any) -> bool:
+    return isinstance(data, dict) and "uri" in data
+
+
+def evolve(
+    before: Revision,
+    name: str,
+    *,
+    adds: Names = {},  # noqa: B006  (read only)
+    drops: Names = {},  # noqa: B006
+    kinds: tuple[type, ...] = (),
+    methods: tuple[str, ...] = (),
+    without: tuple[str, ...] = (),
+    **facts: Any,
+) -> Revision:
+    """The next revision: fields, kinds of content and methods that it adds or drops, and the facts that change."""
+    absent = {type_: set(names) for type_, names in before.absent.items()}
+    for type_, names in adds.items():
+        absent[type_] -= set(names)
+    for type_, names in drops.items():
+        absent.setdefault(type_, set()).update(names)
+    changed: dict[str, Any] = {
+        "absent": {type_: tuple(sorted(names)) for type_, names in absent.items() if names},
+        "instead": {type_: step for type_, step in before.instead.items() if type_ not in kinds},
+        "methods": (before.methods | set(methods)) - set(without),
+    }
+    return replace(before, **({"name": name, "version": name, "_steps": {}, "_wire": {}} | changed | facts))
+
+
+def known(names: tuple[str, ...]) -> frozenset[str]:
+    """A set of methods, each of which must exist."""
+    return frozenset(METHODS[name].name for name in names)
+
+
+def decode(raw: Any, type_: Any) -> Any:
+    """Raw bytes as a value of the vocabulary; nothing at all counts as an empty object."""
+    decoder = _decoders.get(type_)
+    if decoder is None:
+        decoder = _decoders[type_] = msgspec.json.Decoder(type_, dec_hook=open_hook).decode
+    try:
+        return decoder(raw)
+    except msgspec.DecodeError:
+        if not bytes(raw) or bytes(raw) == b"null":
+            return decoder(b"{}")
+        mended = _mend(_plain(raw))
+        if mended is None:
+            raise
+        return decoder(encode(mended))
+
+
+_decoders: dict[Any, Callable[[Any], Any]] = {}
+_plain = msgspec.json.Decoder().decode
+
+
+def _mend(value: Any) -> Any:
+    """What some peers send and no revision shows, in the nearest form that one does; None where there is nothing to mend.
+
+    Content of an unknown kind becomes OtherContent, completion values that are objects become their value.
+    """
+    if not isinstance(value, dict):
+        return None
+    mended = dict(value)
+    if isinstance(content := value.get("content"), list):
+        mended["content"] = [_known_kind(block) for block in content]
+    elif isinstance(content, dict):
+        mended["content"] = _known_kind(content)
+    if isinstance(messages := value.get("messages"), list):
+        mended["messages"] = [_mend(message) or message for message in messages]
+    if isinstance(completion := value.get("completion"), dict) and isinstance(values := completion.get("values"), list):
+        texts = [item.get("value") if isinstance(item, dict) else item for item in values]
+        mended["completion"] = completion | {"values": texts}
+    return mended if mended != value else None
+
+
+def _known_kind(block: Any) -> Any:
+    if isinstance(block, dict) and block.get("type") not in KINDS:
+        return {"type": "dovetail/other", "value": block}
+    return block
+
+
+def _build(revision: Revision, kind: type, _open: frozenset[type] = frozenset()) -> Step | None:
+    """The step for one type, or None where its values never change."""
+    instead: Step | None = _of(revision.instead, kind)
+    if issubclass(kind, Open):
+        keys = tuple(kind.known[name] for name in _of(revision.absent, kind) or ())
+        return _drop_keys(keys) if keys else None
+    if not issubclass(kind, Struct):
+        return instead
+    names = {field.name for field in fields(kind)}
+    absent = tuple(name for name in _of(revision.absent, kind) or () if name in names)
+    stamp = tuple((_of(revision.stamp, kind) or {}).items())
+    hints = get_type_hints(kind)
+    inner = tuple(
+        field.name for field in fields(kind) if _changes(revision, hints[field.name], _open | {kind})
+    )  # fmt: skip
+    if instead is None and not absent and not stamp and not inner:
+        return None
+    lower = revision.lower
+
+    def step(value: Any) -> Any:
+        if instead is not None:
+            nearest = instead(value)
+            if type(nearest) is not kind:
+                return lower(nearest)
+            value = nearest
+        changed: dict[str, Any] = {}
+        for name in absent:
+            if getattr(value, name) is not None:
+                changed[name] = None
+        for name, needed in stamp:
+            if getattr(value, name) is None:
+                changed[name] = needed
+        for name in inner:
+            before = getattr(value, name)
+            after = _inside(before, lower)
+            if after is not before:
+                changed[name] = after
+        return replace(value, **changed) if changed else value
+
+    return step
+
+
+def _inside(value: Any, lower: Step) -> Any:
+    """`lower` applied to a field: one value, a list, or a mapping of them. The same object where nothing changed."""
+    if type(value) is list:
+        after = [lower(item) for item in value]
+        for new, old in zip(after, value, strict=True):
+            if new is not old:
+                return after
+        return value
+    if type(value) is dict:
+        mapped = {key: lower(item) for key, item in value.items()}
+        return mapped if any(mapped[key] is not item for key, item in value.items()) else value
+    return lower(value)
+
+
+def _changes(revision: Revision, hint: Any, open_: frozenset[type]) -> bool:
+    """Whether a field of this type can hold something that this revision changes."""
+    origin = get_origin(hint)
+    if origin in (list, dict, Union, UnionType):
+        return any(_changes(revision, arg, open_) for arg in get_args(hint))
+    if not isinstance(hint, type) or not issubclass(hint, (Struct, Open)) or hint in open_:
+        return False
+    related = [hint, *hint.__subclasses__()]
+    return any(_of(revision.instead, kind) or _build(revision, kind, open_) for kind in related)
+
+
+def _of(table: Mapping[type, Any], kind: type) -> Any:
+    """The entry for a type or the nearest of its bases."""
+    return next((table[base] for base in kind.__mro__ if base in table), None)
+
+
+def _drop_keys(keys: tuple[str, ...]) -> Step:
+    def step(value: Any) -> Any:
+        if not any(key in value for key in keys):
+            return value
+        return type(value).of({key: item for key, item in value.items() if key not in keys})
+
+    return step

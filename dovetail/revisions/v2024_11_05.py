@@ -1,0 +1,90 @@
+"""2024-11-05, the first. What the vocabulary gained later is absent here.
+https://modelcontextprotocol.io/specification/2024-11-05"""
+
+from ..errors import NotFound
+from ..protocol.base import Implementation, Result
+from ..protocol.capabilities import ClientCapabilities, ElicitationCapability, SamplingCapability, ServerCapabilities
+from ..protocol.completion import CompleteParams, PromptReference
+from ..protocol.content import (
+    Annotations,
+    AudioContent,
+    EmbeddedResource,
+    ImageContent,
+    OtherContent,
+    ResourceContents,
+    ResourceLink,
+    TextContent,
+    ToolResultContent,
+    ToolUseContent,
+)
+from ..protocol.elicitation import ElicitParams
+from ..protocol.lifecycle import ProgressParams
+from ..protocol.lists import CacheHints, ListChangedParams
+from ..protocol.prompts import GetPromptParams, Prompt, PromptArgument
+from ..protocol.resources import ReadResourceParams, Resource, ResourceTemplate
+from ..protocol.roots import Root
+from ..protocol.sampling import CreateMessageParams, CreateMessageResult, SamplingMessage
+from ..protocol.tools import CallToolParams, Tool, ToolResult
+from . import nearest
+from .revision import Revision, known
+
+REVISION = Revision(
+    name="2024-11-05",
+    version="2024-11-05",
+    methods=known(
+        (
+            "initialize", "notifications/initialized", "ping", "notifications/cancelled", "notifications/progress",
+            "tools/list", "tools/call", "notifications/tools/list_changed",
+            "resources/list", "resources/templates/list", "resources/read", "resources/subscribe", "resources/unsubscribe",
+            "notifications/resources/list_changed", "notifications/resources/updated",
+            "prompts/list", "prompts/get", "notifications/prompts/list_changed", "completion/complete",
+            "logging/setLevel", "notifications/message",
+            "sampling/createMessage", "roots/list", "notifications/roots/list_changed",
+        )
+    ),
+    absent={
+        Result: ("result_type",),
+        CacheHints: ("result_type", "ttl_ms", "cache_scope"),
+        ListChangedParams: ("added", "removed"),
+        Implementation: ("title", "description", "website_url", "icons"),
+        ClientCapabilities: ("elicitation", "tasks", "extensions"),
+        SamplingCapability: ("tools", "context"),
+        ElicitationCapability: ("form", "url"),
+        ServerCapabilities: ("completions", "tasks", "extensions"),
+        Annotations: ("last_modified",),
+        TextContent: ("meta",),
+        ImageContent: ("meta",),
+        AudioContent: ("meta",),
+        EmbeddedResource: ("meta",),
+        ResourceLink: ("icons",),
+        ResourceContents: ("meta",),
+        Tool: ("title", "annotations", "output_schema", "icons", "execution", "meta"),
+        CallToolParams: ("task", "input_responses", "request_state"),
+        ToolResult: ("result_type", "structured_content"),
+        Resource: ("title", "icons", "meta"),
+        ResourceTemplate: ("title", "icons", "meta"),
+        ReadResourceParams: ("input_responses", "request_state"),
+        Prompt: ("title", "icons", "meta"),
+        PromptArgument: ("title",),
+        GetPromptParams: ("input_responses", "request_state"),
+        PromptReference: ("title",),
+        CompleteParams: ("context",),
+        ProgressParams: ("message",),
+        CreateMessageParams: ("tools", "tool_choice", "task"),
+        SamplingMessage: ("meta",),
+        ElicitParams: ("mode", "url", "elicitation_id", "task"),
+        Root: ("meta",),
+    },
+    instead={
+        AudioContent: nearest.audio,
+        ResourceLink: nearest.link,
+        ToolUseContent: nearest.tool_use,
+        ToolResultContent: nearest.tool_result,
+        CreateMessageParams: nearest.one_block_each,
+        CreateMessageResult: nearest.one_block,
+        Tool: nearest.object_schemas,
+        ToolResult: nearest.object_content,
+        OtherContent: nearest.other,
+    },
+    codes={NotFound: -32002},
+)  # fmt: skip

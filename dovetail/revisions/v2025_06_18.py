@@ -1,0 +1,49 @@
+"""2025-06-18: structured output, elicitation, resource links, titles, `_meta` nearly everywhere; batching gone again.
+https://modelcontextprotocol.io/specification/2025-06-18/changelog"""
+
+from ..protocol.base import Implementation
+from ..protocol.capabilities import ClientCapabilities
+from ..protocol.completion import CompleteParams, PromptReference
+from ..protocol.content import (
+    Annotations,
+    AudioContent,
+    EmbeddedResource,
+    ImageContent,
+    ResourceContents,
+    ResourceLink,
+    TextContent,
+)
+from ..protocol.prompts import Prompt, PromptArgument
+from ..protocol.resources import Resource, ResourceTemplate
+from ..protocol.roots import Root
+from ..protocol.tools import Tool, ToolResult
+from . import v2025_03_26
+from .revision import evolve
+
+REVISION = evolve(
+    v2025_03_26.REVISION,
+    "2025-06-18",
+    batching=False,
+    structured=True,
+    methods=("elicitation/create",),
+    kinds=(ResourceLink,),
+    adds={
+        ToolResult: ("structured_content",),
+        Tool: ("title", "output_schema", "meta"),
+        Resource: ("title", "meta"),
+        ResourceTemplate: ("title", "meta"),
+        Prompt: ("title", "meta"),
+        PromptArgument: ("title",),
+        PromptReference: ("title",),
+        Implementation: ("title",),
+        Annotations: ("last_modified",),
+        TextContent: ("meta",),
+        ImageContent: ("meta",),
+        AudioContent: ("meta",),
+        EmbeddedResource: ("meta",),
+        ResourceContents: ("meta",),
+        Root: ("meta",),
+        CompleteParams: ("context",),
+        ClientCapabilities: ("elicitation",),
+    },
+)

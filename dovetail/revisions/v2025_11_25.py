@@ -1,0 +1,37 @@
+"""2025-11-25: icons, elicitation by URL, tools in sampling, experimental tasks; the last revision with a handshake.
+https://modelcontextprotocol.io/specification/2025-11-25/changelog"""
+
+from ..protocol.base import Implementation
+from ..protocol.capabilities import ClientCapabilities, ElicitationCapability, SamplingCapability, ServerCapabilities
+from ..protocol.content import ResourceLink, ToolResultContent, ToolUseContent
+from ..protocol.elicitation import ElicitParams
+from ..protocol.prompts import Prompt
+from ..protocol.resources import Resource, ResourceTemplate
+from ..protocol.sampling import CreateMessageParams, CreateMessageResult, SamplingMessage
+from ..protocol.tools import CallToolParams, Tool
+from . import v2025_06_18
+from .revision import evolve
+
+REVISION = evolve(
+    v2025_06_18.REVISION,
+    "2025-11-25",
+    unnamed_errors=True,
+    methods=("notifications/elicitation/complete",),
+    kinds=(ToolUseContent, ToolResultContent, CreateMessageParams, CreateMessageResult),
+    adds={
+        Implementation: ("description", "website_url", "icons"),
+        Tool: ("icons", "execution"),
+        Resource: ("icons",),
+        ResourceTemplate: ("icons",),
+        ResourceLink: ("icons",),
+        Prompt: ("icons",),
+        ElicitParams: ("mode", "url", "elicitation_id", "task"),
+        ElicitationCapability: ("form", "url"),
+        CreateMessageParams: ("tools", "tool_choice", "task"),
+        SamplingMessage: ("meta",),
+        SamplingCapability: ("tools", "context"),
+        CallToolParams: ("task",),
+        ClientCapabilities: ("tasks",),
+        ServerCapabilities: ("tasks",),
+    },
+)

@@ -1,0 +1,65 @@
+"""2026-07-28: no handshake and no session. Each request carries its version and capabilities, each result its type; a server
+asks by answering `input_required`; changes come on one stream; lists and reads carry cache hints; tasks left the core.
+https://modelcontextprotocol.io/specification/2026-07-28/changelog"""
+
+from ..errors import NotFound
+from ..protocol.base import Result
+from ..protocol.capabilities import ClientCapabilities, RootsCapability, ServerCapabilities
+from ..protocol.elicitation import ElicitParams, ElicitResult
+from ..protocol.lifecycle import InputRequiredResult
+from ..protocol.lists import CacheHints
+from ..protocol.prompts import GetPromptParams
+from ..protocol.resources import ReadResourceParams
+from ..protocol.roots import ListRootsResult
+from ..protocol.sampling import CreateMessageParams, CreateMessageResult
+from ..protocol.tools import CallToolParams, Tool, ToolResult
+from . import v2025_11_25
+from .revision import evolve
+
+COMPLETE = {"result_type": "complete"}
+
+REVISION = evolve(
+    v2025_11_25.REVISION,
+    "2026-07-28",
+    stateless=True,
+    any_structured=True,
+    set_level=False,
+    methods=("server/discover", "subscriptions/listen", "notifications/subscriptions/acknowledged"),
+    without=(
+        "initialize", "notifications/initialized", "ping", "logging/setLevel",
+        "resources/subscribe", "resources/unsubscribe",
+        "sampling/createMessage", "elicitation/create", "roots/list",
+        "notifications/roots/list_changed", "notifications/elicitation/complete",
+    ),
+    kinds=(Tool, ToolResult),
+    adds={
+        Result: ("result_type",),
+        CacheHints: ("result_type", "ttl_ms", "cache_scope"),
+        ToolResult: ("result_type",),
+        CallToolParams: ("input_responses", "request_state"),
+        ReadResourceParams: ("input_responses", "request_state"),
+        GetPromptParams: ("input_responses", "request_state"),
+        ClientCapabilities: ("extensions",),
+        ServerCapabilities: ("extensions",),
+    },
+    drops={
+        CallToolParams: ("task",),
+        Tool: ("execution",),
+        ElicitParams: ("elicitation_id", "task", "meta"),
+        CreateMessageParams: ("task", "meta"),
+        CreateMessageResult: ("result_type",),
+        ElicitResult: ("result_type", "meta"),
+        ListRootsResult: ("result_type", "meta"),
+        ClientCapabilities: ("tasks",),
+        RootsCapability: ("list_changed",),
+        ServerCapabilities: ("tasks",),
+    },
+    stamp={
+        Result: COMPLETE,
+        CacheHints: COMPLETE | {"ttl_ms": 0, "cache_scope": "private"},
+        InputRequiredResult: {"result_type": "input_required"},
+        # Answers to a server's questions travel inside a request, where no result has a type.
+        CreateMessageResult: {}, ElicitResult: {}, ListRootsResult: {},
+    },
+    codes={NotFound: -32602},
+)  # fmt: skip

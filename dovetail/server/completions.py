@@ -1,0 +1,84 @@
+"""Completion of arguments, for prompts and resource templates alike.
+
+A completer is a function of the value typed so far, and, where it takes a second parameter, of the arguments chosen before:
+`def cities(value: str, chosen: dict[str, str]) -> list[str]`. A plain list of values works too. Plain lists are ranked: what
+starts with the value first, then what contains its letters in order. At most 100 go out, with the total.
+"""
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, TypeVar
+
+from ..protocol.completion import CompleteResult, Completion
+
+MOST = 100
+F = TypeVar("F", bound=Callable[..., Any])
+Source = Callable[..., Any] | Iterable[str]
+RunPlain = Callable[[Callable[[], Any]], Awaitable[Any]]
+
+
+class Completers:
+    """The completers of one prompt or template, by argument."""
+
+    __slots__ = ("_owner", "_sources")
+
+    def __init__(self, owner: str) -> None:
+        self._owner = owner
+        self._sources: dict[str, Source] = {}
+
+    def add(self, argument: str, source: Source) -> None:
+        """Complete this argument from there."""
+        self._sources = {**self._sources, argument: source}
+
+    async def complete(self, argument: str, value: str, chosen: dict[str, str], run: RunPlain) -> CompleteResult:
+        """The values that fit what was typed."""
+        source = self._sources.get(argument)
+        if source is None:
+            return CompleteResult(completion=Completion(values=[], total=0, has_more=False))
+        found: Any = source
+        if callable(source):
+            function, args = source, (value, chosen)[: _arity(source)]
+            if inspect.iscoroutinefunction(function):
+                found = await function(*args)
+            else:
+                found = await run(lambda: function(*args))
+        if isinstance(found, CompleteResult):
+            return found
+        if isinstance(found, Completion):
+            return CompleteResult(completion=_bounded(found))
+        values = [str(item) for item in found or ()]
+        return CompleteResult(completion=_bounded(Completion(values=rank(values, value))))
+
+
+def rank(values: Iterable[str], typed: str) -> list[str]:
+    """Values that fit what was typed, best first: by prefix, then as a substring, then by letters in order."""
+    wanted = typed.casefold()
+    ranked = []
+    for position, value in enumerate(dict.fromkeys(values)):
+        score = _score(value.casefold(), wanted)
+        if score is not None:
+            ranked.append((score, position, value))
+    ranked.sort()
+    return [value for _, _, value in ranked]
+
+
+def _score(value: str, wanted: str) -> int | None:
+    if value.startswith(wanted):
+        return 0
+    if wanted in value:
+        return 1
+    letters = iter(value)
+    return 2 if all(letter in letters for letter in wanted) else None
+
+
+def _bounded(completion: Completion) -> Completion:
+    total = len(completion.values) if completion.total is None else completion.total
+    more = completion.has_more if completion.has_more is not None else total > min(MOST, len(completion.values))
+    return Completion(completion.values[:MOST], total, more or len(completion.values) > MOST)
+
+
+def _arity(function: Callable[..., Any]) -> int:
+    parameters = inspect.signature(function).parameters.values()
+    if any(one.kind is one.VAR_POSITIONAL for one in parameters):
+        return 2
+    return sum(one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD) for one in parameters)

@@ -1,0 +1,116 @@
+"""What a tool returned, as content for the model and as data for programs.
+
+The value is encoded once: the structured content is those bytes, and the text is the same bytes as text. What is no object
+is wrapped as `{"result": …}`, in the value and in its schema. Content (and the helpers Image, Audio, File) passes through;
+a list may mix it with anything else.
+"""
+
+import inspect
+from collections.abc import Callable
+from typing import Any, get_args, get_origin
+
+import msgspec
+from msgspec import Raw
+
+from ..errors import SchemaError
+from ..protocol.content import (
+    AudioContent,
+    EmbeddedResource,
+    ImageContent,
+    OtherContent,
+    ResourceLink,
+    TextContent,
+)
+from ..protocol.tools import ToolResult
+from ..shapes import Shape
+from .media import Media
+
+CONTENT = (TextContent, ImageContent, AudioContent, ResourceLink, EmbeddedResource, OtherContent, Media)
+Finish = Callable[[Any], ToolResult]
+
+
+def finisher(returns: Any) -> tuple[Finish, dict[str, Any] | None]:
+    """For a return annotation: what turns a value into a result, and the output schema, if there is one."""
+    if returns is inspect.Parameter.empty or returns is Any or returns in (None, type(None)) or _is_content(returns):
+        return finish_any, None
+    try:
+        shape = Shape(returns)
+        schema = shape.output_schema
+    except SchemaError:
+        # A return type that no schema can describe is no reason to refuse the tool: its results just go unannounced.
+        return finish_any, None
+    if _describes_object(schema):
+        return _finish(shape, b"", b""), schema
+    definitions = {"$defs": schema["$defs"]} if "$defs" in schema else {}
+    inner = {key: value for key, value in schema.items() if key != "$defs"}
+    wrapped = {"type": "object", "properties": {"result": inner}, "required": ["result"], **definitions}
+    return _finish(shape, b'{"result":', b"}"), wrapped
+
+
+def _finish(shape: Shape, before: bytes, after: bytes) -> Finish:
+    encode = shape.encode
+
+    def finish(value: Any) -> ToolResult:
+        if isinstance(value, ToolResult):
+            return value
+        if type(value) is not str and (isinstance(value, CONTENT) or _mixed(value)):
+            return finish_any(value)
+        data = encode(value)
+        text = value if type(value) is str else data.decode()
+        return ToolResult(content=[TextContent(text)], structured_content=Raw(before + data + after))
+
+    return finish
+
+
+def finish_any(value: Any) -> ToolResult:
+    """A result without a schema to keep to."""
+    if isinstance(value, ToolResult):
+        return value
+    if value is None:
+        return ToolResult(content=[])
+    if isinstance(value, CONTENT):
+        return ToolResult(content=[_block(value)])
+    if _mixed(value):
+        return ToolResult(content=[_block(item) for item in value])
+    data = ANY.encode(value)
+    structured = data if data[:1] == b"{" else b'{"result":' + data + b"}"
+    return ToolResult(
+        content=[TextContent(value if type(value) is str else data.decode())], structured_content=Raw(structured)
+    )
+
+
+def failed(text: str) -> ToolResult:
+    """The result that tells the model what went wrong."""
+    return ToolResult(content=[TextContent(text)], is_error=True)
+
+
+def _mixed(value: Any) -> bool:
+    return type(value) in (list, tuple) and any(isinstance(item, CONTENT) for item in value)
+
+
+def _block(item: Any) -> Any:
+    if isinstance(item, Media):
+        return item.content()
+    if isinstance(item, CONTENT):
+        return item
+    return TextContent(item if isinstance(item, str) else ANY.encode(item).decode())
+
+
+def _is_content(annotation: Any) -> bool:
+    """Whether the annotation speaks of content or a full result, which have no output schema."""
+    if isinstance(annotation, type):
+        return issubclass(annotation, (*CONTENT, ToolResult))
+    if get_origin(annotation) is None:
+        return False
+    return any(_is_content(arg) for arg in get_args(annotation))
+
+
+def _describes_object(schema: dict[str, Any]) -> bool:
+    reference = schema.get("$ref", "")
+    if reference.startswith("#/$defs/"):
+        return _describes_object(schema["$defs"][reference.removeprefix("#/$defs/")] | {"$defs": schema["$defs"]})
+    return schema.get("type") == "object"
+
+
+ANY = Shape(Any)
+plain = msgspec.json.Decoder().decode

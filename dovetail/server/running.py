@@ -1,0 +1,47 @@
+"""How a handler's function runs: `async def` on the loop, `def` on a worker thread.
+
+Running out of time is answered at once. An `async def` is cancelled by it; a thread cannot be stopped, but sees
+`ctx.cancelled`. What must really end is run in a child process (`isolation.py`).
+"""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from ..limits import Limits
+from ..ports import Call
+from .threads import Threads
+
+_pools: dict[tuple[int, int], Threads] = {}
+
+
+def threads(limits: Limits) -> Threads:
+    """The pool of worker threads for these bounds, started when it is first needed."""
+    key = (limits.threads, limits.thread_queue)
+    if key not in _pools:
+        _pools[key] = Threads(*key)
+    return _pools[key]
+
+
+async def run_function(
+    function: Callable[..., Any], is_async: bool, args: tuple[Any, ...], kwargs: dict[str, Any], limits: Limits
+) -> Any:
+    """Call it, wherever it belongs."""
+    if is_async:
+        return await function(*args, **kwargs)
+    outcome = await threads(limits).run(partial(function, *args, **kwargs))
+    # A plain function may still hand back a coroutine, as functools.partial and lambdas do.
+    return await outcome if asyncio.iscoroutine(outcome) else outcome
+
+
+async def within(seconds: float, name: str, call: Call, work: Any) -> Any:
+    """Wait for `work` so long and no longer."""
+    try:
+        async with asyncio.timeout(seconds) as timer:
+            return await work
+    except TimeoutError:
+        if not timer.expired():
+            raise  # the function's own
+        call.late = True
+        raise TimeoutError(f"{name} did not finish within {seconds:g} s") from None

@@ -1,0 +1,50 @@
+"""Files and directories as resources: the functions behind `server.add_file` and `server.add_directory`."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ..errors import ConfigError
+from ..protocol.content import ResourceContents, TextResourceContents
+from .files import Directory, file_uri, mime_of, read_file
+
+Made = tuple[Callable[..., Any], str, dict[str, Any], Callable[[str], list[str]] | None]
+
+
+def file_resource(path: Path, uri: str | None) -> tuple[Callable[[], ResourceContents], str, dict[str, Any]]:
+    """One file: its function, its URI, and what is listed of it."""
+    if not path.is_file():
+        raise ConfigError(f"There is no file {path}")
+    place = uri or file_uri(path.resolve())
+    about = {"name": path.name, "mime_type": mime_of(path), "size": path.stat().st_size, "description": None}
+
+    def read() -> ResourceContents:
+        return read_file(path, place)
+
+    return read, place, about
+
+
+def directory_resources(path: Path, uri: str, hidden: bool) -> list[Made]:
+    """A directory: itself, as a listing, and a template for all that lies in it."""
+    if not path.is_dir():
+        raise ConfigError(f"There is no directory {path}")
+    if "{" in uri or ":" not in uri:
+        raise ConfigError(f"{uri!r} is no URI for a directory: it needs a scheme and no variables, such as docs://")
+    directory = Directory(path, hidden=hidden)
+    base = uri if uri.endswith("/") else uri + "/"
+
+    def listing() -> ResourceContents:
+        lines = [f"{base}{entry[0]}" for entry in directory.list()]
+        return TextResourceContents(uri=base, text="\n".join(lines), mime_type="inode/directory")
+
+    def read(path: str) -> list[ResourceContents]:
+        return directory.read(path, f"{base}{path}")
+
+    def paths(value: str) -> list[str]:
+        return [entry[0] for entry in directory.list()]
+
+    name = path.name or str(path)
+    return [
+        (listing, base, {"name": name, "mime_type": "inode/directory", "description": f"What lies in {name}"}, None),
+        (read, base + "{+path}", {"name": f"{name}/…", "description": f"A file in {name}"}, paths),
+    ]

@@ -1,0 +1,461 @@
+"""The server that a user builds: a name, and functions registered as tools, resources and prompts.
+
+It holds nothing bound to an event loop, so one server may run on several at once. Transports and asyncio are loaded when
+it is run, not when it is defined. What the layers below see of it is `ports.Service`.
+"""
+
+import inspect
+import os
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any, ParamSpec, Protocol, TypeVar, cast, overload
+
+from ..connection.middleware import Middleware, compose
+from ..connection.stateless import signed
+from ..errors import CannotAsk, ConfigError, InternalError, InvalidParams, MethodNotFound, NotFound, ProtocolError, ToolError
+from ..limits import DEFAULT, Limits
+from ..ports import Answer, Call, Channel, Listener, Redact
+from ..protocol.base import Icon, Implementation, Meta, Params
+from ..protocol.capabilities import ListCapability, ResourcesCapability, ServerCapabilities
+from ..protocol.completion import CompleteResult, PromptReference
+from ..protocol.content import Annotations, ResourceContents
+from ..protocol.lists import ListChangedParams
+from ..protocol.prompts import GetPromptResult, ListPromptsResult
+from ..protocol.resources import ListResourcesResult, ListResourceTemplatesResult, ReadResourceResult, UriParams
+from ..protocol.tools import ListToolsResult, ToolAnnotations, ToolResult
+from ..revisions import BY_NAME, OFFICIAL, Revision
+from . import prompts, resources, tools
+from .completions import Completers
+from .context import Context
+from .pagination import encoded_page, page
+from .registry import Registry
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+F = TypeVar("F", bound=Callable[..., Any])
+AnyFunction = Callable[..., Any]
+
+
+class Completable(Protocol[P, R_co]):
+    """A prompt or template function: the function as it was, and a way to complete its arguments."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        """Call the function itself."""
+
+    def complete(self, argument: str, values: Sequence[str] | None = None) -> Callable[[F], F]:
+        """Complete this argument from the decorated function, or from a list of values."""
+
+
+class Server:
+    """An MCP server."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        version: str = "0.0.0",
+        title: str | None = None,
+        description: str | None = None,
+        website_url: str | None = None,
+        icons: list[Icon] | None = None,
+        instructions: str | None = None,
+        page_size: int | None = None,
+        lifespan: Callable[..., AbstractAsyncContextManager[Any]] | None = None,
+        middleware: Sequence[Middleware] = (),
+        limits: Limits = DEFAULT,
+        mask_errors: bool = False,
+        redact: Redact | None = None,
+        experimental: dict[str, Any] | None = None,
+        revisions: Sequence[str] | None = None,
+    ) -> None:
+        if page_size is not None and page_size < 1:
+            raise ConfigError("page_size must be at least 1")
+        self.info = Implementation(
+            name=name, version=version, title=title, description=description, website_url=website_url, icons=icons
+        )
+        self.instructions = instructions
+        self.limits = limits
+        self.redact = redact
+        self.revisions = OFFICIAL if revisions is None else _revisions(revisions)
+        self.capabilities = ServerCapabilities(
+            tools=ListCapability(list_changed=True),
+            resources=ResourcesCapability(subscribe=True, list_changed=True),
+            prompts=ListCapability(list_changed=True),
+            completions={},
+            logging={},
+            experimental=experimental,
+        )
+        self._page_size = page_size
+        self._mask = mask_errors
+        self._lifespan = lifespan
+        self._listeners: tuple[Listener, ...] = ()
+        self._lock = threading.Lock()
+        self._tools: Registry[tools.Entry] = Registry("tool", self._announce("tools", lambda entry: entry.tool))
+        listed = self._announce("resources", lambda entry: entry.listed)
+        self._resources: Registry[resources.Entry] = Registry("resource", listed)
+        self._templates: Registry[resources.TemplateEntry] = Registry("resource template", listed)
+        self._prompts: Registry[prompts.Entry] = Registry("prompt", self._announce("prompts", lambda entry: entry.listed))
+        self._handlers: dict[str, Answer] = {
+            "tools/list": self._list_tools,
+            "tools/call": self._call_tool,
+            "resources/list": self._list_resources,
+            "resources/templates/list": self._list_templates,
+            "resources/read": self._read_resource,
+            "prompts/list": self._list_prompts,
+            "prompts/get": self._get_prompt,
+            "completion/complete": self._complete,
+        }
+        self._plain = not middleware
+        self.answer: Answer = compose(middleware, self._dispatch)
+
+    @property
+    def name(self) -> str:
+        """The server's name."""
+        return self.info.name
+
+    # tools
+
+    @overload
+    def tool(self, function: F, /) -> F: ...
+    @overload
+    def tool(
+        self,
+        name: str | None = None,
+        /,
+        *,
+        title: str | None = None,
+        description: str | None = None,
+        annotations: ToolAnnotations | dict[str, Any] | None = None,
+        icons: list[Icon] | None = None,
+        meta: Meta | None = None,
+        schema: dict[str, Any] | None = None,
+        output_schema: dict[str, Any] | None = None,
+        timeout: float | None = None,
+        isolate: str | None = None,
+    ) -> Callable[[F], F]: ...
+    def tool(self, first: Any = None, /, **options: Any) -> Any:
+        """Register a function as a tool: `@server.tool`, or `@server.tool(title=…)`."""
+        return _decorate(self.add_tool, first, options)
+
+    def add_tool(
+        self,
+        function: AnyFunction,
+        /,
+        *,
+        name: str | None = None,
+        **options: Any,
+    ) -> None:
+        """Register a function as a tool, with the options of `@server.tool`."""
+        entry = tools.entry(function, name=name, **options)
+        self._tools.add(entry.tool.name, entry)
+
+    def remove_tool(self, name: str) -> None:
+        """Take a tool out again; clients are told."""
+        self._tools.remove(name)
+
+    async def _list_tools(self, call: Call) -> Any:
+        def make(entries: list[tools.Entry], cursor: str | None) -> ListToolsResult:
+            return ListToolsResult(tools=[entry.tool for entry in entries], next_cursor=cursor)
+
+        return self._page(call, self._tools, make)
+
+    async def _call_tool(self, call: Call) -> ToolResult:
+        entry = self._tools.now.items.get(call.params.name)
+        if entry is None:
+            raise InvalidParams(f"Unknown tool: {call.params.name}")
+        context = Context(call, self) if entry.signature.context else None
+        result = await tools.call_tool(entry, call, context, self.limits, self._mask)
+        return result if self._plain else tools.opened(result)
+
+    # resources
+
+    @overload
+    def resource(
+        self,
+        uri: str,
+        /,
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        mime_type: str | None = None,
+        size: int | None = None,
+        icons: list[Icon] | None = None,
+        annotations: Annotations | dict[str, Any] | None = None,
+        meta: Meta | None = None,
+    ) -> Callable[[Callable[P, R]], Completable[P, R]]: ...
+    @overload
+    def resource(self, uri: str, /, **options: Any) -> Callable[[Callable[P, R]], Completable[P, R]]: ...
+    def resource(self, uri: str, /, **options: Any) -> Any:
+        """Register a function as a resource, or as a template where the URI has `{variables}`."""
+        if not isinstance(uri, str):
+            raise ConfigError('A resource needs its URI: @server.resource("config://app")')
+
+        def decorate(function: Callable[P, R]) -> Completable[P, R]:
+            return self.add_resource(function, uri, **options)
+
+        return decorate
+
+    def add_resource(self, function: Callable[P, R], uri: str, /, **options: Any) -> Completable[P, R]:
+        """Register a function as a resource, with the options of `@server.resource`."""
+        entry = resources.entry(function, uri, **options)
+        if isinstance(entry, resources.TemplateEntry):
+            self._templates.add(uri, entry)
+        else:
+            self._resources.add(uri, entry)
+        return _completable(function, entry.completers)
+
+    def remove_resource(self, uri: str) -> None:
+        """Take a resource or template out again; clients are told."""
+        (self._templates if "{" in uri else self._resources).remove(uri)
+
+    def add_file(self, path: str | Path, /, *, uri: str | None = None, **options: Any) -> None:
+        """Serve a file as a resource; it is read anew each time."""
+        from .served_files import file_resource
+
+        function, uri, about = file_resource(Path(path), uri)
+        self.add_resource(function, uri, **(about | options))
+
+    def add_directory(self, path: str | Path, /, *, uri: str, hidden: bool = False, **options: Any) -> None:
+        """Serve what lies in a directory, under a URI such as `docs://`; there is no way out of it."""
+        from .served_files import directory_resources
+
+        for function, place, about, complete in directory_resources(Path(path), uri, hidden):
+            made = self.add_resource(function, place, **(about | options))
+            if complete is not None:
+                made.complete("path")(complete)
+
+    def notify_resource_updated(self, uri: str) -> None:
+        """Tell all who subscribed to this resource that it changed. Works anywhere, from any thread."""
+        self._tell("notifications/resources/updated", UriParams(uri=uri))
+
+    async def _list_resources(self, call: Call) -> Any:
+        def make(entries: list[resources.Entry], cursor: str | None) -> ListResourcesResult:
+            return ListResourcesResult(resources=[entry.listed for entry in entries], next_cursor=cursor)
+
+        return self._page(call, self._resources, make)
+
+    async def _list_templates(self, call: Call) -> Any:
+        def make(entries: list[resources.TemplateEntry], cursor: str | None) -> ListResourceTemplatesResult:
+            return ListResourceTemplatesResult(resource_templates=[one.listed for one in entries], next_cursor=cursor)
+
+        return self._page(call, self._templates, make)
+
+    async def _read_resource(self, call: Call) -> ReadResourceResult:
+        return ReadResourceResult(contents=await self.read(call.params.uri, call))
+
+    async def read(self, uri: str, call: Call) -> list[ResourceContents]:
+        """The contents of a resource, on behalf of a call."""
+        entry: resources.Entry | resources.TemplateEntry | None = self._resources.get(uri)
+        values: dict[str, Any] = {}
+        if entry is None:
+            found = resources.match(list(self._templates), uri)
+            if found is None:
+                raise resources.not_found(uri)
+            entry, values = found
+        context = Context(call, self)
+        args, kwargs = resources.bind(entry, values, uri, context)
+        try:
+            value = await self._run(entry, args, kwargs, f"Resource {uri}")
+        except NotFound as error:
+            error.data = {"uri": uri} if error.data is None else error.data
+            raise
+        return resources.contents(value, uri, entry.mime_type)
+
+    # prompts
+
+    @overload
+    def prompt(self, function: Callable[P, R], /) -> Completable[P, R]: ...
+    @overload
+    def prompt(
+        self,
+        name: str | None = None,
+        /,
+        *,
+        title: str | None = None,
+        description: str | None = None,
+        icons: list[Icon] | None = None,
+        meta: Meta | None = None,
+    ) -> Callable[[Callable[P, R]], Completable[P, R]]: ...
+    def prompt(self, first: Any = None, /, **options: Any) -> Any:
+        """Register a function as a prompt: `@server.prompt`, or `@server.prompt(title=…)`."""
+        return _decorate(self.add_prompt, first, options)
+
+    def add_prompt(self, function: Callable[P, R], /, **options: Any) -> Completable[P, R]:
+        """Register a function as a prompt, with the options of `@server.prompt`."""
+        entry = prompts.entry(function, **options)
+        self._prompts.add(entry.listed.name, entry)
+        return _completable(function, entry.completers)
+
+    def remove_prompt(self, name: str) -> None:
+        """Take a prompt out again; clients are told."""
+        self._prompts.remove(name)
+
+    async def _list_prompts(self, call: Call) -> Any:
+        def make(entries: list[prompts.Entry], cursor: str | None) -> ListPromptsResult:
+            return ListPromptsResult(prompts=[entry.listed for entry in entries], next_cursor=cursor)
+
+        return self._page(call, self._prompts, make)
+
+    async def _get_prompt(self, call: Call) -> GetPromptResult:
+        entry = self._prompts.get(call.params.name)
+        if entry is None:
+            raise InvalidParams(f"Unknown prompt: {call.params.name}")
+        args, kwargs = prompts.bind(entry, call.params.arguments or {}, Context(call, self))
+        return prompts.result(entry, await self._run(entry, args, kwargs, f"Prompt {call.params.name}"))
+
+    # completions
+
+    async def _complete(self, call: Call) -> CompleteResult:
+        from .running import threads
+
+        reference, argument, context = call.params.ref, call.params.argument, call.params.context
+        chosen = (context.arguments if context else None) or {}
+        owner = self._completed(reference)
+        known = {parameter.name for parameter in owner.signature.parameters}
+        if argument.name not in known:
+            raise InvalidParams(f"There is no argument {argument.name!r} to complete; there are {sorted(known)}")
+        return await owner.completers.complete(argument.name, argument.value, chosen, threads(self.limits).run)
+
+    def _completed(self, reference: Any) -> prompts.Entry | resources.Entry | resources.TemplateEntry:
+        if isinstance(reference, PromptReference):
+            prompt = self._prompts.get(reference.name)
+            if prompt is None:
+                raise InvalidParams(f"Unknown prompt: {reference.name}")
+            return prompt
+        uri = reference.uri
+        found = self._templates.get(uri) or self._resources.get(uri)
+        if found is None:
+            matched = resources.match(list(self._templates), uri)
+            if matched is None:
+                raise InvalidParams(f"Unknown resource template: {uri}")
+            return matched[0]
+        return found
+
+    # running
+
+    def run(self, transport: str = "stdio", **options: Any) -> None:
+        """Serve until the client goes away (stdio), or until stopped."""
+        if transport != "stdio":
+            raise ConfigError(f"There is no transport {transport!r} here; there is stdio")
+        if options:
+            raise ConfigError(f"stdio takes no options, but got {', '.join(options)}")
+        if "DOVETAIL_ISOLATED" in os.environ:
+            return  # this is the child process of an isolated tool, which only wants the tool
+        from ..serve import run_stdio
+
+        run_stdio(self, self.lifespan)
+
+    async def serve(self, channel: Channel) -> None:
+        """Hold one conversation over a channel of your own, until the other side ends it."""
+        from ..serve import serve
+
+        await serve(self, channel, self.lifespan, grace=self.limits.shutdown)
+
+    def lifespan(self) -> AbstractAsyncContextManager[Any]:
+        """What is entered before the first request and left after the last; its value is `ctx.state`."""
+        if self._lifespan is None:
+            from contextlib import nullcontext
+
+            return nullcontext()
+        takes_server = bool(inspect.signature(self._lifespan).parameters)
+        return self._lifespan(self) if takes_server else self._lifespan()
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        """Tell `listener` of every change from now on; returns what ends it."""
+        with self._lock:
+            self._listeners = (*self._listeners, listener)
+
+        def end() -> None:
+            with self._lock:
+                self._listeners = tuple(one for one in self._listeners if one is not listener)
+
+        return end
+
+    async def _dispatch(self, call: Call) -> Any:
+        if call.local is not None:
+            return await call.local(call)
+        handler = self._handlers.get(call.method.name)
+        if handler is None:
+            raise MethodNotFound(f"There is no method {call.name!r} here")
+        return await handler(call)
+
+    def _page(self, call: Call, registry: Registry[Any], make: Callable[[list[Any], str | None], Any]) -> Any:
+        """A page of a list, as ready bytes unless middleware wants to look at it."""
+        if not self._plain:
+            return page(call, registry.now, self._page_size, make)
+
+        def sign(result: Any) -> Any:
+            return signed(result, self.info, call.revision) if call.revision.stateless else result
+
+        return encoded_page(call, registry.now, self._page_size, make, sign)
+
+    async def _run(self, entry: Any, args: tuple[Any, ...], kwargs: dict[str, Any], what: str) -> Any:
+        from .running import run_function
+
+        signature = entry.signature
+        try:
+            return await run_function(signature.function, signature.is_async, args, kwargs, self.limits)
+        except (ProtocolError, CannotAsk):
+            raise
+        except ToolError as error:
+            raise InternalError(str(error)) from None
+        except BaseException as error:
+            if type(error).__name__ == "CancelledError":
+                raise
+            raise InternalError(tools.explain(what, error, self._mask)) from None
+
+    def _announce(self, kind: str, listed: Callable[[Any], Any]) -> Callable[[list[Any], list[str]], None]:
+        def changed(added: list[Any], removed: list[str]) -> None:
+            if self._listeners:
+                params = ListChangedParams(added=[listed(entry) for entry in added], removed=removed)
+                self._tell(f"notifications/{kind}/list_changed", params)
+
+        return changed
+
+    def _tell(self, method: str, params: Params) -> None:
+        for listener in self._listeners:
+            listener(method, params)
+
+
+def _revisions(names: Sequence[str]) -> tuple[Revision, ...]:
+    unknown = [name for name in names if name not in BY_NAME]
+    if unknown or not names:
+        raise ConfigError(f"Unknown revisions {unknown}; there are {', '.join(one.name for one in OFFICIAL)}")
+    return tuple(revision for revision in BY_NAME.values() if revision.name in names)
+
+
+def _decorate(add: Callable[..., Any], first: Any, options: dict[str, Any]) -> Any:
+    """Both forms of a decorator: bare, or with options (the name may come first)."""
+    if callable(first):
+        add(first, **options)
+        return first
+    if first is not None:
+        options = {"name": first, **options}
+
+    def decorate(function: F) -> F:
+        add(function, **options)
+        return function
+
+    return decorate
+
+
+def _completable(function: Callable[P, R], completers: Completers) -> Completable[P, R]:
+    def complete(argument: str, values: Sequence[str] | None = None) -> Callable[[F], F]:
+        if values is not None:
+            completers.add(argument, values)
+
+        def decorate(source: F) -> F:
+            completers.add(argument, source)
+            return source
+
+        return decorate
+
+    try:
+        function.complete = complete  # type: ignore[attr-defined]
+    except AttributeError:
+        pass  # a bound method takes no attributes
+    return cast("Completable[P, R]", function)

@@ -1,0 +1,169 @@
+"""Tools: functions that a model can call.
+
+`tools/call` binds the raw arguments to the function's signature, runs it (on the loop, on a worker thread, or in a child
+process), and turns what it returns into a result. Whatever goes wrong inside the function is a result too, with the text
+for the model; only a call that names no tool is an error of the protocol.
+"""
+
+import re
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Raw, Struct
+
+from ..errors import CannotAsk, ConfigError, InvalidParams, NotFound, ProtocolError, SchemaError, ToolError
+from ..limits import Limits
+from ..ports import Call
+from ..protocol.base import Icon, Meta
+from ..protocol.tools import Tool, ToolAnnotations, ToolResult
+from .context import Context
+from .results import Finish, failed, finish_any, finisher, plain
+from .signature import ArgumentError, Signature
+
+NAME = re.compile(r"[A-Za-z0-9_.\-]{1,128}")
+
+Bind = Callable[[Any, Any], tuple[tuple[Any, ...], dict[str, Any]]]
+
+
+class Entry(Struct, frozen=True, eq=False):
+    """A tool in the registry: what is listed, and how it runs."""
+
+    tool: Tool
+    signature: Signature
+    bind: Bind
+    finish: Finish
+    timeout: float | None
+    isolated: bool
+    direct: bool
+    """Whether it runs on the loop with nothing around it."""
+
+
+def entry(
+    function: Callable[..., Any],
+    *,
+    name: str | None = None,
+    title: str | None = None,
+    description: str | None = None,
+    annotations: ToolAnnotations | dict[str, Any] | None = None,
+    icons: list[Icon] | None = None,
+    meta: Meta | None = None,
+    schema: dict[str, Any] | None = None,
+    output_schema: dict[str, Any] | None = None,
+    timeout: float | None = None,
+    isolate: str | None = None,
+) -> Entry:
+    """Compile a function into a tool."""
+    name = name or getattr(function, "__name__", "") or type(function).__name__
+    if not NAME.fullmatch(name):
+        warnings.warn(
+            f"Tool name {name!r}: names should be 1 to 128 of A-Z, a-z, 0-9, `_`, `-` and `.`; some clients refuse others",
+            stacklevel=4,
+        )
+    signature = Signature.of(function, context_type=Context, free=schema is not None)
+    finish, described = finisher(signature.returns)
+    bind = signature.bind if schema is None else _checked(name, schema, signature)
+    tool = Tool(
+        name=name,
+        input_schema=signature.schema if schema is None else _object_schema(name, schema),
+        title=title,
+        description=description if description is not None else signature.description,
+        output_schema=described if output_schema is None else output_schema,
+        annotations=None if annotations is None else ToolAnnotations.of(annotations),
+        icons=icons,
+        meta=meta,
+    )
+    if isolate is not None:
+        _check_isolated(isolate, function, signature, name)
+    direct = signature.is_async and timeout is None and isolate is None
+    finish = finish if output_schema is None else finish_any
+    return Entry(tool, signature, bind, finish, timeout, isolate is not None, direct)
+
+
+async def call_tool(entry: Entry, call: Call, context: Context | None, limits: Limits, mask: bool) -> ToolResult:
+    """Run a tool for a call."""
+    try:
+        args, kwargs = entry.bind(call.params.arguments, context)
+    except ArgumentError as error:
+        if call.revision.tool_errors:
+            return failed(str(error))
+        raise InvalidParams(str(error)) from None
+    try:
+        if entry.direct:
+            value = await entry.signature.function(*args, **kwargs)
+        else:
+            value = await _run(entry, call, args, kwargs, limits)
+        return entry.finish(value)
+    except (ToolError, NotFound) as error:
+        return failed(str(error))
+    except (ProtocolError, CannotAsk):
+        raise
+    except BaseException as error:
+        if call.cancelled:
+            raise
+        return failed(explain(entry.tool.name, error, mask))
+
+
+async def _run(entry: Entry, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], limits: Limits) -> Any:
+    from .running import run_function, within
+
+    function, name = entry.signature.function, entry.tool.name
+    if entry.isolated:
+        from .isolation import run_isolated
+
+        return await run_isolated(function, args, kwargs, limits, entry.timeout, name)
+    work = run_function(function, entry.signature.is_async, args, kwargs, limits)
+    return await (work if entry.timeout is None else within(entry.timeout, name, call, work))
+
+
+def _check_isolated(isolate: str, function: Callable[..., Any], signature: Signature, name: str) -> None:
+    if isolate != "process":
+        raise ConfigError(f'isolate={isolate!r}: the only way to isolate a tool is "process"')
+    from .isolation import check_isolatable
+
+    check_isolatable(function, signature.context is not None, name)
+
+
+def opened(result: ToolResult) -> ToolResult:
+    """A result whose structured content is a value again, for middleware to look at."""
+    if type(result.structured_content) is Raw:
+        result.structured_content = plain(result.structured_content)
+    return result
+
+
+def explain(name: str, error: BaseException, mask: bool) -> str:
+    """What the model is told of an exception; the traceback goes to the log."""
+    import logging
+
+    logging.getLogger("dovetail.server").warning("Tool %s failed", name, exc_info=error)
+    if mask:
+        return f"{name} failed"
+    if isinstance(error, TimeoutError) and str(error):
+        return str(error)
+    text = str(error)
+    if isinstance(error, Exception):
+        return text or type(error).__name__
+    return f"{name} ended with {type(error).__name__}" + (f": {text}" if text else "")
+
+
+def _object_schema(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+    if schema.get("type") != "object":
+        raise SchemaError(f'Tool {name!r}: an input schema must have "type": "object"')
+    return schema
+
+
+def _checked(name: str, schema: dict[str, Any], signature: Signature) -> Bind:
+    """Arguments checked by a JSON schema that was given, and passed on as they are."""
+    from ..schemas import compile
+
+    validator = compile(schema)
+    from .signature import decode_object
+
+    def bind(raw: Raw, context: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        values = decode_object(raw, name)
+        problems = validator.problems(values)
+        if problems:
+            raise ArgumentError("; ".join(problems))
+        return signature.pass_on(values, context)
+
+    return bind

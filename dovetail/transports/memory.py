@@ -1,0 +1,67 @@
+"""Two channels joined in memory, in one event loop. Messages travel as bytes, so nothing is skipped that a wire would do."""
+
+import asyncio
+
+from ..limits import DEFAULT, Limits
+from ..ports import Ended, Receive
+
+
+class Memory:
+    """One end; made in pairs by `pair()`."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._peer: Memory
+        self._receive: Receive | None = None
+        self._ended: Ended | None = None
+        self._queue: list[bytes] = []
+        self._scheduled = False
+        self._closed = False
+        self._loop = asyncio.get_running_loop()
+
+    def start(self, receive: Receive, ended: Ended) -> None:
+        """Begin to deliver, starting with what was sent before."""
+        self._receive, self._ended = receive, ended
+        self._schedule()
+
+    def send(self, data: bytes) -> None:
+        """Hand one message to the other end, in the next turn of the loop."""
+        peer = self._peer
+        if not self._closed and not peer._closed:
+            peer._queue.append(data)
+            peer._schedule()
+
+    async def drain(self) -> None:
+        """Let the other end take what is queued, when there is much of it."""
+        if len(self._peer._queue) > 1000:
+            await asyncio.sleep(0)
+
+    async def close(self) -> None:
+        """End both directions; what is already queued is still delivered."""
+        if not self._closed:
+            self._closed = True
+            self._schedule()
+            self._peer._closed = True
+            self._peer._schedule()
+
+    def _schedule(self) -> None:
+        if not self._scheduled and self._receive is not None:
+            self._scheduled = True
+            self._loop.call_soon(self._deliver)
+
+    def _deliver(self) -> None:
+        self._scheduled = False
+        assert self._receive is not None
+        queue, self._queue = self._queue, []
+        for data in queue:
+            self._receive(data)
+        if self._closed and self._ended is not None:
+            ended, self._ended = self._ended, None
+            ended(None)
+
+
+def pair(limits: Limits = DEFAULT) -> tuple[Memory, Memory]:
+    """Two ends of one channel."""
+    one, other = Memory(limits), Memory(limits)
+    one._peer, other._peer = other, one
+    return one, other

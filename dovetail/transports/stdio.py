@@ -1,0 +1,155 @@
+"""The server's side of stdio: one message per line, in on stdin, out on stdout.
+
+At the start the real streams are claimed: stdout is duplicated and its place taken by stderr, so a stray `print` cannot
+break the protocol; stdin is duplicated and its place taken by the null device, so a child process cannot eat messages.
+The duplicates are not inherited, and closed in forked children too.
+
+Pipes and sockets are polled by the event loop itself, without a thread. A terminal (whose modes are shared with the shell),
+a regular file and the null device (which cannot be polled) are read by one thread. While the peer does not read our
+answers, they wait here and reading pauses, so memory stays bounded.
+"""
+
+import asyncio
+import io
+import os
+import stat
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from ..jsonrpc.framing import Lines
+from ..limits import DEFAULT, Limits
+from ..ports import Ended, Receive
+
+if sys.platform == "win32":
+    from . import _windows as system
+else:
+    from . import _posix as system
+
+CHUNK = 64 * 1024
+
+
+class Stdio:
+    """stdin and stdout as a channel."""
+
+    def __init__(self, limits: Limits = DEFAULT, streams: tuple[io.FileIO, io.FileIO] | None = None) -> None:
+        self._in, self._out = _claim() if streams is None else streams
+        self._limits = limits
+        self._lines = Lines(limits.incoming)
+        self._stop: Callable[[], Any] | None = None
+        self._closed = False
+        self._told = False
+        self._loop: asyncio.AbstractEventLoop
+        self._writer: system.Writer
+        self._receive: Receive
+        self._ended: Ended
+        kind = os.fstat(self._in.fileno()).st_mode
+        self.endless = not stat.S_ISREG(kind)
+        """False where stdin is a file: its end is not the end of whoever asks."""
+        self._polled = system.pollable(self._in.fileno())
+
+    def start(self, receive: Receive, ended: Ended) -> None:
+        """Begin to read."""
+        self._loop = asyncio.get_running_loop()
+        self._receive, self._ended = receive, ended
+        self._writer = system.Writer(self._loop, self._out, self._limits.write_buffer, self._lost)
+        self._listen()
+
+    def _listen(self) -> None:
+        if self._polled:
+            self._stop = system.read(self._loop, self._in, self._feed)
+        else:
+            threading.Thread(target=self._read, name="dovetail-stdin", daemon=True).start()
+
+    def _feed(self, chunk: bytes) -> None:
+        if self._closed:
+            return
+        receive = self._receive
+        for line in self._lines.feed(chunk) if chunk else (self._lines.rest(),):
+            if line:
+                receive(line)
+        if not chunk:
+            self._end(None)
+        elif self._stop is not None and not self._writer.room.is_set():
+            self._stop()
+            self._stop = None
+            self._loop.create_task(self._resume())
+
+    async def _resume(self) -> None:
+        await self._writer.room.wait()
+        if not self._closed and not self._told:
+            self._listen()
+
+    def _read(self) -> None:
+        """What cannot be polled, a chunk at a time, each taken before the next is read."""
+        while True:
+            try:
+                chunk = os.read(self._in.fileno(), CHUNK)
+            except (OSError, ValueError):
+                chunk = b""
+            taken = threading.Event()
+            try:
+                self._loop.call_soon_threadsafe(self._take, chunk, taken)
+            except RuntimeError:
+                return  # the loop is gone
+            if not chunk:
+                return
+            taken.wait()
+
+    def _take(self, chunk: bytes, taken: threading.Event) -> None:
+        self._feed(chunk)
+        taken.set()
+
+    def send(self, data: bytes) -> None:
+        """Queue one message."""
+        self._writer.send(data)
+
+    async def drain(self) -> None:
+        """Wait while the peer leaves too much unread."""
+        await self._writer.room.wait()
+
+    async def close(self) -> None:
+        """Write what is queued, as long as somebody reads it, and let go of both streams."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._stop is not None:
+            self._stop()
+        self._writer.close()
+        try:
+            await asyncio.wait_for(self._writer.empty(), self._limits.shutdown)
+        except TimeoutError:
+            self._writer.abort()
+
+    def _lost(self) -> None:
+        """Nobody reads our output any more."""
+        if self._stop is not None:
+            self._stop()
+        self._end(BrokenPipeError("the client closed our output"))
+
+    def _end(self, reason: Exception | None) -> None:
+        if not self._told:
+            self._told = True
+            self._ended(reason)
+
+
+def _claim() -> tuple[io.FileIO, io.FileIO]:
+    """Take stdin and stdout for the protocol, and leave harmless ones in their place."""
+    sys.stdout.flush()
+    received, sent = os.dup(0), os.dup(1)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    os.dup2(2, 1)
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=lambda: _forget(received, sent))
+    return io.FileIO(received, "r"), io.FileIO(sent, "w")
+
+
+def _forget(*descriptors: int) -> None:
+    for descriptor in descriptors:
+        try:
+            os.close(descriptor)
+        except OSError:
+            pass

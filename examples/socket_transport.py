@@ -1,0 +1,53 @@
+"""A transport of your own: one message per line over a socket, Unix or TCP.
+
+A channel has four methods. This one wraps the streams that asyncio hands out; the same class serves both sides:
+
+    await asyncio.start_unix_server(lambda r, w: server.serve(Lines(r, w)), "/tmp/weather.sock")
+    async with Client(Lines(*await asyncio.open_unix_connection("/tmp/weather.sock"))) as client: ...
+"""
+
+import asyncio
+from collections.abc import Callable
+
+LIMIT = 64 * 1024 * 1024
+
+
+class Lines:
+    """Newline-framed messages over a pair of asyncio streams."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    def start(self, receive: Callable[[bytes], None], ended: Callable[[Exception | None], None]) -> None:
+        """Deliver each message to `receive`; tell `ended` once, when there are no more."""
+        self.task = asyncio.create_task(self._read(receive, ended))
+
+    async def _read(self, receive: Callable[[bytes], None], ended: Callable[[Exception | None], None]) -> None:
+        reason: Exception | None = None
+        try:
+            while line := await self.reader.readline():
+                if line.strip():
+                    receive(line.rstrip(b"\n"))
+        except (ConnectionError, ValueError) as error:  # ValueError: a line over the stream's limit
+            reason = error
+        ended(reason)
+
+    def send(self, data: bytes) -> None:
+        """Queue a message. Must not block, and must not raise when the peer is gone."""
+        if not self.writer.is_closing():
+            self.writer.write(data + b"\n")
+
+    async def drain(self) -> None:
+        """Wait while the peer leaves too much unread."""
+        try:
+            await self.writer.drain()
+        except ConnectionError:
+            pass
+
+    async def close(self) -> None:
+        """Send what is queued, then end both directions."""
+        self.writer.close()
+        try:
+            await self.writer.wait_closed()
+        except ConnectionError:
+            pass

@@ -1,0 +1,139 @@
+"""Who may import whom, and how much an import costs.
+
+The table is the one of docs/design/layers.md; a line says which parts a part may import from the package. Imports inside
+functions count too: they are for weight, never a way around the table. `if TYPE_CHECKING` imports do not.
+"""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "dovetail"
+STDLIB = set(sys.stdlib_module_names) | {"annotationlib"}  # new in 3.14
+EVERYWHERE = {"errors", "limits"}
+LOW = {"protocol", "jsonrpc"}
+VALUES = LOW | {"revisions", "ports", "shapes", "schemas"}
+
+MAY_IMPORT: dict[str, set[str]] = {
+    "errors": set(),
+    "limits": set(),
+    "shapes": set(),
+    "schemas": set(),
+    "config": set(),
+    "jsonrpc": set(),
+    "protocol": set(),
+    "revisions": LOW,
+    "ports": LOW | {"revisions"},
+    "connection": LOW | {"revisions", "ports"},
+    "transports": LOW | {"revisions", "ports"},
+    "serve": {"transports", "connection", "ports"},
+    "connect": {"transports", "connection", "config", "ports"},
+    "server": VALUES | {"serve", "extensions", "connection"},
+    "client": VALUES | {"connect", "extensions", "connection", "__init__"},
+    "testing": VALUES | {"server", "client", "transports", "connection", "serve", "connect"},
+    "cli": VALUES | {"server", "client", "config", "__init__"},
+    "__main__": {"cli"},
+    "__init__": {"server", "client", "protocol", "ports"},
+}
+DOORS = {
+    "msgspec": set(MAY_IMPORT),  # the material that everything is made of
+    "jsonschema_rs": {"schemas"},
+    "pydantic": {"shapes"},
+    "pydantic_core": {"shapes"},
+    "attrs": {"shapes"},
+    "attr": {"shapes"},
+    "annotated_types": {"shapes"},
+    "colorama": {"cli"},
+}
+"""Each third-party library is imported in one place."""
+
+
+def part_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imports_of(path: Path) -> set[str]:
+    """The parts of the package, and the libraries (as `name!`), that a file imports."""
+    tree = ast.parse(path.read_text())
+    skipped = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for inner in ast.walk(node)
+    }
+    depth = len(path.relative_to(PACKAGE).parts) - 1
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if id(node) in skipped:
+            continue
+        if isinstance(node, ast.Import):
+            found |= {f"{alias.name.split('.')[0]}!" for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            found.add(f"{(node.module or '').split('.')[0]}!")
+        elif isinstance(node, ast.ImportFrom) and node.level > depth:
+            names = [node.module.split(".")[0]] if node.module else [alias.name for alias in node.names]
+            found |= {
+                name if (PACKAGE / name).exists() or (PACKAGE / f"{name}.py").exists() else "__init__" for name in names
+            }
+        elif isinstance(node, ast.ImportFrom) and node.level == depth and depth == 0:
+            found.add((node.module or "").split(".")[0])
+    return found
+
+
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_file_imports_only_what_the_table_allows(path: Path) -> None:
+    part = part_of(path)
+    ours = {name for name in imports_of(path) if not name.endswith("!")} - {part}
+    assert ours <= MAY_IMPORT[part] | EVERYWHERE, f"{part} may not import {ours - MAY_IMPORT[part] - EVERYWHERE}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_library_has_one_door(path: Path) -> None:
+    outside = {name[:-1] for name in imports_of(path) if name.endswith("!")} - STDLIB
+    for library in outside - {"dovetail"}:
+        assert part_of(path) in DOORS.get(library, set()), f"{library} is not to be imported in {part_of(path)}"
+
+
+def loaded_by(statement: str) -> set[str]:
+    code = f"{statement}\nimport sys; print('\\n'.join(sys.modules))"
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    return set(output.split())
+
+
+HEAVY = ["asyncio", "logging", "jsonschema_rs", "pydantic", "importlib.metadata", "dataclasses", "http", "ssl", "socket"]
+
+
+@pytest.mark.parametrize("heavy", HEAVY)
+def test_importing_server_does_not_load(heavy: str) -> None:
+    assert heavy not in loaded_by("from dovetail import Server")
+
+
+def test_importing_server_stays_within_its_budget_of_modules() -> None:
+    ours = loaded_by("from dovetail import Server") - loaded_by("pass")
+    assert len(ours) <= 120, sorted(ours)
+
+
+def test_importing_the_package_alone_loads_nothing_else_of_it() -> None:
+    assert {name for name in loaded_by("import dovetail") if name.startswith("dovetail.")} == set()
+
+
+def test_no_date_is_known_outside_of_revisions() -> None:
+    import re
+
+    for path in FILES:
+        if part_of(path) != "revisions":
+            assert not re.search(r"""["']20\d\d-\d\d-\d\d["']""", path.read_text()), path
+
+
+def test_the_public_names_are_sorted_and_all_exist() -> None:
+    import dovetail
+
+    assert dovetail.__all__ == sorted(dovetail.__all__) or sorted(dovetail.__all__) == sorted(dovetail._HOMES)
+    for name in dovetail.__all__:
+        assert getattr(dovetail, name) is not None

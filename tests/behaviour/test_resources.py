@@ -1,0 +1,73 @@
+"""Resources, templates and subscriptions."""
+
+import asyncio
+
+import pytest
+
+from dovetail import NotFound, ProtocolError, ToolError
+from tests.behaviour.conftest import Talk
+
+
+@pytest.mark.requirement("resources-list")
+async def test_resources_and_templates_are_listed(talk: Talk) -> None:
+    async with talk() as client:
+        resources = {resource.uri: resource for resource in await client.list_resources()}
+        templates = await client.list_resource_templates()
+    text = resources["doc://text"]
+    assert (text.name, text.mime_type, text.size, text.description) == ("text", "text/plain", 5, "Some text.")
+    assert text.annotations is not None
+    assert text.annotations["x"] == 1
+    assert [template.uri_template for template in templates] == ["item://{number}/name"]
+
+
+@pytest.mark.requirement("resources-read")
+async def test_a_resource_is_read(talk: Talk) -> None:
+    async with talk() as client:
+        (text,) = await client.read_resource("doc://text")
+        (data,) = await client.read_resource("doc://bytes")
+        (json,) = await client.read_resource("doc://json")
+        (item,) = await client.read_resource("item://7/name")
+    assert (text.uri, text.mime_type, text.text) == ("doc://text", "text/plain", "hello")
+    assert (data.blob, data.data) == ("AP8=", b"\x00\xff")
+    assert (json.mime_type, json.text) == ("application/json", '{"answer":42}')
+    assert item.text == "item 7"
+
+
+@pytest.mark.requirement("resources-not-found")
+@pytest.mark.parametrize("uri", ["doc://nothing", "item://x/name", "item://101/name", "item://1%2F2/name", "item://../name"])
+async def test_what_does_not_exist_is_not_found(in_memory: Talk, uri: str) -> None:
+    async with in_memory() as client:
+        with pytest.raises(NotFound) as caught:
+            await client.read_resource(uri)
+        assert caught.value.code == (-32602 if in_memory.stateless else -32002)
+
+
+async def test_a_resource_that_breaks_is_an_internal_error(in_memory: Talk) -> None:
+    async with in_memory() as client:
+        with pytest.raises(ProtocolError, match="broken inside") as caught:
+            await client.read_resource("doc://broken")
+        assert caught.value.code == -32603
+
+
+async def test_a_tool_reads_the_resources_of_its_server(in_memory: Talk) -> None:
+    async with in_memory() as client:
+        assert (await client.call_tool("read_own", {"uri": "item://3/name"})).text == "item 3"
+        with pytest.raises((NotFound, ProtocolError, ToolError)):
+            await client.call_tool("read_own", {"uri": "doc://nothing"})
+
+
+@pytest.mark.requirement("resources-subscribe")
+async def test_a_subscriber_hears_of_updates_and_only_of_those(talk: Talk) -> None:
+    async with talk() as client:
+        updates: asyncio.Queue[str] = asyncio.Queue()
+        handle = await client.subscribe("doc://text", updates.put_nowait)
+        await client.call_tool("touch", {"uri": "doc://other"})
+        await client.call_tool("touch", {"uri": "doc://text"})
+        assert await updates.get() == "doc://text"
+        await client.call_tool("touch", {"uri": "doc://text/part"})
+        assert await updates.get() == "doc://text/part"
+        await handle.close()
+        await client.ping()
+        await client.call_tool("touch", {"uri": "doc://text"})
+        await client.ping()
+        assert updates.empty()

@@ -1,0 +1,25 @@
+"""Coroutine tests run in a loop of their own, with a bound in time: a test that hangs fails, and says where."""
+
+import asyncio
+import inspect
+from typing import Any
+
+import pytest
+
+SECONDS = 30
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    function = pyfuncitem.obj
+    if not inspect.iscoroutinefunction(function):
+        return None
+    names = pyfuncitem._fixtureinfo.argnames
+    arguments = {name: pyfuncitem.funcargs[name] for name in names}
+    asyncio.run(_bounded(function, arguments))
+    return True
+
+
+async def _bounded(function: Any, arguments: dict[str, Any]) -> None:
+    async with asyncio.timeout(SECONDS):
+        await function(**arguments)
