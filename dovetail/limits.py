@@ -51,6 +51,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """How long a server may stay silent on the era probe before it is greeted the old way."""
     pages: int = 1000
     """Pages that a list call follows before it calls the server's cursors endless."""
+    rounds: int = 10
+    """How often a server may answer one request with questions."""
     restarts: int = 5
     """How often in a row a stdio server is started again before the client gives up."""
     shutdown: float = 2.0

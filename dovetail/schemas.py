@@ -17,12 +17,13 @@ for reasons only where they are cheap.
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
+from math import inf
 from typing import Any, Final, TypeAlias
 
 from msgspec import Struct, json
 
 from .errors import SchemaError
-from .limits import DEFAULT, Limits
+from .limits import DEFAULT, KIB, MIB, Limits
 
 Schema: TypeAlias = dict[str, Any] | bool
 
@@ -32,29 +33,40 @@ _DIALECTS = {
 }
 """What `$schema` may say, the default first, and the engine's class for it."""
 
-_CHECKING: dict[str, Callable[[Iterable[int]], int]] = {
+
+def _twice(work: Iterable[int]) -> int:
+    return 2 * sum(work)
+
+
+_SAME_VALUE: dict[str, Callable[[Iterable[int]], int]] = {
     "allOf": sum, "anyOf": sum, "oneOf": sum, "not": sum, "if": sum, "then": sum, "else": sum,
     "dependentSchemas": sum, "dependencies": sum,
-    "properties": max, "patternProperties": sum, "additionalProperties": sum, "propertyNames": sum,
-    "unevaluatedProperties": sum,
-    "items": max, "prefixItems": max, "additionalItems": sum, "contains": sum, "unevaluatedItems": sum,
 }  # fmt: skip
-"""The keywords that hold subschemas. Those of one keyword check the same value (sum) or different ones (max)."""
-_SAME_VALUE = {"allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies"}
-"""Of these the ones that do not go deeper into the value."""
+"""The keywords that hold subschemas for the value itself, and how much work those are together."""
+_PARTS: dict[str, Callable[[Iterable[int]], int]] = {
+    "properties": max, "prefixItems": max, "items": max, "additionalItems": sum, "contains": sum,
+    "patternProperties": sum, "additionalProperties": sum, "propertyNames": sum,
+    "unevaluatedItems": _twice, "unevaluatedProperties": _twice,
+}  # fmt: skip
+"""Those for parts of it, each for another part (max) or maybe for the same (sum); some the engine goes over again."""
+_CHECKING = {**_SAME_VALUE, **_PARTS}
+_MANY_PARTS = _PARTS.keys() - {"properties", "prefixItems"}
+"""Those for any number of parts."""
 _KEEPING = ("$defs", "definitions", "contentSchema")
 """Those that hold subschemas for others to refer to."""
 _BY_NAME = {"properties", "patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions"}
 """Those whose subschemas have names."""
 
 _STACK: Final = 1024
-"""Steps of recursion for which every thread's stack is large enough; the engine takes up to 700 bytes for one."""
+"""Steps of recursion for which every thread has stack enough; the engine takes up to 700 bytes for one."""
 _DEEPEST: Final = 250
 """Levels of a value beyond which the engine itself gives up."""
-_PATTERN: Final = 1024 * 1024
-"""Bytes that a compiled pattern may take. Checking one is linear in the string, but also in this."""
-_EFFORT: Final = 50_000
-"""Errors that the engine may make up in search of a reason; it makes some 100,000 a second."""
+_PATTERN: Final = 128 * KIB
+"""Bytes that a compiled pattern may take. Matching is linear in the string but also in this: up to 3 µs a character."""
+_PATTERNS: Final = 8 * MIB
+"""Bytes that all patterns together may take, though each may have 8 KiB."""
+_EFFORT: Final = 100_000
+"""Errors that the engine may make up in search of reasons, which takes it some second."""
 
 
 class Mismatch(ValueError):
@@ -71,11 +83,13 @@ class _Cost(Struct, frozen=True):
     work: int
     """How often it checks the value and, on any one way down, its parts."""
     ways: int
-    """How often it comes back to itself from there; with more than once the cost of reasons doubles at each level."""
-    choices: bool
-    """Whether it has alternatives."""
+    """How often it comes back to itself from there; if more than once, reasons are exponential in the depth."""
+    first: float
+    """The effort for all reasons up to which the first one is cheap."""
     deepest: int | None
     """How many levels a value may have, where the schema is recursive."""
+    patterns: int
+    """How many regular expressions it has."""
 
 
 class Validator:
@@ -99,7 +113,7 @@ class Validator:
         except (ValueError, TypeError, OverflowError) as error:
             # The engine's own limits: depth, types that JSON does not have, half a surrogate pair.
             return [f"`$`: cannot be checked: {error}"]
-        words = list(dict.fromkeys(f"`{_place(path)}`: {message}" for path, message in reasons[: 2 * at_most]))
+        words = list(dict.fromkeys(f"`{_place(path)}`: {message}" for path, message in reasons))
         return words[:at_most] or ["`$`: does not match the schema; it is too large or too deep to say where"]
 
     def check(self, value: Any) -> None:
@@ -112,20 +126,19 @@ class Validator:
         """The engine's reasons, as far as they are cheap."""
         import jsonschema_rs
 
-        depth = size = 0
-        for level in _levels(value):
-            depth += 1
-            size += len(level) + sum(len(part) // 32 for part in level if isinstance(part, str))
-            if size > _EFFORT:
+        effort = 0
+        for depth, level in enumerate(islice(_levels(value), _DEEPEST)):
+            size = len(level) + sum(len(part) // 32 for part in level if isinstance(part, str))
+            effort += size * self._cost.work * self._cost.ways**depth
+            if effort > 20 * _EFFORT:
                 break
-        if size * self._cost.work * self._cost.ways**depth <= _EFFORT:
+        if effort <= _EFFORT:
             return list(self._engine.iter_errors(value))
-        if not self._cost.choices:
+        if effort <= self._cost.first:
             try:
                 self._engine.validate(value)
             except jsonschema_rs.ValidationError as error:
                 return [error]
-        # The first error alone is cheap as well, unless it is that no alternative fits: it holds the errors of each.
         return []
 
 
@@ -137,10 +150,11 @@ def compile(schema: Schema, limits: Limits = DEFAULT) -> Validator:
         raise SchemaError(f"A JSON schema is an object or a boolean, not {type(schema).__name__}")
     engine = getattr(jsonschema_rs, _DIALECTS[_dialect(schema)])
     cost = _Survey(schema, limits).cost()
+    size = min(_PATTERN, max(8 * KIB, _PATTERNS // max(cost.patterns, 1)))
     try:
         compiled = engine(
             schema,
-            pattern_options=jsonschema_rs.RegexOptions(size_limit=_PATTERN),  # the engine without backtracking
+            pattern_options=jsonschema_rs.RegexOptions(size_limit=size),  # the engine that never backtracks
             retriever=_refuse,
             validate_formats=False,
         )
@@ -179,8 +193,8 @@ class _Survey:
         """For each the one that its references count from: the whole, or one around it with an $id of its own."""
         self.anchors: dict[tuple[int, str], list[Any]] = {}
         """Subschemas by root and name."""
-        self.weights: dict[int, tuple[int, int]] = {}
-        """For each its work and ways."""
+        self.weights: dict[int, tuple[int, int, bool]] = {}
+        """For each its work, its ways, and whether it is for any number of parts of a value."""
         self.same: dict[int, list[int]] = {}
         """From each to those that check the same value."""
         self.path: set[int] = set()
@@ -191,7 +205,7 @@ class _Survey:
         """What the schema makes of a value; SchemaError if that is without bounds."""
         self.walk(self.schema, self.schema, "#")
         try:
-            work, _ = self.weigh(self.schema)
+            work, _, _ = self.weigh(self.schema)
         except RecursionError:
             raise SchemaError("The JSON schema is nested too deeply: lower limits.schema_depth to be told where") from None
         if work > self.limits.schema_nodes:
@@ -200,11 +214,17 @@ class _Survey:
                 "(limits.schema_nodes): refer to large definitions less often"
             )
         self.no_circles()
+        nodes = self.nodes.values()
+        ways = max([1, *(ways for _, ways, _ in self.weights.values())])
+        branches = [branch for node in nodes for keyword in ("anyOf", "oneOf") for _, branch in _inside(keyword, node)]
+        # If the first error is that no alternative fits, it holds all errors of each.
+        first = inf if ways == 1 and not branches else 20 * _EFFORT
         return _Cost(
             work=work,
-            ways=max((ways for _, ways in self.weights.values()), default=1) or 1,
-            choices=any("anyOf" in node or "oneOf" in node for node in self.nodes.values()),
+            ways=ways,
+            first=0 if any(self.weigh(branch)[2] for branch in branches) else first,
             deepest=min(_DEEPEST, _STACK // self.height) if self.recursive else None,
+            patterns=sum(("pattern" in node) + len(_inside("patternProperties", node)) for node in nodes),
         )
 
     def walk(self, schema: Any, root: Any, place: str) -> None:
@@ -236,13 +256,13 @@ class _Survey:
                 for name, inner in _inside(keyword, node):
                     waiting.append((inner, root, f"{place}/{keyword}{name}", depth + 1))
 
-    def weigh(self, node: Any) -> tuple[int, int]:
-        """The work and ways of a subschema, its references followed."""
+    def weigh(self, node: Any) -> tuple[int, int, bool]:
+        """The weight of a subschema, its references followed."""
         if not isinstance(node, dict):
-            return 1, 0
+            return 1, 0, False
         if id(node) in self.path:
             self.recursive = True
-            return 1, 1
+            return 1, 1, True
         if id(node) not in self.weights:
             self.path.add(id(node))
             self.height = max(self.height, len(self.path))
@@ -251,17 +271,19 @@ class _Survey:
             self.path.remove(id(node))
         return self.weights[id(node)]
 
-    def weigh_parts(self, node: dict[str, Any]) -> tuple[int, int]:
+    def weigh_parts(self, node: dict[str, Any]) -> tuple[int, int, bool]:
         self.nodes[id(node)] = node
-        work, ways = 1, 0
+        work, ways, many = 1, 0, False
         parts = {keyword: [inner for _, inner in _inside(keyword, node)] for keyword in _CHECKING}
         parts["allOf"] += self.targets(node)
         for keyword, together in _CHECKING.items():
-            if weights := [self.weigh(part) for part in parts[keyword]]:
+            weights = [self.weigh(part) for part in parts[keyword]]
+            if weights:
                 work += together(weight[0] for weight in weights)
                 ways += together(weight[1] for weight in weights)
+                many |= keyword in _MANY_PARTS or any(weight[2] for weight in weights)
         self.same[id(node)] = [id(part) for keyword in _SAME_VALUE for part in parts[keyword]]
-        return work, ways
+        return work, ways, many
 
     def targets(self, node: dict[str, Any]) -> list[Any]:
         """What a subschema refers to; for a dynamic reference all that it may turn out to be."""
@@ -312,7 +334,7 @@ class _Survey:
 
 _METASCHEMA: Final[dict[str, Any]] = {}
 """Stands for the schema of schemas, which the engine has on board: recursive, by more than one way."""
-_METASCHEMA.update(anyOf=[], items=_METASCHEMA, contains=_METASCHEMA)
+_METASCHEMA.update(items=_METASCHEMA, contains=_METASCHEMA, anyOf=[{"items": _METASCHEMA}])
 
 
 def _metaschema(ref: str) -> bool:
@@ -349,14 +371,16 @@ def _reasons(error: Any) -> list[tuple[list[str | int], str]]:
     """An error as places and sentences: where no alternative fits, what is wrong with the one that was meant."""
     branches = getattr(error.kind, "context", None)
     if branches and all(branches):
-        tellers = [next((inner for inner in branch if _tells(inner, error)), None) for branch in branches]
-        meant = [branch for branch, teller in zip(branches, tellers, strict=True) if teller is None]
-        if len(meant) == 1:
-            return [reason for inner in meant[0] for reason in _reasons(inner)]
-        path = tellers[0].instance_path if tellers[0] else None
-        if all(teller and teller.instance_path == path for teller in tellers):
-            expected = dict.fromkeys(text for teller in tellers for text in _TELLING[teller.kind.name](teller.kind))
-            return [(path, f"{_short(_json(tellers[0].instance))} is not {' or '.join(expected)}")]
+        telling = [[inner for inner in branch if _tells(inner, error)] for branch in branches]
+        meant = [branch for branch, tellers in zip(branches, telling, strict=True) if not tellers]
+        depths = [min(len(inner.instance_path) for inner in branch) for branch in meant]
+        if depths.count(max(depths, default=0)) == 1:
+            # The only one, or the one that went wrong furthest down.
+            return [reason for inner in meant[depths.index(max(depths))] for reason in _reasons(inner)]
+        first = [tellers[0] for tellers in telling if tellers]
+        if not meant and all(teller.instance_path == first[0].instance_path for teller in first):
+            expected = dict.fromkeys(text for teller in first for text in _TELLING[teller.kind.name](teller.kind))
+            return [(first[0].instance_path, f"{_short(_json(first[0].instance))} is not {' or '.join(expected)}")]
     return [(error.instance_path, _short(error.message))]
 
 
@@ -371,7 +395,7 @@ _TELLING: dict[str, Callable[[Any], list[str]]] = {
 def _tells(inner: Any, error: Any) -> bool:
     """Whether this says that the alternative is for other values: by their type, or a constant such as their "kind"."""
     down = len(inner.instance_path) - len(error.instance_path)
-    return inner.kind.name in _TELLING and down <= (inner.kind.name != "type")
+    return inner.kind.name in _TELLING and down <= (inner.kind.name == "const")
 
 
 def _flaw(error: Any) -> str:

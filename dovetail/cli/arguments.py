@@ -23,8 +23,8 @@ _KINDS: dict[type, set[str]] = {
     dict: {"object"},
     type(None): {"null"},
 }
-_DEPTH = 16
-"""How far references and unions in a schema are followed."""
+_STEPS = 1000
+"""How many references and members of unions are looked at; a hostile schema may have no end."""
 
 
 def parse(pairs: list[str], schema: dict[str, Any], given: str | None = None) -> dict[str, Any]:
@@ -43,29 +43,38 @@ def parse(pairs: list[str], schema: dict[str, Any], given: str | None = None) ->
     return arguments
 
 
-def types(schema: Any, root: dict[str, Any], depth: int = _DEPTH) -> set[str]:
+def types(schema: Any, root: dict[str, Any]) -> set[str]:
     """The JSON types that a schema lets pass; none where it does not say."""
-    if not isinstance(schema, dict) or depth == 0:
-        return set()
-    if isinstance(schema.get("$ref"), str):
-        return types(_referred(schema["$ref"], root), root, depth - 1)
-    said = schema.get("type")
-    if said is not None:
-        return {said} if isinstance(said, str) else {name for name in said if isinstance(name, str)}
-    values = schema.get("enum", [schema["const"]] if "const" in schema else [])
-    if values:
-        return {kind for value in values for kind in _KINDS[type(value)]}
-    options = schema.get("anyOf") or schema.get("oneOf") or []
-    return {name for option in options for name in types(option, root, depth - 1)}
+    found: set[str] = set()
+    waiting = [schema]
+    for _ in range(_STEPS):
+        if not waiting:
+            break
+        one = waiting.pop()
+        if not isinstance(one, dict):
+            continue
+        said = one.get("type")
+        found |= {name for name in (said, *_items(said)) if isinstance(name, str)}
+        if not said:
+            values = [*_items(one.get("enum")), *([one["const"]] if "const" in one else [])]
+            found |= {kind for value in values for kind in _KINDS[type(value)]}
+            waiting += [*_items(one.get("anyOf")), *_items(one.get("oneOf")), _referred(one.get("$ref"), root)]
+    return found
 
 
-def _referred(reference: str, root: dict[str, Any]) -> Any:
+def _referred(reference: Any, root: dict[str, Any]) -> Any:
     """What a reference within the same schema points at."""
+    if not isinstance(reference, str) or not reference.startswith("#"):
+        return None
     found: Any = root
-    for part in reference.split("/")[1:] if reference.startswith("#") else [""]:
+    for part in reference.split("/")[1:]:
         name = part.replace("~1", "/").replace("~0", "~")
         found = found.get(name) if isinstance(found, dict) else None
     return found
+
+
+def _items(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _value(text: str, key: str, wanted: set[str]) -> Any:

@@ -8,12 +8,13 @@ that may have arrived is not, unless the caller said so or the server is trusted
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from msgspec import Raw
+from msgspec.structs import replace
 
 from .. import __version__, connect
 from ..connection.calling import Calling, Silent, wanted
@@ -32,7 +33,7 @@ from ..errors import (
 from ..limits import DEFAULT, Limits
 from ..ports import Call, Caller
 from ..protocol.base import Implementation, Params
-from ..protocol.capabilities import ClientCapabilities, ServerCapabilities
+from ..protocol.capabilities import ServerCapabilities
 from ..protocol.completion import (
     CompleteParams,
     CompleteResult,
@@ -51,6 +52,7 @@ from ..protocol.prompts import GetPromptParams, GetPromptResult, Prompt
 from ..protocol.resources import ReadResourceParams, Resource, ResourceTemplate
 from ..protocol.tools import CallToolParams, Tool, ToolResult
 from ..shapes import Shape
+from .callbacks import Callbacks, OnElicit, OnSample, as_root
 from .subscriptions import Handle, Subscriptions
 from .typed import Typed, typed
 from .validation import Validation
@@ -75,6 +77,9 @@ class Client:
         *,
         server: str | None = None,
         revision: str | None = None,
+        on_elicit: OnElicit | None = None,
+        on_sample: OnSample | None = None,
+        roots: Iterable[Any] | None = None,
         on_log: Callable[[LogParams], Any] | None = None,
         on_progress: OnProgress | None = None,
         on_stderr: Callable[[str], None] | None = None,
@@ -95,7 +100,7 @@ class Client:
         self._on_log = on_log
         self._on_progress = on_progress
         self._info = info or Implementation(name="dovetail", version=__version__)
-        self._capabilities = ClientCapabilities(experimental=experimental)
+        self._callbacks = Callbacks(on_elicit, on_sample, roots, experimental)
         self._trusted = trusted
         self._validation = Validation(validate, limits)
         self._level: str | None = "debug" if on_log is not None else None
@@ -230,7 +235,10 @@ class Client:
     async def _greet(self, probe: bool) -> Calling:
         channel = await self._door.open()
         connection = Connection(channel, self._limits, Outgoing(self._limits.outgoing))
-        calling = Calling(connection, self._info, self._capabilities, {}, self._heard, self._ended)
+        callbacks = self._callbacks
+        calling = Calling(
+            connection, self._info, callbacks.capabilities, callbacks.answers, self._heard, self._ended
+        )
         calling.log_level = self._level
         try:
             await calling.open(self._wanted, probe=probe, probe_timeout=self._limits.probe_timeout, timeout=self._timeout)
@@ -330,7 +338,7 @@ class Client:
         """Any request of the vocabulary, by name. `safe`: it may be asked again where the connection broke."""
         limit = self._timeout if timeout is None else timeout
         on_progress = on_progress or self._on_progress
-        attempts = 0
+        attempts = rounds = 0
         while True:
             calling = await self._ready(limit)
             try:
@@ -341,9 +349,13 @@ class Client:
                     raise ConnectionClosed(f"{method}: {problem}") from None
                 continue
             self._failures = 0
-            if isinstance(result, InputRequiredResult):
-                raise InvalidRequest(f"{method}: the server asks for input, and this client has nobody to ask")
-            return result
+            if not isinstance(result, InputRequiredResult):
+                return result
+            rounds += 1
+            if rounds > self._limits.rounds:
+                raise InvalidRequest(f"{method}: the server asked {rounds} times in a row without an answer of its own")
+            responses = await self._callbacks.respond(result, calling.spoken, self)
+            params = replace(params, input_responses=responses or None, request_state=result.request_state)
 
     async def _once(self, calling: Calling, method: str, params: Any, timeout: float, on_progress: OnProgress | None) -> Any:
         row = METHODS[method]
@@ -499,6 +511,14 @@ class Client:
             await self.request("logging/setLevel", SetLevelParams(level=level))
 
     # hearing
+
+    async def set_roots(self, roots: Iterable[Any]) -> None:
+        """Replace the roots; the server is told where its revision has a way to."""
+        if self._callbacks.roots is None:
+            raise ConfigError("This client was made without roots=, so it never declared that it has any")
+        self._callbacks.roots[:] = [as_root(one) for one in roots]
+        if self._calling is not None:
+            self._calling.notify("notifications/roots/list_changed")
 
     async def subscribe(self, uri: str, callback: Callable[[str], Any]) -> Handle:
         """Hear of changes to a resource: `callback(uri)`. Close the handle to stop."""

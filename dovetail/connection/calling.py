@@ -76,6 +76,12 @@ class Calling:
         """The revision agreed on."""
         return self._revision
 
+    @property
+    def spoken(self) -> Revision:
+        """The revision agreed on; there must be one."""
+        assert self._revision is not None
+        return self._revision
+
     # opening
 
     async def open(self, wanted: tuple[Revision, ...], *, probe: bool, probe_timeout: float, timeout: float) -> None:

@@ -15,6 +15,11 @@ class ElicitParams(Params, kw_only=True):
     elicitation_id: str | None = None
     task: dict[str, Any] | None = None
 
+    @property
+    def schema(self) -> dict[str, Any] | None:
+        """What the form must look like."""
+        return self.requested_schema
+
 
 class ElicitResult(Result, kw_only=True):
     """What the user did, and the form's content if they accepted."""

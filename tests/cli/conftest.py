@@ -1,0 +1,131 @@
+"""The command as a user has it: a process of its own, against servers that are small scripts.
+
+`dovetail("call", path, "add", "a=1")` runs it and gives exit code, stdout and stderr. `server(source)` writes a script with
+a Server in it. `scripted({method: answer})` writes one that answers with whatever it is told, however hostile: it is made
+of bare JSON, so nothing of ours smooths what it says.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+WEATHER = str(ROOT / "examples" / "weather.py")
+SECONDS = 30
+
+SCRIPTED = """
+import json, sys
+answers = json.loads({answers!r})
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" not in message:
+        continue
+    answer = answers.get(message["method"], {{"error": {{"code": -32601, "message": "no such method"}}}})
+    sys.stderr.write(answer.get("stderr", ""))
+    sys.stderr.flush()
+    if answer.get("silent"):
+        continue
+    token = (message.get("params") or {{}}).get("_meta", {{}}).get("progressToken")
+    for method, params in answer.get("before", []):
+        if method == "notifications/progress":
+            params = params | {{"progressToken": token}}
+        print(json.dumps({{"jsonrpc": "2.0", "method": method, "params": params}}), flush=True)
+    reply = {{key: answer[key] for key in ("result", "error") if key in answer}}
+    print(json.dumps({{"jsonrpc": "2.0", "id": message["id"], **reply}}), flush=True)
+"""
+
+
+class Done(NamedTuple):
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def failure(self) -> str:
+        """The failure line, which must be the only one."""
+        (line,) = self.err.splitlines()
+        assert line.startswith("dovetail: error: ")
+        return line.removeprefix("dovetail: error: ")
+
+
+def command(*words: str) -> list[str]:
+    """The command line; a server that it starts finds the package where we do."""
+    found = ["--env", f"PYTHONPATH={ROOT}"] if words[:1] not in ((), ("run",)) and not words[0].startswith("-") else []
+    return [sys.executable, "-m", "dovetail", *words, *found]
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Ours, without what changes how text looks."""
+    kept = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "COLUMNS", "TERM")}
+    return kept | {"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8", **more}
+
+
+def dovetail(*words: str, cwd: Path | None = None, stdin: str = "", **variables: str) -> Done:
+    done = subprocess.run(
+        command(*words),
+        input=stdin.encode(),
+        capture_output=True,
+        cwd=cwd,
+        env=environment(**variables),
+        timeout=SECONDS,
+        check=False,
+    )
+    return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def handshake(info: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    """The greeting of a server of the handshake era that offers everything."""
+    offers: dict[str, Any] = {"tools": {}, "resources": {}, "prompts": {}, "logging": {}}
+    info = info or {"name": "scripted", "version": "1"}
+    result = {"protocolVersion": "2025-06-18", "capabilities": offers, "serverInfo": info, **more}
+    return {"initialize": {"result": result}, "logging/setLevel": {"result": {}}}
+
+
+def tool(name: str = "go", **more: Any) -> dict[str, Any]:
+    """A list with one tool."""
+    return {"tools/list": {"result": {"tools": [{"name": name, "inputSchema": {"type": "object"}, **more}]}}}
+
+
+def says(*blocks: Any, **more: Any) -> dict[str, Any]:
+    """A tool that gives these blocks; a string stands for text."""
+    content = [{"type": "text", "text": block} if isinstance(block, str) else block for block in blocks]
+    return {"tools/call": {"result": {"content": content, **more.pop("result", {})}, **more}}
+
+
+@pytest.fixture
+def scripted(tmp_path: Path) -> Callable[..., str]:
+    """A server that answers each method with what it is told, and refuses the others."""
+
+    def write(*answers: dict[str, Any]) -> str:
+        told = {method: answer for group in (handshake(), *answers) for method, answer in group.items()}
+        path = tmp_path / "scripted.py"
+        path.write_text(SCRIPTED.format(answers=json.dumps(told)))
+        return str(path)
+
+    return write
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Callable[..., str]:
+    """A script with a server of ours."""
+
+    def write(source: str, name: str = "served.py") -> str:
+        path = tmp_path / name
+        head = "from dovetail import *\nserver = Server('small', version='1.2.3')\n"
+        path.write_text(head + textwrap.dedent(source) + "\nif __name__ == '__main__':\n    server.run()\n")
+        return str(path)
+
+    return write

@@ -1,0 +1,97 @@
+"""What may pass to the screen."""
+
+import io
+import json
+import sys
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dovetail.cli.terminal import bold, one_line, safe, say, say_json, say_text, size
+
+DANGEROUS = {"Cc", "Cs", "Zl", "Zp"}
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain, Tür, 日本, 🦆", "plain, Tür, 日本, 🦆"),
+        ("a\tb", "a\tb"),
+        ("\x1b[2J", r"\x1b[2J"),
+        ("\x1b]52;c;QUJD\x07", r"\x1b]52;c;QUJD\x07"),
+        ("\x1b]8;;http://evil\x1b\\here", r"\x1b]8;;http://evil\x1b\here"),
+        ("\x9b31m", r"\x9b31m"),
+        ("over\rwritten", r"over\x0dwritten"),
+        ("windows\r\n", r"windows\n"),
+        ("erased\x08\x7f", r"erased\x08\x7f"),
+        ("\x00", r"\x00"),
+        ("\u202eevil\u202c", r"\u202eevil\u202c"),
+        ("\u2066\u2069\u200e\u200f\u061c", r"\u2066\u2069\u200e\u200f\u061c"),
+        ("zero\u200bwidth\ufeff", r"zero\u200bwidth\ufeff"),
+        ("line\u2028separator\x85", r"line\u2028separator\x85"),
+        ("\U000e0041\U000e007f", r"\U000e0041\U000e007f"),
+        ("\ud800", r"\ud800"),
+        ("می\u200cخواهم", "می\u200cخواهم"),
+        ("👩\u200d🚀", "👩\u200d🚀"),
+        ("two\nlines", r"two\nlines"),
+    ],
+)
+def test_what_could_act_on_a_terminal_becomes_visible(text: str, shown: str) -> None:
+    assert safe(text) == shown
+
+
+def test_newlines_pass_only_where_a_text_may_have_lines() -> None:
+    assert safe("a\r\nb\nc", lines=True) == "a\nb\nc"
+    assert safe("a\nb") == r"a\nb"
+
+
+@given(st.text(st.characters(exclude_categories=())))
+def test_nothing_that_controls_survives_whatever_the_text(text: str) -> None:
+    left = {character for character in safe(text, lines=True) if unicodedata.category(character) in DANGEROUS}
+    assert left <= {"\n", "\t"}
+    assert safe(safe(text)) == safe(text)
+
+
+@given(st.text())
+def test_json_output_has_no_control_characters_and_loses_nothing(text: str) -> None:
+    shown = printed(lambda: say_json({"text": text}))
+    assert json.loads(shown) == {"text": text}
+    assert shown == safe(shown, lines=True)
+
+
+def test_a_failure_is_one_line_however_many_it_has() -> None:
+    assert one_line("a\nb\r\n  c\x1b\u2028d") == r"a b c\x1b d"
+
+
+def test_of_a_long_failure_both_ends_are_kept() -> None:
+    line = one_line("first " + "x" * 10_000 + " last")
+    assert len(line) < 700
+    assert line.startswith("first ")
+    assert line.endswith(" last")
+
+
+def test_a_line_stays_a_line_and_a_text_ends_with_one_newline() -> None:
+    assert printed(lambda: say("a\nb", bold("c\x1b"))) == "a\\nbc\\x1b\n"
+    assert printed(lambda: say_text("a\nb")) == printed(lambda: say_text("a\nb\n")) == "a\nb\n"
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (12_345, "12.3 kB"), (5_000_000, "5 MB"), (10**13, "10000 GB")],
+)
+def test_sizes_are_for_people(count: int, shown: str) -> None:
+    assert size(count) == shown
+
+
+def printed(action: object) -> str:
+    """What an action writes to a stdout that is no terminal."""
+    buffer = io.BytesIO()
+    stdout, sys.stdout = sys.stdout, io.TextIOWrapper(buffer, encoding="utf-8", newline="\n")
+    try:
+        action()  # type: ignore[operator]
+        sys.stdout.flush()
+    finally:
+        sys.stdout = stdout
+    return buffer.getvalue().decode()

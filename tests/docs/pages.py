@@ -1,0 +1,142 @@
+"""A page of the documentation as something that runs.
+
+A page runs in a folder of its own, from top to bottom, in one namespace and one event loop:
+
+    ```python              is executed; `await` and `async with` may stand at the top level. Where a line ends with
+                           `# → text`, the block must print these texts, a line each and nothing else.
+    ```python server.py    is written into that file, and the file executed (not as `__main__`).
+    ```python server.py +  goes into that file above its `if __name__ == "__main__":`.
+    ```json mcp.json       is written into that file; any other JSON must at least be JSON.
+    ```console             lines that start with `$ dovetail` or `$ python` are run; what follows must be what they print,
+                           with `…` for anything. Other commands are left alone.
+
+`<!-- not run: reason -->` on the line before a block exempts it. The package is linked into the folder, so that servers
+started from there find it whether it is installed or not.
+"""
+
+import ast
+import asyncio
+import contextlib
+import io
+import json
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import CodeType
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+SECONDS = 60
+
+_FENCE = re.compile(r"(\s*)(```+|~~~+)\s*(\S*)\s*(.*?)\s*")
+_NOT_RUN = re.compile(r"\s*<!-- not run: .+ -->\s*")
+_ARROW = re.compile(r"  # → (.*)$", re.MULTILINE)
+_GUARD = 'if __name__ == "__main__":'
+_COMMANDS = {"dovetail": [sys.executable, "-m", "dovetail"], "python": [sys.executable]}
+
+
+class Block(NamedTuple):
+    """A fenced block: what it is written in, what else its fence says, where its text begins."""
+
+    language: str
+    note: str
+    line: int
+    text: str
+    run: bool
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    """The fenced blocks of a page, in order."""
+    lines = page.read_text(encoding="utf-8").splitlines()
+    at = 0
+    while at < len(lines):
+        opened = _FENCE.fullmatch(lines[at])
+        at += 1
+        if opened is None:
+            continue
+        start = at
+        while lines[at].strip() != opened[2]:
+            at += 1
+        text = "\n".join(line.removeprefix(opened[1]) for line in lines[start:at]) + "\n"
+        exempt = start >= 2 and _NOT_RUN.fullmatch(lines[start - 2]) is not None
+        yield Block(opened[3], opened[4], start + 1, text, not exempt)
+        at += 1
+
+
+class Page:
+    """One run of a page."""
+
+    def __init__(self, path: Path, folder: Path, runner: asyncio.Runner) -> None:
+        self.path, self.folder, self.runner = path, folder, runner
+        self.names: dict[str, Any] = {"__name__": f"page_{path.stem}"}
+
+    def run(self) -> None:
+        for block in blocks(self.path):
+            if block.run and (handle := getattr(self, f"_{block.language}", None)):
+                handle(block)
+
+    def _python(self, block: Block) -> None:
+        if block.note:
+            self._write(block)
+            runpy.run_path(block.note.split()[0], run_name="page")
+            return
+        # With as many empty lines before it as the page has, a traceback names the line of the page.
+        source = "\n" * (block.line - 1) + block.text
+        code = compile(source, str(self.path), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            self._execute(code)
+        expected = _ARROW.findall(block.text)
+        if expected:
+            assert printed.getvalue().splitlines() == expected, f"{self.path.name}:{block.line}"
+
+    def _execute(self, code: CodeType) -> None:
+        outcome = eval(code, self.names)
+        if asyncio.iscoroutine(outcome):
+            self.runner.run(_bounded(outcome))
+
+    def _json(self, block: Block) -> None:
+        json.loads(block.text)
+        if block.note:
+            self._write(block)
+
+    def _write(self, block: Block) -> None:
+        name, _, more = block.note.partition(" ")
+        path = self.folder / name
+        if not more:
+            path.write_text(block.text, encoding="utf-8")
+            return
+        assert more == "+", f"{self.path.name}:{block.line}: {block.note}"
+        before, guard, after = path.read_text(encoding="utf-8").partition(_GUARD)
+        path.write_text(f"{before.rstrip()}\n\n\n{block.text}\n\n{guard}{after}", encoding="utf-8")
+
+    def _console(self, block: Block) -> None:
+        for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
+            command, _, expected = part.partition("\n")
+            words = shlex.split(command)
+            if words and words[0] in _COMMANDS:
+                self._run(f"{self.path.name}:{block.line}: $ {command}", words, expected.strip())
+
+    def _run(self, where: str, words: list[str], expected: str) -> None:
+        done = subprocess.run(
+            [*_COMMANDS[words[0]], *words[1:]],
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            timeout=SECONDS,
+        )
+        printed = done.stdout.strip()
+        assert (done.returncode != 0) == ("dovetail: error:" in expected), f"{where}\n{printed}"
+        pattern = ".*".join(re.escape(piece) for piece in expected.split("…"))
+        assert not expected or re.fullmatch(pattern, printed, re.DOTALL), f"{where}\n--- printed\n{printed}\n--- shown\n{expected}"
+
+
+async def _bounded(work: Any) -> None:
+    async with asyncio.timeout(SECONDS):
+        await work
