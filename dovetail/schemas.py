@@ -20,7 +20,7 @@ from itertools import islice
 from math import inf
 from typing import Any, Final, TypeAlias
 
-from msgspec import Struct, json
+from msgspec import Struct
 
 from .errors import SchemaError
 from .limits import DEFAULT, KIB, MIB, Limits
@@ -57,8 +57,8 @@ _KEEPING = ("$defs", "definitions", "contentSchema")
 _BY_NAME = {"properties", "patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions"}
 """Those whose subschemas have names."""
 
-_STACK: Final = 1024
-"""Steps of recursion for which every thread has stack enough; the engine takes up to 700 bytes for one."""
+_STACK: Final = 2048
+"""Steps of recursion for which half a megabyte of stack is enough."""
 _DEEPEST: Final = 250
 """Levels of a value beyond which the engine itself gives up."""
 _PATTERN: Final = 128 * KIB
@@ -203,7 +203,7 @@ class _Survey:
 
     def cost(self) -> _Cost:
         """What the schema makes of a value; SchemaError if that is without bounds."""
-        self.walk(self.schema, self.schema, "#")
+        self.walk(self.schema, self.schema, (None, "#"))
         try:
             work, _, _ = self.weigh(self.schema)
         except RecursionError:
@@ -214,7 +214,7 @@ class _Survey:
                 "(limits.schema_nodes): refer to large definitions less often"
             )
         self.no_circles()
-        nodes = self.nodes.values()
+        nodes = [self.nodes[key] for key in self.weights]
         ways = max([1, *(ways for _, ways, _ in self.weights.values())])
         branches = [branch for node in nodes for keyword in ("anyOf", "oneOf") for _, branch in _inside(keyword, node)]
         # If the first error is that no alternative fits, it holds all errors of each.
@@ -227,7 +227,7 @@ class _Survey:
             patterns=sum(("pattern" in node) + len(_inside("patternProperties", node)) for node in nodes),
         )
 
-    def walk(self, schema: Any, root: Any, place: str) -> None:
+    def walk(self, schema: Any, root: Any, place: "_Place") -> None:
         """Look at each subschema where it stands: how many, how deep, and what it refers to."""
         waiting = [(schema, root, place, 1)]
         while waiting:
@@ -249,12 +249,12 @@ class _Survey:
             for keyword in ("$ref", "$dynamicRef"):
                 if isinstance(ref := node.get(keyword), str) and not ref.startswith("#") and not _metaschema(ref):
                     raise SchemaError(
-                        f"`{place}/{keyword}`: {ref!r} is not followed, since nothing is ever fetched; "
+                        f"`{_pointer((place, keyword))}`: {_short(ref)!r} is not followed, since nothing is ever fetched; "
                         "put what it names under $defs and refer to #/$defs/…"
                     )
             for keyword in (*_CHECKING, *_KEEPING):
                 for name, inner in _inside(keyword, node):
-                    waiting.append((inner, root, f"{place}/{keyword}{name}", depth + 1))
+                    waiting.append((inner, root, ((place, keyword), name), depth + 1))
 
     def weigh(self, node: Any) -> tuple[int, int, bool]:
         """The weight of a subschema, its references followed."""
@@ -266,7 +266,7 @@ class _Survey:
         if id(node) not in self.weights:
             self.path.add(id(node))
             self.height = max(self.height, len(self.path))
-            self.bound(len(self.path), "with its references followed")
+            self.bound(len(self.path), (None, "with its references followed"))
             self.weights[id(node)] = self.weigh_parts(node)
             self.path.remove(id(node))
         return self.weights[id(node)]
@@ -309,16 +309,15 @@ class _Survey:
                 step = step.replace("~1", "/").replace("~0", "~")
                 target = target[int(step)] if isinstance(target, list) else target[step]
         except (KeyError, IndexError, ValueError, TypeError):
-            raise SchemaError(f"The JSON schema refers to {ref!r}, but there is nothing") from None
+            raise SchemaError(f"The JSON schema refers to {_short(ref)!r}, but there is nothing") from None
         # A reference may make a subschema of what no keyword holds.
-        self.walk(target, root, ref)
+        self.walk(target, root, (None, ref))
         return target
 
-    def bound(self, depth: int, place: str) -> None:
+    def bound(self, depth: int, place: "_Place") -> None:
         if depth > self.limits.schema_depth:
-            raise SchemaError(
-                f"The JSON schema is nested more than {self.limits.schema_depth} levels deep (limits.schema_depth): {place}"
-            )
+            most = f"{self.limits.schema_depth} levels deep (limits.schema_depth)"
+            raise SchemaError(f"The JSON schema is nested more than {most}: {_pointer(place)}")
 
     def no_circles(self) -> None:
         """Refuse what checks a value by checking the same value."""
@@ -329,7 +328,8 @@ class _Survey:
         except CycleError as error:
             circle = (self.nodes.get(key, {}) for key in error.args[1])
             ref = next((ref for node in circle if (ref := node.get("$ref") or node.get("$dynamicRef"))), "#")
-            raise SchemaError(f"The JSON schema runs in a circle: {ref!r} leads back without going into the value") from None
+            why = f"{_short(ref)!r} leads back without going into the value"
+            raise SchemaError(f"The JSON schema runs in a circle: {why}") from None
 
 
 _METASCHEMA: Final[dict[str, Any]] = {}
@@ -341,14 +341,26 @@ def _metaschema(ref: str) -> bool:
     return ref.removesuffix("#") in _DIALECTS
 
 
-def _inside(keyword: str, node: dict[str, Any]) -> list[tuple[str, Any]]:
-    """The subschemas that a keyword holds, with the end of their place."""
+def _inside(keyword: str, node: dict[str, Any]) -> list[tuple[Any, Any]]:
+    """The subschemas that a keyword holds, each with its name or number in there."""
     held = node.get(keyword)
     if isinstance(held, list):
-        return [(f"/{i}", inner) for i, inner in enumerate(held)]
+        return list(enumerate(held))
     if isinstance(held, dict) and keyword in _BY_NAME:
-        return [(f"/{name}", inner) for name, inner in held.items()]
-    return [] if held is None else [("", held)]
+        return list(held.items())
+    return [] if held is None else [(None, held)]
+
+
+_Place: TypeAlias = tuple[Any, Any]
+"""The place around it, and the last step to it. Spelled out only where it is needed: names may be long."""
+
+
+def _pointer(place: _Place | None) -> str:
+    steps = []
+    while place is not None:
+        place, step = place
+        steps.append(step)
+    return _short("/".join(str(step) for step in reversed(steps) if step is not None))
 
 
 # ---------------------------------------------------------------------------------------------------------- in words
@@ -400,14 +412,13 @@ def _tells(inner: Any, error: Any) -> bool:
 
 def _flaw(error: Any) -> str:
     """What is wrong with a schema, as a sentence."""
+    path, problem = _reasons(error)[0]
     if error.kind.name == "format":
         problem = (
             "this pattern cannot be used. Patterns are matched in linear time: they have no look-around and no "
             "back-references, and must not be too large (use maxLength for long strings)"
         )
-    else:
-        problem = _short(error.message)
-    return f"The JSON schema cannot be used: `{'/'.join(['#', *map(str, error.instance_path)])}`: {problem}"
+    return f"The JSON schema cannot be used: `{_short('/'.join(['#', *map(str, path)]))}`: {problem}"
 
 
 def _place(path: list[str | int]) -> str:
@@ -415,7 +426,9 @@ def _place(path: list[str | int]) -> str:
 
 
 def _json(value: Any) -> str:
-    return json.encode(value).decode()
+    from json import dumps
+
+    return dumps(value, ensure_ascii=False, default=str)
 
 
 def _short(text: str) -> str:

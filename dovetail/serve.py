@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from .connection.connection import Connection
+from .connection.heartbeat import heartbeat
 from .connection.outgoing import Outgoing
 from .connection.serving import Serving
 from .ports import Channel, Service
@@ -21,11 +22,17 @@ async def serve(service: Service, channel: Channel, lifespan: Lifespan, *, grace
     """Hold one conversation until the client ends it. Calls still running then have `grace` seconds to finish."""
     async with lifespan() as state:
         connection = Connection(channel, service.limits, Outgoing(service.limits.outgoing, service.redact))
+        serving = Serving(service, connection, state)
+        pinging: asyncio.Task[None] | None = None
         try:
-            connection.start(Serving(service, connection, state))
+            connection.start(serving)
+            if service.limits.ping_interval is not None:
+                pinging = asyncio.create_task(heartbeat(serving.ping, connection.close, service.limits))
             await asyncio.shield(connection.closed)
             await connection.settle(grace)
         finally:
+            if pinging is not None:
+                pinging.cancel()
             await connection.close()
 
 

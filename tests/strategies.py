@@ -247,16 +247,14 @@ def _answers() -> SearchStrategy[Any]:
     return st.one_of([models(kind) for kind in kinds]).map(lambda result: Raw(encode(STATELESS[-1].lower(result))))
 
 
-def params(revision: Revision, method: Method) -> SearchStrategy[Any]:
-    """Params of this method that can be said in this revision."""
-    if method.name == "elicitation/create" and "mode" in revision.absent.get(elicitation.ElicitParams, ()):
-        return _forms()
-    given = models(method.params)
+def said_in(revision: Revision, method: Method, params: Any) -> Any:
+    """Params as a peer of this revision would say them, before lowering; None where the revision has no words for them."""
+    if (
+        isinstance(params, elicitation.ElicitParams)
+        and params.url
+        and "url" in revision.absent.get(elicitation.ElicitParams, ())
+    ):
+        return None
     if revision.stateless and method.result is not None:
-        return given.map(lambda value: replace(value, meta={**(value.meta or {}), **ENVELOPE}))
-    return given
-
-
-def results(method: Method) -> SearchStrategy[Any]:
-    """Results of this method."""
-    return models(method.result)
+        return replace(params, meta={**(params.meta or {}), **ENVELOPE})
+    return params

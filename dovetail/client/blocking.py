@@ -8,6 +8,7 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Callable, Coroutine
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -38,12 +39,19 @@ class Blocking:
     def __init__(self, client: "Client") -> None:
         self._client = client
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._end: asyncio.Event
+        self._thread: threading.Thread
+
+    async def _portal(self, ready: threading.Event) -> None:
+        self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
+        ready.set()
+        await self._end.wait()
 
     def __enter__(self) -> "Blocking":
         ready = threading.Event()
-        self._loop = asyncio.new_event_loop()
-        self._loop.call_soon(ready.set)
-        threading.Thread(target=self._loop.run_forever, name="dovetail-portal", daemon=True).start()
+        run = partial(asyncio.run, self._portal(ready))
+        self._thread = threading.Thread(target=run, name="dovetail-portal", daemon=True)
+        self._thread.start()
         ready.wait()
         try:
             self._wait(self._client.connect())
@@ -66,7 +74,8 @@ class Blocking:
     def _stop(self) -> None:
         loop, self._loop = self._loop, None
         if loop is not None:
-            loop.call_soon_threadsafe(loop.stop)
+            loop.call_soon_threadsafe(self._end.set)
+            self._thread.join()
 
     def _wait(self, work: Coroutine[Any, Any, Any]) -> Any:
         if self._loop is None:

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from .. import __version__, connect
 from ..connection.calling import Calling, Silent, wanted
 from ..connection.connection import Connection, OnProgress, run_callback
+from ..connection.heartbeat import heartbeat
 from ..connection.middleware import Middleware, compose
 from ..connection.outgoing import Outgoing
 from ..errors import (
@@ -213,7 +214,7 @@ class Client:
         self._become("connected")
         await self._subscriptions.renew(calling)
         if self._limits.ping_interval is not None and self._pinger is None:
-            self._pinger = asyncio.get_running_loop().create_task(self._keep_alive())
+            self._pinger = asyncio.get_running_loop().create_task(heartbeat(self.ping, self._dead, self._limits))
         return calling
 
     async def _open(self) -> Calling:
@@ -264,27 +265,15 @@ class Client:
         self._calling = None
         if self._state == "closed":
             return
-        self._become("reconnecting")
+        self._become("reconnecting" if self._door.again else "disconnected")
         log.warning("Lost %s: %s", self._door.name, reason or "it closed the connection")
         if self._door.again and self._opening is None:
             self._opening = asyncio.get_running_loop().create_task(self._open_patiently())
             self._opening.add_done_callback(self._opened)
 
-    async def _keep_alive(self) -> None:
-        interval = self._limits.ping_interval
-        assert interval is not None
-        while True:
-            await asyncio.sleep(interval)
-            calling = self._calling
-            if calling is None:
-                continue
-            try:
-                await self._ping(calling, self._limits.ping_timeout)
-            except TimedOut:
-                log.warning("%s does not answer pings", self._door.name)
-                await calling.connection.close()
-            except DovetailError:
-                pass
+    async def _dead(self) -> None:
+        if self._calling is not None:
+            await self._calling.connection.close(ConnectionClosed(f"{self._door.name} does not answer pings"))
 
     def _become(self, state: str) -> None:
         if state != self._state:

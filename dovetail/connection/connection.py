@@ -331,9 +331,11 @@ class Connection:
         for call in list(self.exchange.answering.values()):
             _stop(call)
 
-    async def close(self) -> None:
+    async def close(self, reason: Exception | None = None) -> None:
         """End the conversation. May be called twice, and from any task."""
         self.stop()
+        if reason is not None:
+            self._ended(reason)
         await self.channel.close()
         self._ended(None)
 

@@ -5,6 +5,7 @@ The common case is one encode and one comparison. Only when that fails, or a `re
 apart: a lone surrogate becomes U+FFFD, a redacted string what the rule makes of it.
 """
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ from ..jsonrpc.messages import Error, Failure, Id, Result
 from ..ports import Redact
 from ..revisions import Revision
 
+log = logging.getLogger("dovetail.connection")
 _plain = msgspec.json.Decoder().decode
 
 
@@ -64,15 +66,19 @@ class Outgoing:
         try:
             return self.encode(_reply(id, body, unnamed))
         except ProtocolError:
-            return encode(_reply(id, Error(code, "The error could not be told: its text or data is too large"), unnamed))
+            return encode(_reply(id, Error(code, "The error could not be told"), unnamed))
 
     def _redacted(self, data: bytes) -> bytes:
         redact = self._redact
         assert redact is not None
         message = _plain(data)
-        for part in ("params", "result", "error"):
-            if part in message:
-                message[part] = _map_strings(message[part], redact)
+        try:
+            for part in ("params", "result", "error"):
+                if part in message:
+                    message[part] = _map_strings(message[part], redact)
+        except Exception:
+            log.exception("The redact rule failed, so a message was withheld")
+            raise InternalError("The message was withheld: it could not be checked for secrets") from None
         return encode(message)
 
 

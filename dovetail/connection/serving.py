@@ -101,6 +101,12 @@ class Serving:
         if not call.over and method in revision.methods:
             self._connection.notify(revision, row, params)
 
+    async def ping(self, timeout: float) -> None:
+        """Ask whether the client is there, where a server may ask that."""
+        revision = self.revision
+        if revision is not None and self._phase == handshake.READY:
+            await self._connection.request(revision, METHODS["ping"], None, timeout=timeout)
+
     async def drain(self) -> None:
         """Wait until the peer has read some of what was sent."""
         await self._connection.channel.drain()

@@ -238,17 +238,15 @@ def _build(revision: Revision, kind: type, _open: frozenset[type] = frozenset())
     """The step for one type, or None where its values never change."""
     instead: Step | None = _of(revision.instead, kind)
     if issubclass(kind, Open):
-        keys = tuple(kind.known[name] for name in _of(revision.absent, kind) or ())
-        return _drop_keys(keys) if keys else None
+        return _build_open(revision, kind, _open)
     if not issubclass(kind, Struct):
         return instead
-    names = {field.name for field in fields(kind)}
+    names = tuple(field.name for field in fields(kind))
     absent = tuple(name for name in _of(revision.absent, kind) or () if name in names)
     stamp = tuple((_of(revision.stamp, kind) or {}).items())
     hints = get_type_hints(kind)
-    inner = tuple(
-        field.name for field in fields(kind) if _changes(revision, hints[field.name], _open | {kind})
-    )  # fmt: skip
+    # A field that goes anyway is not looked into, or lowering its parts would bring it back.
+    inner = tuple(name for name in names if name not in absent and _changes(revision, hints[name], _open | {kind}))
     if instead is None and not absent and not stamp and not inner:
         return None
     lower = revision.lower
@@ -306,10 +304,19 @@ def _of(table: Mapping[type, Any], kind: type) -> Any:
     return next((table[base] for base in kind.__mro__ if base in table), None)
 
 
-def _drop_keys(keys: tuple[str, ...]) -> Step:
+def _build_open(revision: Revision, kind: type[Open], open_: frozenset[type]) -> Step | None:
+    """The same for an Open object, whose keys are on the wire already and whose unknown ones stay."""
+    hints = get_type_hints(kind)
+    absent = frozenset(kind.known[name] for name in _of(revision.absent, kind) or ())
+    inner = tuple(key for name, key in kind.known.items() if _changes(revision, hints[name], open_ | {kind}))
+    if not absent and not inner:
+        return None
+    lower = revision.lower
+
     def step(value: Any) -> Any:
-        if not any(key in value for key in keys):
+        after = {key: lower(value[key]) for key in inner if key in value}
+        if absent.isdisjoint(value) and all(after[key] is value[key] for key in after):
             return value
-        return type(value).of({key: item for key, item in value.items() if key not in keys})
+        return kind.of({key: after.get(key, item) for key, item in value.items() if key not in absent})
 
     return step

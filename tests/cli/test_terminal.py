@@ -2,8 +2,9 @@
 
 import io
 import json
-import sys
 import unicodedata
+from collections.abc import Callable
+from contextlib import redirect_stdout
 
 import pytest
 from hypothesis import given
@@ -85,13 +86,11 @@ def test_sizes_are_for_people(count: int, shown: str) -> None:
     assert size(count) == shown
 
 
-def printed(action: object) -> str:
+def printed(action: Callable[[], None]) -> str:
     """What an action writes to a stdout that is no terminal."""
     buffer = io.BytesIO()
-    stdout, sys.stdout = sys.stdout, io.TextIOWrapper(buffer, encoding="utf-8", newline="\n")
-    try:
-        action()  # type: ignore[operator]
-        sys.stdout.flush()
-    finally:
-        sys.stdout = stdout
+    stream = io.TextIOWrapper(buffer, encoding="utf-8", newline="\n")
+    with redirect_stdout(stream):
+        action()
+        stream.flush()
     return buffer.getvalue().decode()

@@ -1,6 +1,7 @@
-"""For any value of the vocabulary and any revision: what lowering makes of it is right, stays right, and is read back whole."""
+"""For any value of the vocabulary and any revision: what lowering makes of it is right, stays right and can be read back."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -14,15 +15,14 @@ from dovetail.jsonrpc.codec import encode
 from dovetail.jsonrpc.messages import Notification, Request, Result
 from dovetail.protocol.base import Open
 from dovetail.protocol.lifecycle import InputRequiredResult
-from dovetail.protocol.methods import METHODS
-from dovetail.revisions import BY_NAME, OFFICIAL, STATELESS, decode
-from tests.spec import needs_spec, problems
-from tests.strategies import JSON, models, params, results
+from dovetail.protocol.methods import METHODS, Method
+from dovetail.revisions import OFFICIAL, STATELESS, Revision, decode
+from tests.spec import Direction, needs_spec, problems
+from tests.strategies import JSON, models, said_in
 
-CALLS = [(revision.name, name) for revision in OFFICIAL for name in sorted(revision.methods)]
-ANSWERED = [(revision, name) for revision, name in CALLS if METHODS[name].result]
-every_call = pytest.mark.parametrize(("revision", "method"), CALLS)
-every_answer = pytest.mark.parametrize(("revision", "method"), ANSWERED)
+SPOKEN = frozenset().union(*(revision.methods for revision in OFFICIAL))
+CALLS = sorted(SPOKEN)
+ANSWERED = [name for name in CALLS if METHODS[name].result]
 few = settings(max_examples=20)
 
 
@@ -30,74 +30,81 @@ def plain(value: Any) -> Any:
     return json.loads(encode(value))
 
 
+def lowered(row: Method, params: Any) -> Iterator[tuple[Revision, Any]]:
+    """These params in each revision that can say them."""
+    for revision in OFFICIAL:
+        if row.name in revision.methods and (said := said_in(revision, row, params)) is not None:
+            yield revision, revision.lower_params(row, said)
+
+
 @needs_spec
-@every_call
+@pytest.mark.parametrize("method", CALLS)
 @few
 @given(data=st.data())
-def test_any_params_lowered_are_valid_in_the_revision(revision: str, method: str, data: st.DataObject) -> None:
-    speak, row = BY_NAME[revision], METHODS[method]
-    lowered = speak.lower_params(row, data.draw(params(speak, row)))
-    message = Request(1, method, lowered) if row.result else Notification(method, lowered)
-    sender = "client" if row.sender == "client" else "server"
-    assert problems(revision, encode(message), direction=sender) == []
+def test_any_params_are_valid_in_each_revision_they_are_lowered_to(method: str, data: st.DataObject) -> None:
+    row = METHODS[method]
+    for revision, params in lowered(row, data.draw(models(row.params))):
+        message = Request(1, method, params) if row.result else Notification(method, params)
+        sender: Direction = "client" if row.sender == "client" else "server"
+        assert problems(revision.name, encode(message), direction=sender) == []
 
 
 @needs_spec
-@every_answer
+@pytest.mark.parametrize("method", ANSWERED)
 @few
 @given(data=st.data())
-def test_any_result_lowered_is_valid_in_the_revision(revision: str, method: str, data: st.DataObject) -> None:
-    speak, row = BY_NAME[revision], METHODS[method]
-    message = encode(Result(1, speak.lower_result(row, data.draw(results(row)))))
-    assert problems(revision, message, direction="server", method=method) == []
+def test_any_result_is_valid_in_each_revision_it_is_lowered_to(method: str, data: st.DataObject) -> None:
+    row = METHODS[method]
+    result = data.draw(models(row.result))
+    for revision in OFFICIAL:
+        if method in revision.methods:
+            message = encode(Result(1, revision.lower_result(row, result)))
+            assert problems(revision.name, message, direction="server", method=method) == []
 
 
 @needs_spec
-@pytest.mark.parametrize("method", sorted(name for name, row in METHODS.items() if row.asks))
+@few
 @given(asking=models(InputRequiredResult))
-def test_any_question_lowered_is_a_valid_answer(method: str, asking: InputRequiredResult) -> None:
+def test_any_question_is_a_valid_answer_where_a_handler_may_ask(asking: InputRequiredResult) -> None:
     for revision in STATELESS:
-        message = encode(Result(1, revision.lower_result(METHODS[method], asking)))
-        assert problems(revision.name, message, direction="server", method=method) == []
+        for row in METHODS.values():
+            if row.asks:
+                message = encode(Result(1, revision.lower_result(row, asking)))
+                assert problems(revision.name, message, direction="server", method=row.name) == []
 
 
-@every_call
+@pytest.mark.parametrize("method", CALLS)
 @few
 @given(data=st.data())
-def test_params_are_read_back_as_they_went_out(revision: str, method: str, data: st.DataObject) -> None:
-    speak, row = BY_NAME[revision], METHODS[method]
-    wire = encode(speak.lower_params(row, data.draw(params(speak, row))))
-    assert plain(speak.lift_params(row, wire)) == json.loads(wire)
+def test_params_are_read_back_as_they_went_out(method: str, data: st.DataObject) -> None:
+    row = METHODS[method]
+    for revision, params in lowered(row, data.draw(models(row.params))):
+        assert plain(revision.lift_params(row, encode(params))) == plain(params)
 
 
-@every_answer
+@pytest.mark.parametrize("method", ANSWERED)
 @few
 @given(data=st.data())
-def test_results_are_read_back_as_they_went_out(revision: str, method: str, data: st.DataObject) -> None:
-    speak, row = BY_NAME[revision], METHODS[method]
-    wire = encode(speak.lower_result(row, data.draw(results(row))))
-    assert plain(speak.lift_result(row, wire)) == json.loads(wire)
+def test_results_are_read_back_as_they_went_out(method: str, data: st.DataObject) -> None:
+    row = METHODS[method]
+    result = data.draw(models(row.result))
+    for revision in OFFICIAL:
+        wire = encode(revision.lower_result(row, result))
+        assert plain(revision.lift_result(row, wire)) == json.loads(wire)
 
 
-@every_answer
+@pytest.mark.parametrize("method", CALLS)
 @few
 @given(data=st.data())
-def test_what_is_lowered_already_stays_the_same_object(revision: str, method: str, data: st.DataObject) -> None:
-    speak, row = BY_NAME[revision], METHODS[method]
-    for value in (data.draw(params(speak, row)), data.draw(results(row))):
-        lowered = speak.lower(value)
-        assert speak.lower(lowered) is lowered
-
-
-@every_answer
-@few
-@given(data=st.data())
-def test_lowering_leaves_the_value_it_was_given_alone(revision: str, method: str, data: st.DataObject) -> None:
-    speak, row = BY_NAME[revision], METHODS[method]
-    value = data.draw(results(row))
-    before = encode(value)
-    speak.lower(value)
-    assert encode(value) == before
+def test_lowering_twice_changes_nothing_and_never_the_value_it_was_given(method: str, data: st.DataObject) -> None:
+    row = METHODS[method]
+    for kind in filter(None, (row.params, row.result)):
+        value = data.draw(models(kind))
+        before = encode(value)
+        for revision in OFFICIAL:
+            once = revision.lower(value)
+            assert revision.lower(once) is once
+        assert encode(value) == before
 
 
 # What peers add, and the nulls they send, must not matter. Values are written out by hand here, with noise on the way.
@@ -125,7 +132,7 @@ def nulls(value: Any) -> Any:
     return [nulls(item) for item in value] if isinstance(value, list) else value
 
 
-@pytest.mark.parametrize("method", sorted(METHODS))
+@pytest.mark.parametrize("method", CALLS)
 @few
 @given(data=st.data(), extra=JSON)
 def test_unknown_fields_anywhere_break_nothing(method: str, data: st.DataObject, extra: Any) -> None:
@@ -136,7 +143,7 @@ def test_unknown_fields_anywhere_break_nothing(method: str, data: st.DataObject,
         assert without(plain(lifted), "x-new") == without(plain(value), "x-new")
 
 
-@pytest.mark.parametrize("method", sorted(METHODS))
+@pytest.mark.parametrize("method", CALLS)
 @few
 @given(data=st.data())
 def test_a_null_is_as_good_as_nothing(method: str, data: st.DataObject) -> None:

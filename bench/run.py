@@ -1,0 +1,92 @@
+"""What `make bench` runs: Dovetail, the official SDK and the floor, side by side in one run. Only the ratios mean anything.
+
+The official SDK is installed into an environment of its own (`.venv-bench`). The best of several rounds is shown, since
+everything that disturbs a measurement makes it worse.
+"""
+
+import asyncio
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+from stdio import measure  # noqa: E402
+
+PEERS = HERE.parent / ".venv-bench"
+ROUNDS = 3
+IMPORT = {
+    "dovetail": "from dovetail import Server",
+    "official SDK": "from mcp.server import MCPServer",
+}
+
+
+def peer_python() -> str | None:
+    python = PEERS / "bin" / "python"
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", str(PEERS)], check=True)
+        installed = subprocess.run([str(python), "-m", "pip", "install", "--quiet", "mcp>=2"], check=False)
+        if installed.returncode:
+            return None
+    return str(python)
+
+
+def import_time(python: str, statement: str) -> float:
+    """Milliseconds on top of an interpreter that imports nothing."""
+
+    def best(code: str) -> float:
+        times = []
+        for _ in range(7):
+            begun = time.perf_counter()
+            subprocess.run([python, "-c", code], check=True)
+            times.append(time.perf_counter() - begun)
+        return min(times)
+
+    return 1000 * (best(statement) - best("pass"))
+
+
+async def in_memory(count: int) -> float:
+    from dovetail import Server
+    from dovetail.testing import pair
+
+    server = Server("bench")
+
+    @server.tool
+    async def add(a: int, b: int) -> int:
+        return a + b
+
+    async with pair(server) as client:
+        begun = time.perf_counter()
+        for n in range(count):
+            await client.call_tool("add", {"a": n, "b": 2})
+        return count / (time.perf_counter() - begun)
+
+
+def best_of(command: list[str], count: int) -> dict[str, float]:
+    rounds = [measure(command, count) for _ in range(ROUNDS)]
+    better = {"ready_s": min, "memory_mib": min, "in_turn_per_s": max, "at_once_per_s": max}
+    return {name: choose(figures[name] for figures in rounds) for name, choose in better.items()}
+
+
+def main() -> None:
+    python = sys.executable
+    peer = peer_python()
+    servers = {"dovetail": ([python, str(HERE / "servers/add.py")], 10_000)}
+    if peer:
+        servers["official SDK"] = ([peer, str(HERE / "servers/sdk.py")], 1_000)
+    servers["floor"] = ([python, str(HERE / "servers/floor.py")], 10_000)
+    figures = {name: best_of(*server) for name, server in servers.items()}
+    figures["dovetail"]["import_ms"] = import_time(python, IMPORT["dovetail"])
+    if peer:
+        figures["official SDK"]["import_ms"] = import_time(peer, IMPORT["official SDK"])
+    figures["dovetail"]["in_memory_per_s"] = max(asyncio.run(in_memory(5_000)) for _ in range(ROUNDS))
+    rows = ["import_ms", "ready_s", "in_turn_per_s", "at_once_per_s", "in_memory_per_s", "memory_mib"]
+    print(f"{'':18}" + "".join(f"{name:>16}" for name in figures))
+    for row in rows:
+        cells = (f"{figures[name][row]:>16,.2f}" if row in figures[name] else f"{'-':>16}" for name in figures)
+        print(f"{row:18}" + "".join(cells))
+
+
+if __name__ == "__main__":
+    main()

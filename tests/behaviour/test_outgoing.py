@@ -1,0 +1,130 @@
+"""Everything that leaves passes one filter: it can be encoded, it is valid UTF-8, it is bounded, and secrets are taken out."""
+
+from typing import Any
+
+import pytest
+
+from dovetail import Context, Limits, ProtocolError, Server, ToolError, redact_secrets
+from dovetail.testing import Tape, pair
+from tests.behaviour.conftest import Talk
+
+SECRETS = [
+    "Authorization: Bearer abcdefghijklmnop",
+    "sk-proj-abcdefghijklmnopqrstuvwx",
+    "ghp_abcdefghijklmnopqrstuvwxyz0123456789",
+    "AKIAIOSFODNN7EXAMPLE",
+    "postgres://user:hunter22@db/x",
+    'password="hunter22"',
+    "api_key: hunter22abc",
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N",
+    "-----BEGIN RSA PRIVATE KEY-----\nMIIEow\n-----END RSA PRIVATE KEY-----",
+]
+ORDINARY = ["the basic idea", "a password is needed", "https://example.com/a:b", "SGVsbG8gd29ybGQhIFRoaXMgaXMgYmFzZTY0IQ=="]
+
+
+@pytest.mark.parametrize("text", SECRETS)
+def test_what_looks_like_a_credential_is_taken_out(text: str) -> None:
+    assert "[redacted]" in redact_secrets(text)
+    assert "hunter22" not in redact_secrets(text)
+
+
+@pytest.mark.parametrize("text", ORDINARY)
+def test_ordinary_text_stays(text: str) -> None:
+    assert redact_secrets(text) == text
+
+
+async def test_results_errors_and_logs_are_redacted(in_memory: Talk) -> None:
+    server = Server("leaky", redact=redact_secrets)
+
+    @server.tool
+    async def leak(how: str, ctx: Context) -> Any:
+        ctx.info({"header": "Bearer abcdefghijklmnop"})
+        if how == "error":
+            raise ValueError("password=hunter22")
+        if how == "protocol":
+            raise ProtocolError(1, "password=hunter22", {"url": "redis://u:hunter22@h"})
+        return {"key": "password=hunter22"}
+
+    logs: list[Any] = []
+    async with in_memory(server, on_log=lambda entry: logs.append(entry.data)) as client:
+        assert "hunter22" not in str(await client.call_tool("leak", {"how": "result"}))
+        with pytest.raises(ToolError):
+            await client.call_tool("leak", {"how": "error"})
+        with pytest.raises(ProtocolError):
+            await client.call_tool("leak", {"how": "protocol"})
+    everything = b"".join(data for who, data in in_memory.tape.entries if who == "server")
+    assert b"hunter22" not in everything
+    assert logs[0] == {"header": "Bearer [redacted]"}
+
+
+async def test_a_lone_surrogate_is_replaced_and_nothing_is_lost(in_memory: Talk) -> None:
+    server = Server("odd")
+
+    @server.tool
+    async def odd(ctx: Context) -> str:
+        ctx.info("log \ud800!")
+        return "text \udfff!"
+
+    @server.tool
+    async def worse() -> None:
+        raise ValueError("error \ud800!")
+
+    logs: list[Any] = []
+    async with in_memory(server, on_log=lambda entry: logs.append(entry.data)) as client:
+        assert (await client.call_tool("odd")).text == "text ?!"
+        assert logs == ["log ?!"]
+        with pytest.raises(ToolError, match=r"error \?!"):
+            await client.call_tool("worse")
+
+
+async def test_what_cannot_be_written_is_an_error_that_says_why(in_memory: Talk) -> None:
+    server = Server("odd")
+
+    @server.tool
+    def thing() -> Any:
+        return object()
+
+    @server.tool
+    def knot() -> Any:
+        loop: list[Any] = []
+        loop.append(loop)
+        return loop
+
+    async with in_memory(server) as client:
+        with pytest.raises((ToolError, ProtocolError), match="object"):
+            await client.call_tool("thing")
+        with pytest.raises((ToolError, ProtocolError), match=r"deep|itself"):
+            await client.call_tool("knot")
+
+
+async def test_a_result_over_the_limit_is_an_error_with_both_sizes(in_memory: Talk) -> None:
+    server = Server("big", limits=Limits(outgoing=1000))
+
+    @server.tool
+    async def big() -> str:
+        return "x" * 2000
+
+    async with in_memory(server) as client:
+        with pytest.raises(ProtocolError, match=r"bytes; the limit is 1000") as caught:
+            await client.call_tool("big")
+        assert not -32768 <= caught.value.code <= -32000
+        await client.ping()
+
+
+async def test_a_rule_that_fails_does_not_let_the_secret_out() -> None:
+    def broken(text: str) -> str:
+        if "hunter" in text:
+            raise RuntimeError("oops")
+        return text
+
+    server = Server("s", redact=broken)
+
+    @server.tool
+    async def secret() -> str:
+        return "hunter22"
+
+    tape = Tape()
+    async with pair(server, revision="2025-06-18", record=tape) as client:
+        with pytest.raises((ProtocolError, ToolError)):
+            await client.call_tool("secret")
+    assert b"hunter22" not in b"".join(data for who, data in tape.entries if who == "server")

@@ -1,0 +1,136 @@
+"""`dovetail call`."""
+
+import base64
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import WEATHER, dovetail, says, tool
+
+PIXEL = base64.b64encode(b"\x89PNG" + bytes(12_000)).decode()
+ECHO = """
+from typing import Any
+@server.tool
+def echo(text: str = "", number: int | None = None, values: list[str] = [], extra: dict[str, Any] = {}) -> str:
+    return repr((text, number, values, extra))
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "got"),
+    [
+        ([], ("", None, [], {})),
+        (["text=3"], ("3", None, [], {})),
+        (["text=a b", "number=3"], ("a b", 3, [], {})),
+        (["number=null", 'values=["a"]'], ("", None, ["a"], {})),
+        (["text=a", "--json", "number=2"], ("a", 2, [], {})),
+        (["--timeout", "9", "text=a"], ("a", None, [], {})),
+        (["--args", '{"number": 1, "text": "x"}', "text=y"], ("y", 1, [], {})),
+        (['extra:={"deep": [1]}'], ("", None, [], {"deep": [1]})),
+    ],
+)
+def test_arguments_arrive_as_the_tool_wants_them(
+    server: Callable[..., str], words: list[str], got: tuple[object, ...]
+) -> None:
+    done = dovetail("call", server(ECHO), "echo", *words)
+    assert (done.code, done.err) == (0, "")
+    text = done.json["content"][0]["text"] if "--json" in words else done.out.removesuffix("\n")
+    assert text == repr(got)
+
+
+def test_a_file_is_an_argument(server: Callable[..., str], tmp_path: Path) -> None:
+    (tmp_path / "note").write_text("from a file\n")
+    assert dovetail("call", server(ECHO), "echo", f"text=@{tmp_path}/note").out == repr(
+        ("from a file\n", None, [], {})
+    ) + "\n"
+
+
+def test_the_result_is_a_document_with_json() -> None:
+    found = dovetail("call", WEATHER, "forecast", "city=Oslo", "days=1", "--json").json
+    assert found["structuredContent"] == {"city": "Oslo", "days": [{"day": 1, "sky": "clear", "celsius": 8.1}]}
+    assert json.loads(found["content"][0]["text"]) == found["structuredContent"]
+
+
+@pytest.mark.parametrize(
+    ("block", "shown"),
+    [
+        ({"type": "image", "data": PIXEL, "mimeType": "image/png"}, "[image/png, 12 kB]"),
+        ({"type": "audio", "data": "AAAA", "mimeType": "audio/wav"}, "[audio/wav, 3 B]"),
+        ({"type": "image", "data": "?", "mimeType": "image/png"}, "[image/png, 0 B]"),
+        ({"type": "image", "data": "AAA", "mimeType": "image/png"}, "[image/png, invalid base64]"),
+        ({"type": "resource_link", "uri": "a://b", "name": "Bee"}, "[Bee: a://b]"),
+        ({"type": "resource", "resource": {"uri": "a://b", "text": "inside"}}, "inside"),
+        ({"type": "resource", "resource": {"uri": "a://b", "blob": "AAAA"}}, "[application/octet-stream, 3 B]"),
+        ({"type": "hologram", "depth": 3}, "[hologram, shown by --json]"),
+    ],
+)
+def test_what_is_no_text_is_summed_up(scripted: Callable[..., str], block: dict[str, Any], shown: str) -> None:
+    path = scripted(tool(), says("before", block, "after"))
+    assert dovetail("call", path, "go") == (0, f"before\n{shown}\nafter\n", "")
+    assert dovetail("call", path, "go", "--json").json["content"][1] == block
+
+
+def test_structured_content_without_any_other_is_printed(scripted: Callable[..., str]) -> None:
+    assert dovetail("call", scripted(tool(), says(result={"structuredContent": {"a": 1}})), "go").json == {"a": 1}
+
+
+def test_pictures_sounds_and_blobs_are_saved_under_our_names(scripted: Callable[..., str], tmp_path: Path) -> None:
+    blob = {"uri": "file:///../../etc/passwd", "blob": "AQID", "mimeType": "../../x"}
+    path = scripted(
+        tool(),
+        says({"type": "image", "data": PIXEL, "mimeType": "image/png"}, {"type": "resource", "resource": blob}),
+    )
+    folder = tmp_path / "new" / "folder"
+    done = dovetail("call", path, "go", "--output", str(folder))
+    image, other = f"{folder}/image-1.png", f"{folder}/blob-1.bin"
+    assert done.out == f"[image/png, 12 kB, saved as {image}]\n[../../x, 3 B, saved as {other}]\n"
+    assert Path(image).read_bytes() == base64.b64decode(PIXEL)
+    assert Path(other).read_bytes() == b"\x01\x02\x03"
+    assert "image-2.png" in dovetail("call", path, "go", "--output", str(folder)).out
+    assert sorted(one.name for one in folder.iterdir()) == ["blob-1.bin", "blob-2.bin", "image-1.png", "image-2.png"]
+
+
+def test_a_folder_that_cannot_be_written_to_is_a_failure(scripted: Callable[..., str], tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    path = scripted(tool(), says({"type": "image", "data": PIXEL, "mimeType": "image/png"}))
+    done = dovetail("call", path, "go", "--output", f"{tmp_path}/file/folder")
+    assert (done.code, done.failure) == (1, f"cannot save to {tmp_path}/file/folder: Not a directory")
+
+
+def test_a_tool_that_fails_says_so_on_stderr() -> None:
+    done = dovetail("call", WEATHER, "forecast", "city=Atlantis")
+    assert (done.code, done.out) == (1, "")
+    assert done.failure.startswith("No forecast for 'Atlantis'")
+
+
+def test_a_failure_of_many_lines_is_told_in_full(scripted: Callable[..., str]) -> None:
+    done = dovetail("call", scripted(tool(), says("one\ntwo", result={"isError": True})), "go")
+    assert (done.code, done.err) == (1, "dovetail: error: one\ntwo\n")
+    silent = dovetail("call", scripted(tool(), says(result={"isError": True})), "go")
+    assert silent.failure == "the tool go failed, and does not say why"
+
+
+def test_a_failed_result_is_a_document_too(scripted: Callable[..., str]) -> None:
+    done = dovetail("call", scripted(tool(), says("bad", result={"isError": True})), "go", "--json")
+    assert (done.code, done.failure) == (1, "bad")
+    assert done.json == {"content": [{"type": "text", "text": "bad"}], "isError": True}
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "failure"),
+    [
+        (["forcast"], 1, "there is no tool 'forcast'; did you mean forecast?"),
+        (["zzz"], 1, "there is no tool 'zzz'; there are forecast"),
+        (["forecast", "city"], 2, "'city' is no argument; write key=value, or key:=json"),
+        (["forecast", "days=many"], 2, "argument days: 'many' is no integer"),
+        (["forecast", "days=3"], 1, "city"),
+        (["forecast", "city=Oslo", "--args", "[]"], 2, "--args takes a JSON object, not '[]'"),
+    ],
+)
+def test_a_call_that_cannot_be_made_fails_in_one_line(words: list[str], code: int, failure: str) -> None:
+    done = dovetail("call", WEATHER, *words)
+    assert (done.code, done.out) == (code, "")
+    assert failure in done.failure

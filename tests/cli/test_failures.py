@@ -1,0 +1,142 @@
+"""How the command fails: one line, and an exit code that says whose fault it is."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import WEATHER, dovetail
+
+CRASH = "import sys; print('no key in the environment', file=sys.stderr); sys.exit(3)"
+
+
+@pytest.mark.parametrize(
+    ("words", "failure"),
+    [
+        ([], "the following arguments are required: VERB (see `dovetail --help`)"),
+        (["dance"], "invalid choice: 'dance'"),
+        (["ping"], "the following arguments are required: TARGET (see `dovetail ping --help`)"),
+        (["call", WEATHER], "the following arguments are required: TOOL"),
+        (["ping", WEATHER, "--what"], "unrecognized arguments: --what (see `dovetail ping --help`)"),
+        (["ping", WEATHER, "more"], "unrecognized arguments: more"),
+        (["call", WEATHER, "forecast", "--json", "--what", "city=Oslo"], "unrecognized arguments: --what city=Oslo"),
+        (["ping", WEATHER, "--timeout", "soon"], "argument --timeout"),
+        (["ping", WEATHER, "--timeout", "-1"], "argument --timeout: must be more than 0"),
+        (["ping", WEATHER, "--timeout", "nan"], "argument --timeout: must be more than 0"),
+        (["ping", WEATHER, "--env", "KEY"], "argument --env: 'KEY' is not KEY=VALUE"),
+        (["ping", "no/such/server.py"], "There is no file no/such/server.py"),
+        (["ping", "no/such/mcp.json"], "no/such/mcp.json cannot be read: No such file or directory"),
+        (["ping", " "], "the target is empty"),
+        (["ping", "unclosed 'quote"], "cannot be split into words: No closing quotation"),
+        (["ping", "gopher://example.com"], "gopher://example.com"),
+        (["ping", WEATHER, "--server", "x"], "--server chooses from an mcp.json, but the target is"),
+        (["ping", WEATHER, "--revision", "1999"], "There is no revision '1999'; there are"),
+        (["run"], "the following arguments are required: FILE[:OBJECT]"),
+        (["ping", WEATHER, "\x1b[31m"], r"unrecognized arguments: \x1b[31m"),
+    ],
+)
+def test_a_command_line_that_makes_no_sense_is_refused_in_one_line(words: list[str], failure: str) -> None:
+    done = dovetail(*words)
+    assert (done.code, done.out) == (2, "")
+    assert failure in done.failure
+
+
+@pytest.mark.parametrize("verb", [["inspect"], ["ping"], ["read", "a://b"], ["call", "go"], ["prompt", "go"]])
+def test_a_server_that_dies_leaves_its_last_words_in_the_line(tmp_path: Path, verb: list[str]) -> None:
+    path = tmp_path / "crash.py"
+    path.write_text(CRASH)
+    done = dovetail(verb[0], str(path), *verb[1:])
+    assert (done.code, done.out) == (1, "")
+    assert "exited with code 3" in done.failure
+    assert "no key in the environment" in done.failure
+
+
+def test_a_command_that_does_not_exist_is_named() -> None:
+    done = dovetail("ping", "no-such-command --flag")
+    assert done.code == 1
+    assert "could not start `no-such-command --flag`" in done.failure
+
+
+def test_a_folder_that_does_not_exist_is_named() -> None:
+    done = dovetail("ping", WEATHER, "--cwd", "no/such/folder")
+    assert done.code == 1
+    assert "no/such/folder" in done.failure
+
+
+@pytest.mark.parametrize("verb", [["inspect"], ["ping"], ["read", "a://b"], ["call", "go"], ["prompt", "go"]])
+def test_a_failure_is_a_document_too(verb: list[str]) -> None:
+    done = dovetail(verb[0], "no-such-command", *verb[1:], "--json")
+    assert done.code == 1
+    assert done.json["error"]["type"] == "ConnectFailed"
+    assert done.json["error"]["message"].startswith("could not start `no-such-command`")
+    assert done.failure.startswith("could not start `no-such-command`")
+
+
+def test_the_document_of_a_refusal_has_its_code_and_data(scripted: Callable[..., str]) -> None:
+    refusal = {"code": -32050, "message": "not today", "data": {"try": "tomorrow"}}
+    done = dovetail("read", scripted({"resources/read": {"error": refusal}}), "a://b", "--json")
+    assert (done.code, done.failure) == (1, "not today")
+    assert done.json == {"error": {"type": "ProtocolError", **refusal}}
+
+
+def test_run_fails_with_a_document_as_well(tmp_path: Path) -> None:
+    done = dovetail("run", str(tmp_path / "none.py"), "--json")
+    assert (done.code, done.json["error"]["type"]) == (2, "ConfigError")
+
+
+def test_verbose_shows_what_the_server_wrote_and_where_we_were(tmp_path: Path) -> None:
+    path = tmp_path / "crash.py"
+    path.write_text(CRASH)
+    lines = dovetail("ping", str(path), "--verbose").err.splitlines()
+    assert "server: no key in the environment" in lines
+    assert "Traceback (most recent call last):" in lines
+    assert lines[-1].startswith("dovetail: error: ")
+
+
+def test_the_stderr_of_a_server_that_works_is_shown_only_with_verbose(scripted: Callable[..., str]) -> None:
+    path = scripted({"ping": {"result": {}, "stderr": "just saying\n"}})
+    assert dovetail("ping", path).err == ""
+    assert "server: just saying\n" in dovetail("ping", path, "--verbose").err
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_log_messages_are_shown_only_with_verbose(scripted: Callable[..., str], verbose: bool) -> None:
+    logs = [
+        ["notifications/message", {"level": "info", "data": "plain"}],
+        ["notifications/message", {"level": "error", "logger": "db", "data": {"a": [1]}}],
+        ["notifications/message", {"level": "debug", "data": "one\ndovetail: error: forged"}],
+    ]
+    done = dovetail("ping", scripted({"ping": {"result": {}, "before": logs}}), *["--verbose"] * verbose)
+    assert done.code == 0
+    told = "info: plain\nerror: db: {\"a\":[1]}\ndebug: one\ndebug: dovetail: error: forged\n"
+    assert done.err == (told if verbose else "")
+
+
+def test_the_environment_and_folder_of_the_server_are_set(server: Callable[..., str], tmp_path: Path) -> None:
+    path = server("import os\n@server.tool\ndef where() -> list: return [os.getcwd(), os.environ.get('KEY')]")
+    (tmp_path / "sub").mkdir()
+    name = Path(path).name
+    done = dovetail("call", name, "where", "--cwd", "sub", "--env", "KEY=a=b", "--json", cwd=tmp_path)
+    assert done.json["structuredContent"]["result"] == [str(tmp_path / "sub"), "a=b"]
+
+
+def test_a_program_and_a_command_line_are_targets(scripted: Callable[..., str], tmp_path: Path) -> None:
+    import shlex
+    import sys
+
+    path = scripted({"ping": {"result": {}}})
+    program = tmp_path / "a program"
+    program.write_text(f"#!/bin/sh\nexec {sys.executable} {path}\n")
+    program.chmod(0o755)
+    for target in (str(program), "./a program", shlex.join([sys.executable, path])):
+        assert dovetail("ping", target, "--json", cwd=tmp_path).json["server"] == "scripted"
+
+
+def test_a_config_that_is_not_json_is_named(tmp_path: Path) -> None:
+    config = tmp_path / "mcp.json"
+    config.write_text("{")
+    done = dovetail("ping", str(config))
+    assert (done.code, done.failure.startswith(f"{config} is not valid JSON")) == (2, True)
+    config.write_text(json.dumps({"mcpServers": {}}))
+    assert dovetail("ping", str(config)).failure == f"{config} names no server"

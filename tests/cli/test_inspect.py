@@ -1,0 +1,106 @@
+"""`dovetail inspect`."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import WEATHER, dovetail, handshake, tool
+
+REVISIONS = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"]
+WEATHER_SHOWN = """\
+weather 1.0.0, revision 2026-07-28
+Forecasts for a few northern cities.
+
+Tools
+  forecast
+    The weather of the coming days.
+      city*  string       The city's English name.
+      days   integer = 3  How many days ahead.
+
+Resources
+  weather://cities  cities  application/json
+    All cities that there is a forecast for.
+
+Resource templates
+  weather://{city}/place  place
+    Where a city lies.
+
+Prompts
+  packing
+    What to pack for a trip.
+      city*  string
+      days   string
+"""
+
+
+def test_it_shows_who_a_server_is_and_what_it_offers() -> None:
+    assert dovetail("inspect", WEATHER) == (0, WEATHER_SHOWN, "")
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_it_speaks_the_revision_it_is_told_to(revision: str) -> None:
+    found = dovetail("inspect", WEATHER, "--json", "--revision", revision).json
+    assert found["revision"] == revision
+    assert found["server"]["name"] == "weather"
+    assert found["instructions"] == "Forecasts for a few northern cities."
+    assert [one["name"] for one in found["tools"]] == ["forecast"]
+    assert found["tools"][0]["inputSchema"]["required"] == ["city"]
+    assert [one["uri"] for one in found["resources"]] == ["weather://cities"]
+    assert [one["uriTemplate"] for one in found["resourceTemplates"]] == ["weather://{city}/place"]
+    assert [one["name"] for one in found["prompts"]] == ["packing"]
+    assert "tools" in found["capabilities"]
+
+
+def test_what_a_server_does_not_offer_is_not_asked_for(scripted: Callable[..., str]) -> None:
+    bare = handshake(capabilities={}, instructions=None)
+    assert dovetail("inspect", scripted(bare)) == (0, "scripted 1, revision 2025-06-18\n", "")
+
+
+def test_titles_and_only_the_first_line_of_a_description_are_shown(scripted: Callable[..., str]) -> None:
+    path = scripted(tool(title="The Tool", description="\n  First.\nSecond."))
+    assert "  go  The Tool\n    First.\n" in dovetail("inspect", path).out
+
+
+@pytest.mark.parametrize(
+    ("schema", "shown"),
+    [
+        ({"properties": {"a": {"type": ["string", "null"]}}}, "      a  null|string\n"),
+        ({"properties": {"a": {}}, "required": ["a"]}, "      a*  any\n"),
+        ({"properties": {"a": True}, "required": 3}, "      a  any\n"),
+        ({"properties": {"a": {"description": 3}}}, "      a  any  3\n"),
+        ({"properties": {"a": {"$ref": "#/properties/a"}}}, "      a  any\n"),
+        ({"properties": [1]}, "  go\n"),
+        ({}, "  go\n"),
+    ],
+)
+def test_odd_schemas_are_shown_as_far_as_they_make_sense(
+    scripted: Callable[..., str], schema: dict[str, Any], shown: str
+) -> None:
+    path = scripted(tool(inputSchema=schema))
+    assert dovetail("inspect", path) == (0, f"scripted 1, revision 2025-06-18\n\nTools\n{_lines(shown)}", "")
+
+
+def _lines(shown: str) -> str:
+    return shown if shown.startswith("  go") else f"  go\n{shown}"
+
+
+def test_a_list_that_fails_is_a_failure(scripted: Callable[..., str]) -> None:
+    path = scripted({"tools/list": {"error": {"code": -32603, "message": "the database is gone"}}})
+    done = dovetail("inspect", path)
+    assert (done.code, done.out, done.failure) == (1, "", "the database is gone")
+
+
+def test_a_server_of_an_mcp_json_is_chosen_by_name(tmp_path: Path) -> None:
+    import json
+    import sys
+
+    one = {"command": sys.executable, "args": [WEATHER]}
+    config = tmp_path / "mcp.json"
+    config.write_text(json.dumps({"mcpServers": {"one": one, "two": {"command": "no-such-command"}}}))
+    assert dovetail("inspect", str(config), "--server", "one").out == WEATHER_SHOWN
+    several = dovetail("inspect", str(config))
+    assert (several.code, several.failure) == (2, f"{config} names several servers; choose one with --server: one, two")
+    unknown = dovetail("inspect", str(config), "--server", "three")
+    assert (unknown.code, unknown.failure) == (2, f"{config} names no server 'three'; it has one, two")

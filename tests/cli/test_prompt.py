@@ -1,0 +1,28 @@
+"""`dovetail prompt`."""
+
+from collections.abc import Callable
+
+from tests.cli.conftest import WEATHER, dovetail
+
+PACKING = "I travel to Oslo for 2 days. Look at the forecast and tell me what to pack."
+
+
+def test_a_prompt_is_filled_in_and_printed() -> None:
+    done = dovetail("prompt", WEATHER, "packing", "city=Oslo", "days=2")
+    assert done == (0, f"What to pack for a trip.\nuser:\n{PACKING}\n", "")
+
+
+def test_the_document_holds_the_messages() -> None:
+    found = dovetail("prompt", WEATHER, "packing", "city=Oslo", "--json", "days=2").json
+    assert found["messages"] == [{"role": "user", "content": {"type": "text", "text": PACKING}}]
+    assert found["description"] == "What to pack for a trip."
+
+
+def test_arguments_are_strings_whatever_they_look_like(server: Callable[..., str]) -> None:
+    path = server("@server.prompt\ndef say(text: str): return text")
+    assert "\n1e3\n" in dovetail("prompt", path, "say", "text=1e3").out
+
+
+def test_an_unknown_prompt_fails_in_one_line() -> None:
+    done = dovetail("prompt", WEATHER, "nope")
+    assert (done.code, done.out, done.failure) == (1, "", "Unknown prompt: nope")
