@@ -393,6 +393,10 @@ def _reasons(error: Any) -> list[tuple[list[str | int], str]]:
         if not meant and all(teller.instance_path == first[0].instance_path for teller in first):
             expected = dict.fromkeys(text for teller in first for text in _TELLING[teller.kind.name](teller.kind))
             return [(first[0].instance_path, f"{_short(_json(first[0].instance))} is not {' or '.join(expected)}")]
+    if error.kind.name == "falseSchema":
+        # The engine's own words speak of schemas; and its place is that of the object, not the property.
+        what = "no properties are" if error.schema_path[-1:] == ["additionalProperties"] else "nothing is"
+        return [(error.instance_path, f"{what} allowed here")]
     return [(error.instance_path, _short(error.message))]
 
 

@@ -33,6 +33,8 @@ async def serve(service: Service, channel: Channel, lifespan: Lifespan, *, grace
         finally:
             if pinging is not None:
                 pinging.cancel()
+            serving.ended(None)
+            await asyncio.sleep(0)  # the streams that this ended say so
             await connection.close()
 
 

@@ -103,9 +103,11 @@ def _of_prompt(prompt: "Prompt") -> list[Argument]:
 
 
 def _type(schema: Any, root: dict[str, Any]) -> str:
+    from msgspec import json
+
     names = "|".join(sorted(types(schema, root))) or "any"
     default = schema.get("default") if isinstance(schema, dict) else None
-    return names if default is None else f"{names} = {default}"
+    return names if default is None else f"{names} = {json.encode(default).decode()}"
 
 
 def _description(schema: Any) -> str:

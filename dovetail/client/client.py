@@ -116,7 +116,11 @@ class Client:
     # opening and closing
 
     async def __aenter__(self) -> "Client":
-        await self.connect()
+        try:
+            await self.connect()
+        except BaseException:
+            await self.close()  # whoever did not get in does not get out either
+            raise
         return self
 
     async def __aexit__(
@@ -138,6 +142,7 @@ class Client:
         self._subscriptions.end()
         if self._opening is not None:
             self._opening.cancel()
+            await asyncio.wait([self._opening])
         calling, self._calling = self._calling, None
         if calling is not None:
             if "shutdown" in (calling.revision.methods if calling.revision else ()):

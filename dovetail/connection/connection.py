@@ -136,9 +136,9 @@ class Connection:
         try:
             if id in answering:
                 raise InvalidRequest(f"Request id {id!r} is still in flight")
-            if len(answering) >= self.limits.in_flight:
-                raise Overloaded(f"{len(answering)} requests are in flight; the limit is {self.limits.in_flight}")
             call = self._end.accept(request)
+            if len(answering) >= self.limits.in_flight and not isinstance(call, bytes):
+                raise Overloaded(f"{len(answering)} requests are in flight; the limit is {self.limits.in_flight}")
         except ProtocolError as error:
             revision = self._end.revision
             reply(self.outgoing.failure(id, error, revision.code(error) if revision else error.code))
@@ -184,12 +184,11 @@ class Connection:
         for message in batch.messages:
             if type(message) is not Request:
                 self._other(message)
-        for request in requests:
-            if request.method == "initialize":
+            elif message.method == "initialize":
                 error = InvalidRequest("initialize must not be part of a batch")
-                gather(self.outgoing.failure(request.id, error, error.code))
+                gather(self.outgoing.failure(message.id, error, error.code))
             else:
-                self._request(request, gather)
+                self._request(message, gather)
         if not requests and replies:
             self.channel.send(b"[" + b",".join(replies) + b"]")
 

@@ -35,7 +35,7 @@ class Outgoing:
         try:
             data = encode(message)
         except UnicodeEncodeError:
-            data = encode(_map_strings(msgspec.to_builtins(message, builtin_types=(msgspec.Raw,)), _valid))
+            data = encode(valid(message))
         except RecursionError:
             raise InternalError("The result is nested too deeply, or contains itself") from None
         except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
@@ -91,6 +91,11 @@ def _reply(id: Id | None, body: Error, unnamed: bool) -> Any:
     if id is None and unnamed:
         return {"jsonrpc": "2.0", "error": body}
     return Failure(id, body)
+
+
+def valid(value: Any) -> Any:
+    """The value with every lone surrogate in it replaced, as plain objects."""
+    return _map_strings(msgspec.to_builtins(value, builtin_types=(msgspec.Raw,)), _valid)
 
 
 def _valid(text: str) -> str:

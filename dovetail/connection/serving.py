@@ -79,10 +79,10 @@ class Serving:
             raise stateless.missing(name)
         if method.name not in caller.revision.methods:
             raise MethodNotFound(f"There is no method {name!r} in revision {caller.revision.version}")
-        call = Call(request.id, method, params, caller, self)
-        call.local = self._local.get(method.name)
         if method.name == "ping":
             return self._connection.outgoing.result(request.id, {})
+        call = Call(request.id, method, params, caller, self)
+        call.local = self._local.get(method.name)
         if (meta is not None and PROGRESS_TOKEN in meta) or caller.revision.progress_by_id:
             self._follow(call)
         return call

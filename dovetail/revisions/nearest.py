@@ -70,6 +70,20 @@ def one_block(result: CreateMessageResult) -> CreateMessageResult:
     return replace(result, content=TextContent("\n".join(texts)) if texts or not blocks else blocks[0])
 
 
+def silent(message: Any) -> Any:
+    """Sampling had no sound; text says that there was one."""
+    sound = message.content
+    if not isinstance(sound, AudioContent):
+        return message
+    return replace(message, content=TextContent(f"[{sound.mime_type or 'audio'}]", sound.annotations))
+
+
+def one_silent_block(result: CreateMessageResult) -> CreateMessageResult:
+    """Both."""
+    silenced: CreateMessageResult = silent(one_block(result))
+    return silenced
+
+
 def object_schemas(tool: Tool) -> Tool:
     """Output schemas had to describe objects; others are left out."""
     if tool.output_schema is None or tool.output_schema.get("type") == "object":

@@ -165,11 +165,12 @@ def evolve(
     adds: Names = {},  # noqa: B006  (read only)
     drops: Names = {},  # noqa: B006
     kinds: tuple[type, ...] = (),
+    instead: Mapping[type, Step] = {},  # noqa: B006
     methods: tuple[str, ...] = (),
     without: tuple[str, ...] = (),
     **facts: Any,
 ) -> Revision:
-    """The next revision: fields, kinds of content and methods that it adds or drops, and the facts that change."""
+    """The next revision: fields, kinds and methods that it adds or drops, kinds that it has in part, facts that change."""
     absent = {type_: set(names) for type_, names in before.absent.items()}
     for type_, names in adds.items():
         absent[type_] -= set(names)
@@ -177,7 +178,7 @@ def evolve(
         absent.setdefault(type_, set()).update(names)
     changed: dict[str, Any] = {
         "absent": {type_: tuple(sorted(names)) for type_, names in absent.items() if names},
-        "instead": {type_: step for type_, step in before.instead.items() if type_ not in kinds},
+        "instead": {type_: step for type_, step in before.instead.items() if type_ not in kinds} | dict(instead),
         "methods": (before.methods | set(methods)) - set(without),
     }
     return replace(before, **({"name": name, "version": name, "_steps": {}, "_wire": {}} | changed | facts))

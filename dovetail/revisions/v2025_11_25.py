@@ -9,7 +9,7 @@ from ..protocol.prompts import Prompt
 from ..protocol.resources import Resource, ResourceTemplate
 from ..protocol.sampling import CreateMessageParams, CreateMessageResult, SamplingMessage
 from ..protocol.tools import CallToolParams, Tool
-from . import v2025_06_18
+from . import nearest, v2025_06_18
 from .revision import evolve
 
 REVISION = evolve(
@@ -17,7 +17,8 @@ REVISION = evolve(
     "2025-11-25",
     unnamed_errors=True,
     methods=("notifications/elicitation/complete",),
-    kinds=(ToolUseContent, ToolResultContent, CreateMessageParams, CreateMessageResult),
+    kinds=(ToolUseContent, CreateMessageParams, CreateMessageResult),
+    instead={ToolResultContent: nearest.object_content},
     adds={
         Implementation: ("description", "website_url", "icons"),
         Tool: ("icons", "execution"),

@@ -5,6 +5,7 @@ https://modelcontextprotocol.io/specification/2026-07-28/changelog"""
 from ..errors import NotFound
 from ..protocol.base import Result
 from ..protocol.capabilities import ClientCapabilities, RootsCapability, ServerCapabilities
+from ..protocol.content import ToolResultContent
 from ..protocol.elicitation import ElicitParams, ElicitResult
 from ..protocol.lifecycle import InputRequiredResult
 from ..protocol.lists import CacheHints
@@ -31,7 +32,7 @@ REVISION = evolve(
         "sampling/createMessage", "elicitation/create", "roots/list",
         "notifications/roots/list_changed", "notifications/elicitation/complete",
     ),
-    kinds=(Tool, ToolResult),
+    kinds=(Tool, ToolResult, ToolResultContent),
     adds={
         Result: ("result_type",),
         CacheHints: ("result_type", "ttl_ms", "cache_scope"),

@@ -18,6 +18,7 @@ from msgspec import Raw
 from ..errors import InvalidParams
 from ..jsonrpc.codec import encode
 from ..ports import Call
+from ..revisions import Revision
 from .registry import Snapshot
 
 CACHED_PAGES = 1000
@@ -42,12 +43,14 @@ def page(call: Call, snapshot: Snapshot[Any], size: int | None, make: MakePage) 
     return make([snapshot.items[name] for name in chosen], following)
 
 
-def encoded_page(call: Call, snapshot: Snapshot[Any], size: int | None, make: MakePage, sign: Callable[[Any], Any]) -> Any:
+def encoded_page(
+    call: Call, snapshot: Snapshot[Any], size: int | None, make: MakePage, sign: Callable[[Any, Revision], Any]
+) -> Any:
     """The same as bytes, encoded once."""
     key = (call.revision.name, call.params.cursor)
     ready = snapshot.cache.get(key)
     if ready is None:
-        result = sign(page(call, snapshot, size, make))
+        result = sign(page(call, snapshot, size, make), call.revision)
         ready = Raw(encode(call.revision.lower_result(call.method, result)))
         if len(snapshot.cache) < CACHED_PAGES:
             snapshot.cache[key] = ready

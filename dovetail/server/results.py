@@ -22,7 +22,7 @@ from ..protocol.content import (
     TextContent,
 )
 from ..protocol.tools import ToolResult
-from ..shapes import Shape
+from ..shapes import Shape, Unencodable
 from .media import Media
 
 CONTENT = (TextContent, ImageContent, AudioContent, ResourceLink, EmbeddedResource, OtherContent, Media)
@@ -55,7 +55,10 @@ def _finish(shape: Shape, before: bytes, after: bytes) -> Finish:
             return value
         if type(value) is not str and (isinstance(value, CONTENT) or _mixed(value)):
             return finish_any(value)
-        data = encode(value)
+        try:
+            data = encode(value)
+        except Unencodable as error:
+            return finish_any(_mended(value, error))
         text = value if type(value) is str else data.decode()
         return ToolResult(content=[TextContent(text)], structured_content=Raw(before + data + after))
 
@@ -72,7 +75,10 @@ def finish_any(value: Any) -> ToolResult:
         return ToolResult(content=[_block(value)])
     if _mixed(value):
         return ToolResult(content=[_block(item) for item in value])
-    data = ANY.encode(value)
+    try:
+        data = ANY.encode(value)
+    except Unencodable as error:
+        return finish_any(_mended(value, error))
     structured = data if data[:1] == b"{" else b'{"result":' + data + b"}"
     return ToolResult(
         content=[TextContent(value if type(value) is str else data.decode())], structured_content=Raw(structured)
@@ -82,6 +88,15 @@ def finish_any(value: Any) -> ToolResult:
 def failed(text: str) -> ToolResult:
     """The result that tells the model what went wrong."""
     return ToolResult(content=[TextContent(text)], is_error=True)
+
+
+def _mended(value: Any, error: Unencodable) -> Any:
+    """A value whose only fault is a lone surrogate, without it."""
+    if not isinstance(error.__cause__, UnicodeEncodeError):
+        raise error
+    from ..connection.outgoing import valid  # loads logging, so not before it is needed
+
+    return valid(value)
 
 
 def _mixed(value: Any) -> bool:

@@ -93,18 +93,17 @@ class Server:
         self._lifespan = lifespan
         self._listeners: tuple[Listener, ...] = ()
         self._lock = threading.Lock()
-        self._tools: Registry[tools.Entry] = Registry("tool", self._announce("tools", lambda entry: entry.tool))
-        listed = self._announce("resources", lambda entry: entry.listed)
-        self._resources: Registry[resources.Entry] = Registry("resource", listed)
-        self._templates: Registry[resources.TemplateEntry] = Registry("resource template", listed)
-        self._prompts: Registry[prompts.Entry] = Registry("prompt", self._announce("prompts", lambda entry: entry.listed))
+        self._tools: Registry[tools.Entry] = Registry("tool", self._announce("tools"))
+        self._resources: Registry[resources.Entry] = Registry("resource", self._announce("resources"))
+        self._templates: Registry[resources.TemplateEntry] = Registry("template", self._announce("resources"))
+        self._prompts: Registry[prompts.Entry] = Registry("prompt", self._announce("prompts"))
         self._handlers: dict[str, Answer] = {
-            "tools/list": self._list_tools,
+            "tools/list": self._lists(self._tools, ListToolsResult, "tools"),
             "tools/call": self._call_tool,
-            "resources/list": self._list_resources,
-            "resources/templates/list": self._list_templates,
+            "resources/list": self._lists(self._resources, ListResourcesResult, "resources"),
+            "resources/templates/list": self._lists(self._templates, ListResourceTemplatesResult, "resource_templates"),
             "resources/read": self._read_resource,
-            "prompts/list": self._list_prompts,
+            "prompts/list": self._lists(self._prompts, ListPromptsResult, "prompts"),
             "prompts/get": self._get_prompt,
             "completion/complete": self._complete,
         }
@@ -150,17 +149,11 @@ class Server:
     ) -> None:
         """Register a function as a tool, with the options of `@server.tool`."""
         entry = tools.entry(function, name=name, **options)
-        self._tools.add(entry.tool.name, entry)
+        self._tools.add(entry.listed.name, entry)
 
     def remove_tool(self, name: str) -> None:
         """Take a tool out again; clients are told."""
         self._tools.remove(name)
-
-    async def _list_tools(self, call: Call) -> Any:
-        def make(entries: list[tools.Entry], cursor: str | None) -> ListToolsResult:
-            return ListToolsResult(tools=[entry.tool for entry in entries], next_cursor=cursor)
-
-        return self._page(call, self._tools, make)
 
     async def _call_tool(self, call: Call) -> ToolResult:
         entry = self._tools.now.items.get(call.params.name)
@@ -232,18 +225,6 @@ class Server:
         """Tell all who subscribed to this resource that it changed. Works anywhere, from any thread."""
         self._tell("notifications/resources/updated", UriParams(uri=uri))
 
-    async def _list_resources(self, call: Call) -> Any:
-        def make(entries: list[resources.Entry], cursor: str | None) -> ListResourcesResult:
-            return ListResourcesResult(resources=[entry.listed for entry in entries], next_cursor=cursor)
-
-        return self._page(call, self._resources, make)
-
-    async def _list_templates(self, call: Call) -> Any:
-        def make(entries: list[resources.TemplateEntry], cursor: str | None) -> ListResourceTemplatesResult:
-            return ListResourceTemplatesResult(resource_templates=[one.listed for one in entries], next_cursor=cursor)
-
-        return self._page(call, self._templates, make)
-
     async def _read_resource(self, call: Call) -> ReadResourceResult:
         return ReadResourceResult(contents=await self.read(call.params.uri, call))
 
@@ -293,12 +274,6 @@ class Server:
     def remove_prompt(self, name: str) -> None:
         """Take a prompt out again; clients are told."""
         self._prompts.remove(name)
-
-    async def _list_prompts(self, call: Call) -> Any:
-        def make(entries: list[prompts.Entry], cursor: str | None) -> ListPromptsResult:
-            return ListPromptsResult(prompts=[entry.listed for entry in entries], next_cursor=cursor)
-
-        return self._page(call, self._prompts, make)
 
     async def _get_prompt(self, call: Call) -> GetPromptResult:
         entry = self._prompts.get(call.params.name)
@@ -383,15 +358,21 @@ class Server:
             raise MethodNotFound(f"There is no method {call.name!r} here")
         return await handler(call)
 
-    def _page(self, call: Call, registry: Registry[Any], make: Callable[[list[Any], str | None], Any]) -> Any:
-        """A page of a list, as ready bytes unless middleware wants to look at it."""
-        if not self._plain:
-            return page(call, registry.now, self._page_size, make)
+    def _lists(self, registry: Registry[Any], result: type[Any], field: str) -> Answer:
+        """What answers a list: a page, as ready bytes unless middleware wants to look at it."""
 
-        def sign(result: Any) -> Any:
-            return signed(result, self.info, call.revision) if call.revision.stateless else result
+        def make(entries: list[Any], cursor: str | None) -> Any:
+            return result(**{field: [entry.listed for entry in entries], "next_cursor": cursor})
 
-        return encoded_page(call, registry.now, self._page_size, make, sign)
+        async def answer(call: Call) -> Any:
+            if not self._plain:
+                return page(call, registry.now, self._page_size, make)
+            return encoded_page(call, registry.now, self._page_size, make, self._signed)
+
+        return answer
+
+    def _signed(self, result: Any, revision: Revision) -> Any:
+        return signed(result, self.info, revision) if revision.stateless else result
 
     async def _run(self, entry: Any, args: tuple[Any, ...], kwargs: dict[str, Any], what: str) -> Any:
         from .running import run_function
@@ -408,10 +389,10 @@ class Server:
                 raise
             raise InternalError(tools.explain(what, error, self._mask)) from None
 
-    def _announce(self, kind: str, listed: Callable[[Any], Any]) -> Callable[[list[Any], list[str]], None]:
+    def _announce(self, kind: str) -> Callable[[list[Any], list[str]], None]:
         def changed(added: list[Any], removed: list[str]) -> None:
             if self._listeners:
-                params = ListChangedParams(added=[listed(entry) for entry in added], removed=removed)
+                params = ListChangedParams(added=[entry.listed for entry in added], removed=removed)
                 self._tell(f"notifications/{kind}/list_changed", params)
 
         return changed

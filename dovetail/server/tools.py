@@ -29,7 +29,7 @@ Bind = Callable[[Any, Any], tuple[tuple[Any, ...], dict[str, Any]]]
 class Entry(Struct, frozen=True, eq=False):
     """A tool in the registry: what is listed, and how it runs."""
 
-    tool: Tool
+    listed: Tool
     signature: Signature
     bind: Bind
     finish: Finish
@@ -101,13 +101,13 @@ async def call_tool(entry: Entry, call: Call, context: Context | None, limits: L
     except BaseException as error:
         if call.cancelled:
             raise
-        return failed(explain(entry.tool.name, error, mask))
+        return failed(explain(entry.listed.name, error, mask))
 
 
 async def _run(entry: Entry, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], limits: Limits) -> Any:
     from .running import run_function, within
 
-    function, name = entry.signature.function, entry.tool.name
+    function, name = entry.signature.function, entry.listed.name
     if entry.isolated:
         from .isolation import run_isolated
 

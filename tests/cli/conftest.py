@@ -68,8 +68,9 @@ def command(*words: str) -> list[str]:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Ours, without what changes how text looks."""
-    kept = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "COLUMNS", "TERM")}
+    """Ours, without what changes how text is written."""
+    strange = ("NO_COLOR", "COLUMNS", "TERM", "PYTHONUNBUFFERED")
+    kept = {key: value for key, value in os.environ.items() if key not in strange}
     return kept | {"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8", **more}
 
 

@@ -43,9 +43,9 @@ def test_arguments_arrive_as_the_tool_wants_them(
 
 def test_a_file_is_an_argument(server: Callable[..., str], tmp_path: Path) -> None:
     (tmp_path / "note").write_text("from a file\n")
-    assert dovetail("call", server(ECHO), "echo", f"text=@{tmp_path}/note").out == repr(
-        ("from a file\n", None, [], {})
-    ) + "\n"
+    assert (
+        dovetail("call", server(ECHO), "echo", f"text=@{tmp_path}/note").out == repr(("from a file\n", None, [], {})) + "\n"
+    )
 
 
 def test_the_result_is_a_document_with_json() -> None:
@@ -54,23 +54,23 @@ def test_the_result_is_a_document_with_json() -> None:
     assert json.loads(found["content"][0]["text"]) == found["structuredContent"]
 
 
-@pytest.mark.parametrize(
-    ("block", "shown"),
-    [
-        ({"type": "image", "data": PIXEL, "mimeType": "image/png"}, "[image/png, 12 kB]"),
-        ({"type": "audio", "data": "AAAA", "mimeType": "audio/wav"}, "[audio/wav, 3 B]"),
-        ({"type": "image", "data": "?", "mimeType": "image/png"}, "[image/png, 0 B]"),
-        ({"type": "image", "data": "AAA", "mimeType": "image/png"}, "[image/png, invalid base64]"),
-        ({"type": "resource_link", "uri": "a://b", "name": "Bee"}, "[Bee: a://b]"),
-        ({"type": "resource", "resource": {"uri": "a://b", "text": "inside"}}, "inside"),
-        ({"type": "resource", "resource": {"uri": "a://b", "blob": "AAAA"}}, "[application/octet-stream, 3 B]"),
-        ({"type": "hologram", "depth": 3}, "[hologram, shown by --json]"),
-    ],
-)
-def test_what_is_no_text_is_summed_up(scripted: Callable[..., str], block: dict[str, Any], shown: str) -> None:
-    path = scripted(tool(), says("before", block, "after"))
-    assert dovetail("call", path, "go") == (0, f"before\n{shown}\nafter\n", "")
-    assert dovetail("call", path, "go", "--json").json["content"][1] == block
+BLOCKS: list[tuple[dict[str, Any], str]] = [
+    ({"type": "image", "data": PIXEL, "mimeType": "image/png"}, "[image/png, 12 kB]"),
+    ({"type": "audio", "data": "AAAA", "mimeType": "audio/wav"}, "[audio/wav, 3 B]"),
+    ({"type": "image", "data": "", "mimeType": "image/png"}, "[image/png, 0 B]"),
+    ({"type": "image", "data": "AAA", "mimeType": "image/png"}, "[image/png, invalid base64]"),
+    ({"type": "resource_link", "uri": "a://b", "name": "Bee"}, "[Bee: a://b]"),
+    ({"type": "resource", "resource": {"uri": "a://b", "text": "inside"}}, "inside"),
+    ({"type": "resource", "resource": {"uri": "a://b", "blob": "AAAA"}}, "[application/octet-stream, 3 B]"),
+    ({"type": "hologram", "depth": 3}, "[hologram, shown by --json]"),
+    ({"type": "text", "text": "two\nlines\n"}, "two\nlines"),
+]
+
+
+def test_text_is_printed_and_what_is_no_text_summed_up(scripted: Callable[..., str]) -> None:
+    path = scripted(tool(), says(*(block for block, _ in BLOCKS)))
+    assert dovetail("call", path, "go") == (0, "".join(f"{shown}\n" for _, shown in BLOCKS), "")
+    assert dovetail("call", path, "go", "--json").json == {"content": [block for block, _ in BLOCKS]}
 
 
 def test_structured_content_without_any_other_is_printed(scripted: Callable[..., str]) -> None:

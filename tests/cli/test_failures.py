@@ -1,6 +1,8 @@
 """How the command fails: one line, and an exit code that says whose fault it is."""
 
 import json
+import shlex
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -109,7 +111,7 @@ def test_log_messages_are_shown_only_with_verbose(scripted: Callable[..., str], 
     ]
     done = dovetail("ping", scripted({"ping": {"result": {}, "before": logs}}), *["--verbose"] * verbose)
     assert done.code == 0
-    told = "info: plain\nerror: db: {\"a\":[1]}\ndebug: one\ndebug: dovetail: error: forged\n"
+    told = 'info: plain\nerror: db: {"a":[1]}\ndebug: one\ndebug: dovetail: error: forged\n'
     assert done.err == (told if verbose else "")
 
 
@@ -122,9 +124,6 @@ def test_the_environment_and_folder_of_the_server_are_set(server: Callable[..., 
 
 
 def test_a_program_and_a_command_line_are_targets(scripted: Callable[..., str], tmp_path: Path) -> None:
-    import shlex
-    import sys
-
     path = scripted({"ping": {"result": {}}})
     program = tmp_path / "a program"
     program.write_text(f"#!/bin/sh\nexec {sys.executable} {path}\n")

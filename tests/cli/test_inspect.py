@@ -1,5 +1,7 @@
 """`dovetail inspect`."""
 
+import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -63,27 +65,23 @@ def test_titles_and_only_the_first_line_of_a_description_are_shown(scripted: Cal
     assert "  go  The Tool\n    First.\n" in dovetail("inspect", path).out
 
 
-@pytest.mark.parametrize(
-    ("schema", "shown"),
-    [
-        ({"properties": {"a": {"type": ["string", "null"]}}}, "      a  null|string\n"),
-        ({"properties": {"a": {}}, "required": ["a"]}, "      a*  any\n"),
-        ({"properties": {"a": True}, "required": 3}, "      a  any\n"),
-        ({"properties": {"a": {"description": 3}}}, "      a  any  3\n"),
-        ({"properties": {"a": {"$ref": "#/properties/a"}}}, "      a  any\n"),
-        ({"properties": [1]}, "  go\n"),
-        ({}, "  go\n"),
-    ],
-)
-def test_odd_schemas_are_shown_as_far_as_they_make_sense(
-    scripted: Callable[..., str], schema: dict[str, Any], shown: str
-) -> None:
-    path = scripted(tool(inputSchema=schema))
-    assert dovetail("inspect", path) == (0, f"scripted 1, revision 2025-06-18\n\nTools\n{_lines(shown)}", "")
+SCHEMAS: list[tuple[Any, str]] = [
+    ({"properties": {"a": {"type": ["string", "null"]}}}, "      a  null|string\n"),
+    ({"properties": {"a": {}}, "required": ["a"]}, "      a*  any\n"),
+    ({"properties": {"a": True}, "required": 3}, "      a  any\n"),
+    ({"properties": {"a": {"description": 3}}}, "      a  any  3\n"),
+    ({"properties": {"a": {"$ref": "#/properties/a"}}}, "      a  any\n"),
+    ({"properties": {"a": {"default": {"b": [1]}}}}, '      a  any = {"b":[1]}\n'),
+    ({"properties": [1]}, ""),
+    ({}, ""),
+]
 
 
-def _lines(shown: str) -> str:
-    return shown if shown.startswith("  go") else f"  go\n{shown}"
+def test_odd_schemas_are_shown_as_far_as_they_make_sense(scripted: Callable[..., str]) -> None:
+    tools = [{"name": "go", "inputSchema": schema} for schema, _ in SCHEMAS]
+    shown = "".join(f"  go\n{arguments}" for _, arguments in SCHEMAS)
+    path = scripted({"tools/list": {"result": {"tools": tools}}})
+    assert dovetail("inspect", path) == (0, f"scripted 1, revision 2025-06-18\n\nTools\n{shown}", "")
 
 
 def test_a_list_that_fails_is_a_failure(scripted: Callable[..., str]) -> None:
@@ -93,9 +91,6 @@ def test_a_list_that_fails_is_a_failure(scripted: Callable[..., str]) -> None:
 
 
 def test_a_server_of_an_mcp_json_is_chosen_by_name(tmp_path: Path) -> None:
-    import json
-    import sys
-
     one = {"command": sys.executable, "args": [WEATHER]}
     config = tmp_path / "mcp.json"
     config.write_text(json.dumps({"mcpServers": {"one": one, "two": {"command": "no-such-command"}}}))

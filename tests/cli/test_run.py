@@ -1,6 +1,7 @@
 """`dovetail run`."""
 
 import json
+import shlex
 import sys
 import textwrap
 from collections.abc import Callable
@@ -9,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from dovetail.cli.run import split
-from tests.cli.conftest import ROOT, WEATHER, command, dovetail
+from tests.cli.conftest import ROOT, WEATHER, dovetail
 
-PING = '{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n'
 GREETING = {
     "jsonrpc": "2.0",
     "id": 1,
@@ -86,7 +86,6 @@ def test_the_folder_of_the_file_can_be_imported_from(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["json.py", "main.py", "with-dash.py", "two.dots.py"])
 def test_a_file_may_have_any_name(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("from dovetail import Server\nserver = Server('named')")
-    (tmp_path / "mcp").mkdir()
     assert served(str(tmp_path / name)) == "named"
 
 
@@ -141,8 +140,5 @@ def test_two_transports_at_once_are_refused() -> None:
 
 
 def test_a_served_file_is_a_target_for_the_other_verbs() -> None:
-    import shlex
-
     target = shlex.join([sys.executable, "-m", "dovetail", "run", WEATHER])
     assert dovetail("ping", target, "--cwd", str(ROOT)).out.startswith("weather answered")
-    assert command("run")[-1] == "run"

@@ -10,8 +10,8 @@ A page runs in a folder of its own, from top to bottom, in one namespace and one
     ```console             lines that start with `$ dovetail` or `$ python` are run; what follows must be what they print,
                            with `…` for anything. Other commands are left alone.
 
-`<!-- not run: reason -->` on the line before a block exempts it. The package is linked into the folder, so that servers
-started from there find it whether it is installed or not.
+`<!-- not run: reason -->` on the line before a block exempts it. The folder holds a copy of each example, and a link to the
+package, so that servers started from there find it whether it is installed or not.
 """
 
 import ast

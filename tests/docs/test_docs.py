@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -20,8 +21,9 @@ each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.rel
 
 @each_page
 def test_what_a_page_shows_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("dovetail", "examples"):
-        (tmp_path / name).symlink_to(ROOT / name, target_is_directory=True)
+    (tmp_path / "dovetail").symlink_to(ROOT / "dovetail", target_is_directory=True)
+    for example in (ROOT / "examples").glob("*.py"):
+        shutil.copy(example, tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -47,7 +49,7 @@ def test_what_a_page_links_to_exists(page: Path) -> None:
 @each_page
 def test_a_page_stays_within_its_lines(page: Path) -> None:
     for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
-        assert len(line) <= 120 or line.startswith("|") or "http" in line, f"{page.name}:{number} is too long"
+        assert len(line) <= 125 or line.startswith("|") or "http" in line, f"{page.name}:{number} is too long"
         assert line == line.rstrip(), f"{page.name}:{number} ends with a space"
 
 

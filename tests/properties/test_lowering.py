@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,6 +15,7 @@ from dovetail.jsonrpc.messages import Notification, Request, Result
 from dovetail.protocol.base import Open
 from dovetail.protocol.lifecycle import InputRequiredResult
 from dovetail.protocol.methods import METHODS, Method
+from dovetail.protocol.tools import CallToolParams
 from dovetail.revisions import OFFICIAL, STATELESS, Revision, decode
 from tests.spec import Direction, needs_spec, problems
 from tests.strategies import JSON, models, said_in
@@ -107,29 +107,23 @@ def test_lowering_twice_changes_nothing_and_never_the_value_it_was_given(method:
         assert encode(value) == before
 
 
-# What peers add, and the nulls they send, must not matter. Values are written out by hand here, with noise on the way.
+# What peers add, and the nulls they send, must not matter.
 
 
-def noisy(value: Any, noise: Any) -> Any:
-    """The wire form of a value, with `noise` (a dict) added to each object that the vocabulary declares."""
+def wired(value: Any, noise: dict[str, Any], nulls: bool = False) -> Any:
+    """A value in wire form, with `noise` added to each declared object, and null for each field that is not there."""
     if isinstance(value, Struct):
-        pairs = {one.encode_name: getattr(value, one.name) for one in fields(value)}
-        kept = {key: noisy(item, noise) for key, item in pairs.items() if item is not None and item != msgspec.Raw()}
-        config = value.__struct_config__
-        return noise | kept | ({config.tag_field: config.tag} if config.tag_field else {})
+        given = [(one, getattr(value, one.name)) for one in fields(value)]
+        told = {one.encode_name: wired(item, noise, nulls) for one, item in given if nulls or item is not one.default}
+        tag = value.__struct_config__.tag_field
+        present = {key: item for key, item in told.items() if item is not NO_ARGUMENTS}
+        return noise | present | ({tag: value.__struct_config__.tag} if tag else {})
     if isinstance(value, Open):
-        return noise | {key: noisy(item, noise) for key, item in value.items()}
-    return [noisy(item, noise) for item in value] if isinstance(value, list) else value
+        return noise | {key: wired(item, noise, nulls) for key, item in value.items()}
+    return [wired(item, noise, nulls) for item in value] if isinstance(value, list) else value
 
 
-def nulls(value: Any) -> Any:
-    """The wire form of a value, with null for each optional field that is not there."""
-    if isinstance(value, Struct):
-        pairs = {one.encode_name: nulls(getattr(value, one.name)) for one in fields(value)}
-        config = value.__struct_config__
-        given = {key: item for key, item in pairs.items() if item != msgspec.Raw()}
-        return given | ({config.tag_field: config.tag} if config.tag_field else {})
-    return [nulls(item) for item in value] if isinstance(value, list) else value
+NO_ARGUMENTS = CallToolParams(name="").arguments
 
 
 @pytest.mark.parametrize("method", CALLS)
@@ -139,7 +133,7 @@ def test_unknown_fields_anywhere_break_nothing(method: str, data: st.DataObject,
     row = METHODS[method]
     for kind in filter(None, (row.params, row.result)):
         value = data.draw(models(kind))
-        lifted = decode(encode(noisy(value, {"x-new": extra})), kind)
+        lifted = decode(encode(wired(value, {"x-new": extra})), kind)
         assert without(plain(lifted), "x-new") == without(plain(value), "x-new")
 
 
@@ -150,7 +144,7 @@ def test_a_null_is_as_good_as_nothing(method: str, data: st.DataObject) -> None:
     row = METHODS[method]
     for kind in filter(None, (row.params, row.result)):
         value = data.draw(models(kind))
-        assert plain(decode(encode(nulls(value)), kind)) == plain(value)
+        assert plain(decode(encode(wired(value, {}, nulls=True)), kind)) == plain(value)
 
 
 def without(value: Any, name: str) -> Any:

@@ -81,6 +81,11 @@ def say(text: str) -> None:
     os.write(1, b"and again " + text.encode())
 
 
+def say_and_crash(text: str) -> None:
+    print(text)
+    os._exit(1)
+
+
 def fail(kind: Callable[..., BaseException], *args: Any) -> NoReturn:
     raise kind(*args)
 
@@ -243,6 +248,12 @@ def test_what_is_printed_goes_to_stderr(capfd: pytest.CaptureFixture[str]) -> No
     assert "and again hello" in err
 
 
+def test_what_is_printed_is_not_lost_in_a_crash(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ToolError):
+        run(say_and_crash, "last words")
+    assert "last words" in capfd.readouterr().err
+
+
 def test_the_child_has_an_empty_stdin() -> None:
     assert run(read_stdin) == ""
 
@@ -382,7 +393,7 @@ def test_a_timeout_kills_and_reaps_the_child_and_leaks_nothing(tmp_path: Path) -
             with pytest.raises(TimeoutError, match=r"^tool did not finish within 1\.5 s$"):
                 await run_isolated(exec, (SPIN, {"fifo": fifo}), {}, alone, 1.5, "tool")
             (pid,) = await pids()
-        await run_isolated(abs, (1,), {}, alone, None, "tool")
+        await asyncio.wait_for(run_isolated(abs, (1,), {}, alone, None, "tool"), 60)
         return pid
 
     run(abs, 1, limits=alone)
@@ -502,7 +513,7 @@ def test_a_call_cancelled_while_it_waits_is_never_started(tmp_path: Path) -> Non
             await asyncio.sleep(0)
             for task in (second, first):
                 task.cancel()
-            await run_isolated(abs, (1,), {}, alone, None, "third")
+            await asyncio.wait_for(run_isolated(abs, (1,), {}, alone, None, "third"), 60)
 
     asyncio.run(scenario())
     assert not (tmp_path / "second").exists()

@@ -1,0 +1,94 @@
+"""The command as a whole: what it costs to start, how it is interrupted, who reads it."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+import dovetail as package
+from dovetail.cli.main import VERBS, main
+from tests.cli.conftest import SECONDS, WEATHER, command, dovetail, environment, says, tool
+
+posix = pytest.mark.skipif(sys.platform == "win32", reason="signals and terminals as POSIX has them")
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = (
+        "import sys\nfrom dovetail.cli.main import main\n"
+        "try: main(['call', '--help'])\nexcept SystemExit: pass\n"
+        "print(*sys.modules, sep='\\n', file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment(), check=True)
+    loaded = set(done.stderr.split())
+    assert loaded & {"asyncio", "msgspec", "logging", "dovetail.client.client", "dovetail.server.server"} == set()
+    assert "dovetail.cli.call" in loaded
+
+
+@pytest.mark.parametrize("verb", [*VERBS])
+def test_every_verb_has_help_and_takes_json(verb: str) -> None:
+    done = dovetail(verb, "--help")
+    assert (done.code, done.err) == (0, "")
+    assert "--json" in done.out
+    assert VERBS[verb].HELP in done.out
+
+
+def test_the_verbs_are_listed_and_the_version_told() -> None:
+    assert all(f"\n    {verb} " in dovetail("--help").out for verb in VERBS)
+    assert dovetail("--version") == (0, f"dovetail {package.__version__}\n", "")
+
+
+def test_the_command_can_be_called_from_python(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ping", "no/such.py"]) == 2
+    assert capsys.readouterr().err == "dovetail: error: There is no file no/such.py\n"
+
+
+@posix
+def test_ctrl_c_ends_a_call_without_a_word(scripted: Callable[..., str]) -> None:
+    path = scripted(tool(), says(stderr="called\n", silent=True))
+    with subprocess.Popen(
+        command("call", path, "go", "--verbose"), stderr=subprocess.PIPE, env=environment(), text=True
+    ) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "server: called\n"
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=SECONDS)
+    assert (process.returncode, err) == (130, "")
+
+
+@posix
+@pytest.mark.parametrize("option", [[], ["--json"]])
+def test_a_reader_that_goes_away_ends_it_quietly(scripted: Callable[..., str], option: list[str]) -> None:
+    path = scripted(tool(), says("line\n" * 100_000))
+    with subprocess.Popen(
+        command("call", path, "go", *option), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.read(1)
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+        assert process.wait(SECONDS) == 141
+
+
+@posix
+@pytest.mark.parametrize("words", [["--help"], ["ping", WEATHER]])
+def test_a_reader_that_was_never_there_ends_it_quietly(words: list[str]) -> None:
+    ours, theirs = os.pipe()
+    os.close(ours)
+    done = subprocess.run(command(*words), stdout=theirs, stderr=subprocess.PIPE, env=environment(), timeout=SECONDS)
+    os.close(theirs)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+@posix
+@pytest.mark.parametrize(
+    ("variables", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)], ids=str
+)
+def test_colours_are_for_terminals_that_want_them(variables: dict[str, str], coloured: bool) -> None:
+    from tests.cli.screen import on_screen
+
+    _, out, _ = on_screen("ping", WEATHER, stdout=True, **variables)
+    assert out.startswith("\x1b[1mweather\x1b[0m answered" if coloured else "weather answered")
