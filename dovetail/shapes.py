@@ -148,7 +148,7 @@ def _known(annotation: Any, spelling: str) -> Shape:
 
 # ------------------------------------------------------------------------------------------------------- annotations
 
-_WRAPPERS = {getattr(typing, name, None) for name in ("ClassVar", "Final", "NotRequired", "ReadOnly", "Required")}
+_WRAPPERS = {typing.ClassVar, typing.Final, typing.NotRequired, typing.Required, getattr(typing, "ReadOnly", Any)}
 _BOUNDS = {
     "ge": "minimum",
     "gt": "exclusiveMinimum",
@@ -162,7 +162,9 @@ _LENGTHS = {
     "array": ("minItems", "maxItems"),
     "object": ("minProperties", "maxProperties"),
 }
-_LIMITS = (*_BOUNDS, "min_length", "max_length", "tz")
+_NUMBERS = (*_BOUNDS, "min_length", "max_length")
+_LIMITS = (*_NUMBERS, "tz")
+_SAYINGS = ("title", "description", "examples")
 
 
 def _peel(hint: Any) -> tuple[Any, list[Any]]:
@@ -172,7 +174,7 @@ def _peel(hint: Any) -> tuple[Any, list[Any]]:
         origin = get_origin(hint)
         if origin is Annotated:
             hint, notes = hint.__origin__, [*hint.__metadata__, *notes]
-        elif origin in _WRAPPERS and origin:
+        elif origin in _WRAPPERS:
             hint = get_args(hint)[0]
         elif isinstance(hint, NewType):
             hint = hint.__supertype__
@@ -191,7 +193,7 @@ def _meta(note: Any) -> Meta | None:
     if isinstance(note, Meta):
         return note
     if type(note).__module__.partition(".")[0] == "annotated_types":
-        limits = {name: limit for name in _LIMITS if (limit := getattr(note, name, None)) is not None and name != "tz"}
+        limits = {name: limit for name in _NUMBERS if (limit := getattr(note, name, None)) is not None}
         if limits:
             return Meta(**limits)
     text = _text(note)
@@ -397,15 +399,14 @@ class _Walk:
 
     def type(self, hint: Any) -> tuple[Schema, Any]:
         base, notes = _peel(hint)
-        if any(map(_is_pydantic, (base, *notes))):
+        if any(map(_is_pydantic, (base, get_origin(base), *notes))):
             raise _UsesPydantic
         metas = [meta for note in notes if (meta := _meta(note))]
         limits = [limit for meta in metas if (limit := _limit(meta))]
         self.plain &= not any(_limit(meta) for meta in metas if meta not in notes)
         if limits and _is_union(base):  # bounds on an optional number are bounds on the number
-            self.plain, metas = False, [Meta(description=meta.description) for meta in metas]
             base = _union(arg if arg is type(None) else Annotated[arg, *limits] for arg in get_args(base))
-            limits = []
+            limits, metas = [], [_words(meta) for meta in metas]
         schema, native = self.base(base)
         for meta in metas:
             _annotate(schema, meta)
@@ -475,12 +476,18 @@ class _Walk:
 
 
 def _limit(meta: Meta) -> Meta | None:
+    """Only what a note demands."""
     limits = {name: limit for name in _LIMITS if (limit := getattr(meta, name)) is not None}
     return Meta(**limits) if limits else None
 
 
+def _words(meta: Meta) -> Meta:
+    """Only what a note says."""
+    return Meta(**{name: getattr(meta, name) for name in (*_SAYINGS, "extra_json_schema")})
+
+
 def _annotate(schema: Schema, meta: Meta) -> None:
-    words = {name: getattr(meta, name) for name in ("title", "description", "examples")}
+    words = {name: getattr(meta, name) for name in _SAYINGS}
     bounds = {keyword: getattr(meta, name) for name, keyword in _BOUNDS.items()}
     lengths = dict(zip(_LENGTHS.get(schema.get("type", ""), ()), (meta.min_length, meta.max_length), strict=False))
     if "contentEncoding" in schema:
@@ -499,16 +506,14 @@ def _enumeration(base: Any, values: Iterable[Any]) -> Schema:
 
 def _members(record: _Record, schemas: list[Schema]) -> Schema:
     """The body of a class's schema: an object, or an array for a named tuple."""
-    required = [field.wire for field in record.fields if field.required]
+    properties = {record.tag[0]: _enumeration(record.cls, [record.tag[1]])} if record.tag else {}
+    required = [*properties]
     for field, schema in zip(record.fields, schemas, strict=True):
-        schema |= default_schema(field.default)
+        properties[field.wire] = schema | default_schema(field.default)
+        required += [field.wire] if field.required else []
     if record.array:
-        closed = {"maxItems": len(schemas)} if record.closed else {}
-        return {"type": "array", "prefixItems": schemas, "minItems": len(required)} | closed
-    properties = dict(zip((field.wire for field in record.fields), schemas, strict=True))
-    if record.tag:
-        key, value = record.tag
-        properties, required = {key: _enumeration(record.cls, [value])} | properties, [key, *required]
+        closed: Schema = {"maxItems": len(properties)} if record.closed else {}
+        return {"type": "array", "prefixItems": [*properties.values()], "minItems": len(required)} | closed
     closed = {"additionalProperties": False} if record.closed else {}
     return {"type": "object", "properties": properties} | ({"required": required} if required else {}) | closed
 
@@ -780,12 +785,13 @@ class _Pydantic:
         problems = []
         for row in error.errors():
             path, here, missing = "", value, row["type"] == "missing"
-            for step in row["loc"]:
+            for step in row["loc"][:-1] if missing else row["loc"]:
                 # Steps that are not in the value name the member of a union that was tried.
                 if isinstance(here, list) and isinstance(step, int):
                     path, here = f"{path}[{step}]", here[step]
-                elif isinstance(here, dict) and (step in here or missing):
-                    path, here = f"{path}.{step}", here.get(step)
+                elif isinstance(here, dict) and step in here:
+                    path, here = f"{path}.{step}", here[step]
+            path += f".{row['loc'][-1]}" if missing else ""
             text = row["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
             should = text.removeprefix("Input should ")
             what = "is missing" if missing else f"must {should}, got {said(row['input'])}"
@@ -832,8 +838,7 @@ def _accepts_string(schema: Schema, defs: Defs) -> bool:
         return any(_accepts_string(option, defs) for option in options)
     if "enum" in schema or "const" in schema:
         return any(isinstance(value, str) for value in schema.get("enum", [schema.get("const")]))
-    kinds = schema.get("type", "string")
-    return "string" in ([kinds] if isinstance(kinds, str) else kinds)
+    return "string" in schema.get("type", "string")
 
 
 # ---------------------------------------------------------------------------------------------------------- encoding

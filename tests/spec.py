@@ -98,6 +98,17 @@ def methods(revision: str, direction: Direction, kind: Kind) -> dict[str, str]:
     return _methods(revision, direction.capitalize() + kind)
 
 
+@cache
+def declared(revision: str, place: str) -> frozenset[str]:
+    """The fields that a revision has at a place: a definition, and the path from there (`CallToolRequest.params`)."""
+    name, *path = place.split(".")
+    schema = definitions(revision).get(name, {})
+    for key in path:
+        schema = _properties(revision, schema).get(key, {})
+    branches = _branches(_resolve(revision, schema))
+    return frozenset().union(*(_properties(revision, branch) for branch in branches))
+
+
 def _call(revision: str, value: Schema, direction: Direction) -> list[str]:
     kind: Kind = "Request" if "id" in value else "Notification"
     name = methods(revision, direction, kind).get(value["method"])
@@ -107,13 +118,9 @@ def _call(revision: str, value: Schema, direction: Direction) -> list[str]:
     found = [*_invalid(revision, f"JSONRPC{kind}", value), *_invalid(revision, name, value)]
     found += [f"{name}.{key} is unknown" for key in value if key not in ("jsonrpc", "id", "method", "params")]
     # `_meta` belongs to the params of every message, whether their own definition repeats it or not.
-    params = {key: item for key, item in value.get("params", {}).items() if key != "_meta" or _has_meta(revision, name)}
+    own = declared(revision, f"{name}.params")
+    params = {key: item for key, item in value.get("params", {}).items() if key != "_meta" or key in own}
     return found + _unknown(revision, _properties(revision, _ref(name)).get("params", {}), params, f"{name}.params")
-
-
-def _has_meta(revision: str, name: str) -> bool:
-    params = _resolve(revision, _properties(revision, _ref(name)).get("params", {}))
-    return any("_meta" in _properties(revision, branch) for branch in _branches(params))
 
 
 def _result(revision: str, value: Schema, method: Answers) -> list[str]:
@@ -216,9 +223,7 @@ def _answers(revision: str, method: str) -> tuple[str, ...]:
     if response := names.get(f"{base}ResultResponse"):
         return tuple(_name(branch) for branch in _branches(response["properties"]["result"]))
     plain = f"{base}Result" if f"{base}Result" in names else "EmptyResult"
-    params = _resolve(revision, _properties(revision, _ref(asked)).get("params", {}))
-    task = any("task" in _properties(revision, branch) for branch in _branches(params))
-    return (plain, "CreateTaskResult") if task else (plain,)
+    return (plain, "CreateTaskResult") if "task" in declared(revision, f"{asked}.params") else (plain,)
 
 
 @cache
@@ -284,7 +289,7 @@ def _unknown(revision: str, schema: Schema, value: Any, where: str, place: str =
         elif place.endswith(("._meta", "MetaObject")):
             continue
         elif place.partition(".")[0] in OPEN:
-            found += [f"{path} is a field of another revision"] if key in _declared(place) - ANYWHERE else []
+            found += [f"{path} is a field of another revision"] if key in _declared_by_any(place) - ANYWHERE else []
         elif declared:
             found.append(f"{path} is unknown")
         elif isinstance(others, dict):
@@ -293,16 +298,8 @@ def _unknown(revision: str, schema: Schema, value: Any, where: str, place: str =
 
 
 @cache
-def _declared(place: str) -> set[str]:
-    """The fields that any revision declares at this place."""
-    name, *path = place.split(".")
-    found: set[str] = set()
-    for revision in REVISIONS:
-        schema = definitions(revision).get(name, {})
-        for key in path:
-            schema = _properties(revision, schema).get(key, {})
-        found |= _properties(revision, schema).keys()
-    return found
+def _declared_by_any(place: str) -> frozenset[str]:
+    return frozenset().union(*(declared(revision, place) for revision in REVISIONS))
 
 
 def _fits(schema: Schema, value: Any) -> bool:

@@ -11,6 +11,7 @@ The profile is loaded on import. In CI (the variable CI is set) the examples are
 
 import os
 from base64 import b64encode
+from collections.abc import Callable
 from functools import cache
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -38,7 +39,7 @@ from dovetail.protocol import (
     subscriptions,
     tools,
 )
-from dovetail.protocol.base import Open
+from dovetail.protocol.base import Open, Wire
 from dovetail.protocol.methods import Method
 from dovetail.revisions import STATELESS, Revision
 
@@ -62,7 +63,7 @@ KINDS = sorted(
         kind
         for module in MODULES
         for kind in vars(module).values()
-        if isinstance(kind, type) and issubclass(kind, (Struct, Open)) and kind.__module__.startswith("dovetail.protocol.")
+        if isinstance(kind, type) and issubclass(kind, (Struct, Open)) and kind not in (Wire, Open)
     },
     key=lambda kind: kind.__name__,
 )
@@ -224,7 +225,7 @@ def _listened() -> SearchStrategy[Any]:
     return st.builds(subscriptions.ListenResult, meta=metas)
 
 
-_SPECIAL: dict[type, Any] = {
+_SPECIAL: dict[type, Callable[[], SearchStrategy[Any]]] = {
     elicitation.ElicitParams: _elicitations,
     subscriptions.ListenResult: _listened,
     content.ResourceContents: lambda: models(content.TextResourceContents) | models(content.BlobResourceContents),

@@ -21,7 +21,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import AfterValidator, BaseModel, Field, HttpUrl, PositiveInt, field_serializer
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, HttpUrl, PositiveInt, field_serializer
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from dovetail.errors import SchemaError
@@ -177,6 +177,16 @@ UserId = NewType("UserId", int)
                 "maxItems": 2,
             },
         ),
+        (
+            tuple[int],
+            {
+                "type": "array",
+                "prefixItems": [{"type": "integer"}],
+                "items": False,
+                "minItems": 1,
+                "maxItems": 1,
+            },
+        ),
         (dict, {"type": "object"}),
         (dict[str, int], {"type": "object", "additionalProperties": {"type": "integer"}}),
         (dict[int, Any], {"type": "object"}),
@@ -263,6 +273,7 @@ def test_a_type_has_its_schema(annotation: Any, schema: dict[str, Any]) -> None:
         (Annotated[int, Field(description="how many")], {"type": "integer", "description": "how many"}),
         (Annotated[Annotated[int, "general"], "special"], {"type": "integer", "description": "special"}),
         (Annotated[int, object()], {"type": "integer"}),
+        (Annotated[dt.datetime, at.Timezone("UTC")], {"type": "string", "format": "date-time"}),
         (Annotated[int, at.Ge(1), at.Le(5)], {"type": "integer", "minimum": 1, "maximum": 5}),
         (Annotated[int, at.Interval(gt=1, lt=5)], {"type": "integer", "exclusiveMinimum": 1, "exclusiveMaximum": 5}),
         (Annotated[int, at.MultipleOf(5)], {"type": "integer", "multipleOf": 5}),
@@ -276,6 +287,14 @@ def test_a_type_has_its_schema(annotation: Any, schema: dict[str, Any]) -> None:
         ),
         (Annotated[int, msgspec.Meta(extra_json_schema={"x-unit": "m"})], {"type": "integer", "x-unit": "m"}),
         (Annotated[int | None, at.Ge(1)], {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}]}),
+        (
+            Annotated[int | None, msgspec.Meta(ge=1, title="Number", description="of something")],
+            {
+                "anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}],
+                "title": "Number",
+                "description": "of something",
+            },
+        ),
         (PositiveInt, {"type": "integer", "exclusiveMinimum": 0}),
     ],
     ids=str,
@@ -365,6 +384,51 @@ def test_input_and_output_schema_differ_where_pydantic_serialises_otherwise() ->
     assert Shape(int).output_schema == {"type": "integer"}
 
 
+def test_the_members_of_a_discriminated_union_are_found() -> None:
+    class Small(BaseModel):
+        kind: Literal["small"]
+
+    class Large(BaseModel):
+        kind: Literal["large"]
+
+    shape = Shape(Annotated[Small | Large, Field(discriminator="kind")])
+    validator = jsonschema_rs.Draft202012Validator(shape.schema)
+    assert validator.is_valid({"kind": "large"})
+    assert not validator.is_valid({"kind": "huge"})
+    assert "#/$defs" not in str(shape.schema)
+    assert shape.decode(b'{"kind": "large"}') == Large(kind="large")
+
+
+def test_the_parameters_of_a_generic_class_are_filled_in() -> None:
+    class Box(msgspec.Struct, Generic[T]):
+        inside: T
+        more: dict[str, T] = {}
+
+    @dataclass
+    class Shelf(Generic[T]):
+        boxes: dict[str, list[T]]
+        first: Circle | Square | T
+
+    assert Shape(Box[int]).schema["properties"]["more"]["additionalProperties"] == {"type": "integer"}
+    assert Shape(Box[int]).decode(b'{"inside": 1}') == Box(1)
+    assert Shape(Shelf[int]).schema["properties"]["boxes"]["additionalProperties"]["items"] == {"type": "integer"}
+    assert Shape(Shelf[int]).decode(b'{"boxes": {"a": [1]}, "first": 1}') == Shelf({"a": [1]}, 1)
+    assert Shape(Shelf).schema["properties"]["boxes"] == {"type": "object", "additionalProperties": {"type": "array"}}
+    with pytest.raises(Mismatch, match="`first` must be an object"):
+        Shape(Shelf[int]).decode(b'{"boxes": {}, "first": "1"}')
+
+
+def test_a_struct_that_is_an_array_has_the_schema_of_one() -> None:
+    class Move(msgspec.Struct, array_like=True, tag="move"):
+        x: int
+        y: int = 0
+
+    schema = Shape(Move).schema
+    assert schema["prefixItems"][0] == {"type": "string", "enum": ["move"]}
+    assert schema["minItems"] == 2
+    assert Shape(Move | list[int]).decode(b'["move", 1]') == Move(1)
+
+
 def test_a_factory_that_may_do_anything_is_not_called_for_the_schema() -> None:
     @dataclass
     class Ticket:
@@ -435,6 +499,7 @@ def test_a_field_whose_type_is_not_defined_is_refused_by_name() -> None:
         (Cat | Dog, b'{"type": "dog", "owner": "Ann"}', Dog("Ann")),
         (Page[Circle], b'{"items": [{"radius": 1}]}', Page([Circle(1.0)])),
         (Annotated[int, at.Ge(1)], b"1", 1),
+        (Annotated[int | None, msgspec.Meta(ge=1)], b"1", 1),
         (Annotated[int | None, at.Ge(1)], b"null", None),
         (Model, b'{"No": 2}', Model(No=2)),
         (list[Checked], b'[{"number": 2}]', [Checked(2)]),
@@ -640,6 +705,23 @@ def test_a_message_of_a_pydantic_validator_is_passed_on() -> None:
     with pytest.raises(Mismatch) as caught:
         Shape(Annotated[int, AfterValidator(refuse)]).convert(1)
     assert caught.value.told("day") == ["`day` is not valid: not today"]
+
+
+def test_what_pydantic_misses_in_a_member_of_a_union_is_told_by_its_place() -> None:
+    with pytest.raises(Mismatch) as caught:
+        Shape(Model | int).convert({})
+    assert caught.value.told("x")[0] == "`x.No` is missing"
+
+
+def test_a_value_that_is_not_json_any_more_is_told_by_its_type() -> None:
+    with pytest.raises(Mismatch) as caught:
+        Shape(Annotated[int, BeforeValidator(lambda value: object())]).convert(1)
+    assert caught.value.told("x") == ["`x` must be a valid integer, got a value of object"]
+
+
+def test_json_inside_a_string_is_taken_strictly() -> None:
+    with pytest.raises(Mismatch, match=r'`\[1\]` must be an integer, got the string "2"'):
+        Shape(list[int]).convert('[1, "2"]', strings=True)
 
 
 def test_what_is_inside_a_string_is_told_rather_than_the_string() -> None:

@@ -69,7 +69,7 @@ class Aside:
 
 
 def _line(update: "ProgressParams") -> str:
-    message = safe(update.message or "")
+    message = safe(update.message or "").replace("\t", " ")
     if not update.total or update.total <= 0:
         return f"{_count(update)}  {message}".rstrip()
     share = min(1.0, max(0.0, update.progress / update.total))

@@ -22,6 +22,8 @@ async def answer(call: Call, handle: Answer, outgoing: Outgoing) -> bytes | None
     failure: BaseException | None = None
     revision = call.caller.revision
     try:
+        if call.cancelled:
+            raise asyncio.CancelledError
         result = await handle(call)
         if type(result) is not Raw:
             result = revision.lower_result(call.method, result)

@@ -20,6 +20,7 @@ import msgspec
 from ..errors import (
     ConnectionClosed,
     DovetailError,
+    InternalError,
     InvalidRequest,
     Overloaded,
     ProtocolError,
@@ -139,9 +140,10 @@ class Connection:
             call = self._end.accept(request)
             if len(answering) >= self.limits.in_flight and not isinstance(call, bytes):
                 raise Overloaded(f"{len(answering)} requests are in flight; the limit is {self.limits.in_flight}")
-        except ProtocolError as error:
+        except Exception as error:
             revision = self._end.revision
-            reply(self.outgoing.failure(id, error, revision.code(error) if revision else error.code))
+            refusal = error if isinstance(error, ProtocolError) else _unforeseen(request)
+            reply(self.outgoing.failure(id, refusal, revision.code(refusal) if revision else refusal.code))
             return
         if isinstance(call, bytes):
             reply(call)
@@ -332,11 +334,14 @@ class Connection:
 
     async def close(self, reason: Exception | None = None) -> None:
         """End the conversation. May be called twice, and from any task."""
+        calls = [call.task for call in self.exchange.answering.values() if call.task is not asyncio.current_task()]
         self.stop()
         if reason is not None:
             self._ended(reason)
         await self.channel.close()
         self._ended(None)
+        if tasks := [task for task in calls if task is not None]:
+            await asyncio.wait(tasks, timeout=self.limits.shutdown)  # what was cancelled may clean up
 
 
 class PeerError(DovetailError):
@@ -360,10 +365,17 @@ else:
         return asyncio.Task(work, loop=loop)  # what loop.create_task does, without its checks
 
 
+def _unforeseen(request: Request) -> ProtocolError:
+    log.exception("Could not accept %s", request.method)
+    return InternalError(f"{request.method} could not be accepted")
+
+
 def _stop(call: Call) -> None:
+    """Cancel, once: a second time would hit the handler while it cleans up."""
+    if call.task is not None and not call.cancelled:
+        # Not at once: a task that is cancelled before its first step never takes it, and its place would never be free.
+        call.task.get_loop().call_soon(call.task.cancel)
     call.cancelled = call.over = True
-    if call.task is not None:
-        call.task.cancel()
 
 
 def _closed(reason: Exception | None) -> Exception:

@@ -33,7 +33,7 @@ def dialect_of(raw: Any) -> Revision:
     """The revision in whose words a greeting is to be read; the draft dialect is known by its `mcpVersion`."""
     try:
         given = msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         given = None
     if isinstance(given, dict) and "mcpVersion" in given and "protocolVersion" not in given:
         return DRAFT_DIALECT
@@ -45,7 +45,7 @@ def welcome(raw: Any, service: Service, state: Any) -> tuple[Caller, InitializeR
     dialect = dialect_of(raw)
     try:
         params: InitializeParams = dialect.lift_params(INITIALIZE, raw)
-    except msgspec.ValidationError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidParams(f"initialize: {error}") from None
     revision = DRAFT_DIALECT if dialect is DRAFT_DIALECT else negotiate(params.protocol_version, service.revisions)
     caller = Caller(revision, params.client_info, params.capabilities, state=state)

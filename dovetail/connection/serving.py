@@ -150,7 +150,7 @@ class Serving:
             self._connection.cancel(params.request_id, params.reason)
         elif method.name == "notifications/progress":
             self._connection.progressed(params)
-        elif method.name == "exit":
+        elif method.name == "exit" and caller is not None and "exit" in caller.revision.methods:
             self._connection.stop()
             self._connection.leave()
         self._phase = handshake.TRANSITIONS.get((self._phase, method.name), self._phase)

@@ -13,13 +13,13 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from .messages import Batch, Error, Failure, Id, Message, Notification, Request, Result
+from .messages import NOTHING, Batch, Error, Failure, Id, Message, Notification, Request, Result
 
 PARSE_ERROR, INVALID_REQUEST = -32700, -32600
 
 
 class Malformed(Exception):
-    """What came is no message; `failure` says so to the sender. `expected` is False where it was a broken reply."""
+    """What came is no message; `failure` says so to the sender. `reply` is True where it was a broken reply."""
 
     def __init__(self, code: int, text: str, id: Id | None = None, reply: bool = False) -> None:
         super().__init__(text)
@@ -31,7 +31,7 @@ class _Envelope(Struct, gc=False):
     jsonrpc: str = ""
     id: Id | None | UnsetType = UNSET
     method: str | UnsetType = UNSET
-    params: Raw = Raw()
+    params: Raw = NOTHING
     result: Raw = Raw()
     error: Raw = Raw()
 
@@ -75,14 +75,15 @@ def decode(data: bytes) -> Message | Batch:
 def _message(envelope: _Envelope) -> Message:
     id, method = envelope.id, envelope.method
     if envelope.jsonrpc != "2.0":
-        raise Malformed(INVALID_REQUEST, 'Not a JSON-RPC 2.0 message: "jsonrpc" must be "2.0"', _known(id))
+        answers = method is UNSET and bool(bytes(envelope.result) or bytes(envelope.error))
+        raise Malformed(INVALID_REQUEST, 'Not a JSON-RPC 2.0 message: "jsonrpc" must be "2.0"', _known(id), answers)
     if method is not UNSET:
         if id is UNSET:
             return Notification(method, envelope.params)
         if id is None:
             raise Malformed(INVALID_REQUEST, "A request id must be a string or an integer, never null")
         return Request(id, method, envelope.params)
-    if len(bytes(envelope.error)):
+    if bytes(envelope.error) not in (b"", b"null"):  # some peers send a null beside the result
         try:
             error = _error(envelope.error)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
@@ -110,10 +111,13 @@ def _batch(data: bytes) -> Batch:
     for item in items:
         try:
             batch.messages.append(_message(_envelope(item)))
-        except Malformed as malformed:
-            batch.refused.append(malformed.failure)
+            continue
+        except Malformed as error:
+            malformed = error
         except msgspec.MsgspecError as error:
-            batch.refused.append(_invalid(bytes(item), error).failure)
+            malformed = _invalid(bytes(item), error)
+        # A broken reply is the failure of what it answers; it must not be answered itself.
+        (batch.messages if malformed.reply else batch.refused).append(malformed.failure)
     return batch
 
 

@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 from msgspec import Raw, Struct
 
 Id: TypeAlias = int | str
+NOTHING = Raw()
+"""Params that are not there. One object: it is known, and left out on the wire, by its identity."""
 
 
 class Request(Struct, tag_field="jsonrpc", tag="2.0", omit_defaults=True, gc=False):
@@ -15,14 +17,14 @@ class Request(Struct, tag_field="jsonrpc", tag="2.0", omit_defaults=True, gc=Fal
 
     id: Id
     method: str
-    params: Any = None
+    params: Any = NOTHING
 
 
 class Notification(Struct, tag_field="jsonrpc", tag="2.0", omit_defaults=True, gc=False):
     """Tells something; never answered."""
 
     method: str
-    params: Any = None
+    params: Any = NOTHING
 
 
 class Result(Struct, tag_field="jsonrpc", tag="2.0", gc=False):
@@ -55,6 +57,3 @@ class Batch(Struct):
 
     messages: list[Message]
     refused: list[Failure]
-
-
-NOTHING = Raw()

@@ -165,7 +165,7 @@ def evolve(
     adds: Names = {},  # noqa: B006  (read only)
     drops: Names = {},  # noqa: B006
     kinds: tuple[type, ...] = (),
-    instead: Mapping[type, Step] = {},  # noqa: B006
+    instead: Mapping[type, Step] = {},
     methods: tuple[str, ...] = (),
     without: tuple[str, ...] = (),
     **facts: Any,
@@ -279,13 +279,10 @@ def _inside(value: Any, lower: Step) -> Any:
     """`lower` applied to a field: one value, a list, or a mapping of them. The same object where nothing changed."""
     if type(value) is list:
         after = [lower(item) for item in value]
-        for new, old in zip(after, value, strict=True):
-            if new is not old:
-                return after
-        return value
+        return value if after == value else after
     if type(value) is dict:
         mapped = {key: lower(item) for key, item in value.items()}
-        return mapped if any(mapped[key] is not item for key, item in value.items()) else value
+        return value if mapped == value else mapped
     return lower(value)
 
 

@@ -39,7 +39,7 @@ def main() -> NoReturn:
     leash, answer = _claim_pipes()
     job = pickle.load(leash)
     threading.Thread(target=_watch, args=(leash.fileno(),), name="dovetail-leash", daemon=True).start()
-    faulthandler.enable()  # a crash in native code says where, on stderr
+    faulthandler.enable(all_threads=False)  # a crash in native code says where, on stderr
     sys.argv = job["argv"]
     name: str = job["name"]
     bounded = _bound_memory(job["memory"])

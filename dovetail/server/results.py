@@ -51,9 +51,7 @@ def _finish(shape: Shape, before: bytes, after: bytes) -> Finish:
     encode = shape.encode
 
     def finish(value: Any) -> ToolResult:
-        if isinstance(value, ToolResult):
-            return value
-        if type(value) is not str and (isinstance(value, CONTENT) or _mixed(value)):
+        if _speaks_for_itself(value):
             return finish_any(value)
         try:
             data = encode(value)
@@ -73,7 +71,7 @@ def finish_any(value: Any) -> ToolResult:
         return ToolResult(content=[])
     if isinstance(value, CONTENT):
         return ToolResult(content=[_block(value)])
-    if _mixed(value):
+    if _speaks_for_itself(value):
         return ToolResult(content=[_block(item) for item in value])
     try:
         data = ANY.encode(value)
@@ -99,8 +97,19 @@ def _mended(value: Any, error: Unencodable) -> Any:
     return valid(value)
 
 
-def _mixed(value: Any) -> bool:
-    return type(value) in (list, tuple) and any(isinstance(item, CONTENT) for item in value)
+def _speaks_for_itself(value: Any) -> bool:
+    """Whether the value is content, or a result, or a list with content in it. Asked for each result, so the answer is
+    remembered by type (0.1 µs against 0.9 µs)."""
+    kind = type(value)
+    if kind is list or kind is tuple:
+        return any(isinstance(item, CONTENT) for item in value)
+    known = _kinds.get(kind)
+    if known is None:
+        known = _kinds[kind] = issubclass(kind, (*CONTENT, ToolResult))
+    return known
+
+
+_kinds: dict[type, bool] = {}
 
 
 def _block(item: Any) -> Any:

@@ -74,12 +74,12 @@ class Stdio:
         elif self._stop is not None and not self._writer.room.is_set():
             self._stop()
             self._stop = None
-            self._loop.create_task(self._resume())
+            self._loop.create_task(self._resume(self._listen))
 
-    async def _resume(self) -> None:
+    async def _resume(self, go_on: Callable[[], None]) -> None:
         await self._writer.room.wait()
         if not self._closed and not self._told:
-            self._listen()
+            go_on()
 
     def _read(self) -> None:
         """What cannot be polled, a chunk at a time, each taken before the next is read."""
@@ -99,7 +99,10 @@ class Stdio:
 
     def _take(self, chunk: bytes, taken: threading.Event) -> None:
         self._feed(chunk)
-        taken.set()
+        if self._writer.room.is_set():
+            taken.set()
+        else:
+            self._loop.create_task(self._resume(taken.set))
 
     def send(self, data: bytes) -> None:
         """Queue one message."""
@@ -136,12 +139,18 @@ class Stdio:
 
 def _claim() -> tuple[io.FileIO, io.FileIO]:
     """Take stdin and stdout for the protocol, and leave harmless ones in their place."""
-    sys.stdout.flush()
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # was closed from the start, and is the lowest number that is free
     received, sent = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
     os.dup2(2, 1)
+    if sys.stdout is not None:
+        sys.stdout.flush()  # what was printed so far was not meant for the client either
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=lambda: _forget(received, sent))
     return io.FileIO(received, "r"), io.FileIO(sent, "w")

@@ -57,7 +57,7 @@ def test_what_is_shorter_covers_what_was_longer(scripted: Callable[..., str]) ->
         ((3, -1, None), "3/-1"),
         ((9, 4, "beyond"), f"{'█' * 24} 100%  beyond"),
         ((-9, 4, "before"), f"{'░' * 24}   0%  before"),
-        ((0.5, 1, "a\nb\x1b[2J\rc"), rf"{HALF}  50%  a\nb\x1b[2J\x0dc"),
+        ((0.5, 1, "a\nb\x1b[2J\rc\td"), rf"{HALF}  50%  a\nb\x1b[2J\x0dc d"),
         ((1e300, 1e-300, None), f"{'█' * 24} 100%"),
     ],
 )

@@ -134,7 +134,9 @@ class Page:
         printed = done.stdout.strip()
         assert (done.returncode != 0) == ("dovetail: error:" in expected), f"{where}\n{printed}"
         pattern = ".*".join(re.escape(piece) for piece in expected.split("…"))
-        assert not expected or re.fullmatch(pattern, printed, re.DOTALL), f"{where}\n--- printed\n{printed}\n--- shown\n{expected}"
+        assert not expected or re.fullmatch(pattern, printed, re.DOTALL), (
+            f"{where}\n--- printed\n{printed}\n--- shown\n{expected}"
+        )
 
 
 async def _bounded(work: Any) -> None:

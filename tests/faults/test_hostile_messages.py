@@ -1,6 +1,5 @@
 """Whatever arrives, the answer is clear (or, for a notification, silence), and the connection lives on."""
 
-import asyncio
 import json
 from typing import Any
 
@@ -11,6 +10,7 @@ from dovetail.testing import Bare
 from tests.faults.conftest import Wire, alive, call
 
 PARSE, INVALID, UNKNOWN, PARAMS, TOO_LARGE = -32700, -32600, -32601, -32602, -31002
+CANCEL = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
 META = {PROTOCOL_VERSION: "2026-07-28", CLIENT_CAPABILITIES: {}}
 
 
@@ -88,22 +88,33 @@ MALFORMED: dict[str, tuple[bytes | Any, int, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", MALFORMED)
-async def test_what_cannot_be_answered_is_refused_once_and_clearly(wire: Wire, name: str) -> None:
+async def refused(peer: Bare, name: str) -> None:
     message, code, id = MALFORMED[name]
+    peer.send(message if isinstance(message, bytes) else json.dumps(message).encode())
+    reply = await peer.receive()
+    assert reply.keys() == {"jsonrpc", "id", "error"}
+    assert (reply["error"]["code"], reply["id"]) == (code, id), name
+    assert len(reply["error"]["message"]) > 10
+    await alive(peer)
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+async def test_what_cannot_be_answered_is_refused_once_and_clearly(name: str) -> None:
+    async with Wire("memory")() as peer:
+        await refused(peer, name)
+
+
+async def test_one_connection_survives_it_all(wire: Wire) -> None:
     async with wire() as peer:
-        peer.send(message if isinstance(message, bytes) else json.dumps(message).encode())
-        reply = await peer.receive()
-        assert reply.keys() == {"jsonrpc", "id", "error"}
-        assert (reply["error"]["code"], reply["id"]) == (code, id)
-        assert len(reply["error"]["message"]) > 10
+        for name in MALFORMED:
+            await refused(peer, name)
+        for message in SILENT.values():
+            peer.send(message)
         await alive(peer)
 
 
-async def test_a_message_over_the_limit_is_skipped_and_said_so(wire: Wire) -> None:
-    async with wire(incoming=100_000) as peer:
-        if wire.kind == "memory":
-            pytest.skip("memory hands over whole messages, there is nothing to skip")
+async def test_a_message_over_the_limit_is_skipped_and_said_so(stdio: Wire) -> None:
+    async with stdio(incoming=100_000) as peer:
         peer.send(call(1, "echo", text="x" * 300_000))
         reply = await peer.receive()
         assert reply["error"]["code"] == TOO_LARGE
@@ -112,8 +123,8 @@ async def test_a_message_over_the_limit_is_skipped_and_said_so(wire: Wire) -> No
 
 
 @pytest.mark.parametrize("depth", [500, 900, 950, 980, 990, 1000])
-async def test_depth_near_the_bound_gets_one_answer_too(wire: Wire, depth: int) -> None:
-    async with wire() as peer:
+async def test_depth_near_the_bound_gets_one_answer_too(depth: int) -> None:
+    async with Wire("memory")() as peer:
         peer.send(nested(depth))
         assert "method" not in await peer.receive()
         await alive(peer)
@@ -132,8 +143,8 @@ async def test_depth_near_the_bound_gets_one_answer_too(wire: Wire, depth: int) 
         {"mcpVersion": 5},
     ],
 )
-async def test_a_greeting_that_makes_no_sense_is_refused_and_another_one_taken(wire: Wire, greeting: Any) -> None:
-    async with wire(version=None) as peer:
+async def test_a_greeting_that_makes_no_sense_is_refused_and_another_one_taken(greeting: Any) -> None:
+    async with Wire("memory")(version=None) as peer:
         reply = await peer.ask("initialize", greeting)
         assert reply["error"]["code"] == PARAMS
         assert "result" in await peer.greet("2025-06-18")
@@ -161,7 +172,7 @@ async def test_before_the_greeting_requests_are_told_what_is_missing(wire: Wire)
         assert "result" in await peer.greet("2025-06-18")
 
 
-SILENT: dict[str, bytes | dict[str, Any]] = {
+SILENT: dict[str, dict[str, Any]] = {
     "an unknown notification": {"jsonrpc": "2.0", "method": "notifications/nothing"},
     "a request without an id": {"jsonrpc": "2.0", "method": "tools/list"},
     "a notification that only servers send": {"jsonrpc": "2.0", "method": "notifications/message", "params": {}},
@@ -179,20 +190,15 @@ SILENT: dict[str, bytes | dict[str, Any]] = {
     "an error for nothing": {"jsonrpc": "2.0", "id": 77, "error": {"code": 1, "message": "x"}},
     "an error without id": {"jsonrpc": "2.0", "id": None, "error": {"code": -32700, "message": "x"}},
     "an error that is none": {"jsonrpc": "2.0", "id": 77, "error": 5},
-    "empty lines": b"\n\r\n\n",
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SILENT)
-async def test_what_expects_no_answer_gets_none(wire: Wire, name: str) -> None:
-    message = SILENT[name]
-    async with wire() as peer:
-        if wire.kind == "memory" and isinstance(message, bytes):
-            pytest.skip("there are no lines in memory")
+async def test_what_expects_no_answer_gets_none(name: str) -> None:
+    async with Wire("memory")() as peer:
         for _ in range(3):
-            peer.send(message)
+            peer.send(SILENT[name])
         await alive(peer)
-        await asyncio.sleep(0)
         await alive(peer)
 
 
@@ -215,29 +221,24 @@ async def test_an_id_in_flight_is_refused_and_an_answered_one_free_again(wire: W
 
 async def test_a_call_cancelled_in_the_same_breath_is_not_answered_and_its_id_is_free(wire: Wire) -> None:
     async with wire() as peer:
-        cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
         for _ in range(3):
             peer.send(call(1, "waits"))
-            peer.send(cancel)
-            while "id" not in (message := await until_quiet(peer)):
-                pass
-            assert message == {"jsonrpc": "2.0", "id": "quiet", "result": {}}
+            peer.send(CANCEL)
+            await peer.ask("ping", id="after whatever it said")
+            await alive(peer)
         peer.send(call(1, "add", a=1, b=1))
         assert (await peer.receive())["result"]["content"][0]["text"] == "2"
         await alive(peer)
 
 
-async def until_quiet(peer: Bare) -> Any:
-    peer.send({"jsonrpc": "2.0", "id": "quiet", "method": "ping"})
-    return await peer.receive()
-
-
 async def test_a_cancelled_call_frees_its_place(wire: Wire) -> None:
-    async with wire(in_flight=2) as peer:
-        for _ in range(20):
+    async with wire(in_flight=1) as peer:
+        for _ in range(10):
             peer.send(call(1, "waits"))
             assert (await peer.receive())["method"] == "notifications/message"
-            peer.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}})
+            peer.send(CANCEL)
+            await alive(peer)
+            await alive(peer)
         peer.send(call(1, "add", a=1, b=1))
         assert (await peer.receive())["result"]["content"][0]["text"] == "2"
         await alive(peer)
@@ -247,14 +248,14 @@ async def test_greeting_and_discovery_cannot_be_cancelled_into_trouble(wire: Wir
     async with wire(version=None) as peer:
         info = {"name": "bare", "version": "0"}
         peer.send(request("initialize", {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": info}))
-        peer.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}})
+        peer.send(CANCEL)
         assert (await peer.receive())["result"]["serverInfo"]["name"] == "misbehaving"
         await alive(peer)
 
 
 @pytest.mark.parametrize("batch", [[1, "x", None, [], {}], [[1]], [{"jsonrpc": "2.0", "id": 1, "method": 5}]])
-async def test_garbage_in_a_batch_is_refused_item_by_item(wire: Wire, batch: list[Any]) -> None:
-    async with wire("2025-03-26") as peer:
+async def test_garbage_in_a_batch_is_refused_item_by_item(batch: list[Any]) -> None:
+    async with Wire("memory")("2025-03-26") as peer:
         peer.send(batch)
         replies = await peer.receive()
         assert [reply["error"]["code"] for reply in replies] == [INVALID] * len(batch)
@@ -263,7 +264,12 @@ async def test_garbage_in_a_batch_is_refused_item_by_item(wire: Wire, batch: lis
 
 async def test_a_batch_is_answered_once_whatever_is_in_it(wire: Wire) -> None:
     async with wire("2025-03-26") as peer:
-        odd = [call(1, "raises", what="SystemExit"), call(1, "add", a=1, b=1), call(2, "nothing"), call(3, "returns", what="knot")]
+        odd = [
+            call(1, "raises", what="SystemExit"),
+            call(1, "add", a=1, b=1),
+            call(2, "nothing"),
+            call(3, "returns", what="knot"),
+        ]
         stop = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 3}}
         peer.send([*odd, stop, {"jsonrpc": "2.0", "id": 9, "result": {}}, request("ping", id=4)])
         replies = await peer.receive()

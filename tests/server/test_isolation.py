@@ -240,6 +240,12 @@ def test_a_result_over_the_bound_of_a_message_is_refused() -> None:
         run(bytes, 8 * MIB, limits=Limits(outgoing=1 * KIB))
 
 
+@pytest.fixture
+def buffered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+
+
+@pytest.mark.usefixtures("buffered")
 def test_what_is_printed_goes_to_stderr(capfd: pytest.CaptureFixture[str]) -> None:
     run(say, "hello")
     out, err = capfd.readouterr()
@@ -248,6 +254,7 @@ def test_what_is_printed_goes_to_stderr(capfd: pytest.CaptureFixture[str]) -> No
     assert "and again hello" in err
 
 
+@pytest.mark.usefixtures("buffered")
 def test_what_is_printed_is_not_lost_in_a_crash(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ToolError):
         run(say_and_crash, "last words")
@@ -419,6 +426,22 @@ def test_cancellation_kills_the_child_and_what_it_started(tmp_path: Path) -> Non
     assert has_ended(helper)
 
 
+def test_cancellation_at_any_moment_of_the_start_frees_the_place() -> None:
+    alone = Limits(isolated=1)
+
+    async def scenario() -> None:
+        for turns in range(40):
+            task = asyncio.create_task(run_isolated(time.sleep, (100,), {}, alone, None, "tool"))
+            for _ in range(1 + turns):
+                await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        await asyncio.wait_for(run_isolated(abs, (1,), {}, alone, None, "tool"), 60)
+
+    asyncio.run(scenario())
+
+
 @linux
 def test_what_a_tool_started_ends_with_it() -> None:
     assert has_ended(run(leave_helper))
@@ -431,7 +454,6 @@ def test_a_crash_is_noticed_while_a_forked_copy_lives_on() -> None:
 
 
 @posix
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_forked_copy_does_not_answer_in_place_of_the_tool() -> None:
     assert run(fork_and_return) == "the original"
 

@@ -163,6 +163,15 @@ def test_a_default_is_the_very_object() -> None:
     assert of(function).bind_values({})[0][0] is items
 
 
+def test_a_model_may_be_a_default() -> None:
+    ann = Person(name="Ann", years=3)
+
+    def function(person: Person = ann): ...
+
+    assert of(function).bind(b"{}")[0][0] is ann
+    assert of(function).schema["properties"]["person"]["default"] == {"name": "Ann", "years": 3}
+
+
 @pytest.mark.parametrize("raw", [b"", msgspec.Raw(), b"{}", b"null", b" {} "])
 def test_no_arguments_at_all_are_an_empty_object(raw: Any) -> None:
     assert of(lambda a=1: a).bind(raw) == ((1,), {})
@@ -210,6 +219,14 @@ def test_a_context_imported_for_type_checkers_only_is_recognised() -> None:
     space: dict[str, Any] = {}
     exec("def function(ctx: 'Context', a: int): ...", space)
     assert of(space["function"]).context == "ctx"
+
+
+def test_another_class_called_context_is_an_argument() -> None:
+    space: dict[str, Any] = {"Context": int, "of": of}
+    exec("def make():\n    Local = str\n    def function(a: 'Context', b: 'Local'): ...\n    return of(function)", space)
+    signature = space["make"]()
+    assert signature.context is None
+    assert signature.schema["properties"]["a"] == {"type": "integer"}
 
 
 def test_the_context_cannot_be_taken_twice() -> None:
@@ -341,6 +358,12 @@ def test_a_string_stays_a_string_where_the_type_can_be_one(annotation: Any, sent
     function.__annotations__["a"] = annotation
     arguments = msgspec.json.encode({"a": sent, "b": "1"})  # the other one has to be repaired
     assert of(function).bind(arguments) == ((sent, 1), {})
+
+
+def test_a_string_is_no_number_where_the_type_can_be_another_string() -> None:
+    def function(a: int | Literal["all"]): ...
+
+    assert problem(function, b'{"a": "3"}') == '`a` must be an integer or "all", got the string "3"'
 
 
 def test_arguments_in_a_string_are_repaired() -> None:
@@ -498,9 +521,10 @@ def test_annotations_in_strings_may_name_local_classes() -> None:
     class Local:
         x: int
 
-    def function(a: "Local", b: "list[Local]") -> "Local": ...
+    def function(a: "Annotated[Local, 'described']", b: "list[Local]") -> "Local": ...
 
     assert of(function).bind(b'{"a": {"x": 1}, "b": []}') == ((Local(1), []), {})
+    assert of(function).parameters[0].description == "described"
     assert of(function).returns is Local
 
 
@@ -599,6 +623,7 @@ def test_several_names_may_share_a_description() -> None:
 
 def test_a_docstring_without_sections_is_all_description() -> None:
     assert read_docstring("Args are fun.\n\nSee Args: below.") == ("Args are fun.\n\nSee Args: below.", {})
+    assert read_docstring("Some\n\nParameters") == ("Some\n\nParameters", {})
     assert read_docstring(None) == (None, {})
     assert read_docstring("\nArgs:\n    a: only this") == (None, {"a": "only this"})
     assert read_docstring("\nArgs:\n\n    none of them is like this") == (None, {})
