@@ -1,15 +1,16 @@
 """A transport of your own: one message per line over a socket, Unix or TCP.
 
-A channel has four methods. This one wraps the streams that asyncio hands out; the same class serves both sides:
+A channel has four methods. This one wraps the streams that asyncio hands out, and serves both sides:
 
-    await asyncio.start_unix_server(lambda r, w: server.serve(Lines(r, w)), "/tmp/weather.sock")
-    async with Client(Lines(*await asyncio.open_unix_connection("/tmp/weather.sock"))) as client: ...
+    listener = await asyncio.start_unix_server(lambda *streams: server.serve(Lines(*streams)), path, limit=LIMIT)
+    client = Client(Lines(*await asyncio.open_unix_connection(path, limit=LIMIT)))
 """
 
 import asyncio
 from collections.abc import Callable
 
 LIMIT = 64 * 1024 * 1024
+"""The longest message; asyncio's own limit for a line is 64 KiB."""
 
 
 class Lines:
@@ -28,7 +29,7 @@ class Lines:
             while line := await self.reader.readline():
                 if line.strip():
                     receive(line.rstrip(b"\n"))
-        except (ConnectionError, ValueError) as error:  # ValueError: a line over the stream's limit
+        except (ConnectionError, ValueError) as error:  # ValueError: a line over the limit
             reason = error
         ended(reason)
 

@@ -242,9 +242,7 @@ class Client:
         channel = await self._door.open()
         connection = Connection(channel, self._limits, Outgoing(self._limits.outgoing))
         callbacks = self._callbacks
-        calling = Calling(
-            connection, self._info, callbacks.capabilities, callbacks.answers, self._heard, self._ended
-        )
+        calling = Calling(connection, self._info, callbacks.capabilities, callbacks.answers, self._heard, self._ended)
         calling.log_level = self._level
         try:
             await calling.open(self._wanted, probe=probe, probe_timeout=self._limits.probe_timeout, timeout=self._timeout)

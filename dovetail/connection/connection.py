@@ -30,7 +30,7 @@ from ..errors import (
 from ..jsonrpc.codec import Malformed, decode, encode
 from ..jsonrpc.exchange import Exchange
 from ..jsonrpc.framing import TooLong
-from ..jsonrpc.messages import Batch, Failure, Id, Message, Notification, Request, Result
+from ..jsonrpc.messages import NOTHING, Batch, Failure, Id, Message, Notification, Request, Result
 from ..limits import Limits
 from ..ports import Call, Channel
 from ..protocol.base import Params
@@ -233,7 +233,7 @@ class Connection:
             started(id)
         try:
             wire = revision.lower_params(method, _with_token(params, id) if on_progress else params)
-            request = Request(id, revision.wire_name(method.name), wire)
+            request = Request(id, revision.wire_name(method.name), NOTHING if wire is None else wire)
             self.channel.send(self.outgoing.encode(request))
             if timeout is not None:
                 asked.timeout = timeout
@@ -259,7 +259,7 @@ class Connection:
         """Tell. Whatever cannot be told is logged, never raised: nobody waits for a notification."""
         try:
             wire = revision.lower_params(method, params)
-            message = Notification(revision.wire_name(method.name), wire)
+            message = Notification(revision.wire_name(method.name), NOTHING if wire is None else wire)
             self.channel.send(self.outgoing.encode(message))
         except ProtocolError as error:
             log.warning("Could not send %s: %s", method.name, error)

@@ -47,7 +47,10 @@ def welcome(raw: Any, service: Service, state: Any) -> tuple[Caller, InitializeR
         params: InitializeParams = dialect.lift_params(INITIALIZE, raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidParams(f"initialize: {error}") from None
-    revision = DRAFT_DIALECT if dialect is DRAFT_DIALECT else negotiate(params.protocol_version, service.revisions)
+    if dialect is DRAFT_DIALECT and dialect in service.revisions:
+        revision = dialect
+    else:
+        revision = negotiate(params.protocol_version, service.revisions)
     caller = Caller(revision, params.client_info, params.capabilities, state=state)
     return caller, InitializeResult(
         protocol_version=revision.version,
@@ -59,14 +62,19 @@ def welcome(raw: Any, service: Service, state: Any) -> tuple[Caller, InitializeR
 
 def negotiate(requested: str, served: tuple[Revision, ...]) -> Revision:
     """The revision to answer with: the one asked for, else the newest that has a handshake."""
-    handshake = [revision for revision in served if not revision.stateless]
+    handshake = [revision for revision in served if not revision.stateless and not revision.dialects]
     if not handshake:
-        names = [revision.version for revision in served]
+        names = versions(served)
         raise UnsupportedVersion(
             f"This server has no `initialize`: it speaks {', '.join(names)}, where each request carries its version",
             data={"supported": names, "requested": requested},
         )
     return next((revision for revision in handshake if revision.version == requested), handshake[-1])
+
+
+def versions(served: tuple[Revision, ...]) -> list[str]:
+    """What a server says that it speaks, newest first; a dialect goes by the name of another and is not said."""
+    return [revision.version for revision in reversed(served) if not revision.dialects]
 
 
 def again() -> InvalidRequest:

@@ -10,9 +10,7 @@ from ..limits import Limits
 log = logging.getLogger("dovetail.connection")
 
 
-async def heartbeat(
-    ping: Callable[[float], Awaitable[None]], dead: Callable[[], Awaitable[None]], limits: Limits
-) -> None:
+async def heartbeat(ping: Callable[[float], Awaitable[None]], dead: Callable[[], Awaitable[None]], limits: Limits) -> None:
     """Ping for ever; a ping without an answer in time means `dead`."""
     assert limits.ping_interval is not None
     while True:

@@ -99,11 +99,8 @@ def valid(value: Any) -> Any:
 
 
 def _valid(text: str) -> str:
-    return text.encode("utf-8", "replace").decode() if not text.isascii() and _has_surrogate(text) else text
-
-
-def _has_surrogate(text: str) -> bool:
-    return any("\ud800" <= char <= "\udfff" for char in text)
+    """Surrogates that make a pair become the character they stand for, lone ones U+FFFD."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _map_strings(value: Any, change: Callable[[str], str]) -> Any:

@@ -36,6 +36,7 @@ class Serving:
         self._connection = connection
         self._state = state
         self._caller: Caller | None = None
+        self._spoken: Revision | None = None
         self._phase: str = handshake.NEW
         self._listening = Listening(connection.limits.subscriptions)
         self._changes: dict[tuple[str, str], Params] = {}
@@ -52,8 +53,8 @@ class Serving:
 
     @property
     def revision(self) -> Revision | None:
-        """The revision of the handshake, if there was one."""
-        return None if self._caller is None else self._caller.revision
+        """The revision of the handshake, or else of the last request: what tells how to answer the unreadable."""
+        return self._spoken if self._caller is None else self._caller.revision
 
     def accept(self, request: Request) -> Call | bytes:
         """Find out what is asked, in which revision and by whom."""
@@ -73,6 +74,7 @@ class Serving:
         meta = params.meta
         if meta is not None and PROTOCOL_VERSION in meta:
             caller = stateless.caller_of(meta, self._service, self._state)
+            self._spoken = caller.revision
         elif caller is None:
             if method.name == "ping":
                 return self._connection.outgoing.result(request.id, {})
@@ -103,9 +105,8 @@ class Serving:
 
     async def ping(self, timeout: float) -> None:
         """Ask whether the client is there, where a server may ask that."""
-        revision = self.revision
-        if revision is not None and self._phase == handshake.READY:
-            await self._connection.request(revision, METHODS["ping"], None, timeout=timeout)
+        if self._caller is not None and self._phase == handshake.READY:
+            await self._connection.request(self._caller.revision, METHODS["ping"], None, timeout=timeout)
 
     async def drain(self) -> None:
         """Wait until the peer has read some of what was sent."""

@@ -18,6 +18,7 @@ from ..protocol.lifecycle import DiscoverResult
 from ..protocol.logging import SEVERITY
 from ..protocol.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION, SERVER_INFO
 from ..revisions import Revision
+from .handshake import versions
 
 CLIENTS = 256
 Client = tuple[Implementation | None, ClientCapabilities]
@@ -56,10 +57,9 @@ def _client(meta: Meta) -> Client:
     return client
 
 
-
 def unsupported(requested: Any, served: tuple[Revision, ...]) -> UnsupportedVersion:
     """The refusal of a version, naming those that are served."""
-    names = [revision.version for revision in reversed(served)]
+    names = versions(served)
     return UnsupportedVersion(
         f"Unsupported protocol version {requested!r}; this server speaks {', '.join(names)}",
         data={"supported": names, "requested": str(requested)},
@@ -77,7 +77,7 @@ def missing(method: str) -> InvalidParams:
 def discovery(service: Service) -> DiscoverResult:
     """What the server says of itself."""
     return DiscoverResult(
-        supported_versions=[revision.version for revision in reversed(service.revisions)],
+        supported_versions=versions(service.revisions),
         capabilities=service.capabilities,
         instructions=service.instructions,
     )

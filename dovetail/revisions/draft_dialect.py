@@ -11,7 +11,7 @@ import msgspec
 
 from ..errors import InvalidParams, NotFound
 from ..jsonrpc.codec import encode
-from ..protocol.base import Implementation, Wire, open_hook
+from ..protocol.base import Implementation, Wire, camel, open_hook
 from ..protocol.capabilities import ClientCapabilities, ListCapability, ResourcesCapability, ServerCapabilities
 from ..protocol.content import TextContent
 from ..protocol.lifecycle import CancelledParams, InitializeParams, InitializeResult, ProgressParams, ShutdownResult
@@ -45,11 +45,6 @@ class _Progress(Wire, kw_only=True):
     id: int | str
     percent: float | None = None
     message: str | None = None
-
-
-class _ToolsChanged(Wire, kw_only=True):
-    added: list[dict[str, Any]] = []
-    removed: list[str] = []
 
 
 class _ResourcesChanged(Wire, kw_only=True):
@@ -103,7 +98,7 @@ def _welcomed(value: Any) -> InitializeResult:
 
 def _listing(result: type, key: str, item: type) -> dict[str, Step]:
     def lift(value: Any) -> Any:
-        items = value.get(key.rstrip("_"), []) if isinstance(value, dict) else value
+        items = value.get(camel(key), []) if isinstance(value, dict) else value
         return result(**{key: _as(items, list[item])})  # type: ignore[valid-type]
 
     return {"lift_result": lift, "lower_result": lambda page: [REVISION.lower(one) for one in getattr(page, key)]}

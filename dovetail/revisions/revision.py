@@ -99,7 +99,7 @@ class Revision(Struct, frozen=True, eq=False, kw_only=True):
         """The params of a request or notification of this method."""
         dialect = self.dialects.get(method.name)
         if dialect and dialect.lift_params:
-            return dialect.lift_params(_plain(raw))
+            return dialect.lift_params(_plain(bytes(raw) or b"{}"))
         return decode(raw, method.params)
 
     def lower_params(self, method: Method, params: Any) -> Any:
@@ -196,13 +196,20 @@ def decode(raw: Any, type_: Any) -> Any:
         decoder = _decoders[type_] = msgspec.json.Decoder(type_, dec_hook=open_hook).decode
     try:
         return decoder(raw)
-    except msgspec.DecodeError:
-        if not bytes(raw) or bytes(raw) == b"null":
-            return decoder(b"{}")
+    except (msgspec.DecodeError, RecursionError) as problem:
+        return _again(raw, decoder, problem)
+
+
+def _again(raw: Any, decoder: Callable[[Any], Any], problem: Exception) -> Any:
+    if not bytes(raw) or bytes(raw) == b"null":
+        return decoder(b"{}")
+    try:
         mended = _mend(_plain(raw))
         if mended is None:
-            raise
+            raise problem
         return decoder(encode(mended))
+    except RecursionError:  # the codec let it pass by a hair, with fewer calls on the stack
+        raise msgspec.ValidationError("Nested too deeply") from None
 
 
 _decoders: dict[Any, Callable[[Any], Any]] = {}
@@ -216,22 +223,30 @@ def _mend(value: Any) -> Any:
     """
     if not isinstance(value, dict):
         return None
-    mended = dict(value)
-    if isinstance(content := value.get("content"), list):
-        mended["content"] = [_known_kind(block) for block in content]
-    elif isinstance(content, dict):
-        mended["content"] = _known_kind(content)
+    mended = _known_kinds(value)
     if isinstance(messages := value.get("messages"), list):
-        mended["messages"] = [_mend(message) or message for message in messages]
+        mended["messages"] = [_known_kinds(one) if isinstance(one, dict) else one for one in messages]
     if isinstance(completion := value.get("completion"), dict) and isinstance(values := completion.get("values"), list):
         texts = [item.get("value") if isinstance(item, dict) else item for item in values]
         mended["completion"] = completion | {"values": texts}
     return mended if mended != value else None
 
 
-def _known_kind(block: Any) -> Any:
-    if isinstance(block, dict) and block.get("type") not in KINDS:
+def _known_kinds(holder: dict[str, Any]) -> dict[str, Any]:
+    content = holder.get("content")
+    if isinstance(content, list):
+        return holder | {"content": [_known_kind(block) for block in content]}
+    return holder | ({"content": _known_kind(content)} if isinstance(content, dict) else {})
+
+
+def _known_kind(block: Any, nests: bool = True) -> Any:
+    if not isinstance(block, dict):
+        return block
+    kind = block.get("type")
+    if not isinstance(kind, str) or kind not in KINDS:
         return {"type": "dovetail/other", "value": block}
+    if nests and kind == "tool_result" and isinstance(parts := block.get("content"), list):
+        return block | {"content": [_known_kind(part, nests=False) for part in parts]}
     return block
 
 

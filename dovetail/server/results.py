@@ -26,12 +26,14 @@ from ..shapes import Shape, Unencodable
 from .media import Media
 
 CONTENT = (TextContent, ImageContent, AudioContent, ResourceLink, EmbeddedResource, OtherContent, Media)
+UNSAID = (inspect.Parameter.empty, Any, None, type(None), list, tuple, list[Any])
+"""Return annotations that say nothing of the result, or leave open whether there is content in it."""
 Finish = Callable[[Any], ToolResult]
 
 
 def finisher(returns: Any) -> tuple[Finish, dict[str, Any] | None]:
     """For a return annotation: what turns a value into a result, and the output schema, if there is one."""
-    if returns is inspect.Parameter.empty or returns is Any or returns in (None, type(None)) or _is_content(returns):
+    if returns in UNSAID or _is_content(returns):
         return finish_any, None
     try:
         shape = Shape(returns)

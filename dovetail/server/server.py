@@ -25,7 +25,7 @@ from ..protocol.lists import ListChangedParams
 from ..protocol.prompts import GetPromptResult, ListPromptsResult
 from ..protocol.resources import ListResourcesResult, ListResourceTemplatesResult, ReadResourceResult, UriParams
 from ..protocol.tools import ListToolsResult, ToolAnnotations, ToolResult
-from ..revisions import BY_NAME, OFFICIAL, Revision
+from ..revisions import ALL, BY_NAME, Revision
 from . import prompts, resources, tools
 from .completions import Completers
 from .context import Context
@@ -79,7 +79,7 @@ class Server:
         self.instructions = instructions
         self.limits = limits
         self.redact = redact
-        self.revisions = OFFICIAL if revisions is None else _revisions(revisions)
+        self.revisions = ALL if revisions is None else _revisions(revisions)
         self.capabilities = ServerCapabilities(
             tools=ListCapability(list_changed=True),
             resources=ResourcesCapability(subscribe=True, list_changed=True),
@@ -405,7 +405,7 @@ class Server:
 def _revisions(names: Sequence[str]) -> tuple[Revision, ...]:
     unknown = [name for name in names if name not in BY_NAME]
     if unknown or not names:
-        raise ConfigError(f"Unknown revisions {unknown}; there are {', '.join(one.name for one in OFFICIAL)}")
+        raise ConfigError(f"Unknown revisions {unknown}; there are {', '.join(BY_NAME)}")
     return tuple(revision for revision in BY_NAME.values() if revision.name in names)
 
 

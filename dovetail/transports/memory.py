@@ -2,6 +2,7 @@
 
 import asyncio
 
+from ..jsonrpc.framing import TOO_LONG
 from ..limits import DEFAULT, Limits
 from ..ports import Ended, Receive
 
@@ -54,7 +55,7 @@ class Memory:
         assert self._receive is not None
         queue, self._queue = self._queue, []
         for data in queue:
-            self._receive(data)
+            self._receive(data if len(data) <= self._limits.incoming else TOO_LONG)
         if self._closed and self._ended is not None:
             ended, self._ended = self._ended, None
             ended(None)

@@ -16,7 +16,7 @@ import pytest
 
 from dovetail import Client, Server
 from dovetail.testing import Tape, Taped, pair
-from examples.socket_transport import Lines
+from examples.socket_transport import LIMIT, Lines
 from tests.behaviour import everything
 from tests.spec import check_tape
 
@@ -68,13 +68,13 @@ class Talk:
         with tempfile.TemporaryDirectory() as folder:
             path = f"{folder}/socket"
             async with self._sockets(server, options, asyncio.start_unix_server, path) as connect:
-                async with connect(await asyncio.open_unix_connection(path)) as client:
+                async with connect(await asyncio.open_unix_connection(path, limit=LIMIT)) as client:
                     yield client
 
     @asynccontextmanager
     async def _tcp(self, server: Server | None, options: dict[str, Any]) -> AsyncIterator[Client]:
         async with self._sockets(server, options, asyncio.start_server, "127.0.0.1", 0) as connect:
-            async with connect(await asyncio.open_connection("127.0.0.1", self.port)) as client:
+            async with connect(await asyncio.open_connection("127.0.0.1", self.port, limit=LIMIT)) as client:
                 yield client
 
     @asynccontextmanager
@@ -86,7 +86,7 @@ class Talk:
             await served.serve(Lines(reader, writer))
             done.put_nowait(None)
 
-        listener = await listen(accept, *place)
+        listener = await listen(accept, *place, limit=LIMIT)
         if len(place) == 2:
             self.port = listener.sockets[0].getsockname()[1]
 

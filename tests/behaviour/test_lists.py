@@ -109,7 +109,9 @@ async def test_an_empty_string_is_a_cursor_like_any_other() -> None:
         if call.name != "tools/list":
             return await next(call)
         first = call.params.cursor is None
-        return ListToolsResult(tools=[Tool("first" if first else "second", {"type": "object"})], next_cursor="" if first else None)
+        return ListToolsResult(
+            tools=[Tool("first" if first else "second", {"type": "object"})], next_cursor="" if first else None
+        )
 
     tape = Tape()
     async with pair(Server("empty", middleware=[empty]), record=tape) as client:

@@ -98,7 +98,10 @@ async def test_wrong_arguments_are_a_result_that_a_model_can_act_on(
 
 
 @pytest.mark.requirement("tools-errors")
-@pytest.mark.parametrize(("kind", "said"), [("tool", "as it is"), ("plain", "plain trouble"), ("exit", "SystemExit"), ("missing", "no such thing")])
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [("tool", "as it is"), ("plain", "plain trouble"), ("exit", "SystemExit"), ("missing", "no such thing")],
+)
 async def test_a_tool_that_fails_says_so_and_the_server_lives_on(talk: Talk, kind: str, said: str) -> None:
     async with talk() as client:
         with pytest.raises(ToolError, match=said):

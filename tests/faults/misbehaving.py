@@ -149,6 +149,11 @@ def build(limits: Limits | None = None) -> Server:
         return "released"
 
     @server.tool
+    async def blocks_an_executor(ctx: Context) -> None:
+        ctx.info("blocking")
+        await asyncio.to_thread(released.wait)
+
+    @server.tool
     async def blocks_the_loop(ctx: Context) -> None:
         ctx.info("blocking")
         await asyncio.sleep(0)

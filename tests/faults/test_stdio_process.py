@@ -75,10 +75,8 @@ class Program:
 
     def rest(self) -> list[Any]:
         """All messages up to the end of the output."""
-        while chunk := self.chunk():
-            self._read += chunk
-        rest, self._read = self._read, b""
-        return [json.loads(line) for line in rest.splitlines()]
+        data, self._read = self._read + b"".join(iter(self.chunk, b"")), b""
+        return [json.loads(line) for line in data.splitlines()]
 
     def greet(self) -> None:
         self.send(GREETING, READY)
@@ -150,13 +148,13 @@ def test_all_that_was_asked_before_the_end_of_stdin_is_answered(start: Start) ->
     assert server.end() == 0
 
 
-def test_a_stuck_tool_does_not_keep_a_server_alive_whose_client_has_left(start: Start) -> None:
-    for tool in ("waits", "clings"):
-        server = start(env={**os.environ, "LIMITS": '{"shutdown": 0.2}'})
-        server.greet()
-        server.hold(tool)
-        server.hang_up()
-        server.end()
+@pytest.mark.parametrize("tool", ["waits", "clings", "blocks_an_executor"])
+def test_a_stuck_tool_does_not_keep_a_server_alive_whose_client_has_left(start: Start, tool: str) -> None:
+    server = start(env={**os.environ, "LIMITS": '{"shutdown": 0.2}'})
+    server.greet()
+    server.hold(tool)
+    server.hang_up()
+    assert server.end() == (0 if tool == "waits" else 1)
 
 
 def test_a_last_line_without_newline_is_answered(start: Start) -> None:
@@ -262,6 +260,15 @@ def test_a_client_that_reads_no_more_ends_the_server(start: Start) -> None:
     assert "Traceback" not in server.said()
 
 
+def test_what_was_printed_before_the_server_ran_is_not_sent_to_the_client(start: Start) -> None:
+    code = "print('hello'); from tests.faults.misbehaving import build; build().run()"
+    server = start([sys.executable, "-c", code], env={**os.environ, "PYTHONUNBUFFERED": ""})
+    server.ping()
+    server.hang_up()
+    assert server.end() == 0
+    assert server.said() == "hello\n"
+
+
 # signals
 
 
@@ -287,14 +294,14 @@ def test_a_tool_may_clean_up_before_the_lifespan_does(start: Start, tmp_path: Pa
         textwrap.dedent("""
         import asyncio, sys
         from contextlib import asynccontextmanager
-        from dovetail import Context, Server
+        from dovetail import Context, Limits, Server
 
         @asynccontextmanager
         async def lifespan(server):
             yield
             print("lifespan left", file=sys.stderr)
 
-        server = Server("misbehaving", lifespan=lifespan)
+        server = Server("misbehaving", lifespan=lifespan, limits=Limits(shutdown=0.3))
 
         @server.tool
         async def waits(ctx: Context) -> None:
@@ -399,21 +406,25 @@ def resident(pid: int) -> int:
     return int(match[1]) // 1024
 
 
+SIZE, COUNT, MIB = 50_000, 800, 20
+"""Forty megabytes in all, of which the server may hold on to twenty at most."""
+
+
 def test_a_client_that_does_not_read_is_waited_for_with_bounded_memory(start: Start) -> None:
     server = start()
     server.greet()
     before = resident(server.popen.pid)
     assert server.popen.stdin
     os.set_blocking(server.popen.stdin.fileno(), False)
-    text = "x" * 50_000
-    data, sent = lines(*(call(number, "echo", text=text) for number in range(1, 2001))), 0
-    while select.select([], [server.popen.stdin], [], 0.5)[1] and sent < len(data):
+    data, sent = lines(*(call(number, "echo", text="x" * SIZE) for number in range(COUNT))), 0
+    while sent < len(data) and select.select([], [server.popen.stdin], [], 0.5)[1]:
         sent += os.write(server.popen.stdin.fileno(), data[sent : sent + 65536])
     assert sent < len(data) // 4, "it reads on although nobody takes its answers"
-    assert resident(server.popen.pid) - before < 60
+    assert resident(server.popen.pid) - before < MIB
     received = 0
-    while received < 2000:
-        readable, writable, _ = select.select([server.popen.stdout], [server.popen.stdin] if sent < len(data) else [], [], SECONDS)
+    while received < COUNT:
+        writers = [server.popen.stdin] if sent < len(data) else []
+        readable, writable, _ = select.select([server.popen.stdout], writers, [], SECONDS)
         assert readable or writable, "it does not go on"
         if writable:
             sent += os.write(server.popen.stdin.fileno(), data[sent : sent + 65536])
@@ -423,16 +434,29 @@ def test_a_client_that_does_not_read_is_waited_for_with_bounded_memory(start: St
     server.ping()
 
 
+def test_a_file_is_read_no_faster_than_the_answers_are_taken(start: Start, tmp_path: Path) -> None:
+    script = tmp_path / "messages"
+    script.write_bytes(lines(GREETING, *(call(number, "echo", text="x" * SIZE) for number in range(COUNT))))
+    with script.open("rb") as stdin:
+        server = start(stdin=stdin)
+        assert server.receive()["id"] == 0
+        before = resident(server.popen.pid)
+        time.sleep(0.5)  # as long as it likes to fill up
+        assert resident(server.popen.pid) - before < MIB
+        assert len(server.rest()) == COUNT
+        assert server.end() == 0
+
+
 def test_a_tool_that_awaits_its_log_messages_waits_for_a_slow_reader(start: Start) -> None:
     server = start()
     server.greet()
     before = resident(server.popen.pid)
-    server.send(call(1, "chatters", count=3000, size=50_000))
-    until(lambda: select.select([server.popen.stdout], [], [], 0)[0], "nothing came")
+    server.send(call(1, "chatters", count=COUNT, size=SIZE))
+    first = server.receive()
     time.sleep(0.5)  # as long as it likes to fill up
-    assert resident(server.popen.pid) - before < 60
-    messages = 0
-    while "id" not in server.receive():
-        messages += 1
-    assert messages == 3000
+    assert resident(server.popen.pid) - before < MIB
+    messages = [first]
+    while "id" not in messages[-1]:
+        messages.append(server.receive())
+    assert len(messages) == COUNT + 1
     server.ping()

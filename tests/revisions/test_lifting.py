@@ -152,7 +152,7 @@ def test_an_open_object_of_another_is_a_copy() -> None:
 # What is mended.
 
 
-@pytest.mark.parametrize("kind", ["video", "", None, 7, "dovetail/other"])
+@pytest.mark.parametrize("kind", ["video", "", None, 7, [], {}, "dovetail/other"])
 def test_content_of_an_unknown_kind_is_kept_whole(kind: Any) -> None:
     block = {"type": kind, "frames": [1, 2], "annotations": {"priority": 1}}
     result = lift(ToolResult, {"content": [{"type": "text", "text": "a"}, block]})
@@ -178,6 +178,29 @@ def test_a_tool_result_in_sampling_may_hold_an_unknown_kind() -> None:
     given = {"type": "tool_result", "toolUseId": "1", "content": [{"type": "video"}]}
     asked = lift(CreateMessageParams, {"messages": [{"role": "user", "content": given}], "maxTokens": 1})
     assert asked.messages[0].content.content == [OtherContent({"type": "video"})]
+
+
+def test_a_tool_result_in_sampling_holds_no_further_tool_result() -> None:
+    nested: Any = {"type": "video"}
+    for _ in range(100):
+        nested = {"type": "tool_result", "toolUseId": "1", "content": [nested]}
+    with pytest.raises(msgspec.ValidationError):
+        lift(CreateMessageParams, {"messages": [{"role": "user", "content": nested}], "maxTokens": 1})
+
+
+@pytest.mark.parametrize("part", [b'{"messages":[', b'{"content":[', b'{"content":', b"["])
+@pytest.mark.parametrize("depth", [100, 300, 450, 600, 900, 990, 100_000])
+def test_nesting_is_understood_or_refused_at_any_depth(part: bytes, depth: int) -> None:
+    closing = part.translate(bytes.maketrans(b"{[", b"}]"), b'"messagescontent:')[::-1]
+    deep = part * depth + b"1" + closing * depth
+    refused = 0
+    for wire in (deep, b'{"_meta":{"a":' + deep + b'},"content":1,"messages":1}'):
+        for kind in (GetPromptResult, ToolResult, CreateMessageParams):
+            try:
+                decode(wire, kind)
+            except msgspec.ValidationError:
+                refused += 1
+    assert refused >= 5
 
 
 def test_one_block_or_several_are_both_understood_in_sampling() -> None:
