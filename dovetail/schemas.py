@@ -11,8 +11,8 @@ it gets there, as a graph whose edges are subschemas and references:
 
 The engine answers yes or no in time linear in the value. It recurses with the value, though, on a stack that overflows
 without mercy, so with a recursive schema the depth of a value is looked at first. And it says *why not* without looking
-at the cost: gigabytes of errors for a long list, exponential time for a recursive schema with alternatives. So it is asked
-for reasons only where they are cheap.
+at the cost: gigabytes of errors for a long list, exponential time for a recursive schema with alternatives. So it is
+asked for reasons only where they are cheap.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -207,7 +207,7 @@ class _Survey:
         try:
             work, _, _ = self.weigh(self.schema)
         except RecursionError:
-            raise SchemaError("The JSON schema is nested too deeply: lower limits.schema_depth to be told where") from None
+            raise SchemaError("The JSON schema is nested too deeply; a lower limits.schema_depth tells where") from None
         if work > self.limits.schema_nodes:
             raise SchemaError(
                 f"The JSON schema checks a value more than {self.limits.schema_nodes:,} times, its references followed "
@@ -249,7 +249,7 @@ class _Survey:
             for keyword in ("$ref", "$dynamicRef"):
                 if isinstance(ref := node.get(keyword), str) and not ref.startswith("#") and not _metaschema(ref):
                     raise SchemaError(
-                        f"`{_pointer((place, keyword))}`: {_short(ref)!r} is not followed, since nothing is ever fetched; "
+                        f"`{_pointer((place, keyword))}`: {_short(ref)!r} is not followed, since nothing is fetched; "
                         "put what it names under $defs and refer to #/$defs/…"
                     )
             for keyword in (*_CHECKING, *_KEEPING):

@@ -2,6 +2,8 @@
 https://modelcontextprotocol.io/specification/2025-11-25/basic/lifecycle
 https://modelcontextprotocol.io/specification/2026-07-28/server/discover"""
 
+from typing import Any
+
 from .base import Implementation, Params, Result
 from .capabilities import ClientCapabilities, ServerCapabilities
 from .lists import CacheHints
@@ -55,5 +57,5 @@ class ProgressParams(Params, kw_only=True):
 class InputRequiredResult(Result, kw_only=True):
     """The server cannot go on without answers; the client asks again with them (stateless era)."""
 
-    input_requests: dict[str, dict[str, object]] | None = None
+    input_requests: dict[str, dict[str, Any]] | None = None
     request_state: str | None = None

@@ -199,7 +199,7 @@ def _expression(text: str, start: int, inside: str) -> _Expression:
     for spec in inside[len(sign) :].split(","):
         parsed = _VARIABLE.fullmatch(spec)
         if parsed is None:
-            raise _malformed(text, at, f"{spec!r} is no variable: write a name of letters, digits, _ and ., then * or :3")
+            raise _malformed(text, at, f"{spec!r} is no variable: a name has letters, digits, _ and ., then * or :3")
         variables.append(_Variable(parsed[1], bool(parsed[2]), int(parsed[3]) if parsed[3] else None))
         at += len(spec) + 1
     return _Expression(_OPERATORS[sign], tuple(variables))

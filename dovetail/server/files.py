@@ -6,8 +6,8 @@ A name comes from a client and is not trusted. It passes three gates, and each w
    backslash, no drive, device or stream, also where it is percent-encoded, and encoded again.
 2. The path is resolved, with all links followed; it must still lie below the root, under a name that passes the first
    gate too. Only files and directories count: a pipe or a device is never opened.
-3. The file is opened in a way that does not trust the second gate, since a link may have been put there in between: step
-   by step from the root, where each step refuses links (`_open_below`).
+3. The file is opened in a way that does not trust the second gate, since a link may have been put there in between:
+   step by step from the root, where each step refuses links (`_open_below`).
 
 Whoever fails hears the same: there is no such file. No error says where the root is.
 """
@@ -212,7 +212,8 @@ class Directory:
                     # Unequal: a junction, or a link that was put there just now.
                     names = sorted(os.listdir(path))[:left] if path.resolve() == path else []
                     left -= len(names)
-                    waiting += [path / below for below in reversed(names) if self._shows((below,))]
+                    shown = [below for below in names if self._shows((below,)) and _plain_path(below)]
+                    waiting += [path / below for below in reversed(shown)]
                 elif stat.S_ISLNK(about.st_mode):
                     target = self.resolve(name.as_posix())
                     if not target.is_dir():
@@ -284,7 +285,7 @@ def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
 
 
 def _plain_path(relative: str) -> bool:
-    """Whether a name stays below where it starts, on any system, also if somebody decodes it; "" is the start itself."""
+    """Whether a name stays below where it starts, on any system, also if it is decoded; "" is the start itself."""
     from urllib.parse import unquote
 
     if not relative or len(relative) > _NAME:
@@ -352,7 +353,7 @@ def _path_text(uri: str, windows: bool) -> str:
 
     parsed = _FILE_URI.fullmatch(uri)
     if parsed is None:
-        raise InvalidParams(f"{_cut(uri)!r} is not a URI of a file, such as {'file:///C:/x' if windows else 'file:///x'}")
+        raise InvalidParams(f"{_cut(uri)!r} is not a URI of a file, such as file:///{'C:/' * windows}x")
     host, path = parsed[1] or "", parsed[2] or parsed[3]
     try:
         decoded = unquote(path, errors="strict") if windows else os.fsdecode(unquote_to_bytes(path))

@@ -93,6 +93,14 @@ def test_results_are_read_back_as_they_went_out(method: str, data: st.DataObject
         assert plain(revision.lift_result(row, wire)) == json.loads(wire)
 
 
+@few
+@given(asking=models(InputRequiredResult))
+def test_questions_are_read_back_as_they_went_out(asking: InputRequiredResult) -> None:
+    for revision in STATELESS:
+        wire = encode(revision.lower(asking))
+        assert plain(decode(wire, InputRequiredResult)) == json.loads(wire)
+
+
 @pytest.mark.parametrize("method", CALLS)
 @few
 @given(data=st.data())

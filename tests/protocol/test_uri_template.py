@@ -258,6 +258,7 @@ def test_an_expression_between_two_parts_of_the_query_is_refused() -> None:
         ("x://{a}", "x://Gr%C3%BC%C3%9Fe%20%26", {"a": "Grüße &"}),
         ("x://{a}", "x://Grüße &", {"a": "Grüße &"}),
         ("x://{a}", "x://50%25", {"a": "50%"}),
+        ("x://{a}", "x://%2541", {"a": "%41"}),
         ("x://ä/{a}", "x://%c3%a4/1", {"a": "1"}),
         ("x://%c3%a4/{a}", "x://ä/1", {"a": "1"}),
         # each variable takes as little as it can, the pivot the rest
@@ -289,12 +290,14 @@ def test_an_expression_between_two_parts_of_the_query_is_refused() -> None:
         ("{name}{.ext}", "README", {"name": "README"}),
         ("www{.dom*}{/path*}", "www.example.com/a/b", {"dom": ["example", "com"], "path": ["a", "b"]}),
         ("{a}{.b}{c}", "x.yz", {"a": "x", "b": "y", "c": "z"}),
+        ("{a}{.b}-{+c}", "x-y/z", {"a": "x", "c": "y/z"}),
         ("{list*}", "red,green", {"list": ["red", "green"]}),
         # path parameters
         ("a{;x,y}/b", "a;x=1;y=2/b", {"x": "1", "y": "2"}),
         ("a{;x,y}/b", "a;y/b", {"y": ""}),
         ("a{;x,y}/b", "a/b", {}),
         ("a{;x}", "a;xy=1", None),
+        ("a{;x}", "a;x=1;z=2", None),
         ("a{;x*}", "a;x=1;x=2", {"x": ["1", "2"]}),
         ("{+path}{;v}", "a/b.json;v=2", {"path": "a/b.json", "v": "2"}),
         # the query

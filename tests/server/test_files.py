@@ -309,6 +309,17 @@ def test_odd_but_harmless_names_are_served(root: Path, name: str) -> None:
     assert name in [listed for listed, _, _ in directory.list()]
 
 
+@posix_only
+@pytest.mark.parametrize(
+    "name", ["%2e%2e", "%252e%252e", "..%2fx", "a%5cb", "a%00b", "c%3a", "nul%2etxt", "end%20", "%2525252525"]
+)
+def test_a_name_that_turns_harmful_when_decoded_is_not_served_even_if_it_is_that_of_a_file(root: Path, name: str) -> None:
+    (root / name).touch()
+    with pytest.raises(NotFound):
+        Directory(root, hidden=True).resolve(name)
+    assert name not in [listed for listed, _, _ in Directory(root, hidden=True).list()]
+
+
 @given(
     name=st.lists(
         st.sampled_from(["..", ".", "/", "\\", "%2e", "%2f", "%25", "docs", "a.txt", "secret.txt", "%5c", " ", ":"])
@@ -376,7 +387,7 @@ def test_pipes_sockets_and_devices_are_never_opened(root: Path) -> None:
             os.chdir(before)
         for name in ("pipe.txt", "socket", "device"):
             with pytest.raises(NotFound):
-                directory.read(name, "x://y")
+                directory.resolve(name)
             with pytest.raises(NotFound):
                 read_file(root / name, "x://y")
             assert mime_of(root / name) in ("text/plain", "application/octet-stream")

@@ -157,13 +157,15 @@ def test_what_was_sent_before_closing_still_arrives_and_is_answered() -> None:
     run(test)
 
 
-def test_sends_of_one_turn_leave_in_one_write() -> None:
+def test_the_first_send_of_a_turn_leaves_at_once_and_the_others_in_one_write() -> None:
+    count = "n = size = 0\nwhile size < 20000: size += len(os.read(0, 65536)); n += 1\nprint(n, flush=True)"
+
     async def test() -> None:
-        server = await peer("import os; print('ready', flush=True); print(len(os.read(0, 65536)), flush=True)")
+        server = await peer(f"import os; print('ready', flush=True)\n{count}")
         await server.line()
         for _ in range(1000):
             server.process.send(b"x" * 19)
-        assert await server.line(1) == b"20000"
+        assert int(await server.line(1)) <= 2
         await server.process.close()
 
     run(test)

@@ -1,0 +1,142 @@
+"""Each example of the specification is understood, and said again without loss.
+
+The examples are those of the newest revision, one folder per type. Where our vocabulary has that type, an example is decoded
+into it, encoded again and compared. Whole messages go through the codec first, as they would on a connection.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dovetail.jsonrpc.codec import decode as decode_message
+from dovetail.jsonrpc.codec import encode
+from dovetail.jsonrpc.messages import Failure, Notification, Request, Result
+from dovetail.protocol import (
+    capabilities,
+    completion,
+    content,
+    elicitation,
+    lifecycle,
+    lists,
+    logging,
+    prompts,
+    resources,
+    roots,
+    sampling,
+    subscriptions,
+    tools,
+)
+from dovetail.protocol.methods import METHODS
+from dovetail.revisions import OFFICIAL, decode, error
+from tests.spec import EXAMPLES, definitions, flaws, needs_spec
+
+NEWEST = OFFICIAL[-1]
+TYPES: dict[str, Any] = {
+    "AudioContent": content.AudioContent,
+    "BlobResourceContents": content.ResourceContents,
+    "CallToolRequestParams": tools.CallToolParams,
+    "CallToolResult": tools.ToolResult,
+    "CancelledNotificationParams": lifecycle.CancelledParams,
+    "ClientCapabilities": capabilities.ClientCapabilities,
+    "CompleteRequestParams": completion.CompleteParams,
+    "CompleteResult": completion.CompleteResult,
+    "CreateMessageRequestParams": sampling.CreateMessageParams,
+    "CreateMessageResult": sampling.CreateMessageResult,
+    "DiscoverResult": lifecycle.DiscoverResult,
+    "ElicitRequestFormParams": elicitation.ElicitParams,
+    "ElicitRequestURLParams": elicitation.ElicitParams,
+    "ElicitResult": elicitation.ElicitResult,
+    "EmbeddedResource": content.EmbeddedResource,
+    "GetPromptRequestParams": prompts.GetPromptParams,
+    "GetPromptResult": prompts.GetPromptResult,
+    "ImageContent": content.ImageContent,
+    "InputRequiredResult": lifecycle.InputRequiredResult,
+    "ListPromptsResult": prompts.ListPromptsResult,
+    "ListResourceTemplatesResult": resources.ListResourceTemplatesResult,
+    "ListResourcesResult": resources.ListResourcesResult,
+    "ListRootsResult": roots.ListRootsResult,
+    "ListToolsResult": tools.ListToolsResult,
+    "LoggingMessageNotificationParams": logging.LogParams,
+    "ModelPreferences": sampling.ModelPreferences,
+    "PaginatedRequestParams": lists.ListParams,
+    "ProgressNotificationParams": lifecycle.ProgressParams,
+    "ReadResourceResult": resources.ReadResourceResult,
+    "Resource": resources.Resource,
+    "ResourceLink": content.ResourceLink,
+    "ResourceUpdatedNotificationParams": resources.UriParams,
+    "Root": roots.Root,
+    "SamplingMessage": sampling.SamplingMessage,
+    "ServerCapabilities": capabilities.ServerCapabilities,
+    "SubscriptionsListenResult": subscriptions.ListenResult,
+    "TextContent": content.TextContent,
+    "TextResourceContents": content.ResourceContents,
+    "Tool": tools.Tool,
+    "ToolResultContent": content.ToolResultContent,
+    "ToolUseContent": content.ToolUseContent,
+}
+EMBEDDED = {"CreateMessageRequest", "ElicitRequest", "ListRootsRequest"}
+"""Requests that are no messages of their own in this revision, but parts of a result."""
+PLAIN = {
+    "InputRequests", "InputResponses",
+    "BooleanSchema", "NumberSchema", "StringSchema", "TitledMultiSelectEnumSchema", "TitledSingleSelectEnumSchema",
+    "UntitledMultiSelectEnumSchema", "UntitledSingleSelectEnumSchema",
+}  # fmt: skip
+"""What stays JSON in our hands: forms, and questions and answers by key."""
+FLAWED = {"list-roots-request.json", "read-resource-result-response.json"}
+"""Examples that break the schema they illustrate: an id too many, a hint too few."""
+
+FILES = sorted(EXAMPLES.glob("*/*.json"))
+each_file = pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.name}")
+pytestmark = needs_spec
+
+
+def answered_method(name: str) -> str:
+    """The method whose answer a `…ResultResponse` is."""
+    request = definitions(NEWEST.name)[name.removesuffix("ResultResponse") + "Request"]
+    return str(request["properties"]["method"]["const"])
+
+
+@each_file
+def test_an_example_is_said_again_without_loss(path: Path) -> None:
+    name, wire = path.parent.name, path.read_bytes()
+    value = json.loads(wire)
+    if kind := TYPES.get(name):
+        assert json.loads(encode(decode(wire, kind))) == value
+    elif name in EMBEDDED:
+        params = encode(value.get("params", {}))
+        assert json.loads(encode(decode(params, METHODS[value["method"]].params))) == json.loads(params)
+    elif name not in PLAIN:
+        assert said_again(name, value) == value
+
+
+def said_again(name: str, value: Any) -> Any:
+    """A whole message, or the error of one, through codec and vocabulary and back."""
+    whole = value if "jsonrpc" in value else {"jsonrpc": "2.0", "id": 1, "error": value}
+    message = decode_message(encode(whole))
+    if isinstance(message, Failure):
+        raised = error("ping", message.error.code, message.error.message, message.error.data)
+        assert getattr(raised, "code", None) == message.error.code
+    elif isinstance(message, Result):
+        method = METHODS[answered_method(name)]
+        message.result = NEWEST.lift_result(method, message.result)
+    else:
+        assert isinstance(message, Request | Notification)
+        known = NEWEST.method(message.method)
+        assert known is not None
+        message.params = NEWEST.lift_params(known, message.params)
+    again = json.loads(encode(message))
+    return again if whole is value else again["error"]
+
+
+@each_file
+def test_an_example_is_right_by_the_schema_it_illustrates(path: Path) -> None:
+    assert bool(flaws(NEWEST.name, path.parent.name, json.loads(path.read_bytes()))) == (path.name in FLAWED)
+
+
+def test_no_type_with_examples_is_forgotten() -> None:
+    folders = {path.parent.name for path in FILES}
+    assert folders >= TYPES.keys() | EMBEDDED | PLAIN
+    rest = folders - TYPES.keys() - EMBEDDED - PLAIN
+    assert all(name.endswith(("Request", "Notification", "ResultResponse", "Error")) for name in rest)
