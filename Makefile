@@ -2,28 +2,32 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-READY := $(VENV)/.ready
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .PHONY: demo test check bench clean
 
-demo: $(READY)
+demo: $(VENV)/.package
 	@$(BIN)/python examples/demo.py
 
-test: $(READY)
+test: $(VENV)/.tools
 	$(BIN)/python -m pytest
 
-check: $(READY)
+check: $(VENV)/.tools
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(READY)
+bench: $(VENV)/.package
 	$(BIN)/python bench/run.py
 
-$(READY): pyproject.toml requirements-dev.txt
+$(VENV)/.package: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . --requirement requirements-dev.txt
+	$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.tools: $(VENV)/.package requirements-dev.txt
+	$(PIP) --requirement requirements-dev.txt
 	@touch $@
 
 clean:
-	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-bench dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -9,6 +9,7 @@ missing is an error that names it, never an empty string.
 
 import os
 import re
+from codecs import BOM_UTF8
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -49,15 +50,18 @@ def find(start: Path | None = None) -> Path | None:
 
 def read(path: str | Path) -> dict[str, ServerConfig]:
     """The servers of a file, by name."""
+    return parse(_load(path), str(path))
+
+
+def _load(path: str | Path) -> Any:
     try:
         data = Path(path).read_bytes()
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
     try:
-        value = msgspec.json.decode(data)
+        return msgspec.json.decode(data.removeprefix(BOM_UTF8))  # some editors write one
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not valid JSON: {error}") from None
-    return parse(value, str(path))
 
 
 def parse(value: Any, where: str = "the configuration") -> dict[str, ServerConfig]:
@@ -92,15 +96,30 @@ def choose(servers: Mapping[str, ServerConfig], name: str | None, where: str = "
 
 def write(path: str | Path, servers: Mapping[str, ServerConfig]) -> None:
     """Write the servers into a file, keeping whatever else it holds. The file is replaced whole, or not at all."""
-    target = Path(path)
-    kept: dict[str, Any] = {}
-    if target.exists():
-        kept = msgspec.json.decode(target.read_bytes())
-    kept["mcpServers"] = msgspec.to_builtins(dict(servers))
+    target = Path(path).resolve()  # a link stays one
+    kept = _load(target) if target.exists() else {}
+    if not isinstance(kept, dict):
+        raise ConfigError(f"{path} holds no JSON object; move it away to have a new one written")
+    before = kept.get("mcpServers")
+    entries = before if isinstance(before, dict) else {}
+    kept["mcpServers"] = {name: _foreign(entries.get(name)) | msgspec.to_builtins(one) for name, one in servers.items()}
     text = msgspec.json.format(msgspec.json.encode(kept), indent=2)
     temporary = target.with_name(target.name + ".new")
-    temporary.write_bytes(text + b"\n")
-    temporary.replace(target)
+    try:
+        temporary.touch(mode=0o600)  # it may hold secrets
+        temporary.write_bytes(text + b"\n")
+        if target.exists():
+            temporary.chmod(target.stat().st_mode)
+        temporary.replace(target)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def _foreign(entry: Any) -> dict[str, Any]:
+    """What other applications keep with a server, beside the fields that are ours."""
+    if not isinstance(entry, dict):
+        return {}
+    return {key: value for key, value in entry.items() if key not in ServerConfig.__struct_fields__}
 
 
 def expand(server: ServerConfig, environment: Mapping[str, str] | None = None) -> ServerConfig:
