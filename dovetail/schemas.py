@@ -33,11 +33,6 @@ _DIALECTS = {
 }
 """What `$schema` may say, the default first, and the engine's class for it."""
 
-
-def _twice(work: Iterable[int]) -> int:
-    return 2 * sum(work)
-
-
 _SAME_VALUE: dict[str, Callable[[Iterable[int]], int]] = {
     "allOf": sum, "anyOf": sum, "oneOf": sum, "not": sum, "if": sum, "then": sum, "else": sum,
     "dependentSchemas": sum, "dependencies": sum,
@@ -46,10 +41,12 @@ _SAME_VALUE: dict[str, Callable[[Iterable[int]], int]] = {
 _PARTS: dict[str, Callable[[Iterable[int]], int]] = {
     "properties": max, "prefixItems": max, "items": max, "additionalItems": sum, "contains": sum,
     "patternProperties": sum, "additionalProperties": sum, "propertyNames": sum,
-    "unevaluatedItems": _twice, "unevaluatedProperties": _twice,
+    "unevaluatedItems": sum, "unevaluatedProperties": sum,
 }  # fmt: skip
-"""Those for parts of it, each for another part (max) or maybe for the same (sum); some the engine goes over again."""
+"""Those for parts of it, each for another part (max) or maybe for the same (sum)."""
 _CHECKING = {**_SAME_VALUE, **_PARTS}
+_AGAIN = ("unevaluatedItems", "unevaluatedProperties")
+"""Those for which the engine goes over the others of the same schema again, to see what they have checked."""
 _MANY_PARTS = _PARTS.keys() - {"properties", "prefixItems"}
 """Those for any number of parts."""
 _KEEPING = ("$defs", "definitions", "contentSchema")
@@ -274,13 +271,14 @@ class _Survey:
     def weigh_parts(self, node: dict[str, Any]) -> tuple[int, int, bool]:
         self.nodes[id(node)] = node
         work, ways, many = 1, 0, False
+        times = 3 if any(keyword in node for keyword in _AGAIN) else 1
         parts = {keyword: [inner for _, inner in _inside(keyword, node)] for keyword in _CHECKING}
         parts["allOf"] += self.targets(node)
         for keyword, together in _CHECKING.items():
             weights = [self.weigh(part) for part in parts[keyword]]
             if weights:
-                work += together(weight[0] for weight in weights)
-                ways += together(weight[1] for weight in weights)
+                work += times * together(weight[0] for weight in weights)
+                ways += times * together(weight[1] for weight in weights)
                 many |= keyword in _MANY_PARTS or any(weight[2] for weight in weights)
         self.same[id(node)] = [id(part) for keyword in _SAME_VALUE for part in parts[keyword]]
         return work, ways, many

@@ -198,7 +198,6 @@ _PLAIN: dict[Any, SearchStrategy[Any]] = {
     int: INTEGERS,
     float: NUMBERS,
     bool: st.booleans(),
-    object: JSON,
     Any: JSON,
     type(None): st.none(),
 }

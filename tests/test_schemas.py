@@ -416,8 +416,8 @@ def test_a_recursive_schema_with_alternatives_answers_at_once(keyword: str) -> N
 
 def test_a_recursive_schema_that_comes_back_by_many_ways_answers_at_once() -> None:
     named = {
-        f"a{i}": {"anyOf": [{"unevaluatedItems": {"$ref": f"#/$defs/a{k}"}} for k in range(6)], "type": "array"}
-        for i in range(6)
+        f"a{i}": {"anyOf": [{"unevaluatedItems": {"$ref": f"#/$defs/a{k}"}} for k in range(5)], "type": "array"}
+        for i in range(5)
     }
     validator = compile(definitions(**named))
     assert seconds(lambda: validator.problems(nested(30, 1))) < 5
@@ -425,6 +425,18 @@ def test_a_recursive_schema_that_comes_back_by_many_ways_answers_at_once() -> No
         named = {f"a{i}": {"anyOf": [{keyword: {"$ref": f"#/$defs/a{k}"}} for k in range(many)]} for i in range(many)}
         with pytest.raises(SchemaError, match="schema_nodes"):
             compile(definitions(**named))
+
+
+@pytest.mark.parametrize("keyword", ["unevaluatedProperties", "unevaluatedItems"])
+def test_what_is_gone_over_again_at_each_definition_is_refused(keyword: str) -> None:
+    def chain(length: int) -> dict[str, Any]:
+        named = {f"a{i}": {"allOf": [{"$ref": f"#/$defs/a{i + 1}"}], keyword: False} for i in range(length)}
+        return definitions(**named, **{f"a{length}": {"properties": {"x": True}, "prefixItems": [True]}})
+
+    validator = compile(chain(5))
+    assert validator.problems([1]) == validator.problems({"x": 1}) == []
+    with pytest.raises(SchemaError, match="schema_nodes"):
+        compile(chain(15))
 
 
 def test_a_valid_part_with_exponential_reasons_does_not_hide_a_simple_one() -> None:

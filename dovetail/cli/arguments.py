@@ -78,8 +78,6 @@ def _items(value: Any) -> list[Any]:
 
 
 def _value(text: str, key: str, wanted: set[str]) -> Any:
-    if wanted == {"string"}:
-        return text
     if "string" in wanted or not wanted:
         try:
             value = _decoded(text)

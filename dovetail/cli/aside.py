@@ -26,7 +26,7 @@ class Aside:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._verbose = options.verbose
-        self._bar = not options.json and sys.stderr is not None and sys.stderr.isatty()
+        self._bar = not options.json and sys.stderr.isatty()
         self._drawn = 0
 
     def progress(self, update: "ProgressParams") -> None:

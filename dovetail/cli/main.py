@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             return _main(sys.argv[1:] if arguments is None else arguments)
         finally:
-            _flush()
+            sys.stdout.flush()
     except BrokenPipeError:
         # Python flushes once more when it exits; let that go nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -126,8 +126,3 @@ def _document(error: Exception) -> dict[str, Any]:
     if isinstance(error, ProtocolError):
         document |= {"code": error.code, "data": error.data}
     return document
-
-
-def _flush() -> None:
-    if sys.stdout is not None:
-        sys.stdout.flush()

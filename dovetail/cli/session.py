@@ -79,26 +79,25 @@ def _client(options: argparse.Namespace, aside: Aside) -> "Client":
 
 def _target(options: argparse.Namespace) -> str | list[str]:
     text: str = options.target
-    config = text.endswith(".json")
-    if options.server is not None and not config:
+    # "node server.js" is a command although it ends like a file; "no such file.py" may be taken for one.
+    file = text.endswith(FILES) and (os.path.exists(text) or " " not in text) and "://" not in text
+    if file and text.endswith(".json"):
+        _check_choice(text, options.server)
+    elif options.server is not None:
         raise ConfigError(f"--server chooses from an mcp.json, but the target is {text}")
-    if config and options.server is None:
-        _only_one(text)
+    if file:
+        return os.path.abspath(text) if options.cwd else text
     if "://" in text:
         return text
-    if text.endswith(FILES) and (os.path.exists(text) or " " not in text):
-        return os.path.abspath(text) if options.cwd else text
-    if os.path.isfile(text):
-        return [os.path.abspath(text)]
-    return _words(text)
+    return [os.path.abspath(text)] if os.path.isfile(text) else _words(text)
 
 
-def _only_one(path: str) -> None:
-    """Say which servers there are in the words of the command line."""
+def _check_choice(path: str, chosen: str | None) -> None:
+    """Where a choice is missing, say so in the words of the command line."""
     from .. import config
 
     names = sorted(config.read(path))
-    if len(names) > 1:
+    if chosen is None and len(names) > 1:
         raise ConfigError(f"{path} names several servers; choose one with --server: {', '.join(names)}")
 
 

@@ -85,7 +85,9 @@ def size(count: int) -> str:
 
 
 def prepare() -> None:
-    """Let no character be unprintable: what the terminal's encoding lacks is shown as an escape."""
+    """Let there be streams, even if they were closed, and no character that the terminal's encoding cannot show."""
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

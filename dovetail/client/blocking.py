@@ -56,7 +56,7 @@ class Blocking:
         try:
             self._wait(self._client.connect())
         except BaseException:
-            self._stop()
+            self.close()
             raise
         return self
 

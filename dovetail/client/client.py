@@ -28,6 +28,7 @@ from ..errors import (
     ConnectionClosed,
     DovetailError,
     InvalidRequest,
+    ProtocolError,
     TimedOut,
     ToolError,
 )
@@ -109,6 +110,7 @@ class Client:
         self._calling: Calling | None = None
         self._opening: asyncio.Task[Calling] | None = None
         self._failures = 0
+        self._leaving: set[asyncio.Task[None]] = set()
         self._subscriptions = Subscriptions(self)
         self._pinger: asyncio.Task[None] | None = None
         self._send = compose(middleware, self._innermost) if middleware else None
@@ -148,6 +150,8 @@ class Client:
             if "shutdown" in (calling.revision.methods if calling.revision else ()):
                 await self._say_goodbye(calling)
             await calling.connection.close()
+        if self._leaving:
+            await asyncio.wait(self._leaving)
 
     def blocking(self) -> "Blocking":
         """The same client for code without async: `with Client(target).blocking() as client:`."""
@@ -182,11 +186,8 @@ class Client:
             raise ConnectionClosed(f"The client of {self._door.name} is closed")
         if self._calling is not None:
             return self._calling
-        if self._opening is None:
-            self._opening = asyncio.get_running_loop().create_task(self._open_patiently())
-            self._opening.add_done_callback(self._opened)
         try:
-            return await asyncio.wait_for(asyncio.shield(self._opening), timeout)
+            return await asyncio.wait_for(asyncio.shield(self._opening or self._begin()), timeout)
         except TimeoutError as problem:
             if isinstance(problem, DovetailError):
                 raise
@@ -196,25 +197,36 @@ class Client:
                 raise ConnectionClosed(f"The client of {self._door.name} is closed") from None
             raise
 
+    def _begin(self) -> "asyncio.Task[Calling]":
+        self._opening = asyncio.get_running_loop().create_task(self._open_patiently())
+        self._opening.add_done_callback(self._opened)
+        return self._opening
+
     def _opened(self, task: "asyncio.Task[Calling]") -> None:
         self._opening = None
-        if not task.cancelled() and task.exception() is not None:
+        if task.cancelled():
+            return
+        if task.exception() is not None:
             log.debug("Could not open %s: %s", self._door.name, task.exception())
+        elif self._calling is None and self._state == "reconnecting":
+            self._begin()  # it was lost again before it was quite ready
 
     async def _open_patiently(self) -> Calling:
         """Open; where it worked before, again and again with growing pauses."""
         again = self._state in ("connected", "reconnecting")
         self._become("reconnecting" if again else "connecting")
         while True:
+            if again:
+                await asyncio.sleep(min(5.0, 0.1 * (2 ** (self._failures - 1) - 1)) * random.uniform(0.5, 1.0))
             try:
                 calling = await self._open()
                 break
-            except (ConnectFailed, ConnectionClosed, TimedOut):
+            except DovetailError as problem:
                 self._failures += 1
-                if not again or self._failures > self._limits.restarts:
+                passing = isinstance(problem, ConnectFailed | ConnectionClosed | TimedOut)
+                if not passing or not again or self._failures > self._limits.restarts:
                     self._become("disconnected")
                     raise
-                await asyncio.sleep(min(5.0, 0.05 * 2**self._failures) * random.uniform(0.5, 1.0))
         self._calling = calling
         self._become("connected")
         await self._subscriptions.renew(calling)
@@ -246,21 +258,31 @@ class Client:
         calling.log_level = self._level
         try:
             await calling.open(self._wanted, probe=probe, probe_timeout=self._limits.probe_timeout, timeout=self._timeout)
+            if self._level is not None and calling.revision is not None and calling.revision.set_level:
+                await self._set_level(calling, self._level)
         except BaseException as problem:
-            await connection.close()
+            await asyncio.shield(self._let_go(connection))
             if not probe and self._door.key is not None:
                 _eras.pop(self._door.key, None)
             if isinstance(problem, ConnectionClosed):
                 raise ConnectFailed(f"{self._door.name}: {problem}") from None
             raise
-        if self._level is not None and calling.revision is not None and calling.revision.set_level:
-            await self._set_level(calling, self._level)
         return calling
+
+    def _let_go(self, connection: Connection) -> "asyncio.Task[None]":
+        """Close what is of no more use, in a task of its own that `close` waits for."""
+        task = asyncio.get_running_loop().create_task(connection.close())
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+        return task
 
     async def _set_level(self, calling: Calling, level: str) -> None:
         if calling.server_capabilities.logging is not None:
             params = SetLevelParams(level=cast(Level, level))
-            await calling.request(METHODS["logging/setLevel"], params, timeout=self._timeout)
+            try:
+                await calling.request(METHODS["logging/setLevel"], params, timeout=self._timeout)
+            except ProtocolError as problem:
+                log.warning("%s offers logging, but refuses a level: %s", self._door.name, problem)
 
     def _ended(self, calling: Calling, reason: Exception | None) -> None:
         if self._calling is not calling:
@@ -268,11 +290,13 @@ class Client:
         self._calling = None
         if self._state == "closed":
             return
-        self._become("reconnecting" if self._door.again else "disconnected")
+        self._let_go(calling.connection)
+        self._failures += 1
+        again = self._door.again and self._failures <= self._limits.restarts
+        self._become("reconnecting" if again else "disconnected")
         log.warning("Lost %s: %s", self._door.name, reason or "it closed the connection")
-        if self._door.again and self._opening is None:
-            self._opening = asyncio.get_running_loop().create_task(self._open_patiently())
-            self._opening.add_done_callback(self._opened)
+        if again and self._opening is None:
+            self._begin()
 
     async def _dead(self) -> None:
         if self._calling is not None:

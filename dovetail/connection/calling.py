@@ -47,6 +47,8 @@ class Silent(DovetailError):
 class Calling:
     """What requests and notifications mean to a client, and how it makes its own."""
 
+    complains = False
+
     def __init__(
         self,
         connection: Connection,
@@ -118,7 +120,7 @@ class Calling:
                 if not self._revision.stateless:
                     return self._revision
                 continue
-            except msgspec.MsgspecError:
+            except (msgspec.MsgspecError, ProtocolError):
                 return None
             except (TimedOut, ConnectionClosed) as problem:
                 if fall_back:

@@ -51,6 +51,9 @@ CANCELLED = METHODS["notifications/cancelled"]
 class End(Protocol):
     """One end of a conversation: what requests and notifications mean here."""
 
+    complains: bool
+    """Whether the peer is told of what was no message at all. A server must; a client that did would talk to a `print`."""
+
     @property
     def revision(self) -> Revision | None:
         """The revision agreed on, once there is one."""
@@ -205,6 +208,9 @@ class Connection:
             return
         revision = self._end.revision
         failure = malformed.failure
+        if failure.id is None and not self._end.complains:
+            log.warning("Ignored what is no message: %s", malformed)
+            return
         error = ProtocolError(failure.error.code, failure.error.message)
         unnamed = revision is not None and revision.unnamed_errors
         self.channel.send(self.outgoing.failure(failure.id, error, error.code, unnamed=unnamed))
@@ -239,8 +245,7 @@ class Connection:
                 asked.timeout = timeout
                 asked.limit = loop.time() + max(timeout, self.limits.timeout_max)
                 asked.timer = loop.call_later(timeout, self._timed_out, asked)
-            await self.channel.drain()
-            return await asked.future
+            return await asked.future  # back-pressure enough: nobody has more than this one message to wait for
         except (asyncio.CancelledError, TimedOut) as error:
             if cancellable and self.exchange.asked.get(id) is asked:
                 reason = str(error) or "The caller no longer waits"

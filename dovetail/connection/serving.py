@@ -31,6 +31,8 @@ log = logging.getLogger("dovetail.connection")
 class Serving:
     """What requests and notifications mean to a server."""
 
+    complains = True
+
     def __init__(self, service: Service, connection: Connection, state: Any = None) -> None:
         self._service = service
         self._connection = connection

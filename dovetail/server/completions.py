@@ -1,8 +1,9 @@
 """Completion of arguments, for prompts and resource templates alike.
 
 A completer is a function of the value typed so far, and, where it takes a second parameter, of the arguments chosen before:
-`def cities(value: str, chosen: dict[str, str]) -> list[str]`. A plain list of values works too. Plain lists are ranked: what
-starts with the value first, then what contains its letters in order. At most 100 go out, with the total.
+`def cities(value: str, chosen: dict[str, str]) -> list[str]`. A plain list of values works too: of it only what fits goes
+out. Either way the best come first: what starts with the value, then what contains it, then what has its letters in order;
+what a function returns besides that is its own business and follows. At most 100 go out, with the total.
 """
 
 import inspect
@@ -46,29 +47,28 @@ class Completers:
             return found
         if isinstance(found, Completion):
             return CompleteResult(completion=_bounded(found))
-        values = [str(item) for item in found or ()]
-        return CompleteResult(completion=_bounded(Completion(values=rank(values, value))))
+        values = rank([str(item) for item in found or ()], value, keep=callable(source))
+        return CompleteResult(completion=_bounded(Completion(values=values)))
 
 
-def rank(values: Iterable[str], typed: str) -> list[str]:
-    """Values that fit what was typed, best first: by prefix, then as a substring, then by letters in order."""
+def rank(values: Iterable[str], typed: str, *, keep: bool = False) -> list[str]:
+    """Values that fit what was typed, best first, each once; with `keep`, the others after them."""
     wanted = typed.casefold()
-    ranked = []
-    for position, value in enumerate(dict.fromkeys(values)):
-        score = _score(value.casefold(), wanted)
-        if score is not None:
-            ranked.append((score, position, value))
-    ranked.sort()
-    return [value for _, _, value in ranked]
+    scored = [(_score(value.casefold(), wanted), value) for value in dict.fromkeys(values)]
+    scored.sort(key=lambda pair: pair[0])  # stable: equals stay in their order
+    return [value for score, value in scored if keep or score < UNFIT]
 
 
-def _score(value: str, wanted: str) -> int | None:
+UNFIT = 3
+
+
+def _score(value: str, wanted: str) -> int:
     if value.startswith(wanted):
         return 0
     if wanted in value:
         return 1
     letters = iter(value)
-    return 2 if all(letter in letters for letter in wanted) else None
+    return 2 if all(letter in letters for letter in wanted) else UNFIT
 
 
 def _bounded(completion: Completion) -> Completion:

@@ -6,6 +6,7 @@ for the model; only a call that names no tool is an error of the protocol.
 """
 
 import re
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -55,11 +56,7 @@ def entry(
 ) -> Entry:
     """Compile a function into a tool."""
     name = name or getattr(function, "__name__", "") or type(function).__name__
-    if not NAME.fullmatch(name):
-        warnings.warn(
-            f"Tool name {name!r}: names should be 1 to 128 of A-Z, a-z, 0-9, `_`, `-` and `.`; some clients refuse others",
-            stacklevel=4,
-        )
+    _check_name(name)
     signature = Signature.of(function, context_type=Context, free=schema is not None)
     finish, described = finisher(signature.returns)
     bind = signature.bind if schema is None else _checked(name, schema, signature)
@@ -78,6 +75,22 @@ def entry(
     direct = signature.is_async and timeout is None and isolate is None
     finish = finish if output_schema is None else finish_any
     return Entry(tool, signature, bind, finish, timeout, isolate is not None, direct)
+
+
+def _check_name(name: str) -> None:
+    if name == "<lambda>":
+        raise ConfigError("A lambda has no name of its own; give it one with name=…")
+    if not NAME.fullmatch(name):
+        advice = "names should be 1 to 128 of A-Z, a-z, 0-9, `_`, `-` and `.`, for some clients refuse others"
+        warnings.warn(f"Tool name {name!r}: {advice}", stacklevel=_level())
+
+
+def _level() -> int:
+    """How far up the stack the user's own code is."""
+    level, frame = 2, sys._getframe(2)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("dovetail."):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 async def call_tool(entry: Entry, call: Call, context: Context | None, limits: Limits, mask: bool) -> ToolResult:

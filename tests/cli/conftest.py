@@ -30,6 +30,8 @@ for line in sys.stdin:
     answer = answers.get(message["method"], {{"error": {{"code": -32601, "message": "no such method"}}}})
     sys.stderr.write(answer.get("stderr", ""))
     sys.stderr.flush()
+    if "exit" in answer:
+        sys.exit(answer["exit"])
     if answer.get("silent"):
         continue
     token = (message.get("params") or {{}}).get("_meta", {{}}).get("progressToken")

@@ -9,28 +9,28 @@ import tty
 from tests.cli.conftest import SECONDS, command, environment
 
 
-def on_screen(
-    *words: str, stdout: bool = False, stderr: bool = False, columns: int = 80, **variables: str
-) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr, with a terminal of that width behind the streams that are said."""
-    written: dict[str, bytearray] = {}
-    threads, ends = [], {}
-    for name, terminal in (("stdout", stdout), ("stderr", stderr)):
-        ours, theirs = os.openpty() if terminal else os.pipe()
-        if terminal:
-            tty.setraw(theirs)
-            termios.tcsetwinsize(theirs, (24, columns))
-        written[name] = bytearray()
-        ends[name] = theirs
-        threads.append(threading.Thread(target=_drain, args=(ours, written[name])))
-        threads[-1].start()
-    process = subprocess.Popen(command(*words), stdin=subprocess.DEVNULL, env=environment(TERM="xterm") | variables, **ends)
-    for end in ends.values():
-        os.close(end)
-    code = process.wait(SECONDS)
-    for thread in threads:
-        thread.join()
-    return code, written["stdout"].decode(), written["stderr"].decode()
+def on_screen(*words: str, screen: str = "stderr", columns: int = 80, **variables: str) -> tuple[int, str, str]:
+    """Exit code, what the terminal got and what the other stream did; `screen` says which stream is the terminal.
+
+    With "both" there is one terminal for the two of them, as there is for a user.
+    """
+    ours, theirs = os.openpty()
+    tty.setraw(theirs)
+    termios.tcsetwinsize(theirs, (24, columns))
+    written = bytearray()
+    reader = threading.Thread(target=_drain, args=(ours, written))
+    reader.start()
+    process = subprocess.Popen(
+        command(*words),
+        stdin=subprocess.DEVNULL,
+        stdout=theirs if screen in ("stdout", "both") else subprocess.PIPE,
+        stderr=theirs if screen in ("stderr", "both") else subprocess.PIPE,
+        env=environment(TERM="xterm") | variables,
+    )
+    os.close(theirs)
+    out, err = process.communicate(timeout=SECONDS)
+    reader.join()
+    return process.returncode, written.decode(), (out or err or b"").decode()
 
 
 def _drain(end: int, into: bytearray) -> None:

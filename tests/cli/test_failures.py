@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import WEATHER, dovetail
+from tests.cli.conftest import WEATHER, dovetail, says, tool
 
 CRASH = "import sys; print('no key in the environment', file=sys.stderr); sys.exit(3)"
 
@@ -52,6 +52,12 @@ def test_a_server_that_dies_leaves_its_last_words_in_the_line(tmp_path: Path, ve
     assert (done.code, done.out) == (1, "")
     assert "exited with code 3" in done.failure
     assert "no key in the environment" in done.failure
+
+
+def test_a_server_that_dies_in_the_middle_fails_in_one_line_as_well(scripted: Callable[..., str]) -> None:
+    done = dovetail("call", scripted(tool(), says(stderr="out of memory\n", exit=4)), "go")
+    assert (done.code, done.out) == (1, "")
+    assert "exited with code 4; its last words: out of memory" in done.failure
 
 
 def test_a_command_that_does_not_exist_is_named() -> None:
@@ -128,7 +134,7 @@ def test_a_program_and_a_command_line_are_targets(scripted: Callable[..., str], 
     program = tmp_path / "a program"
     program.write_text(f"#!/bin/sh\nexec {sys.executable} {path}\n")
     program.chmod(0o755)
-    for target in (str(program), "./a program", shlex.join([sys.executable, path])):
+    for target in (str(program), "./a program", shlex.join([sys.executable, path]), f"{sys.executable} {path} x.json"):
         assert dovetail("ping", target, "--json", cwd=tmp_path).json["server"] == "scripted"
 
 

@@ -1,6 +1,7 @@
 """The command as a whole: what it costs to start, how it is interrupted, who reads it."""
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -84,11 +85,19 @@ def test_a_reader_that_was_never_there_ends_it_quietly(words: list[str]) -> None
 
 
 @posix
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_it_works_where_nobody_listens(closed: str) -> None:
+    line = f"{shlex.join(command('inspect', WEATHER))} {closed}"
+    done = subprocess.run(["sh", "-c", line], capture_output=True, env=environment(), timeout=SECONDS, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@posix
 @pytest.mark.parametrize(
     ("variables", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)], ids=str
 )
 def test_colours_are_for_terminals_that_want_them(variables: dict[str, str], coloured: bool) -> None:
     from tests.cli.screen import on_screen
 
-    _, out, _ = on_screen("ping", WEATHER, stdout=True, **variables)
+    _, out, _ = on_screen("ping", WEATHER, screen="stdout", **variables)
     assert out.startswith("\x1b[1mweather\x1b[0m answered" if coloured else "weather answered")

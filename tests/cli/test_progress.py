@@ -31,16 +31,21 @@ HALF = "█" * 12 + "░" * 12
 
 def test_a_bar_is_drawn_over_itself_and_wiped_before_the_result(scripted: Callable[..., str]) -> None:
     updates = steps((1, 4, "a long message"), (2, 4, "short"), (4, 4, None))
-    code, out, err = on_screen("call", scripted(tool(), says("done", before=updates)), "go", stderr=True)
+    code, err, out = on_screen("call", scripted(tool(), says("done", before=updates)), "go")
     assert (code, out) == (0, "done\n")
     first, second, third = f"{'█' * 6}{'░' * 18}  25%  a long message", f"{HALF}  50%  short", f"{'█' * 24} 100%"
     assert drawn(err) == ["", first, second, third, "", ""]
     assert "\n" not in err
 
 
+def test_on_one_terminal_the_result_comes_after_the_bar_is_wiped(scripted: Callable[..., str]) -> None:
+    path = scripted(tool(), says("done", before=steps((1, 2, "x"))))
+    assert drawn(on_screen("call", path, "go", screen="both")[1]) == ["", f"{HALF}  50%  x", "", "done"]
+
+
 def test_what_is_shorter_covers_what_was_longer(scripted: Callable[..., str]) -> None:
     updates = steps((1, None, "long long long"), (2, None, "x"))
-    _, _, err = on_screen("call", scripted(tool(), says("done", before=updates)), "go", stderr=True)
+    _, err, _ = on_screen("call", scripted(tool(), says("done", before=updates)), "go")
     _, long, short, wipe, _ = err.split("\r")
     assert long.startswith("1  long long long")
     assert short.startswith("2  x ")
@@ -64,7 +69,7 @@ def test_what_is_shorter_covers_what_was_longer(scripted: Callable[..., str]) ->
 def test_odd_progress_is_drawn_as_well_as_it_can_be(
     scripted: Callable[..., str], update: tuple[Any, Any, Any], line: str
 ) -> None:
-    _, _, err = on_screen("call", scripted(tool(), says("done", before=steps(update))), "go", stderr=True)
+    _, err, _ = on_screen("call", scripted(tool(), says("done", before=steps(update))), "go")
     assert drawn(err) == ["", line, "", ""]
 
 
@@ -72,7 +77,7 @@ def test_odd_progress_is_drawn_as_well_as_it_can_be(
 @pytest.mark.parametrize("columns", [20, 60])
 def test_the_line_never_wraps(scripted: Callable[..., str], message: str, columns: int) -> None:
     path = scripted(tool(), says("done", before=steps((1, 2, message))))
-    _, _, err = on_screen("call", path, "go", stderr=True, columns=columns)
+    _, err, _ = on_screen("call", path, "go", columns=columns)
     line = drawn(err)[1]
     assert columns - 3 <= sum(2 if character == "日" else 1 for character in line) < columns
 
@@ -86,14 +91,14 @@ def test_every_verb_shows_progress_where_it_is_reported(scripted: Callable[..., 
         {"tools/list": {"result": {"tools": []}, "before": before}},
         {"ping": {"result": {}}},
     )
-    code, _, err = on_screen(verb[0], path, *verb[1:], stderr=True)
+    code, err, _ = on_screen(verb[0], path, *verb[1:])
     assert code == 0
     assert drawn(err) == ([""] if verb == ["ping"] else ["", f"{HALF}  50%  halfway", "", ""])
 
 
 def test_the_bar_is_wiped_before_a_failure(scripted: Callable[..., str]) -> None:
     failing = says("bad", result={"isError": True}, before=steps((1, 2, "x")))
-    code, out, err = on_screen("call", scripted(tool(), failing), "go", stderr=True)
+    code, err, out = on_screen("call", scripted(tool(), failing), "go")
     assert (code, out) == (1, "")
     assert drawn(err) == ["", f"{HALF}  50%  x", "", "dovetail: error: bad"]
 
@@ -102,13 +107,13 @@ def test_log_lines_and_the_bar_do_not_mix(scripted: Callable[..., str]) -> None:
     log = ["notifications/message", {"level": "info", "data": "hello"}]
     before = [*steps((1, 2, "x")), log, *steps((2, 2, "y"))]
     path = scripted(tool(), says("done", before=before))
-    _, _, err = on_screen("call", path, "go", "--verbose", stderr=True)
+    _, err, _ = on_screen("call", path, "go", "--verbose")
     assert drawn(err) == ["", f"{HALF}  50%  x", "", "info: hello", f"{'█' * 24} 100%  y", "", ""]
 
 
 def test_a_terminal_without_such_characters_gets_plain_ones(scripted: Callable[..., str]) -> None:
     path = scripted(tool(), says("grün", before=steps((1, 2, "x"))))
-    _, out, err = on_screen("call", path, "go", stderr=True, PYTHONIOENCODING="ascii")
+    _, err, out = on_screen("call", path, "go", PYTHONIOENCODING="ascii")
     assert drawn(err)[1] == "#" * 12 + "." * 12 + "  50%  x"
     assert out == "gr\\xfcn\n"
 
@@ -121,7 +126,7 @@ def test_without_a_terminal_there_is_no_bar(scripted: Callable[..., str], option
 
 def test_with_json_there_is_no_bar_on_a_terminal_either(scripted: Callable[..., str]) -> None:
     path = scripted(tool(), says("done", before=steps((1, 2, "x"))))
-    assert on_screen("call", path, "go", "--json", stderr=True)[2] == ""
+    assert on_screen("call", path, "go", "--json")[1] == ""
 
 
 def test_with_verbose_each_update_is_a_line(scripted: Callable[..., str]) -> None:

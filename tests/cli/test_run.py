@@ -68,7 +68,7 @@ def test_the_example_is_served() -> None:
         ("a = Server('a'); b = Server('b')", ":b", "b"),
         ("class Holder: inner = Server('inner')", ":Holder.inner", "inner"),
         ("server = Server('s')\nif __name__ == '__main__': raise SystemExit('a script')", "", "s"),
-        ("print('noise'); server = Server('quiet')", "", "quiet"),
+        ("print('noise', flush=True); server = Server('quiet')", "", "quiet"),
     ],
 )
 def test_the_server_is_found(write: Callable[[str], str], source: str, object: str, name: str) -> None:
@@ -83,7 +83,7 @@ def test_the_folder_of_the_file_can_be_imported_from(tmp_path: Path) -> None:
     assert served("deep/main.py", cwd=tmp_path) == "from a sibling"
 
 
-@pytest.mark.parametrize("name", ["json.py", "main.py", "with-dash.py", "two.dots.py"])
+@pytest.mark.parametrize("name", ["dovetail.py", "main.py", "with-dash.py", "two.dots.py"])
 def test_a_file_may_have_any_name(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("from dovetail import Server\nserver = Server('named')")
     assert served(str(tmp_path / name)) == "named"

@@ -2,14 +2,12 @@
 
 import asyncio
 import gc
-import logging
-import os
 import signal
 import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +26,7 @@ from dovetail.errors import (
 from tests.faults.conftest import COMMAND, ROOT
 from tests.faults.fakes import fake, heard, starts
 
+INFO = {"name": "fake", "version": "0"}
 QUICK = Limits(probe_timeout=0.3, shutdown=0.3)
 
 
@@ -125,18 +124,20 @@ async def test_any_odd_answer_to_the_probe_means_a_server_of_the_handshake(tmp_p
 @pytest.mark.parametrize(
     ("result", "error"),
     [
-        ({"protocolVersion": "1999-01-01", "capabilities": {}, "serverInfo": {"name": "x", "version": "0"}}, NoCommonRevision),
-        ({"protocolVersion": "2026-07-28", "capabilities": {}, "serverInfo": {"name": "x", "version": "0"}}, NoCommonRevision),
+        ({"protocolVersion": "1999-01-01", "capabilities": {}, "serverInfo": INFO}, NoCommonRevision),
+        ({"protocolVersion": "2026-07-28", "capabilities": {}, "serverInfo": INFO}, NoCommonRevision),
         ({"protocolVersion": 5}, InvalidRequest),
         ({}, InvalidRequest),
         ("hello", InvalidRequest),
     ],
 )
 async def test_a_nonsensical_greeting_is_one_clear_error(tmp_path: Path, result: Any, error: type[Exception]) -> None:
+    client = open_fake(tmp_path, f"serve(initialize=lambda request: reply(request, {result!r}))")
     with pytest.raises(error) as caught:
-        async with open_fake(tmp_path, f"serve(initialize=lambda request: reply(request, {result!r}))"):
-            pass
+        await client.connect()
     assert type(caught.value) is error
+    assert client.state == "disconnected"
+    await client.close()
 
 
 async def test_a_server_that_dies_at_once_is_told_with_its_last_words(tmp_path: Path) -> None:
@@ -160,7 +161,9 @@ async def test_a_server_that_says_nothing_at_all_is_given_up_in_time(tmp_path: P
     assert str(tmp_path) in str(caught.value) or "initialize" in str(caught.value)
 
 
-@pytest.mark.parametrize("code", ["time.sleep(60)", "receive(); time.sleep(60)", "serve(initialize=lambda r: time.sleep(60))"])
+@pytest.mark.parametrize(
+    "code", ["time.sleep(60)", "receive(); time.sleep(60)", "serve(initialize=lambda _: time.sleep(60))"]
+)
 async def test_a_cancelled_connect_leaves_no_server_behind(tmp_path: Path, code: str) -> None:
     async def enter() -> None:
         async with open_fake(tmp_path, code, timeout=60):
@@ -182,6 +185,21 @@ async def test_a_client_may_try_again_after_it_failed(tmp_path: Path) -> None:
     await client.connect()
     assert (await client.call_tool("x")).text == "done"
     await client.close()
+
+
+async def test_a_server_that_refuses_a_log_level_is_a_server_all_the_same(tmp_path: Path) -> None:
+    code = """
+    serve(logging__setLevel=lambda request: send(id=request["id"], error={"code": -32601, "message": "not here"}))
+    """
+    async with open_fake(tmp_path, code, on_log=lambda entry: None) as client:
+        assert (await client.call_tool("x")).text == "done"
+
+
+async def test_a_server_that_dies_while_it_is_set_up_leaves_one_clear_error(tmp_path: Path) -> None:
+    code = "serve(logging__setLevel=lambda request: sys.exit('no room for logs'))"
+    with pytest.raises(ConnectFailed, match="no room for logs"):
+        async with open_fake(tmp_path, code, on_log=lambda entry: None):
+            pass
 
 
 # dying
@@ -425,7 +443,7 @@ def discover(request):
 
 @pytest.mark.parametrize("kind", ["'mystery'", "5", "None"])
 async def test_an_answer_of_unknown_type_is_one_clear_error(tmp_path: Path, kind: str) -> None:
-    code = STATELESS + f"serve(server__discover=discover, x=lambda request: reply(request, {{'resultType': {kind}, 'x': 1}}))"
+    code = STATELESS + f"serve(server__discover=discover, x=lambda request: reply(request, {{'resultType': {kind}}}))"
     async with open_fake(tmp_path, code) as client:
         assert client.revision == "2026-07-28"
         with pytest.raises(InvalidRequest, match=r"tools/call"):
@@ -584,14 +602,14 @@ def test_a_client_that_was_forgotten_leaves_no_server(tmp_path: Path) -> None:
     wait_for(lambda: not any(map(is_running, starts(tmp_path))), "the server lives on")
 
 
-async def test_closing_ends_the_children_of_the_server_too() -> None:
-    for tool in ("forks", "starts_a_helper"):
-        async with Client(COMMAND, cwd=ROOT, on_stderr=lambda line: None) as client:
-            child = int((await client.call_tool(tool)).text)
-            assert is_running(child)
-            began = time.monotonic()
-        assert time.monotonic() - began < 1.9, "they do not keep the client waiting"
-        await until(lambda: not is_running(child))
+@pytest.mark.parametrize("tool", ["forks", "starts_a_helper"])
+async def test_closing_ends_the_children_of_the_server_too(tool: str) -> None:
+    async with Client(COMMAND, cwd=ROOT, on_stderr=lambda line: None) as client:
+        child = int((await client.call_tool(tool)).text)
+        assert is_running(child)
+        began = time.monotonic()
+    assert time.monotonic() - began < 1.9, "they do not keep the client waiting"
+    await until(lambda: not is_running(child))
 
 
 async def test_closing_ends_a_server_that_is_deaf_to_everything(tmp_path: Path) -> None:
@@ -661,8 +679,10 @@ def test_the_portal_raises_the_same_flat_errors_and_leaves_nothing(tmp_path: Pat
         assert client.call_tool("x").text == "done"
     with pytest.raises(ConnectionClosed):
         client.ping()
-    with pytest.raises(ConnectFailed, match="gone wrong"):
-        open_fake(tmp_path, "sys.exit('gone wrong')").blocking().__enter__()
+    with pytest.raises(ConnectFailed, match="gone wrong"), open_fake(tmp_path, "sys.exit('gone wrong')").blocking():
+        pass
+    with pytest.raises(TimedOut), open_fake(tmp_path, "time.sleep(60)", timeout=0.5).blocking():
+        pass
 
 
 def test_ctrl_c_in_plain_code_cancels_the_call_and_ends_the_server(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Tools that raise, return, print, leak, cling and block as no tool should: each call gets one answer, and nobody else suffers."""
+"""Tools that raise, return, print, leak, cling and block as no tool should: one answer each, and nobody else suffers."""
 
 import asyncio
 from typing import Any

@@ -50,7 +50,7 @@ class Program:
     """The misbehaving server, as a process of ours with plain pipes."""
 
     def __init__(self, command: list[str] = COMMAND, **options: Any) -> None:
-        self.stderr: IO[bytes] = tempfile.TemporaryFile()
+        self.stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self.stderr}
         self.popen = subprocess.Popen(command, cwd=ROOT, bufsize=0, **(streams | options))
         self._read = b""
@@ -358,7 +358,8 @@ def test_term_ends_a_server_in_bounded_time_whatever_is_stuck(start: Start, tool
 PARENT = """
 import subprocess, sys, time
 server = subprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
-sibling = subprocess.Popen(["sleep", "60"], stdin=subprocess.DEVNULL, pass_fds=[server.stdin.fileno(), server.stdout.fileno()])
+pipes = [server.stdin.fileno(), server.stdout.fileno()]
+sibling = subprocess.Popen(["sleep", "60"], stdin=subprocess.DEVNULL, pass_fds=pipes)
 server.stdin.write(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\\n')
 server.stdout.readline()
 print([server.pid, sibling.pid], flush=True)
