@@ -5,7 +5,8 @@ import os
 import sys
 from pathlib import Path
 
-from dovetail import Client
+from dovetail import Client, TextContent
+from dovetail.protocol.lifecycle import ProgressParams
 
 COLOUR = sys.stdout.isatty() and "NO_COLOR" not in os.environ
 
@@ -22,9 +23,9 @@ def show(text: object) -> None:
     print(f"  {text}")
 
 
-def bar(update: object) -> None:
-    done, total, message = update.progress, update.total or 1, update.message or ""  # type: ignore[attr-defined]
-    filled = int(24 * done / total)
+def bar(update: ProgressParams) -> None:
+    message = update.message or ""
+    filled = int(24 * update.progress / (update.total or 1))
     line = f"  {paint('█' * filled, '32')}{paint('░' * (24 - filled), '90')} {message}"
     print(f"\r{line}" if COLOUR else line, end="" if COLOUR else "\n", flush=True)
 
@@ -34,9 +35,10 @@ async def main() -> None:
     print(paint("Dovetail", "1;36"), "starts", paint(f"examples/{server.name}", "1"), "and talks to it over stdio.")
 
     async with Client(server, on_log=lambda entry: show(paint(f"the server logs: {entry.data}", "90"))) as client:
-        info = client.server_info
         step("Who is there?")
-        show(f"{info.name} {info.version}, revision {client.revision}: {client.instructions}")
+        info = client.server_info
+        if info is not None:
+            show(f"{info.name} {info.version}, revision {client.revision}: {client.instructions}")
 
         step("What can it do?")
         for tool in await client.list_tools():
@@ -65,7 +67,9 @@ async def main() -> None:
 
         step("Get a prompt")
         filled = await client.get_prompt("packing", {"city": "Helsinki", "days": 2})
-        show(f"{filled.messages[0].role}: {filled.messages[0].content.text}")
+        for message in filled.messages:
+            if isinstance(message.content, TextContent):
+                show(f"{message.role}: {message.content.text}")
 
     print(f"\n{paint('Done.', '32')} The server has been stopped.")
 

@@ -532,6 +532,9 @@ def test_json_is_decoded_to_the_type(annotation: Any, data: bytes, value: Any) -
         (Movie | Point, b'{"title": "M"}', {"title": "M"}),
         (Movie | Circle, b'{"title": "M", "year": 1}', {"title": "M", "year": 1}),
         (Account | Circle, b'{"number": 10, "_secret": "s"}', Account(10, "s")),
+        # These two msgspec takes, but crashes on later.
+        (Annotated[int, msgspec.Meta(ge=1)] | tuple[int, int], b"[1, 2]", (1, 2)),
+        (Annotated[str, at.MaxLen(9)] | None | tuple[int, int], b'"a"', "a"),
     ],
     ids=str,
 )

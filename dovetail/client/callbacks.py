@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from ..errors import ConfigError, InvalidRequest, ProtocolError
+from ..errors import ConfigError, InvalidParams, InvalidRequest, ProtocolError
 from ..ports import Answer, Call, Caller
 from ..protocol.base import Result, open_hook
 from ..protocol.capabilities import ClientCapabilities, ElicitationCapability, RootsCapability, SamplingCapability
@@ -55,7 +55,9 @@ class Callbacks:
 
     async def _elicit(self, call: Call) -> ElicitResult:
         assert self._on_elicit is not None
-        given = await _called(self._on_elicit, replace(call.params, mode=call.params.mode or "form"))
+        mode = call.params.mode or "form"
+        self._declared("elicitation", mode)
+        given = await _called(self._on_elicit, replace(call.params, mode=mode))
         if isinstance(given, ElicitResult):
             return given
         if given is None:
@@ -64,12 +66,18 @@ class Callbacks:
 
     async def _sample(self, call: Call) -> CreateMessageResult:
         assert self._on_sample is not None
+        if call.params.tools is not None or call.params.tool_choice is not None:
+            self._declared("sampling", "tools")
         given = await _called(self._on_sample, call.params)
         if isinstance(given, CreateMessageResult):
             return given
         if given is None:
             raise ProtocolError(REFUSED, "User rejected sampling request")
         return CreateMessageResult(role="assistant", content=TextContent(str(given)), model="unknown", stop_reason="endTurn")
+
+    def _declared(self, capability: str, part: str) -> None:
+        if part not in self.capabilities.get(capability, {}):
+            raise InvalidParams(f"This client did not declare {capability}.{part}")
 
     async def _roots(self, call: Call) -> ListRootsResult:
         return ListRootsResult(roots=self.roots or [])

@@ -235,7 +235,8 @@ class Client:
         return calling
 
     async def _open(self) -> Calling:
-        key = self._door.key
+        undecided = len({revision.stateless for revision in self._wanted}) == 2
+        key = self._door.key if undecided else None  # who wants one era learns nothing of what the server prefers
         probe = not (key is not None and _eras.get(key))
         try:
             calling = await self._greet(probe)

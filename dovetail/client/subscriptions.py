@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ..connection.calling import Calling
-from ..errors import ConfigError, DovetailError
+from ..errors import ConfigError, DovetailError, MethodNotFound
 from ..jsonrpc.messages import Id
 from ..protocol.meta import SUBSCRIPTION_ID
 from ..protocol.methods import METHODS
@@ -134,11 +134,22 @@ class Subscriptions:
         if method == ACKNOWLEDGED:
             for handle in self._handles:
                 if handle.stream == stream and handle.ready is not None and not handle.ready.done():
-                    handle.ready.set_result(None)
+                    self._acknowledged(handle, handle.ready, params.notifications)
         elif method == UPDATED:
             self._tell(params.uri, stream, lambda one: one.uri is not None and _within(params.uri, one.uri))
         elif method in KINDS:
             self._tell(KINDS[method], stream, lambda one: one.kind == KINDS[method])
+
+    def _acknowledged(self, handle: Handle, ready: "asyncio.Future[None]", granted: SubscriptionFilter) -> None:
+        """The stream stands; what the server left out of it will never come, so it is not waited for."""
+        if granted.resource_subscriptions if handle.uri else getattr(granted, f"{handle.kind}_list_changed"):
+            ready.set_result(None)
+            return
+        log.warning("The server does not tell of changes of %s", handle.uri or handle.kind)
+        ready.set_exception(MethodNotFound(f"The server does not tell of changes of {handle.uri or handle.kind}"))
+        ready.exception()  # somebody may wait for it, nobody must
+        if handle.task is not None:
+            handle.task.cancel()
 
     def state(self, news: str) -> None:
         """The client's own state changed."""

@@ -79,6 +79,11 @@ class Calling:
         return self._revision
 
     @property
+    def replies(self) -> bool:
+        """A client of the stateless era sends no replies: its server has no business to ask."""
+        return self._revision is None or not self._revision.stateless
+
+    @property
     def spoken(self) -> Revision:
         """The revision agreed on; there must be one."""
         assert self._revision is not None
@@ -205,7 +210,7 @@ class Calling:
             kind = _kind_of(raw) if revision.stateless else None
             if kind in (None, "complete"):
                 raise InvalidRequest(f"The answer to {method.name} makes no sense: {problem}") from None
-        if kind == "input_required":
+        if kind == "input_required" and method.asks:
             return decode(raw, InputRequiredResult)
         if kind not in (None, "complete"):
             raise InvalidRequest(f"The answer to {method.name} is of the unknown type {kind!r}")
@@ -270,6 +275,8 @@ class Calling:
             self.connection.progressed(params)
         elif method.name == "notifications/cancelled":
             self.connection.cancel(params.request_id, params.reason)
+            ended = ConnectionClosed(f"The server ended the subscription: {params.reason or 'no reason given'}")
+            self.connection.give_up(params.request_id, "subscriptions/listen", ended)
         else:
             self._heard(method.name, params)
 

@@ -55,6 +55,10 @@ class End(Protocol):
     """Whether the peer is told of what was no message at all. A server must; a client that did would talk to a `print`."""
 
     @property
+    def replies(self) -> bool:
+        """Whether requests are answered here at all."""
+
+    @property
     def revision(self) -> Revision | None:
         """The revision agreed on, once there is one."""
 
@@ -137,6 +141,9 @@ class Connection:
     def _request(self, request: Request, reply: Reply) -> None:
         answering = self.exchange.answering
         id = request.id
+        if not self._end.replies:
+            log.warning("Ignored a request for %s: nobody may ask here", request.method)
+            return
         try:
             if id in answering:
                 raise InvalidRequest(f"Request id {id!r} is still in flight")
@@ -208,7 +215,7 @@ class Connection:
             return
         revision = self._end.revision
         failure = malformed.failure
-        if failure.id is None and not self._end.complains:
+        if not self._end.replies or (failure.id is None and not self._end.complains):
             log.warning("Ignored what is no message: %s", malformed)
             return
         error = ProtocolError(failure.error.code, failure.error.message)
@@ -299,6 +306,12 @@ class Connection:
         if asked.on_progress is not None and update.progress > asked.seen:
             asked.seen = update.progress
             run_callback(asked.on_progress, update)
+
+    def give_up(self, id: Id | None, method: str, reason: Exception) -> None:
+        """The peer will not answer this request of ours, if it is one of this method."""
+        asked = self.exchange.asked.get(id) if id is not None else None
+        if asked is not None and asked.method.name == method:
+            self._finish(asked, reason)
 
     def cancel(self, id: Id | None, reason: str | None) -> None:
         """The peer no longer waits for this request."""

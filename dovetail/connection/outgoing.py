@@ -42,6 +42,8 @@ class Outgoing:
             raise InternalError(f"The result cannot be written as JSON: {error}") from None
         if self._redact is not None:
             data = self._redacted(data)
+        if b"\n" in data:
+            data = data.replace(b"\n", b" ")  # between tokens of raw JSON: in a string it would be escaped
         if len(data) > self._limit:
             raise TooLarge(f"The message would be {len(data)} bytes; the limit is {self._limit}")
         return data
@@ -51,7 +53,7 @@ class Outgoing:
         try:
             if self._redact is None:
                 data = encode(Result(id, result))
-                if len(data) <= self._limit:
+                if len(data) <= self._limit and b"\n" not in data:
                     return data
         except Exception:
             pass  # whatever it was, the thorough way below finds it again, and says it

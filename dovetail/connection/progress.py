@@ -28,8 +28,10 @@ class Progress:
 
     def update(self, params: ProgressParams) -> None:
         """Send this update now, or hold it back while others were sent a moment ago."""
-        if params.progress <= self._best:
-            return
+        if not self._best < params.progress < float("inf"):
+            return  # it does not rise, or is no number
+        if params.total is not None and not params.total < float("inf"):
+            params.total = None
         self._best = params.progress
         loop = asyncio.get_running_loop()
         now = loop.time()

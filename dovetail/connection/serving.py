@@ -32,6 +32,7 @@ class Serving:
     """What requests and notifications mean to a server."""
 
     complains = True
+    replies = True
 
     def __init__(self, service: Service, connection: Connection, state: Any = None) -> None:
         self._service = service

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from msgspec import Raw
 from msgspec.structs import replace
 
 from ..jsonrpc.codec import encode
@@ -94,6 +95,7 @@ def object_schemas(tool: Tool) -> Tool:
 def object_content(result: Any) -> Any:
     """Structured content had to be an object; another value is told by the text alone."""
     structured = result.structured_content
-    if structured is None or not isinstance(structured, (list, str, int, float)):
+    raw = isinstance(structured, Raw) and bytes(structured)[:1] != b"{"
+    if structured is None or not (raw or isinstance(structured, (list, str, int, float))):
         return result
     return replace(result, structured_content=None)

@@ -82,6 +82,8 @@ class Revision(Struct, frozen=True, eq=False, kw_only=True):
     """Fields that it requires, with the value to fill in."""
     codes: Mapping[type[ProtocolError], int] = {}
     """Error codes that differ from the newest."""
+    retired: Mapping[int, int] = {}
+    """Codes that must not be sent any more, whoever raised them, and what is sent instead."""
 
     _steps: dict[type, Step | None] = {}
     _wire: dict[str, Method] = {}
@@ -136,7 +138,7 @@ class Revision(Struct, frozen=True, eq=False, kw_only=True):
 
     def code(self, error: ProtocolError) -> int:
         """The code that this error carries here."""
-        return self.codes.get(type(error), error.code)
+        return self.codes.get(type(error)) or self.retired.get(error.code, error.code)
 
 
 def error(method: str, code: int, message: str, data: Any) -> DovetailError:

@@ -2,7 +2,7 @@
 asks by answering `input_required`; changes come on one stream; lists and reads carry cache hints; tasks left the core.
 https://modelcontextprotocol.io/specification/2026-07-28/changelog"""
 
-from ..errors import NotFound
+from ..errors import InternalError, InvalidParams, NotFound
 from ..protocol.base import Result
 from ..protocol.capabilities import ClientCapabilities, RootsCapability, ServerCapabilities
 from ..protocol.content import ToolResultContent
@@ -63,4 +63,5 @@ REVISION = evolve(
         CreateMessageResult: {}, ElicitResult: {}, ListRootsResult: {},
     },
     codes={NotFound: -32602},
+    retired={-32002: InvalidParams.code, -32042: InternalError.code},
 )  # fmt: skip

@@ -10,6 +10,8 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
 from ..protocol.completion import CompleteResult, Completion
 
 MOST = 100
@@ -44,7 +46,7 @@ class Completers:
             else:
                 found = await run(lambda: function(*args))
         if isinstance(found, CompleteResult):
-            return found
+            return replace(found, completion=_bounded(found.completion))
         if isinstance(found, Completion):
             return CompleteResult(completion=_bounded(found))
         values = rank([str(item) for item in found or ()], value, keep=callable(source))

@@ -1,5 +1,6 @@
 """Resources: what can be read under a URI, or under each URI that a template matches."""
 
+import re
 from base64 import b64encode
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +17,9 @@ from .context import Context
 from .media import File, Media
 from .results import ANY
 from .signature import ArgumentError, Signature
+
+SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
+"""What a URI begins with, by RFC 3986."""
 
 
 class Entry(Struct, frozen=True, eq=False):
@@ -71,8 +75,8 @@ def entry(
         "meta": meta,
     }
     if "{" not in uri:
-        if ":" not in uri:
-            raise ConfigError(f"{uri!r} is no URI: it needs a scheme, such as config://{uri}")
+        if not SCHEME.match(uri):
+            raise ConfigError(f"{uri!r} is no URI: it needs a scheme of letters, digits, `+`, `-` and `.`, such as config://")
         if signature.parameters:
             names = ", ".join(parameter.name for parameter in signature.parameters)
             raise SchemaError(f"Resource {uri!r} has no variables, so its function cannot take {names}")

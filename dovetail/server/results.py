@@ -7,12 +7,12 @@ a list may mix it with anything else.
 
 import inspect
 from collections.abc import Callable
-from typing import Any, get_args, get_origin
+from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 import msgspec
 from msgspec import Raw
 
-from ..errors import SchemaError
+from ..errors import InvalidOutput, SchemaError
 from ..protocol.content import (
     AudioContent,
     EmbeddedResource,
@@ -24,6 +24,9 @@ from ..protocol.content import (
 from ..protocol.tools import ToolResult
 from ..shapes import Shape, Unencodable
 from .media import Media
+
+if TYPE_CHECKING:
+    from ..schemas import Validator
 
 CONTENT = (TextContent, ImageContent, AudioContent, ResourceLink, EmbeddedResource, OtherContent, Media)
 UNSAID = (inspect.Parameter.empty, Any, None, type(None), list, tuple, list[Any])
@@ -41,7 +44,7 @@ def finisher(returns: Any) -> tuple[Finish, dict[str, Any] | None]:
     except SchemaError:
         # A return type that no schema can describe is no reason to refuse the tool: its results just go unannounced.
         return finish_any, None
-    if _describes_object(schema):
+    if describes_object(schema):
         return _finish(shape, b"", b""), schema
     definitions = {"$defs": schema["$defs"]} if "$defs" in schema else {}
     inner = {key: value for key, value in schema.items() if key != "$defs"}
@@ -63,6 +66,31 @@ def _finish(shape: Shape, before: bytes, after: bytes) -> Finish:
         return ToolResult(content=[TextContent(text)], structured_content=Raw(before + data + after))
 
     return finish
+
+
+def conforming(name: str, finish: Finish, validator: "Callable[[], Validator | None]", returns: Any = None) -> Finish:
+    """`finish`, with the results held against the schema that is announced: nothing else may be sent. What is a plain value
+    of the very type that the schema was made from needs no look."""
+
+    def checked(value: Any) -> ToolResult:
+        result = finish(value)
+        if (returns in (int, str, bool) and type(value) is returns) or result.is_error:
+            return result
+        given, schema = result.structured_content, validator()
+        problems = schema.problems(plain(given) if type(given) is Raw else given) if schema else None
+        if problems:
+            raise InvalidOutput(f"{name} returned what breaks its own output schema: {'; '.join(problems)}", result)
+        return result
+
+    return checked
+
+
+def finish_bare(value: Any) -> ToolResult:
+    """A result for a schema that describes something else than an object: nothing is wrapped."""
+    if _speaks_for_itself(value):
+        return finish_any(value)
+    data = ANY.encode(value)
+    return ToolResult(content=[TextContent(value if type(value) is str else data.decode())], structured_content=Raw(data))
 
 
 def finish_any(value: Any) -> ToolResult:
@@ -131,10 +159,11 @@ def _is_content(annotation: Any) -> bool:
     return any(_is_content(arg) for arg in get_args(annotation))
 
 
-def _describes_object(schema: dict[str, Any]) -> bool:
+def describes_object(schema: dict[str, Any]) -> bool:
+    """Whether all that matches the schema is an object."""
     reference = schema.get("$ref", "")
     if reference.startswith("#/$defs/"):
-        return _describes_object(schema["$defs"][reference.removeprefix("#/$defs/")] | {"$defs": schema["$defs"]})
+        return describes_object(schema["$defs"][reference.removeprefix("#/$defs/")] | {"$defs": schema["$defs"]})
     return schema.get("type") == "object"
 
 

@@ -9,7 +9,8 @@ import re
 import sys
 import warnings
 from collections.abc import Callable
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw, Struct
 
@@ -19,8 +20,11 @@ from ..ports import Call
 from ..protocol.base import Icon, Meta
 from ..protocol.tools import Tool, ToolAnnotations, ToolResult
 from .context import Context
-from .results import Finish, failed, finish_any, finisher, plain
+from .results import Finish, conforming, describes_object, failed, finish_any, finish_bare, finisher, plain
 from .signature import ArgumentError, Signature
+
+if TYPE_CHECKING:
+    from ..schemas import Validator
 
 NAME = re.compile(r"[A-Za-z0-9_.\-]{1,128}")
 
@@ -73,7 +77,12 @@ def entry(
     if isolate is not None:
         _check_isolated(isolate, function, signature, name)
     direct = signature.is_async and timeout is None and isolate is None
-    finish = finish if output_schema is None else finish_any
+    if output_schema is not None:
+        given = finish_any if describes_object(output_schema) else finish_bare
+        validator = _compiled(output_schema)
+        finish = conforming(name, given, lambda: validator)
+    elif described is not None:
+        finish = conforming(name, finish, cache(lambda: _usable(described)), signature.returns)
     return Entry(tool, signature, bind, finish, timeout, isolate is not None, direct)
 
 
@@ -159,6 +168,20 @@ def explain(name: str, error: BaseException, mask: bool) -> str:
     return f"{name} ended with {type(error).__name__}" + (f": {text}" if text else "")
 
 
+def _compiled(schema: dict[str, Any]) -> "Validator":
+    from ..schemas import compile
+
+    return compile(schema)
+
+
+def _usable(schema: dict[str, Any]) -> "Validator | None":
+    """What checks a schema that was made from a type, when it is first needed; None where the engine cannot follow it."""
+    try:
+        return _compiled(schema)
+    except SchemaError:
+        return None
+
+
 def _object_schema(name: str, schema: dict[str, Any]) -> dict[str, Any]:
     if schema.get("type") != "object":
         raise SchemaError(f'Tool {name!r}: an input schema must have "type": "object"')
@@ -167,9 +190,7 @@ def _object_schema(name: str, schema: dict[str, Any]) -> dict[str, Any]:
 
 def _checked(name: str, schema: dict[str, Any], signature: Signature) -> Bind:
     """Arguments checked by a JSON schema that was given, and passed on as they are."""
-    from ..schemas import compile
-
-    validator = compile(schema)
+    validator = _compiled(schema)
     from .signature import decode_object
 
     def bind(raw: Raw, context: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -151,14 +151,15 @@ def _claim() -> tuple[io.FileIO, io.FileIO]:
     os.dup2(2, 1)
     if sys.stdout is not None:
         sys.stdout.flush()  # what was printed so far was not meant for the client either
+    streams = io.FileIO(received, "r"), io.FileIO(sent, "w")
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=lambda: _forget(received, sent))
-    return io.FileIO(received, "r"), io.FileIO(sent, "w")
+        os.register_at_fork(after_in_child=lambda: _forget(streams))
+    return streams
 
 
-def _forget(*descriptors: int) -> None:
-    for descriptor in descriptors:
+def _forget(streams: tuple[io.FileIO, io.FileIO]) -> None:
+    for stream in streams:
         try:
-            os.close(descriptor)
+            stream.close()  # not the number: once we have closed it, it may be another's
         except OSError:
             pass

@@ -12,6 +12,7 @@ from tests.behaviour import everything
 QUICK = Limits(ping_interval=0.01, ping_timeout=0.05)
 
 
+@pytest.mark.requirement("ping-interval")
 @pytest.mark.requirement("ping")
 async def test_a_client_pings_its_server_at_an_interval(revision: str) -> None:
     tape = Tape()
@@ -22,6 +23,7 @@ async def test_a_client_pings_its_server_at_an_interval(revision: str) -> None:
         assert client.state == "connected"
 
 
+@pytest.mark.requirement("ping-dead")
 @pytest.mark.requirement("ping")
 async def test_a_server_closes_on_a_client_that_does_not_answer() -> None:
     async with bare(Server("s", limits=QUICK)) as peer:
@@ -30,6 +32,7 @@ async def test_a_server_closes_on_a_client_that_does_not_answer() -> None:
         await peer.ended
 
 
+@pytest.mark.requirement("ping-dead")
 @pytest.mark.requirement("ping")
 async def test_a_client_notices_that_its_server_is_gone() -> None:
     ours, theirs = memory.pair()

@@ -18,6 +18,7 @@ META = {
 }
 
 
+@pytest.mark.requirement("transport-custom")
 @pytest.mark.requirement("lifecycle-open")
 async def test_both_sides_know_each_other_after_opening(talk: Talk) -> None:
     async with talk() as client:
@@ -33,6 +34,7 @@ async def test_both_sides_know_each_other_after_opening(talk: Talk) -> None:
     assert client.state == "closed"
 
 
+@pytest.mark.requirement("lifecycle-latest")
 @pytest.mark.requirement("lifecycle-open")
 async def test_left_to_itself_a_client_finds_the_newest_revision() -> None:
     async with pair(everything.build()) as client:
@@ -57,6 +59,7 @@ async def test_no_revision_in_common_is_said_plainly() -> None:
             pass
 
 
+@pytest.mark.requirement("lifecycle-latest")
 @pytest.mark.requirement("lifecycle-negotiation")
 async def test_an_unknown_version_is_answered_with_the_newest_handshake_revision() -> None:
     async with bare(everything.build()) as peer:
@@ -97,6 +100,7 @@ async def test_nothing_is_announced_before_the_client_is_ready() -> None:
         assert (await peer.receive())["method"] == "notifications/tools/list_changed"
 
 
+@pytest.mark.requirement("stateless-client-info")
 @pytest.mark.requirement("stateless-meta")
 async def test_every_stateless_request_carries_version_capabilities_and_identity() -> None:
     tape = Tape()
@@ -111,6 +115,7 @@ async def test_every_stateless_request_carries_version_capabilities_and_identity
         assert meta[LOG_LEVEL] == "debug"
 
 
+@pytest.mark.requirement("result-type")
 @pytest.mark.requirement("stateless-server-info")
 async def test_every_stateless_result_carries_its_type_and_the_server() -> None:
     tape = Tape()
@@ -132,6 +137,7 @@ async def test_an_unsupported_version_is_refused_with_those_that_are() -> None:
         assert "2026-07-28" in reply["error"]["data"]["supported"]
 
 
+@pytest.mark.requirement("logging-level-invalid")
 @pytest.mark.requirement("stateless-missing-meta")
 async def test_a_stateless_request_without_capabilities_is_refused() -> None:
     async with bare(everything.build()) as peer:
@@ -186,6 +192,7 @@ async def test_a_client_may_be_opened_in_one_task_and_closed_in_another() -> Non
     assert client.state == "closed"
 
 
+@pytest.mark.requirement("batching-initialize")
 @pytest.mark.requirement("batching")
 async def test_batches_are_answered_as_one_where_the_revision_has_them() -> None:
     async with bare(everything.build()) as peer:

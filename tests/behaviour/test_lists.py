@@ -104,6 +104,7 @@ async def test_a_list_that_never_ends_is_the_servers_mistake(cursors: list[str] 
             await client.list_tools()
 
 
+@pytest.mark.requirement("pagination-opaque")
 async def test_an_empty_string_is_a_cursor_like_any_other() -> None:
     async def empty(call, next):  # type: ignore[no-untyped-def]
         if call.name != "tools/list":

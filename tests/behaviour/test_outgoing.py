@@ -33,6 +33,7 @@ def test_ordinary_text_stays(text: str) -> None:
     assert redact_secrets(text) == text
 
 
+@pytest.mark.requirement("logging-secrets")
 async def test_results_errors_and_logs_are_redacted(in_memory: Talk) -> None:
     server = Server("leaky", redact=redact_secrets)
 
@@ -57,6 +58,7 @@ async def test_results_errors_and_logs_are_redacted(in_memory: Talk) -> None:
     assert logs[0] == {"header": "Bearer [redacted]"}
 
 
+@pytest.mark.requirement("stdio-utf8")
 async def test_a_lone_surrogate_is_replaced_and_nothing_is_lost(in_memory: Talk) -> None:
     server = Server("odd")
 

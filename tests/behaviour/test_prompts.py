@@ -27,6 +27,7 @@ async def test_a_prompt_is_filled_in(talk: Talk) -> None:
     assert [one.role for one in conversation.messages] == ["user", "assistant"]
 
 
+@pytest.mark.requirement("prompts-validated")
 @pytest.mark.requirement("prompts-errors")
 @pytest.mark.parametrize(
     ("name", "arguments", "said"),

@@ -20,6 +20,7 @@ async def test_resources_and_templates_are_listed(talk: Talk) -> None:
     assert [template.uri_template for template in templates] == ["item://{number}/name"]
 
 
+@pytest.mark.requirement("resources-binary")
 @pytest.mark.requirement("resources-read")
 async def test_a_resource_is_read(talk: Talk) -> None:
     async with talk() as client:
@@ -33,6 +34,7 @@ async def test_a_resource_is_read(talk: Talk) -> None:
     assert item.text == "item 7"
 
 
+@pytest.mark.requirement("resources-not-found-empty", "resources-uris")
 @pytest.mark.requirement("resources-not-found")
 @pytest.mark.parametrize("uri", ["doc://nothing", "item://x/name", "item://101/name", "item://1%2F2/name", "item://../name"])
 async def test_what_does_not_exist_is_not_found(in_memory: Talk, uri: str) -> None:
@@ -42,6 +44,7 @@ async def test_what_does_not_exist_is_not_found(in_memory: Talk, uri: str) -> No
         assert caught.value.code == (-32602 if in_memory.stateless else -32002)
 
 
+@pytest.mark.requirement("resources-internal-error")
 async def test_a_resource_that_breaks_is_an_internal_error(in_memory: Talk) -> None:
     async with in_memory() as client:
         with pytest.raises(ProtocolError, match="broken inside") as caught:

@@ -16,6 +16,7 @@ class Point(Struct):
     y: int
 
 
+@pytest.mark.requirement("lifecycle-version-respected")
 @pytest.mark.requirement("tools-list")
 async def test_tools_are_listed_as_the_revision_knows_them(talk: Talk) -> None:
     async with talk() as client:
@@ -79,6 +80,7 @@ async def test_an_unknown_tool_is_an_error_of_the_protocol(talk: Talk) -> None:
         assert caught.value.code == -32602
 
 
+@pytest.mark.requirement("tools-input-checked")
 @pytest.mark.requirement("tools-errors")
 @pytest.mark.parametrize(
     ("arguments", "said"),

@@ -286,6 +286,7 @@ async def test_completion_values_may_be_objects() -> None:
         assert (await asking).values == ["/home/user/documents/", "/home/user/downloads/"]
 
 
+@pytest.mark.requirement("resources-not-found-old")
 @pytest.mark.parametrize("code", [-32001, -32002])
 async def test_a_missing_resource_is_not_found_whatever_its_code(code: int) -> None:
     async with served() as (client, peer):

@@ -11,6 +11,7 @@ from dovetail.protocol.logging import LogParams
 from tests.behaviour.conftest import Talk
 
 
+@pytest.mark.requirement("progress-rate")
 @pytest.mark.requirement("progress")
 async def test_progress_rises_and_its_last_update_always_arrives(talk: Talk) -> None:
     updates: list[ProgressParams] = []
@@ -31,6 +32,7 @@ async def test_nobody_is_told_of_progress_who_did_not_ask(in_memory: Talk) -> No
     assert "notifications/progress" not in in_memory.tape.methods("server")
 
 
+@pytest.mark.requirement("cancel-stdio")
 @pytest.mark.requirement("cancellation")
 @pytest.mark.parametrize("tool", ["wait", "block"])
 async def test_cancelling_the_task_cancels_the_call_at_the_server(talk: Talk, tool: str) -> None:
@@ -49,6 +51,7 @@ async def test_cancelling_the_task_cancels_the_call_at_the_server(talk: Talk, to
     assert called not in [one.get("id") for one in talk.tape.messages("server")], "a cancelled call is not answered"
 
 
+@pytest.mark.requirement("timeout-per-request")
 @pytest.mark.requirement("timeout")
 async def test_a_request_that_takes_too_long_is_given_up_and_cancelled(talk: Talk) -> None:
     async with talk() as client:

@@ -10,21 +10,33 @@ from dovetail.errors import ConfigError, InvalidOutput, SchemaError
 from dovetail.testing import pair
 
 
-def lying() -> Server:
-    server = Server("lying")
-    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
-    @server.tool(output_schema=schema)
+
+def lying() -> Server:
+    """A server that announces what it does not keep; our own would notice, so the lie is told by middleware."""
+
+    async def announce(call: Any, next: Any) -> Any:
+        result = await next(call)
+        if call.name == "tools/list":
+            for tool in result.tools:
+                tool.output_schema = SCHEMA
+        return result
+
+    server = Server("lying", middleware=[announce])
+
+    @server.tool
     async def lie(n: Any = "three") -> ToolResult:
         return ToolResult(content=[TextContent("said")], structured_content={"n": n})
 
-    @server.tool(output_schema=schema)
+    @server.tool
     async def silent() -> ToolResult:
         return ToolResult(content=[TextContent("said")])
 
     return server
 
 
+@pytest.mark.requirement("tools-output-checked")
 @pytest.mark.parametrize("tool", ["lie", "silent"])
 async def test_strict_raises_and_the_result_is_not_lost(tool: str) -> None:
     async with pair(lying(), validate="strict") as client:
@@ -34,6 +46,7 @@ async def test_strict_raises_and_the_result_is_not_lost(tool: str) -> None:
         assert (await client.call_tool("lie", {"n": 3})).data == {"n": 3}
 
 
+@pytest.mark.requirement("tools-output-checked")
 async def test_warn_logs_and_returns_the_result(caplog: pytest.LogCaptureFixture) -> None:
     async with pair(lying()) as client:
         await client.list_tools()

@@ -208,6 +208,10 @@ def build(limits: Limits | None = None) -> Server:
             await ctx.info("x" * size)
         return count
 
+    @server.tool
+    async def touches(uri: str) -> None:
+        server.notify_resource_updated(uri)
+
     # the registry
 
     @server.tool

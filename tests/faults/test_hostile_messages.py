@@ -98,6 +98,15 @@ async def refused(peer: Bare, name: str) -> None:
     await alive(peer)
 
 
+@pytest.mark.requirement(
+    "request-id-type",
+    "error-shape",
+    "error-unreadable-id",
+    "method-unknown",
+    "progress-token-type",
+    "logging-level-invalid",
+    "meta-no-assumptions",
+)
 @pytest.mark.parametrize("name", MALFORMED)
 async def test_what_cannot_be_answered_is_refused_once_and_clearly(name: str) -> None:
     async with Wire("memory")() as peer:
@@ -193,6 +202,7 @@ SILENT: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+@pytest.mark.requirement("notification-silent", "cancel-unknown-ignored")
 @pytest.mark.parametrize("name", SILENT)
 async def test_what_expects_no_answer_gets_none(name: str) -> None:
     async with Wire("memory")() as peer:
@@ -202,6 +212,7 @@ async def test_what_expects_no_answer_gets_none(name: str) -> None:
         await alive(peer)
 
 
+@pytest.mark.requirement("request-id-in-flight", "response-id")
 async def test_an_id_in_flight_is_refused_and_an_answered_one_free_again(wire: Wire) -> None:
     async with wire() as peer:
         peer.send(call(1, "waits"))
@@ -219,6 +230,7 @@ async def test_an_id_in_flight_is_refused_and_an_answered_one_free_again(wire: W
         await alive(peer)
 
 
+@pytest.mark.requirement("cancel-race")
 async def test_a_call_cancelled_in_the_same_breath_is_not_answered_and_its_id_is_free(wire: Wire) -> None:
     async with wire() as peer:
         for _ in range(3):
@@ -244,6 +256,7 @@ async def test_a_cancelled_call_frees_its_place(wire: Wire) -> None:
         await alive(peer)
 
 
+@pytest.mark.requirement("cancel-initialize")
 async def test_greeting_and_discovery_cannot_be_cancelled_into_trouble(wire: Wire) -> None:
     async with wire(version=None) as peer:
         info = {"name": "bare", "version": "0"}

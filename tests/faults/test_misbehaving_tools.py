@@ -86,6 +86,7 @@ async def test_middleware_may_raise_anything_too(what: str) -> None:
 # returning
 
 
+@pytest.mark.requirement("tools-output-sane")
 @pytest.mark.parametrize("where", ["returns", "returns_in_a_thread"])
 async def test_whatever_a_tool_returns_is_one_valid_answer(wire: Wire, where: str) -> None:
     async with wire(outgoing=1_000_000) as peer:
@@ -115,6 +116,7 @@ async def test_a_result_over_the_limit_is_an_error_that_names_it(wire: Wire) -> 
 # printing, and other ways to get at the streams
 
 
+@pytest.mark.requirement("stdio-stdout-clean")
 async def test_what_a_tool_prints_goes_to_stderr(stdio: Wire) -> None:
     async with stdio() as peer:
         assert text_of(await peer.ask("tools/call", {"name": "prints"})) == "quiet"
@@ -133,6 +135,7 @@ async def test_a_tool_finds_nothing_on_stdin(stdio: Wire) -> None:
         await alive(peer)
 
 
+@pytest.mark.requirement("stdio-stdout-clean")
 async def test_a_child_of_a_tool_has_an_empty_stdin_and_prints_to_stderr(stdio: Wire) -> None:
     async with stdio() as peer:
         assert text_of(await peer.ask("tools/call", {"name": "starts_a_child"})) == "''"
@@ -143,6 +146,7 @@ async def test_a_child_of_a_tool_has_an_empty_stdin_and_prints_to_stderr(stdio: 
 # leaking and clinging
 
 
+@pytest.mark.requirement("progress-stops")
 async def test_a_leaked_task_and_a_leaked_thread_have_no_voice_after_the_answer(wire: Wire) -> None:
     async with wire() as peer:
         params = {"name": "leaks", "arguments": {}, "_meta": {"progressToken": "t"}}
@@ -177,6 +181,7 @@ async def test_a_tool_that_swallows_its_cancellation_is_not_heard_of_again(wire:
         await alive(peer)
 
 
+@pytest.mark.requirement("cancel-no-messages-after")
 async def test_a_cancelled_thread_may_finish_but_not_answer(wire: Wire) -> None:
     async with wire() as peer:
         peer.send(call(1, "blocks"))

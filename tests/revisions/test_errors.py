@@ -41,8 +41,16 @@ def test_wrong_params_are_an_application_error_in_the_draft_dialect() -> None:
 def test_other_errors_carry_their_own_code_everywhere() -> None:
     for revision in ALL:
         assert revision.code(MethodNotFound()) == -32601
-        assert revision.code(ProtocolError(-32042, "visit this")) == -32042
         assert revision.code(ProtocolError(7)) == 7
+        assert revision.code(ProtocolError(0, "zero")) == 0
+
+
+@pytest.mark.requirement("error-codes-retired")
+@pytest.mark.parametrize(("code", "now"), [(-32002, -32602), (-32042, -32603)])
+def test_codes_that_are_retired_are_not_sent_any_more_whoever_raised_them(code: int, now: int) -> None:
+    sent = {revision.name: revision.code(ProtocolError(code, "as it was")) for revision in ALL}
+    assert sent.pop("2026-07-28") == now
+    assert set(sent.values()) == {code}
 
 
 @pytest.mark.parametrize(

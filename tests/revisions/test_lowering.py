@@ -159,6 +159,7 @@ def test_results_say_that_they_are_complete_in_the_stateless_era_only() -> None:
     assert told(V5, result) == {"content": [], "resultType": "complete"}
 
 
+@pytest.mark.requirement("cache-hints")
 def test_lists_and_reads_carry_hints_for_caches_in_the_stateless_era_only() -> None:
     stamped = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
     assert told(V4, ListToolsResult(tools=[])) == {"tools": []}
@@ -273,6 +274,7 @@ def test_structured_content_that_is_no_object_is_left_to_the_text(value: Any) ->
     block = ToolResultContent("1", [TextContent("t")], structured_content=value)
     for revision in (V1, V2, V3, V4):
         assert "structuredContent" not in told(revision, result)
+        assert "structuredContent" not in told(revision, ToolResult(content=[], structured_content=Raw(encode(value))))
         assert "structuredContent" not in told(revision, block)
     assert told(V5, result)["structuredContent"] == value
     assert told(V5, block)["structuredContent"] == value

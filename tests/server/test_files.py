@@ -285,6 +285,7 @@ ELSEWHERE = [
 ]
 
 
+@pytest.mark.requirement("resources-traversal")
 @pytest.mark.parametrize("name", ELSEWHERE, ids=lambda name: ascii(name[:40]))
 def test_no_name_leads_out_and_no_error_tells_where_it_was(root: Path, name: str) -> None:
     directory = Directory(root, hidden=True)
@@ -337,6 +338,7 @@ def test_whatever_the_name_is_made_of_the_path_is_within(tmp_path_factory: pytes
     assert path.is_relative_to((base / "root").resolve())
 
 
+@pytest.mark.requirement("resources-traversal")
 @posix_only
 def test_a_link_is_followed_within_and_never_out(root: Path) -> None:
     (root / "within.txt").symlink_to("docs/a.txt")

@@ -409,6 +409,7 @@ def test_all_that_a_dead_server_said_is_heard_even_by_the_slow() -> None:
 # closing
 
 
+@pytest.mark.requirement("stdio-shutdown")
 @every_way
 def test_closing_ends_a_server_that_reads_its_input_and_reaps_it() -> None:
     async def test() -> None:
@@ -421,6 +422,7 @@ def test_closing_ends_a_server_that_reads_its_input_and_reaps_it() -> None:
     run(test)
 
 
+@pytest.mark.requirement("stdio-shutdown")
 @every_way
 def test_a_server_deaf_to_the_end_of_its_input_is_asked_by_term() -> None:
     async def test() -> None:
@@ -628,6 +630,7 @@ def test_a_server_can_be_used_in_the_loop_of_a_thread() -> None:
 # stderr
 
 
+@pytest.mark.requirement("stdio-stderr")
 @every_way
 def test_lines_of_stderr_are_handed_over_decoded() -> None:
     async def test() -> None:

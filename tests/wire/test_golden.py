@@ -33,6 +33,7 @@ def test_the_wire_is_as_it_was(revision: Revision) -> None:
     assert path.read_bytes().splitlines() == lines
 
 
+@pytest.mark.requirement("jsonrpc", "lifecycle-version-respected")
 @needs_spec
 @each
 def test_each_golden_message_is_right_by_the_schema_of_its_revision(revision: Revision) -> None:

@@ -1,0 +1,138 @@
+"""msgspec with what it lacks: JSON for values of any type.
+
+Both directions have a hook for classes that msgspec does not know. When decoding, these are the classes of pathlib, and
+stand-ins: classes made here so that msgspec does *not* know them. It hands the plain value to `hook`, and the stand-in
+builds the real one. A union that msgspec refuses is a stand-in that tries its members in order (`choice`); a class with
+fields is one where something inside needs a stand-in (`records.mirror`).
+
+When encoding, the hook is asked about paths, models of pydantic, and collections of other kinds. What a class is of, its
+module tells, so that no library has to be imported to find out.
+"""
+
+import sys
+from collections.abc import Callable, Collection, Mapping, Set
+from typing import Any, get_args
+
+import msgspec
+
+NO_JSON = (msgspec.DecodeError, UnicodeError, RecursionError)
+"""What decoding raises for bytes that are not JSON at all."""
+
+
+class Unencodable(TypeError):
+    """A value that has no JSON form; the text names its type."""
+
+
+class StandIn(type):
+    """The class of stand-ins. msgspec checks that what `hook` gives is an instance: it is what it should be."""
+
+    build: Callable[[Any], Any]
+    keys: Set[str] | None
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return True
+
+
+def stand_in(build: Callable[[Any], Any], keys: Set[str] | None = None) -> StandIn:
+    """A type that `build` makes the values of; `keys` are all that it knows of an object."""
+    return StandIn("StandIn", (), {"build": staticmethod(build), "keys": keys})
+
+
+def choice(members: list[Any]) -> StandIn:
+    """Stands for a union that msgspec refuses: the first member that takes the value has it."""
+
+    def build(value: Any) -> Any:
+        def strange(member: Any) -> int:
+            known = member.keys if isinstance(member, StandIn) and isinstance(value, dict) else None
+            return 0 if known is None else len(value.keys() - known)
+
+        errors = []
+        # Of classes, the one that knows most of the keys comes first; the others would silently drop them.
+        for member in sorted(members, key=strange):
+            try:
+                return convert(value, member)
+            except msgspec.ValidationError as error:
+                errors.append(error)
+        raise errors[0] if isinstance(value, dict) else msgspec.ValidationError("Expected `union`")
+
+    return stand_in(build)
+
+
+def hook(type_: Any, value: Any) -> Any:
+    """msgspec's `dec_hook`: the value of a type that only we know."""
+    try:
+        return type_.build(value) if isinstance(type_, StandIn) else type_(convert(value, str))
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from None  # the only kind that msgspec adds the outer path to
+
+
+def decoder(type_: Any) -> msgspec.json.Decoder[Any]:
+    """A JSON decoder for a type made of `Shape.native` parts."""
+    return msgspec.json.Decoder(type_, dec_hook=hook)
+
+
+def convert(value: Any, type_: Any, strict: bool = True) -> Any:
+    """The same for what JSON decodes to."""
+    return msgspec.convert(value, type_, strict=strict, str_keys=True, dec_hook=hook)
+
+
+def _plain(value: Any) -> Any:
+    """msgspec's `enc_hook`."""
+    if isinstance(value, (dict, list, tuple, set, frozenset)):  # which msgspec knows, but not as a key
+        raise Unencodable(f"A {type(value).__qualname__} cannot be a key in JSON")
+    if is_pydantic(value):
+        from pydantic_core import to_jsonable_python
+
+        return to_jsonable_python(value, by_alias=True)
+    if library(type(value)) == "pathlib":
+        return str(value)
+    if isinstance(value, Collection):
+        return dict(value) if isinstance(value, Mapping) else list(value)
+    raise Unencodable(f"{type(value).__qualname__} has no JSON form; use a built-in type or a class with fields")
+
+
+_encoder = msgspec.json.Encoder(enc_hook=_plain)
+
+
+def encode(value: Any) -> bytes:
+    """Any value as JSON, whatever its type; Unencodable where it has no JSON form."""
+    try:
+        return _encoder.encode(value)
+    except Unencodable:
+        raise
+    except RecursionError as error:
+        raise Unencodable(f"{type(value).__qualname__} contains itself, or is nested too deeply for JSON") from error
+    except (TypeError, ValueError) as error:  # a key that is no string, a lone surrogate
+        raise Unencodable(f"{type(value).__qualname__} cannot be written as JSON: {error}") from error
+
+
+def said(value: Any) -> str:
+    """A value in words: `the string "three"`."""
+    if isinstance(value, (dict, list)):
+        kind, parts = ("object", "entries") if isinstance(value, dict) else ("array", "items")
+        return f"an {kind} of {len(value)} {parts}" if value else f"an empty {kind}"
+    try:
+        text = encode(value).decode()
+    except Unencodable:
+        return f"a value of {type(value).__name__}"
+    text = f"{text[:60]}…{text[-1]}" if len(text) > 80 else text
+    return f"the string {text}" if isinstance(value, str) else text
+
+
+def library(cls: Any) -> str:
+    """The top-level package in which a class was defined."""
+    return str(getattr(cls, "__module__", "")).partition(".")[0]
+
+
+def is_pydantic(thing: Any) -> bool:
+    """Whether a type, or a note on one, is pydantic's business."""
+    return "pydantic" in sys.modules and (
+        hasattr(thing, "__get_pydantic_core_schema__")
+        or hasattr(thing, "__pydantic_validator__")
+        or library(type(thing)) == "pydantic"
+    )
+
+
+def label(hint: Any) -> str:
+    """A type as a person would write it."""
+    return hint.__qualname__ if isinstance(hint, type) and not get_args(hint) else str(hint)

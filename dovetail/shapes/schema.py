@@ -1,0 +1,161 @@
+"""Schemas: their pieces, and how they are put together.
+
+A schema travels as two things, a root and the definitions that its `$ref`s name, until it is known what else it will be
+part of: the schema of a function is made of those of its parameters. `merge` brings definitions together, `tidy` makes
+one schema of it all.
+"""
+
+from collections.abc import Callable, Iterable
+from inspect import cleandoc
+from types import NoneType
+from typing import TYPE_CHECKING, Any, LiteralString, TypeAlias
+
+import msgspec
+from msgspec import NODEFAULT, UNSET
+
+from ..errors import SchemaError
+from .codec import Unencodable, encode, label
+
+if TYPE_CHECKING:
+    from .records import Record
+
+Schema: TypeAlias = dict[str, Any]
+Defs: TypeAlias = dict[str, Schema]
+
+REF = "#/$defs/"
+_MAPS = {"properties", "patternProperties", "$defs", "dependentSchemas"}
+_DATA = {"default", "enum", "const", "examples"}
+
+TYPES = {NoneType: "null", bool: "boolean", int: "integer", float: "number", str: "string", LiteralString: "string"}
+_NAMES = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum", "multiple_of": "multipleOf"}
+"""What JSON Schema calls a limit, where it is not the name that msgspec has for it."""
+_UNITS = {"string": "Length", "array": "Items", "object": "Properties"}
+
+
+def enumeration(base: Any, values: Iterable[Any]) -> Schema:
+    """One of these values."""
+    values = list(values)
+    kinds = {TYPES.get(type(value)) for value in values}
+    if None in kinds:
+        raise SchemaError(f"{label(base)} has values that have no JSON form; use strings or numbers")
+    return ({"type": kinds.pop()} if len(kinds) == 1 else {}) | {"enum": values}
+
+
+def annotated(schema: Schema, said: dict[str, Any]) -> Schema:
+    """The schema with what the notes say of it."""
+    unit = _UNITS.get(schema.get("type", ""), "")
+    words = {}
+    for name, value in said.items():
+        if name in ("min_length", "max_length"):
+            words[name[:3] + unit] = 4 * ((value + 2) // 3) if "contentEncoding" in schema else value
+        elif name not in ("tz", "extra_json_schema"):
+            words[_NAMES.get(name, name)] = value
+    return {**schema, **words, **said.get("extra_json_schema", {})}
+
+
+def members(record: "Record", schemas: list[Schema]) -> Schema:
+    """The body of a class's schema: an object, or an array for a named tuple."""
+    config = record.config
+    properties = {} if config.tag is None else {str(config.tag_field): enumeration(record.cls, [config.tag])}
+    required = [*properties]
+    for field, schema in zip(record.fields, schemas, strict=True):
+        properties[field.wire] = schema | default_schema(field.default)
+        required += [field.wire] if field.default is NODEFAULT else []
+    if config.array_like:
+        closed: Schema = {"maxItems": len(properties)} if config.forbid_unknown_fields else {}
+        return {"type": "array", "prefixItems": [*properties.values()], "minItems": len(required)} | closed
+    closed = {"additionalProperties": False} if config.forbid_unknown_fields else {}
+    return {"type": "object", "properties": properties} | ({"required": required} if required else {}) | closed
+
+
+def doc(cls: type) -> Schema:
+    """What a class says of itself."""
+    # Dataclasses and named tuples without a docstring are given one that only repeats their signature.
+    if not cls.__doc__ or cls.__doc__.startswith(f"{cls.__name__}("):
+        return {}
+    return {"description": cleandoc(cls.__doc__)}
+
+
+def default_schema(default: Any) -> Schema:
+    """`{"default": …}`, or nothing where there is no default or it has no JSON form."""
+    if default is NODEFAULT or default is UNSET:
+        return {}
+    try:
+        return {"default": msgspec.json.decode(encode(default))}
+    except Unencodable:
+        return {}
+
+
+def merge(schema: Schema, defs: Defs, into: Defs) -> Schema:
+    """The schema with its definitions moved to those in `into`, renamed where another type already has the name."""
+    suffix, count = "", 1
+    while any(into.get(name + suffix, definition) != definition for name, definition in defs.items()):
+        count += 1
+        suffix = f"_{count}"
+
+    def rename(node: Schema) -> Schema:
+        return node | {"$ref": node["$ref"] + suffix} if _target(node) else node
+
+    into.update({name + suffix: _rewritten(definition, rename) for name, definition in defs.items()})
+    merged: Schema = _rewritten(schema, rename)
+    return merged
+
+
+def tidy(schema: Schema, defs: Defs) -> Schema:
+    """One schema of a root and its definitions. What is used once is written in place, since many clients trip over
+    references; what is shared or recursive stays a definition. The root itself always shows its type."""
+    uses: dict[str, int] = {}
+
+    def count(node: Schema) -> Schema:
+        if name := _target(node):
+            uses[name] = uses.get(name, 0) + 1
+            if uses[name] == 1:
+                _rewritten(defs[name], count)
+        return node
+
+    def inline(node: Schema) -> Schema:
+        name = _target(node)
+        return inline(replaced(node, defs)) if name and uses[name] == 1 else node
+
+    _rewritten(schema, count)
+    shared = {name: _rewritten(defs[name], inline) for name, number in uses.items() if number > 1}
+    root: Schema = _rewritten(replaced(schema, defs), inline)
+    return root | ({"$defs": shared} if shared else {})
+
+
+def replaced(node: Schema, defs: Defs) -> Schema:
+    """A reference as what it refers to; what stands beside it wins."""
+    name = _target(node)
+    return defs[name] | {key: value for key, value in node.items() if key != "$ref"} if name else node
+
+
+def accepts_string(schema: Schema, defs: Defs) -> bool:
+    """Whether a JSON string can fit."""
+    schema = replaced(schema, defs)
+    if options := schema.get("anyOf") or schema.get("oneOf"):
+        return any(accepts_string(option, defs) for option in options)
+    if "enum" in schema or "const" in schema:
+        return any(isinstance(value, str) for value in schema.get("enum", [schema.get("const")]))
+    return "string" in schema.get("type", "string")
+
+
+def _target(node: Schema) -> str:
+    ref = node.get("$ref")
+    return ref.removeprefix(REF) if isinstance(ref, str) and ref.startswith(REF) else ""
+
+
+def _rewritten(schema: Any, change: Callable[[Schema], Schema]) -> Any:
+    """A copy of a schema with each subschema changed, the outer before the inner ones."""
+    if isinstance(schema, list):
+        return [_rewritten(item, change) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    copy: Schema = {}
+    for key, value in change(schema).items():
+        if key in _DATA:
+            copy[key] = value
+        elif key in _MAPS:
+            copy[key] = {name: _rewritten(inner, change) for name, inner in value.items()}
+        elif key != "discriminator":  # a word of OpenAPI; its mapping would name definitions that are gone
+            copy[key] = _rewritten(value, change)
+    return copy

@@ -1,0 +1,185 @@
+"""A type, compiled: `Shape`.
+
+A shape asks one of two engines, which share an interface: `_Msgspec` below, or `Pydantic` where the walk over the type
+came across pydantic. The engine decodes, and that is all there is to a value that fits.
+
+Only when it fails are other readings of the value tried: 3.0 is an integer to JSON Schema and to models, but not to
+msgspec; and text may spell out a value, where the caller says so. If none of them fits, the engine explains why.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Raw
+
+from ..errors import SchemaError
+from .codec import NO_JSON, convert, decoder, encode, label
+from .schema import Defs, Schema, accepts_string, tidy
+from .walk import UsesPydantic, Walk, peel, told
+
+if TYPE_CHECKING:
+    from .pydantic_types import Pydantic
+
+_REFUSALS: dict[type, str] = {
+    NameError: "{label} cannot be used: it refers to {error.name}, which its module does not define at the top level",
+    RecursionError: "{label} is an alias that refers to itself; make it a class",
+}
+"""What the author of a type hears; of any other error, its first line."""
+
+
+class Mismatch(ValueError):
+    """A value that is not of its type. Each problem is a path into the value and what is wrong there."""
+
+    def __init__(self, problems: list[tuple[str, str]]) -> None:
+        self.problems = problems
+        super().__init__("; ".join(self.told("")))
+
+    def told(self, name: str) -> list[str]:
+        """The problems as sentences about a value of this name."""
+        places = [(f"{name}{path}".lstrip("."), what) for path, what in self.problems]
+        return [f"`{place}` {what}" if place else f"The value {what}" for place, what in places]
+
+
+class Shape:
+    """A type, compiled. `native` is what a msgspec decoder takes for it: Raw where it is to be decoded here, later."""
+
+    def __init__(self, annotation: Any) -> None:
+        self.annotation = annotation
+        try:
+            self.description: str | None = told(peel(annotation)[1]).get("description")
+            self._engine = _engine(annotation)
+        except SchemaError:
+            raise
+        except Exception as error:  # whatever a library has against a type, the author hears one kind of error
+            text = _REFUSALS.get(type(error), "{label} cannot be used: {reason}")
+            reason = str(error).partition("\n")[0]
+            raise SchemaError(text.format(label=label(annotation), error=error, reason=reason)) from error
+        self.native: Any = self._engine.native
+        self.parts = self._engine.schema
+        """The schema as a root and its definitions, for whoever puts several together with `merge` and `tidy`."""
+        self.encode: Callable[[Any], bytes] = self._engine.encode
+        """The value as JSON; Unencodable where it has no JSON form."""
+
+    @classmethod
+    def of(cls, annotation: Any) -> "Shape":
+        """The shape of a type that may have been compiled before."""
+        try:
+            # By its spelling too, since `date | str` equals `str | date` but prefers another member.
+            return _known(annotation, repr(annotation))
+        except TypeError:  # a note that cannot be hashed
+            return cls(annotation)
+
+    def __repr__(self) -> str:
+        return f"Shape({label(self.annotation)})"
+
+    @cached_property
+    def schema(self) -> Schema:
+        """The JSON schema (2020-12) of what is decoded."""
+        return self._described(self.parts)
+
+    @cached_property
+    def output_schema(self) -> Schema:
+        """The JSON schema of what is encoded; only pydantic makes a difference."""
+        return self._described(self._engine.output_schema)
+
+    @cached_property
+    def accepts_string(self) -> bool:
+        """Whether a JSON string can be a value of this type."""
+        return accepts_string(*self.parts)
+
+    def _described(self, parts: tuple[Schema, Defs]) -> Schema:
+        return tidy(*parts) | ({"description": self.description} if self.description else {})
+
+    def decode(self, data: bytes | Raw) -> Any:
+        """The value in JSON bytes; Mismatch where it is not of this type."""
+        try:
+            return self._engine.decode(data)
+        except (self._engine.failure, *NO_JSON):
+            pass
+        try:
+            value = msgspec.json.decode(data)
+        except NO_JSON as error:
+            raise Mismatch([("", f"is not valid JSON: {error}")]) from None
+        return self.convert(value)
+
+    def convert(self, value: Any, *, strings: bool = False) -> Any:
+        """The value of what JSON decodes to. With `strings`, text may also be the JSON of the value, or a number or
+        boolean spelled out: prompt arguments and the variables of a URI are always text."""
+        problems: list[tuple[str, str]] = []
+        for reading, strict in _readings(value, strings):
+            try:
+                return self._engine.convert(reading, strict)
+            except self._engine.failure as error:
+                # Of text that was only tried as something else, nothing is told.
+                if not problems or not isinstance(value, str) or isinstance(reading, (dict, list)):
+                    problems = self._engine.explain(error, reading)
+        raise Mismatch(problems)
+
+
+@lru_cache(256)
+def _known(annotation: Any, spelling: str) -> Shape:
+    return Shape(annotation)
+
+
+class _Msgspec:
+    """Decodes with msgspec."""
+
+    failure: type[Exception] = msgspec.ValidationError
+    encode = staticmethod(encode)
+
+    def __init__(self, hint: Any) -> None:
+        walk = Walk()
+        schema, native = walk.type(hint)
+        self.schema = self.output_schema = (schema, walk.defs)
+        self.native = hint if walk.plain else native
+        try:
+            self.decode: Callable[[bytes | Raw], Any] = decoder(self.native).decode
+        except TypeError:  # a union somewhere inside that msgspec cannot tell apart
+            self.native = native
+            self.decode = decoder(native).decode
+
+    def convert(self, value: Any, strict: bool = True) -> Any:
+        return convert(value, self.native, strict)
+
+    def explain(self, error: Exception, value: Any) -> list[tuple[str, str]]:
+        from .words import explain
+
+        return [explain(error, value, *self.schema)]
+
+
+def _engine(hint: Any) -> "_Msgspec | Pydantic":
+    try:
+        return _Msgspec(hint)
+    except UsesPydantic:
+        from .pydantic_types import Pydantic
+
+        return Pydantic(hint)
+
+
+def _readings(value: Any, strings: bool) -> Iterator[tuple[Any, bool]]:
+    """What a value may mean, the likeliest first, and whether to be strict about it."""
+    yield value, True
+    if not isinstance(value, str):
+        yield _integral(value), True
+    elif strings:
+        try:
+            parsed = msgspec.json.decode(value)
+        except NO_JSON:
+            pass
+        else:
+            yield parsed, True
+            yield _integral(parsed), True
+        yield value, False
+
+
+def _integral(value: Any) -> Any:
+    """The value with 3.0 as 3, as far as a float is exact."""
+    if isinstance(value, float):
+        return int(value) if value.is_integer() and abs(value) <= 2**53 else value
+    if isinstance(value, list):
+        return [_integral(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _integral(item) for key, item in value.items()}
+    return value

@@ -1,0 +1,195 @@
+"""One walk over a type: each step gives the schema of a part, and the type that msgspec may be given instead of it.
+
+A step first takes off what is written around the part (`peel`), and reads the notes of each `Annotated`, whoever's they
+are, in the vocabulary of `msgspec.Meta` (`told`). What is given to msgspec is the part itself wherever it can be, and a
+stand-in where it cannot: see `codec`. Classes with fields are always mirrored, since only the end of the walk tells
+whether something inside them has to be. If nothing has, `plain` is still True, msgspec is given the type as it was
+written, and the mirrors are forgotten.
+
+msgspec could write schemas too (`msgspec.json.schema`), but not for the unions that it refuses nor with notes that are
+not its own, and it sorts the values of an enumeration. The walk is needed for the stand-ins anyway.
+"""
+
+import re
+import types
+import typing
+from collections import abc
+from collections.abc import Iterable
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from types import NoneType
+from typing import Annotated, Any, ForwardRef, Literal, LiteralString, NewType, TypeVar, Union, get_args, get_origin
+from uuid import UUID
+
+from msgspec import NODEFAULT, Meta, Raw, UnsetType
+
+from ..errors import SchemaError
+from .codec import choice, decoder, is_pydantic, label, library
+from .schema import REF, TYPES, Defs, Schema, annotated, doc, enumeration, members
+
+_FORMATS = {datetime: "date-time", date: "date", time: "time", timedelta: "duration", UUID: "uuid", Decimal: "decimal"}
+_SCALARS: dict[Any, Schema] = {
+    **{cls: {} for cls in (Any, object, Raw)},
+    **{cls: {"type": name} for cls, name in TYPES.items()},
+    **{cls: {"type": "string", "format": name} for cls, name in _FORMATS.items()},
+    **{cls: {"type": "string", "contentEncoding": "base64"} for cls in (bytes, bytearray)},
+}
+_SETS = {set, frozenset, abc.MutableSet, abc.Set}
+_OBJECTS = {dict, abc.Mapping, abc.MutableMapping}
+_COLLECTIONS = {list, tuple, abc.Collection, abc.Iterable, abc.MutableSequence, abc.Sequence} | _SETS | _OBJECTS
+_INSTEAD: dict[Any, Any] = {object: Any, LiteralString: str, abc.Iterable: list}
+"""What msgspec does not know, and what it is given instead."""
+
+_BOUNDS = ("ge", "gt", "le", "lt", "multiple_of", "pattern", "min_length", "max_length")
+_LIMITS = (*_BOUNDS, "tz")
+"""What a note can demand; the rest is only said."""
+_META = (*_LIMITS, "title", "examples", "extra_json_schema")
+_WRAPPERS = {typing.Final, typing.NotRequired, typing.Required, getattr(typing, "ReadOnly", Any)}
+
+
+class UsesPydantic(Exception):
+    """Ends the walk: pydantic decodes all of the type."""
+
+
+class Walk:
+    """What has been found so far; `plain` turns False where msgspec would take a part for something else than was meant."""
+
+    def __init__(self) -> None:
+        self.defs: Defs = {}
+        self.plain = True
+        self._records: dict[Any, tuple[Schema, Any]] = {}
+
+    def type(self, hint: Any) -> tuple[Schema, Any]:
+        """The schema of a type, and the type for msgspec."""
+        base, notes = peel(hint)
+        if any(map(is_pydantic, (base, get_origin(base), *notes))):
+            raise UsesPydantic
+        self.plain &= all(library(type(note)) != "annotated_types" for note in notes)
+        said = told(notes)
+        limits = {name: said[name] for name in _LIMITS if name in said}
+        if limits and _is_union(base):  # bounds on an optional number are bounds on the number
+            base = _joined(arg if arg is NoneType else Annotated[arg, Meta(**limits)] for arg in get_args(base))
+            said, limits = {name: text for name, text in said.items() if name not in limits}, {}
+        schema, native = self._base(base)
+        return annotated(schema, said), Annotated[native, Meta(**limits)] if limits else native
+
+    def _base(self, base: Any) -> tuple[Schema, Any]:
+        origin, args = get_origin(base) or base, get_args(base)
+        self.plain &= origin not in _INSTEAD
+        if base in _SCALARS:
+            return _SCALARS[base], _INSTEAD.get(base, base)
+        if origin is Literal:
+            return enumeration(base, args), base
+        if _is_union(base):
+            return self._union(args)
+        if origin in _COLLECTIONS:
+            return self._collection(_INSTEAD.get(origin, origin), args)
+        if isinstance(base, type) and library(base) == "pathlib":
+            return {"type": "string", "format": "path"}, base
+        if isinstance(base, type) and issubclass(base, Enum):
+            return doc(base) | enumeration(base, [member.value for member in base]), base
+        if isinstance(origin, type) and (found := self._record(base)):
+            return found
+        if isinstance(base, (str, ForwardRef)):
+            raise SchemaError(f"{base!r} is the name of a type, not the type, and cannot be looked up here")
+        raise SchemaError(f"{label(base)} has no JSON form; use a built-in type, a class with fields, or Any")
+
+    def _union(self, args: Iterable[Any]) -> tuple[Schema, Any]:
+        pairs = [self.type(arg) for arg in args if arg is not UnsetType]
+        options, members = [schema for schema, _ in pairs], [native for _, native in pairs]
+        schema: Schema = {} if {} in options else {"anyOf": options} if len(options) > 1 else options[0]
+        native = _joined(members)
+        fixed = any(get_origin(member) is tuple and ... not in get_args(member) for member in get_args(native))
+        if fixed and any(get_origin(member) is Annotated for member in get_args(native)):
+            self.plain = False  # msgspec 0.22 crashes where limits and a tuple of fixed length are in one union
+            return schema, choice(members)
+        try:
+            decoder(native)
+        except TypeError:  # msgspec cannot tell the members apart
+            return schema, choice(members)
+        return schema, native
+
+    def _collection(self, origin: Any, args: tuple[Any, ...]) -> tuple[Schema, Any]:
+        pairs = [({}, ...) if arg is ... else self.type(arg) for arg in args]
+        native = origin[tuple(native for _, native in pairs)] if pairs else origin
+        schemas = [schema for schema, native in pairs if native is not ...]
+        if origin in _OBJECTS:
+            key, value = schemas or ({}, {})
+            named = {"propertyNames": key} if key.pop("type", None) == "string" and key else {}
+            return {"type": "object"} | named | ({"additionalProperties": value} if value else {}), native
+        if origin is tuple and len(schemas) == len(pairs) > 0:
+            count = {"minItems": len(pairs), "maxItems": len(pairs)}
+            return {"type": "array", "prefixItems": schemas, "items": False} | count, native
+        unique = {"uniqueItems": True} if origin in _SETS else {}
+        return {"type": "array"} | ({"items": schemas[0]} if schemas and schemas[0] else {}) | unique, native
+
+    def _record(self, hint: Any) -> tuple[Schema, Any] | None:
+        from .records import mirror, record_of
+
+        if hint not in self._records:
+            record = record_of(hint)
+            if record is None:
+                return None
+            title = record.cls.__name__ + (f"[{', '.join(map(label, get_args(hint)))}]" if get_args(hint) else "")
+            name = wanted = re.sub(r"\W+", "_", title).strip("_")
+            while name in self.defs:
+                name = f"{wanted}_{len(self.defs)}"
+            # Known before its fields are looked at, which may be of this very class.
+            self.defs[name] = {}
+            self._records[hint] = {"$ref": REF + name}, mirror(record)
+            schemas = []
+            for field in record.fields:
+                schema, field.native = self.type(field.hint)
+                schemas.append(schema)
+            self.defs[name] = {"title": title} | doc(record.cls) | members(record, schemas)
+        return self._records[hint]
+
+
+def peel(hint: Any) -> tuple[Any, list[Any]]:
+    """The type inside all that is wrapped around it, and the notes of each `Annotated` on the way, innermost first."""
+    notes: list[Any] = []
+    while True:
+        origin = get_origin(hint)
+        alias = origin or hint
+        if origin is Annotated:
+            hint, notes = hint.__origin__, [*hint.__metadata__, *notes]
+        elif origin in _WRAPPERS:
+            hint = get_args(hint)[0]
+        elif isinstance(hint, NewType):
+            hint = hint.__supertype__
+        elif isinstance(hint, TypeVar):
+            hint = hint.__bound__ or Any
+        elif type(alias).__name__ == "TypeAliasType":  # of typing from Python 3.12 on
+            hint = alias.__value__[get_args(hint)] if origin else alias.__value__
+        else:
+            return NoneType if hint is None else hint, notes
+
+
+def told(notes: Iterable[Any]) -> dict[str, Any]:
+    """What the notes say, in the words of `Meta`; the outer one has the last word. A plain string is a description."""
+    said: dict[str, Any] = {}
+    for note in notes:
+        names = _META if isinstance(note, Meta) else _BOUNDS if library(type(note)) == "annotated_types" else ()
+        said |= {name: value for name in names if (value := getattr(note, name, None)) is not None}
+        text = note if isinstance(note, str) else getattr(note, "description", getattr(note, "documentation", None))
+        if text and isinstance(text, str):
+            said["description"] = text
+    return said
+
+
+def _joined(members: Iterable[Any]) -> Any:
+    special: Any = Union
+    return special[tuple(members)]
+
+
+def _is_union(hint: Any) -> bool:
+    return get_origin(hint) in (Union, types.UnionType)
+
+
+def from_default(annotation: Any, default: Any) -> tuple[Any, Any]:
+    """`days: int = Field(3, ge=1)` as annotation and plain default (NODEFAULT for none); other defaults as they are."""
+    if not is_pydantic(default) or type(default).__name__ != "FieldInfo":
+        return annotation, default
+    plain = NODEFAULT if default.is_required() else default.get_default(call_default_factory=True)
+    return Annotated[annotation, default], plain

@@ -1,0 +1,416 @@
+"""What the specification demands, a row for each demand: an id, the demand in our own words, how strictly it is meant, where
+it stands, and in which revisions it holds.
+
+A test names what it shows by `@pytest.mark.requirement("id")`, and `test_requirements.py` holds the two lists together: no
+demand without a test, no test of a demand that nobody made. What no test here can show says why (`untested`).
+
+In this table: messages, opening, stdio, patterns, utilities, tools, resources, prompts, and a client's part in all of them.
+Not yet: HTTP, authorization, tasks, and a server's part in asking its client.
+"""
+
+from typing import Literal
+
+from msgspec import Struct
+
+REVISIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")
+ALL = REVISIONS
+HANDSHAKE = REVISIONS[:4]
+STATELESS = REVISIONS[4:]
+BATCHES = REVISIONS[1:2]
+SITE = "https://modelcontextprotocol.io/specification/"
+
+
+def since(revision: str) -> tuple[str, ...]:
+    """This revision and all that followed."""
+    return REVISIONS[REVISIONS.index(revision) :]
+
+
+class Requirement(Struct, frozen=True):
+    """One demand."""
+
+    level: Literal["MUST", "SHOULD"]
+    text: str
+    page: str
+    """Below `SITE`; of the newest revision that has the demand."""
+    revisions: tuple[str, ...] = ALL
+    untested: str = ""
+
+    @property
+    def link(self) -> str:
+        """Where it stands."""
+        return SITE + self.page
+
+
+def must(text: str, page: str, revisions: tuple[str, ...] = ALL, untested: str = "") -> Requirement:
+    """A MUST, a MUST NOT, or what a table or type of the specification leaves no choice about."""
+    return Requirement("MUST", text, page, revisions, untested)
+
+
+def should(text: str, page: str, revisions: tuple[str, ...] = ALL, untested: str = "") -> Requirement:
+    """A SHOULD or SHOULD NOT."""
+    return Requirement("SHOULD", text, page, revisions, untested)
+
+
+BASIC = "2026-07-28/basic"
+MESSAGES = f"{BASIC}#messages"
+META = f"{BASIC}#meta"
+SCHEMAS = f"{BASIC}#json-schema-usage"
+ICONS = f"{BASIC}#icons"
+VERSIONS = f"{BASIC}/versioning"
+CANCELLATION = f"{BASIC}/patterns/cancellation"
+PROGRESS = f"{BASIC}/patterns/progress"
+SUBSCRIPTIONS = f"{BASIC}/patterns/subscriptions"
+ROUNDS = f"{BASIC}/patterns/mrtr"
+STDIO = f"{BASIC}/transports/stdio"
+TRANSPORTS = f"{BASIC}/transports"
+DISCOVER = "2026-07-28/server/discover"
+TOOLS = "2026-07-28/server/tools"
+RESOURCES = "2026-07-28/server/resources"
+PROMPTS = "2026-07-28/server/prompts"
+CACHING = "2026-07-28/server/utilities/caching"
+COMPLETION = "2026-07-28/server/utilities/completion"
+LOGGING = "2026-07-28/server/utilities/logging"
+PAGINATION = "2026-07-28/server/utilities/pagination"
+LIFECYCLE = "2025-11-25/basic/lifecycle"
+PING = "2025-11-25/basic/utilities/ping"
+BATCHING = "2025-03-26/basic#batching"
+SAMPLING = "2026-07-28/client/sampling"
+ELICITATION = "2026-07-28/client/elicitation"
+ROOTS = "2026-07-28/client/roots"
+
+HOST = "a duty of the application that shows things to its user"
+
+REQUIREMENTS: dict[str, Requirement] = {
+    # messages
+    "jsonrpc": must("Each message is JSON-RPC 2.0, of the shape that the schema of its revision gives it.", MESSAGES),
+    "request-id-type": must("A request's id is a string or an integer, never null.", MESSAGES),
+    "request-id-unique": must("A sender uses an id once in a session.", "2025-11-25/basic#requests", HANDSHAKE),
+    "request-id-in-flight": must("No two open requests of a sender share an id.", MESSAGES, STATELESS),
+    "response-id": must("A reply carries the id of its request, unchanged.", MESSAGES),
+    "response-one-outcome": must("A reply holds a result or an error, never both or neither.", MESSAGES),
+    "result-type": must("Each result says of which type it is.", f"{BASIC}#resulttype", STATELESS),
+    "result-type-unknown": must(
+        "A result of a type that the client does not know is invalid.", f"{BASIC}#resulttype", STATELESS
+    ),
+    "result-type-absent": must("A result without a type is a complete one.", f"{BASIC}#resulttype", STATELESS),
+    "error-shape": must("An error has an integer code and a message.", f"{BASIC}#error-responses"),
+    "error-unreadable-id": must(
+        "An error answers under the request's id, except where that could not be read.", f"{BASIC}#error-responses"
+    ),
+    "error-codes-reserved": must(
+        "Of the range that MCP reserves, only defined codes are sent, as they are meant.", f"{BASIC}#error-codes", STATELESS
+    ),
+    "error-codes-retired": must("Codes of earlier revisions are not sent any more.", f"{BASIC}#error-codes", STATELESS),
+    "error-codes-own": should("Codes of our own lie outside what JSON-RPC reserves.", f"{BASIC}#error-codes", STATELESS),
+    "notification-silent": must("A notification is never answered, whatever it says.", f"{BASIC}#notifications"),
+    "notification-no-id": must("A notification has no id.", f"{BASIC}#notifications"),
+    "method-unknown": must("A request for a method that is not there is refused as such.", f"{BASIC}#error-codes"),
+    "batching": must("Batches are received in the one revision that has them.", BATCHING, BATCHES),
+    "batching-initialize": must("`initialize` is not part of a batch.", "2025-03-26/basic/lifecycle", BATCHES),
+    "stateless-independent": must(
+        "A request is judged by what it carries, not by requests before it.", f"{BASIC}#statelessness", STATELESS
+    ),
+    # _meta, icons, schemas
+    "meta-key-format": must(
+        "Keys of `_meta` are a name with an optional prefix of dotted labels.", META, since("2025-06-18")
+    ),
+    "meta-no-assumptions": must("Odd values at reserved keys of `_meta` disturb nobody.", META, since("2025-06-18")),
+    "meta-trace-context": must("Trace context in `_meta` is passed on as it is.", META, STATELESS),
+    "stateless-meta": must("Each request carries version and capabilities.", META, STATELESS),
+    "stateless-client-info": should("Each request says which client it comes from.", META, STATELESS),
+    "stateless-missing-meta": must("A request without these is refused as invalid params.", META, STATELESS),
+    "stateless-missing-capability": must(
+        "What needs an undeclared capability is refused with the one that is missing.", META, STATELESS
+    ),
+    "stateless-server-info": should("Each result says which server it comes from.", META, STATELESS),
+    "icons-safe": must(
+        "Icons are shown from safe URIs only, without credentials, in known formats.", ICONS, since("2025-11-25"), HOST
+    ),
+    "icons-formats": must("Who shows icons can show PNG and JPEG.", ICONS, since("2025-11-25"), HOST),
+    "schema-default-dialect": must("A schema that names no dialect is of 2020-12.", SCHEMAS, since("2025-11-25")),
+    "schema-dialect": must(
+        "A schema is read in the dialect it names; an unsupported one is refused by name.", SCHEMAS, since("2025-11-25")
+    ),
+    "schema-valid": must("Schemas that are announced are valid.", SCHEMAS, since("2025-11-25")),
+    "schema-no-network": must("A reference into the network is not followed.", SCHEMAS, STATELESS),
+    "schema-reference-refused": should(
+        "A schema with a reference that leads nowhere is refused, not taken as permissive.", SCHEMAS, STATELESS
+    ),
+    "schema-bounded": should("Depth, size and work of a schema are bounded.", SCHEMAS, STATELESS),
+    # opening with a handshake
+    "lifecycle-open": must("A session opens with version, capabilities and identity of both sides.", LIFECYCLE, HANDSHAKE),
+    "lifecycle-initialize-once": must(
+        "The greeting is the first thing that is said, and is said once.", LIFECYCLE, HANDSHAKE
+    ),
+    "lifecycle-initialized": must("After the answer the client says that it is ready.", LIFECYCLE, HANDSHAKE),
+    "lifecycle-negotiation": must(
+        "The version asked for is answered where it is served, else another that is.", LIFECYCLE, HANDSHAKE
+    ),
+    "lifecycle-latest": should("Client and server each offer the latest version they speak.", LIFECYCLE, HANDSHAKE),
+    "lifecycle-disconnect": should(
+        "A client that does not speak the version it was answered with leaves.", LIFECYCLE, HANDSHAKE
+    ),
+    "lifecycle-before-initialize": must("Before the greeting only pings are answered.", LIFECYCLE, HANDSHAKE),
+    "lifecycle-client-quiet": should("Before the answer a client asks nothing but pings.", LIFECYCLE, HANDSHAKE),
+    "lifecycle-quiet-before-initialized": should(
+        "Before the client is ready a server asks and tells nothing but pings and logs.", LIFECYCLE, HANDSHAKE
+    ),
+    "lifecycle-version-respected": must("Both sides keep to the version agreed on.", LIFECYCLE, HANDSHAKE),
+    "capabilities-client": must("A client asks for nothing that the server did not declare.", LIFECYCLE),
+    "capabilities-server": must("A client answers nothing that it did not declare.", LIFECYCLE),
+    "lifecycle-handshake-only-client": should(
+        "A server without handshake names its versions to a greeting.", VERSIONS, STATELESS
+    ),
+    # opening without
+    "stateless-version-error": must("A version that is not served is refused with those that are.", VERSIONS, STATELESS),
+    "stateless-version-retry": should(
+        "A client so refused takes a version both speak, or says that there is none.", VERSIONS, STATELESS
+    ),
+    "stateless-discover": must("Each server tells on request what it speaks and offers.", DISCOVER, STATELESS),
+    "stateless-removed-methods": must(
+        "Methods that the stateless era dropped do not exist there.", "2026-07-28/changelog", STATELESS
+    ),
+    "stateless-extensions": must(
+        "An extension that only one side has leaves the core as it is.", f"{VERSIONS}#extension-negotiation", STATELESS
+    ),
+    "stateless-extension-names": must(
+        "An extension is named like a key of `_meta`, with a prefix.",
+        f"{VERSIONS}#extension-negotiation",
+        STATELESS,
+        "there is no extension yet",
+    ),
+    "dual-era": must("How a client opens decides in which era it is served.", VERSIONS, STATELESS),
+    "dual-era-probe": should(
+        "A client of both eras probes with a discovery first.", f"{STDIO}#backward-compatibility", STATELESS
+    ),
+    "dual-era-any-error": must(
+        "Any error that is not of the stateless era means a handshake, whatever its code; so does silence.",
+        f"{STDIO}#backward-compatibility",
+        STATELESS,
+    ),
+    "dual-era-modern-error": must(
+        "A refusal of the stateless era is no reason for a handshake.", f"{STDIO}#backward-compatibility", STATELESS
+    ),
+    "dual-era-remembered": should("The era of a server is found out once.", VERSIONS, STATELESS),
+    # stdio and other transports
+    "stdio-newlines": must("A message is one line.", STDIO),
+    "stdio-utf8": must("Messages are UTF-8.", TRANSPORTS),
+    "stdio-stdout-clean": must("Nothing but messages is written to a server's output.", STDIO),
+    "stdio-stdin-clean": must("Nothing but messages is written to a server's input.", STDIO),
+    "stdio-stderr": should("What a server writes to stderr is not taken for failure.", STDIO),
+    "stdio-no-responses": must("A client of the stateless era writes no replies.", STDIO, STATELESS),
+    "stdio-no-requests": must("A server of the stateless era writes no requests.", STDIO, STATELESS),
+    "stdio-shutdown": should(
+        "A client closes the input, waits, and only then ends the process by force.", f"{STDIO}#shutdown"
+    ),
+    "stdio-exit": should("A server ends soon after its input did.", f"{STDIO}#shutdown"),
+    "stdio-restart": should(
+        "A server that ends unexpectedly is started again.", f"{STDIO}#unexpected-termination", STATELESS
+    ),
+    "transport-custom": must("Another transport changes neither messages nor patterns.", f"{TRANSPORTS}#custom-transports"),
+    # cancellation and deadlines
+    "cancellation": should("A request that is no longer waited for is cancelled, stops, and is not answered.", CANCELLATION),
+    "cancel-stdio": must("On stdio a client cancels by a notification that names the request.", f"{STDIO}#cancellation"),
+    "cancel-no-messages-after": must("Nothing more is sent for a cancelled request.", f"{STDIO}#cancellation", STATELESS),
+    "cancel-own-and-open": must("Only a request of one's own that is still open is cancelled.", CANCELLATION),
+    "cancel-initialize": must(
+        "A client does not cancel the greeting.", "2025-11-25/basic/utilities/cancellation", HANDSHAKE
+    ),
+    "cancel-race": must("A cancellation that crosses the answer harms neither side.", CANCELLATION),
+    "cancel-unknown-ignored": should("A cancellation of nothing, or one that makes no sense, is ignored.", CANCELLATION),
+    "cancel-late-reply": should("An answer to what was cancelled is ignored.", CANCELLATION),
+    "cancel-reason-logged": should("The reason of a cancellation is logged.", CANCELLATION),
+    "cancel-server-only-streams": must(
+        "A server of the stateless era cancels nothing but subscription streams.", CANCELLATION, STATELESS
+    ),
+    "cancel-stream-heard": must(
+        "A client whose stream is cancelled by the server takes it as ended.", CANCELLATION, STATELESS
+    ),
+    "cancel-stream-told": must(
+        "A server that tears down a stream says so by a cancellation.",
+        CANCELLATION,
+        STATELESS,
+        "the page on subscriptions has the result of the request say it, and so do the SDKs: "
+        "https://github.com/modelcontextprotocol/modelcontextprotocol/issues/3348",
+    ),
+    "timeout": should("Each request has a deadline, and is cancelled when it passes.", f"{CANCELLATION}#timeouts"),
+    "timeout-per-request": should(
+        "A deadline can be set for each request.", f"{CANCELLATION}#timeouts", since("2025-03-26")
+    ),
+    "timeout-max": should(
+        "Progress may extend a deadline, but not for ever.", f"{CANCELLATION}#timeouts", since("2025-03-26")
+    ),
+    # ping
+    "ping": must("A ping is answered at once, with an empty result.", PING, HANDSHAKE),
+    "ping-interval": should("Pings can be sent at an interval that can be chosen.", PING, HANDSHAKE),
+    "ping-dead": should("A ping without an answer means that the connection is dead.", PING, HANDSHAKE),
+    # progress
+    "progress": must("Progress only ever rises.", PROGRESS),
+    "progress-token": must("Progress is told only where a token was given, and under that token.", PROGRESS),
+    "progress-token-type": must("A token is a string or an integer.", PROGRESS),
+    "progress-token-unique": must("No two open requests share a token.", PROGRESS),
+    "progress-stops": must("After the answer there is no more progress.", PROGRESS),
+    "progress-rate": should("A flood of progress is thinned out.", PROGRESS),
+    # subscriptions
+    "subscriptions-ack-first": must(
+        "The first word on a stream is the acknowledgement.", f"{SUBSCRIPTIONS}#acknowledgment", STATELESS
+    ),
+    "subscriptions-ack-filter": must(
+        "The acknowledgement repeats what will be told.", f"{SUBSCRIPTIONS}#acknowledgment", STATELESS
+    ),
+    "subscriptions-ack-checked": should("A client looks at what was granted.", f"{SUBSCRIPTIONS}#acknowledgment", STATELESS),
+    "subscriptions-only-requested": must("Nothing is told that was not asked for.", SUBSCRIPTIONS, STATELESS),
+    "subscriptions-id": must("All that comes on a stream carries its id.", META, STATELESS),
+    "subscriptions-correlated": must("A client tells streams apart by that id.", f"{STDIO}#receiving-messages", STATELESS),
+    "subscriptions-graceful": should(
+        "A server that ends a stream answers its request.", f"{SUBSCRIPTIONS}#graceful-closure", STATELESS
+    ),
+    "subscriptions-cancelled": must(
+        "A client ends a stream by cancelling its request.", f"{SUBSCRIPTIONS}#cancellation", STATELESS
+    ),
+    "subscriptions-renewed": must(
+        "After a reconnect a client asks for its streams again.", f"{SUBSCRIPTIONS}#graceful-closure", STATELESS
+    ),
+    # rounds of questions, as far as a client goes
+    "rounds-answers-first": must("A client asks again with all that it was asked for.", ROUNDS, STATELESS),
+    "rounds-state-echoed": must("The state comes back exactly as it was.", ROUNDS, STATELESS),
+    "rounds-state-absent": must("Where no state was given none is sent.", ROUNDS, STATELESS),
+    "rounds-new-id": must("The next round has an id of its own.", ROUNDS, STATELESS),
+    "rounds-apart": must("Answers and state go with no other request.", ROUNDS, STATELESS),
+    "rounds-where": must("Only tool calls, reads and prompts are answered with questions.", ROUNDS, STATELESS),
+    "asking-undeclared": must("A question that the client did not declare is not answered.", ROUNDS),
+    "sampling-tools-undeclared": must(
+        "Sampling with tools is refused where tools were not declared.", SAMPLING, since("2025-11-25")
+    ),
+    "elicitation-mode-undeclared": must(
+        "A mode that was not declared is refused as invalid params.", ELICITATION, since("2025-11-25")
+    ),
+    "elicitation-mode-default": must("A question without a mode is a form.", ELICITATION, since("2025-11-25")),
+    "roots-file-uris": must("Roots are `file://` URIs.", ROOTS),
+    "roots-list-changed": must("A client that said so tells when its roots change.", "2025-11-25/client/roots", HANDSHAKE),
+    # caching
+    "cache-hints": must("Discovery, lists and reads carry hints for caches.", CACHING, STATELESS),
+    "cache-hints-elsewhere": must("Other results carry none.", CACHING, STATELESS),
+    "cache-ttl": must("A lifetime is not negative.", CACHING, STATELESS),
+    "cache-scope-of-pages": must("All pages of a list have one scope.", CACHING, STATELESS),
+    "cache-ttl-odd": should("A lifetime that is missing or negative counts as none.", CACHING, STATELESS),
+    "cache-key": must(
+        "No answer is served for another request than its own, and none that came of a round.", CACHING, STATELESS
+    ),
+    # pagination
+    "pagination": should("Lists come in pages, and a missing cursor is the end.", PAGINATION),
+    "pagination-opaque": must("A client sends cursors back as they came, whatever they are.", PAGINATION),
+    "pagination-page-size": must("A client takes pages of any size.", PAGINATION),
+    "pagination-stable": should("Cursors hold while the list changes.", PAGINATION),
+    "pagination-invalid-cursor": should("A cursor that is none is refused as invalid params.", PAGINATION),
+    # tools
+    "tools-capability": must("A server with tools declares them.", f"{TOOLS}#capabilities"),
+    "tools-list": must("Tools are listed, with what the revision knows of them.", f"{TOOLS}#listing-tools"),
+    "tools-list-same": must(
+        "The list is the same on each connection and whatever was asked before.", f"{TOOLS}#capabilities", STATELESS
+    ),
+    "tools-list-order": should("The list comes in the same order each time.", f"{TOOLS}#capabilities", STATELESS),
+    "tools-list-changed": should("Changes of the list are told.", f"{TOOLS}#list-changed-notification"),
+    "tools-call": must("A tool is called by name and answers with content.", f"{TOOLS}#calling-tools"),
+    "tools-content-kinds": must("Content is of the kinds that the revision has.", f"{TOOLS}#tool-result"),
+    "tools-structured-content": must(
+        "Structured content is any JSON value; an object, before the stateless era.",
+        f"{TOOLS}#structured-content",
+        since("2025-06-18"),
+    ),
+    "tools-structured-text": should(
+        "Structured content is there as text too.", f"{TOOLS}#structured-content", since("2025-06-18")
+    ),
+    "tools-output-conforms": must(
+        "Structured content matches the schema that the tool announced.", f"{TOOLS}#output-schema", since("2025-06-18")
+    ),
+    "tools-output-checked": should("A client checks that.", f"{TOOLS}#output-schema", since("2025-06-18")),
+    "tools-input-schema": must("The schema of a tool's input is a valid one of an object.", f"{TOOLS}#tool"),
+    "tools-input-checked": must("Input is checked before the tool sees it.", f"{TOOLS}#security-considerations"),
+    "tools-unknown": must("A call of no tool is an error of the protocol.", f"{TOOLS}#error-handling"),
+    "tools-errors": must("What goes wrong in a tool is a result that a model can read.", f"{TOOLS}#error-handling"),
+    "tool-names": should(
+        "Names are 1 to 128 letters, digits, `_`, `-`, `.`, case-sensitive and unique.",
+        f"{TOOLS}#tool-names",
+        since("2025-11-25"),
+    ),
+    "tools-annotations-untrusted": must(
+        "Annotations count for nothing unless the server is trusted.", f"{TOOLS}#tool", since("2025-03-26")
+    ),
+    "tools-output-sane": must(
+        "Whatever a tool returns is sent as valid content or refused.", f"{TOOLS}#security-considerations"
+    ),
+    "tools-access": must(
+        "Access to tools is controlled.", f"{TOOLS}#security-considerations", untested="comes with authorization"
+    ),
+    "tools-human": should("A human can see and deny calls.", f"{TOOLS}#user-interaction-model", untested=HOST),
+    "rate-limit": must("Calls and completions of one client are bounded.", f"{TOOLS}#security-considerations"),
+    # resources
+    "resources-capability": must("A server with resources declares them.", f"{RESOURCES}#capabilities"),
+    "resources-list": must("Resources and templates are listed.", f"{RESOURCES}#listing-resources"),
+    "resources-list-changed": should("Changes of the list are told.", f"{RESOURCES}#list-changed-notification"),
+    "resources-read": must("A resource is read as text or bytes.", f"{RESOURCES}#reading-resources"),
+    "resources-binary": must("Bytes are sent as base64.", f"{RESOURCES}#security-considerations"),
+    "resources-not-found": must(
+        "What is not there is refused with the code of the revision.", f"{RESOURCES}#error-handling"
+    ),
+    "resources-not-found-empty": must(
+        "What is not there is never an empty answer.", f"{RESOURCES}#error-handling", STATELESS
+    ),
+    "resources-not-found-old": should("A client takes the old code for it too.", f"{RESOURCES}#error-handling", STATELESS),
+    "resources-internal-error": should("A read that fails inside is an internal error.", f"{RESOURCES}#error-handling"),
+    "resources-subscribe": must("Updates are told to those who subscribed, and only to them.", f"{RESOURCES}#subscriptions"),
+    "resources-uris": must("URIs are checked before anything is read.", f"{RESOURCES}#security-considerations"),
+    "resources-schemes": must(
+        "The scheme of a URI is one by RFC 3986.", f"{RESOURCES}#custom-uri-schemes", since("2025-06-18")
+    ),
+    "resources-traversal": must(
+        "No path leads out of a directory that is served.", f"{RESOURCES}#security-considerations", STATELESS
+    ),
+    "resources-access": should(
+        "Permissions are looked at before a read.",
+        f"{RESOURCES}#security-considerations",
+        untested="comes with authorization",
+    ),
+    # prompts
+    "prompts-capability": must("A server with prompts declares them.", f"{PROMPTS}#capabilities"),
+    "prompts-list": must("Prompts are listed with their arguments.", f"{PROMPTS}#listing-prompts"),
+    "prompts-list-changed": should("Changes of the list are told.", f"{PROMPTS}#list-changed-notification"),
+    "prompts-get": must("A prompt is filled in.", f"{PROMPTS}#getting-a-prompt"),
+    "prompts-media": must("Pictures and sounds in prompts are base64 and say their type.", f"{PROMPTS}#promptmessage"),
+    "prompts-embedded": must(
+        "A resource in a prompt has its URI, its type, and text or bytes.", f"{PROMPTS}#embedded-resources"
+    ),
+    "prompts-errors": should(
+        "Unknown prompts, and arguments that are missing or wrong, are refused as invalid params.",
+        f"{PROMPTS}#error-handling",
+    ),
+    "prompts-validated": must("Arguments are checked before the prompt sees them.", f"{PROMPTS}#security"),
+    # completion
+    "completion-capability": must(
+        "A server that completes declares it, where the revision has a word for it.",
+        f"{COMPLETION}#capabilities",
+        since("2025-03-26"),
+    ),
+    "completion": should("Completions come best first.", COMPLETION),
+    "completion-limit": must("At most 100 values are sent, with the total.", f"{COMPLETION}#completion-results"),
+    "completion-context": must("Arguments chosen before are taken into account.", COMPLETION, since("2025-06-18")),
+    "completion-errors": should(
+        "Unknown references and arguments are refused as invalid params.", f"{COMPLETION}#error-handling"
+    ),
+    "completion-disclosure": must(
+        "Completions give nothing away to those who may not see it.",
+        f"{COMPLETION}#security",
+        untested="what a completer gives away is its author's choice",
+    ),
+    # logging
+    "logging-capability": must("A server that logs to its client declares it.", f"{LOGGING}#capabilities"),
+    "logging": must("Log messages are of the eight levels of syslog.", f"{LOGGING}#log-levels"),
+    "logging-level": must("Nothing below the level asked for is sent.", LOGGING),
+    "logging-level-invalid": should("A level that is none is refused as invalid params.", f"{LOGGING}#error-handling"),
+    "logging-opt-in": must("A request without a level is not logged to.", f"{LOGGING}#per-request-log-level", STATELESS),
+    "logging-own-request": must(
+        "Log messages never come on a subscription stream.", f"{LOGGING}#per-request-log-level", STATELESS
+    ),
+    "logging-secrets": must("Credentials can be kept out of log messages.", f"{LOGGING}#security"),
+}
