@@ -105,7 +105,11 @@ def _listing(result: type, key: str, item: type) -> dict[str, Step]:
 
 
 def _outcome(result: ToolResult) -> Any:
-    return {"status": "error" if result.is_error else "success", "output": result.data}
+    # What is neither data nor text goes out as the content that it is.
+    output = result.data
+    if output is None and result.structured_content is None:
+        output = [REVISION.lower(block) for block in result.content] or None
+    return {"status": "error" if result.is_error else "success", "output": output}
 
 
 def _called(value: Any) -> ToolResult:

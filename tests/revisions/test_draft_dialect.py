@@ -255,10 +255,10 @@ def test_structured_content_in_raw_form_is_the_output() -> None:
     assert lower_result("tools/call", result) == {"status": "success", "output": 3}
 
 
-def test_content_that_is_no_text_has_no_place_in_the_output() -> None:
-    assert lower_result("tools/call", ToolResult(content=[ImageContent("", "image/png")])) == {
-        "status": "success", "output": None,
-    }  # fmt: skip
+def test_content_that_is_no_text_goes_out_as_what_it_is() -> None:
+    image = ImageContent("", "image/png")
+    assert lower_result("tools/call", ToolResult(content=[image])) == {"status": "success", "output": [image]}
+    assert lower_result("tools/call", ToolResult(content=[])) == {"status": "success", "output": None}
 
 
 def test_a_result_of_another_shape_is_a_validation_error() -> None:
