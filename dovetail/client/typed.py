@@ -22,7 +22,7 @@ class Typed(ToolResult, Generic[T], kw_only=True):
 
 def typed(result: ToolResult, type_: Any) -> Typed[Any]:
     """The result with its data converted; the result itself stays with the error where that fails."""
-    shape = Shape(type_)
+    shape = Shape.of(type_)
     try:
         if result.structured_content is None and type_ is not str:
             value = shape.decode(result.text.encode())

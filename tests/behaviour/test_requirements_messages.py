@@ -245,7 +245,7 @@ def test_a_schema_that_cannot_be_used_is_refused_before_it_is_announced(broken: 
         declared({"type": "object", "properties": broken})
     server = Server("schemas")
     with pytest.raises(SchemaError):
-        server.tool(output_schema={"type": "object", "properties": broken})(lambda: 1)
+        server.tool("x", output_schema={"type": "object", "properties": broken})(lambda: 1)
 
 
 @pytest.mark.requirement("tools-input-schema")

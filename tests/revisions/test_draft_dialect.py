@@ -256,8 +256,9 @@ def test_structured_content_in_raw_form_is_the_output() -> None:
 
 
 def test_content_that_is_no_text_goes_out_as_what_it_is() -> None:
-    image = ImageContent("", "image/png")
-    assert lower_result("tools/call", ToolResult(content=[image])) == {"status": "success", "output": [image]}
+    image = {"type": "image", "data": "", "mimeType": "image/png"}
+    result = ToolResult(content=[ImageContent("", "image/png")])
+    assert lower_result("tools/call", result) == {"status": "success", "output": [image]}
     assert lower_result("tools/call", ToolResult(content=[])) == {"status": "success", "output": None}
 
 
