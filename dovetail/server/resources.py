@@ -76,7 +76,9 @@ def entry(
     }
     if "{" not in uri:
         if not SCHEME.match(uri):
-            raise ConfigError(f"{uri!r} is no URI: it needs a scheme of letters, digits, `+`, `-` and `.`, such as config://")
+            raise ConfigError(
+                f"{uri!r} is no URI: it needs a scheme of letters, digits, `+`, `-` and `.`, such as config://"
+            )
         if signature.parameters:
             names = ", ".join(parameter.name for parameter in signature.parameters)
             raise SchemaError(f"Resource {uri!r} has no variables, so its function cannot take {names}")

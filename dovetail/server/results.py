@@ -22,7 +22,7 @@ from ..protocol.content import (
     TextContent,
 )
 from ..protocol.tools import ToolResult
-from ..shapes import Shape, Unencodable
+from ..shapes import Mismatch, Shape, Unencodable
 from .media import Media
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ UNSAID = (inspect.Parameter.empty, Any, None, type(None), list, tuple, list[Any]
 Finish = Callable[[Any], ToolResult]
 
 
-def finisher(returns: Any) -> tuple[Finish, dict[str, Any] | None]:
+def finisher(name: str, returns: Any) -> tuple[Finish, dict[str, Any] | None]:
     """For a return annotation: what turns a value into a result, and the output schema, if there is one."""
     if returns in UNSAID or _is_content(returns):
         return finish_any, None
@@ -45,39 +45,56 @@ def finisher(returns: Any) -> tuple[Finish, dict[str, Any] | None]:
         # A return type that no schema can describe is no reason to refuse the tool: its results just go unannounced.
         return finish_any, None
     if describes_object(schema):
-        return _finish(shape, b"", b""), schema
+        return _finish(name, shape, b"", b""), schema
     definitions = {"$defs": schema["$defs"]} if "$defs" in schema else {}
     inner = {key: value for key, value in schema.items() if key != "$defs"}
     wrapped = {"type": "object", "properties": {"result": inner}, "required": ["result"], **definitions}
-    return _finish(shape, b'{"result":', b"}"), wrapped
+    return _finish(name, shape, b'{"result":', b"}"), wrapped
 
 
-def _finish(shape: Shape, before: bytes, after: bytes) -> Finish:
+def _finish(name: str, shape: Shape, before: bytes, after: bytes) -> Finish:
+    """What leaves must be what was announced, so it is decoded again as the type; pydantic has seen to that already, and
+    a plain value of the very type needs no look."""
     encode = shape.encode
+    exact = shape.annotation if shape.annotation in (int, str, bool) else None
+    check = None if shape.native is Raw else shape.decode
 
     def finish(value: Any) -> ToolResult:
         if _speaks_for_itself(value):
-            return finish_any(value)
+            result = finish_any(value)
+            if not result.is_error:
+                _conforms(name, shape, result, bool(before))
+            return result
         try:
             data = encode(value)
         except Unencodable as error:
-            return finish_any(_mended(value, error))
+            return finish(_mended(value, error))
+        if check is not None and type(value) is not exact:
+            try:
+                check(data)
+            except Mismatch as problem:
+                raise InvalidOutput(f"{name} returned what breaks its own output schema: {problem}") from None
         text = value if type(value) is str else data.decode()
         return ToolResult(content=[TextContent(text)], structured_content=Raw(before + data + after))
 
     return finish
 
 
-def conforming(name: str, finish: Finish, validator: "Callable[[], Validator | None]", returns: Any = None) -> Finish:
-    """`finish`, with the results held against the schema that is announced: nothing else may be sent. What is a plain value
-    of the very type that the schema was made from needs no look."""
+def _conforms(name: str, shape: Shape, result: ToolResult, wrapped: bool) -> None:
+    given = result.structured_content
+    try:
+        shape.convert(given["result"] if wrapped else given)
+    except (Mismatch, TypeError, KeyError) as problem:
+        raise InvalidOutput(f"{name} returned what breaks its own output schema: {problem}", result) from None
+
+
+def conforming(name: str, finish: Finish, validator: "Validator") -> Finish:
+    """`finish`, with the results held against a schema that was given: nothing else may be sent."""
 
     def checked(value: Any) -> ToolResult:
         result = finish(value)
-        if (returns in (int, str, bool) and type(value) is returns) or result.is_error:
-            return result
-        given, schema = result.structured_content, validator()
-        problems = schema.problems(plain(given) if type(given) is Raw else given) if schema else None
+        given = result.structured_content
+        problems = [] if result.is_error else validator.problems(plain(given) if type(given) is Raw else given)
         if problems:
             raise InvalidOutput(f"{name} returned what breaks its own output schema: {'; '.join(problems)}", result)
         return result

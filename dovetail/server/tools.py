@@ -9,7 +9,6 @@ import re
 import sys
 import warnings
 from collections.abc import Callable
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw, Struct
@@ -62,7 +61,7 @@ def entry(
     name = name or getattr(function, "__name__", "") or type(function).__name__
     _check_name(name)
     signature = Signature.of(function, context_type=Context, free=schema is not None)
-    finish, described = finisher(signature.returns)
+    finish, described = finisher(name, signature.returns)
     bind = signature.bind if schema is None else _checked(name, schema, signature)
     tool = Tool(
         name=name,
@@ -79,10 +78,7 @@ def entry(
     direct = signature.is_async and timeout is None and isolate is None
     if output_schema is not None:
         given = finish_any if describes_object(output_schema) else finish_bare
-        validator = _compiled(output_schema)
-        finish = conforming(name, given, lambda: validator)
-    elif described is not None:
-        finish = conforming(name, finish, cache(lambda: _usable(described)), signature.returns)
+        finish = conforming(name, given, _compiled(output_schema))
     return Entry(tool, signature, bind, finish, timeout, isolate is not None, direct)
 
 
@@ -172,14 +168,6 @@ def _compiled(schema: dict[str, Any]) -> "Validator":
     from ..schemas import compile
 
     return compile(schema)
-
-
-def _usable(schema: dict[str, Any]) -> "Validator | None":
-    """What checks a schema that was made from a type, when it is first needed; None where the engine cannot follow it."""
-    try:
-        return _compiled(schema)
-    except SchemaError:
-        return None
 
 
 def _object_schema(name: str, schema: dict[str, Any]) -> dict[str, Any]:

@@ -432,7 +432,8 @@ async def test_a_round_comes_back_with_all_answers_and_the_very_state(method: st
         }
         assert not added & parallel["params"].keys()
         third = asyncio.create_task(ask(client))
-        assert not added & (fresh := await server.receive())["params"].keys()
+        fresh = await server.receive()
+        assert not added & fresh["params"].keys()
         for request in (second, parallel, fresh):
             server.send(reply(request, complete(**last)))
         await asyncio.gather(asking, other, third)
