@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from ..errors import ConfigError
 from ..protocol.content import ResourceContents, TextResourceContents
@@ -34,11 +35,11 @@ def directory_resources(path: Path, uri: str, hidden: bool) -> list[Made]:
     base = uri if uri.endswith("/") else uri + "/"
 
     def listing() -> ResourceContents:
-        lines = [f"{base}{entry[0]}" for entry in directory.list()]
+        lines = [base + quote(entry[0]) for entry in directory.list()]
         return TextResourceContents(uri=base, text="\n".join(lines), mime_type="inode/directory")
 
     def read(path: str) -> list[ResourceContents]:
-        return directory.read(path, f"{base}{path}")
+        return directory.read(path, base + quote(path))
 
     def paths(value: str) -> list[str]:
         return [entry[0] for entry in directory.list()]

@@ -233,6 +233,7 @@ async def test_files_and_directories_are_served_and_nothing_beside_them(tmp_path
     folder = tmp_path / "docs"
     (folder / "sub").mkdir(parents=True)
     (folder / "a.md").write_text("# A")
+    (folder / "50 % off?.txt").write_text("sale")
     (folder / "sub" / "b.bin").write_bytes(b"\x00\x01")
     (tmp_path / "secret.txt").write_text("secret")
     (folder / "way-out").symlink_to(tmp_path / "secret.txt")
@@ -245,7 +246,9 @@ async def test_files_and_directories_are_served_and_nothing_beside_them(tmp_path
         assert listed["file:///a.md"].size == 3
         assert listed["docs://"].mime_type == "inode/directory"
         (listing,) = await client.read_resource("docs://")
-        assert (listing.text or "").splitlines() == ["docs://a.md", "docs://sub/b.bin"]
+        assert (listing.text or "").splitlines() == ["docs://50%20%25%20off%3F.txt", "docs://a.md", "docs://sub/b.bin"]
+        (sale,) = await client.read_resource("docs://50%20%25%20off%3F.txt")
+        assert (sale.uri, sale.text) == ("docs://50%20%25%20off%3F.txt", "sale")
         assert (await client.read_resource("docs://a.md"))[0].text == "# A"
         assert (await client.read_resource("docs://sub/b.bin"))[0].data == b"\x00\x01"
         assert (await client.complete(resource="docs://{+path}", argument="path", value="b")).values[0] == "sub/b.bin"
