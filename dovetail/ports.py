@@ -83,27 +83,24 @@ Emit: TypeAlias = Callable[[str, Any], None]
 """Sends a notification of the vocabulary, by method name and params, to whoever made the call."""
 
 
-class Call:
+class Call(Struct, eq=False):
     """One request being answered. Middleware sees it, may change `params`, and passes it on."""
 
-    __slots__ = ("caller", "cancelled", "connection", "id", "late", "local", "method", "over", "params", "progress", "task")
-
-    def __init__(self, id: Id, method: Method, params: Any, caller: Caller, connection: Any) -> None:
-        self.id = id
-        self.method = method
-        self.params = params
-        self.caller = caller
-        self.connection = connection
-        self.cancelled = False
-        """Whether nobody waits for the answer any more."""
-        self.late = False
-        """Whether it ran out of its own time; it is answered, but the work is in vain."""
-        self.over = False
-        """Whether it was answered or cancelled: nothing that belongs to it may be sent from now on."""
-        self.local: Answer | None = None
-        """Answers what only the connection can (subscriptions, levels); the server passes such a call on to it."""
-        self.progress: Any = None
-        self.task: asyncio.Task[None] | None = None
+    id: Id
+    method: Method
+    params: Any
+    caller: Caller
+    connection: Any
+    cancelled: bool = False
+    """Whether nobody waits for the answer any more."""
+    late: bool = False
+    """Whether it ran out of its own time; it is answered, but the work is in vain."""
+    over: bool = False
+    """Whether it was answered or cancelled: nothing that belongs to it may be sent from now on."""
+    local: "Answer | None" = None
+    """Answers what only the connection can (subscriptions, levels); the server passes such a call on to it."""
+    progress: Any = None
+    task: "asyncio.Task[None] | None" = None
 
     @property
     def revision(self) -> Revision:
