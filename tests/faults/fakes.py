@@ -1,8 +1,8 @@
 """Servers in a few lines of plain Python, as wrong as a test wants them to be.
 
 `fake(folder, code)` gives the command. The code can use what PRELUDE defines: it reads requests with `receive()`, answers
-with `reply(request, result)`, and `serve(**tools)` does the ordinary rest. `STARTS` counts the starts, `HEARD` is a log of
-all that the server received, both of them files in `folder`, so that they outlive the server.
+with `reply(request, result)`, and `serve(**handlers)` does the ordinary rest; START is the number of this start. Starts and
+received messages are written to files in `folder`, which outlive the server; `starts()` and `heard()` read them.
 """
 
 import json
