@@ -100,7 +100,7 @@ async def _given(channel: Channel) -> Channel:
 
 
 async def _in_memory(server: Any, limits: Limits) -> Channel:
-    ours, theirs = memory.pair(limits)
+    ours, theirs = memory.pair(limits, server.limits)
     task = asyncio.get_running_loop().create_task(server.serve(theirs))
     _serving.add(task)
     task.add_done_callback(_served)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .limits import Limits
 
 Receive: TypeAlias = Callable[[bytes | TooLong], None]
-"""Takes one message as it came, or TOO_LONG for one that was over the bound and has been skipped."""
+"""Takes one message as it came, or a TooLong for one that was over the bound and has been skipped."""
 Ended: TypeAlias = Callable[[Exception | None], None]
 """Hears once that nothing more will come: None for an orderly end, else the reason."""
 

@@ -7,20 +7,19 @@ for again when a new conversation opens.
 
 import asyncio
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..connection.calling import Calling
+from ..connection.connection import run_callback
 from ..errors import ConfigError, DovetailError, MethodNotFound
 from ..jsonrpc.messages import Id
 from ..protocol.meta import SUBSCRIPTION_ID
 from ..protocol.methods import METHODS
 from ..protocol.resources import UriParams
 from ..protocol.subscriptions import ListenParams, SubscriptionFilter
-
-if TYPE_CHECKING:
-    from .client import Client
+from .link import Link
 
 log = logging.getLogger("dovetail.client")
 
@@ -68,13 +67,14 @@ class Handle:
 class Subscriptions:
     """All handles of one client."""
 
-    def __init__(self, client: "Client") -> None:
-        self._client = client
+    def __init__(self, link: Link, request: Callable[..., Awaitable[Any]]) -> None:
+        self._link = link
+        self._request = request
         self._handles: list[Handle] = []
 
     async def subscribe(self, uri: str, callback: Callable[[str], Any]) -> Handle:
         """Hear of changes to a resource."""
-        calling = await self._client.calling()
+        calling = await self._link.ready(self._link.timeout)
         handle = Handle(self, "resource", uri, callback)
         self._handles.append(handle)
         try:
@@ -82,7 +82,7 @@ class Subscriptions:
                 self._open(handle, calling)
                 await handle
             elif not self._shared(handle):
-                await self._client.request("resources/subscribe", UriParams(uri=uri))
+                await self._request("resources/subscribe", UriParams(uri=uri))
         except BaseException:
             self._handles.remove(handle)
             raise
@@ -94,7 +94,7 @@ class Subscriptions:
             raise ConfigError(f"There are no changes of {kind!r} to hear of; there are {', '.join(LISTS)} and state")
         handle = Handle(self, kind, None, callback)
         self._handles.append(handle)
-        calling = self._client.calling_now
+        calling = self._link.calling
         if calling is not None and _stateless(calling) and kind in LISTS:
             self._open(handle, calling)
         return handle
@@ -106,8 +106,8 @@ class Subscriptions:
         self._handles.remove(handle)
         if handle.task is not None:
             handle.task.cancel()
-        elif handle.uri is not None and not self._shared(handle) and self._client.calling_now is not None:
-            await self._client.request("resources/unsubscribe", UriParams(uri=handle.uri))
+        elif handle.uri is not None and not self._shared(handle) and self._link.calling is not None:
+            await self._request("resources/unsubscribe", UriParams(uri=handle.uri))
 
     def end(self) -> None:
         """The client closes."""
@@ -124,7 +124,7 @@ class Subscriptions:
             return
         for uri in dict.fromkeys(handle.uri for handle in self._handles if handle.uri is not None):
             try:
-                await calling.request(METHODS["resources/subscribe"], UriParams(uri=uri), timeout=self._client.timeout)
+                await calling.request(METHODS["resources/subscribe"], UriParams(uri=uri), timeout=self._link.timeout)
             except DovetailError as error:
                 log.warning("Could not subscribe to %s again: %s", uri, error)
 
@@ -158,7 +158,7 @@ class Subscriptions:
     def _tell(self, news: str, stream: Id | None, meant: Callable[[Handle], bool]) -> None:
         for handle in list(self._handles):
             if handle.stream == stream and meant(handle):
-                self._client.callback(handle.callback, news)
+                run_callback(handle.callback, news)
 
     def _shared(self, handle: Handle) -> bool:
         return any(one.uri == handle.uri for one in self._handles if one is not handle)
@@ -192,7 +192,7 @@ class Subscriptions:
 
 
 def _stateless(calling: Calling) -> bool:
-    return calling.revision is not None and calling.revision.stateless
+    return calling.spoken.stateless
 
 
 def _within(uri: str, subscribed: str) -> bool:

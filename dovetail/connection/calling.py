@@ -16,8 +16,10 @@ from msgspec.structs import replace
 from ..errors import (
     ConnectionClosed,
     DovetailError,
+    HeaderMismatch,
     InvalidRequest,
     MethodNotFound,
+    MissingCapability,
     NoCommonRevision,
     ProtocolError,
     TimedOut,
@@ -36,6 +38,8 @@ from .connection import Connection, OnProgress, PeerError
 
 log = logging.getLogger("dovetail.connection")
 
+MODERN = {HeaderMismatch.code, MissingCapability.code, UnsupportedVersion.code}
+"""Errors that only a server of the stateless era has."""
 Heard = Callable[[str, Any], None]
 """Takes a notification of the vocabulary: method name and params."""
 
@@ -120,6 +124,8 @@ class Calling:
             except PeerError as refusal:
                 supported = _supported(refusal)
                 if supported is None:
+                    if refusal.code in MODERN:
+                        raise _refused(refusal, newest) from None
                     return None
                 self._speak(self._common(supported, wanted))
                 if not self._revision.stateless:
@@ -205,7 +211,7 @@ class Calling:
     def _lift(self, revision: Revision, method: Method, raw: Any) -> Any:
         try:
             result = revision.lift_result(method, raw)
-            kind = result.result_type
+            kind = result.result_type if revision.stateless else None
         except msgspec.MsgspecError as problem:
             kind = _kind_of(raw) if revision.stateless else None
             if kind in (None, "complete"):
@@ -309,7 +315,8 @@ def _refused(refusal: PeerError, asked: Revision) -> DovetailError:
     supported = _supported(refusal)
     if supported is not None:
         return NoCommonRevision(f"The server speaks {', '.join(supported)}; this client asked for {asked.version}")
-    return error("initialize", refusal.code, f"The server refused initialize: {refusal.message}", refusal.data)
+    opening = "server/discover" if asked.stateless else "initialize"
+    return error(opening, refusal.code, f"The server refused {opening}: {refusal.message}", refusal.data)
 
 
 def _kind_of(raw: Any) -> str | None:

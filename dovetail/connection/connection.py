@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import msgspec
 
 from ..errors import (
+    BY_CODE,
     ConnectionClosed,
     DovetailError,
     InternalError,
@@ -27,7 +28,7 @@ from ..errors import (
     TimedOut,
     TooLarge,
 )
-from ..jsonrpc.codec import Malformed, decode, encode
+from ..jsonrpc.codec import Malformed, decode, encode, whose
 from ..jsonrpc.exchange import Exchange
 from ..jsonrpc.framing import TooLong
 from ..jsonrpc.messages import NOTHING, Batch, Failure, Id, Message, Notification, Request, Result
@@ -113,7 +114,7 @@ class Connection:
     def receive(self, data: bytes | TooLong) -> None:
         """Take one message from the channel."""
         try:
-            message = decode(data) if not isinstance(data, TooLong) else self._too_long()
+            message = decode(data) if not isinstance(data, TooLong) else self._too_long(data)
         except Malformed as malformed:
             self._refuse(malformed)
             return
@@ -124,8 +125,9 @@ class Connection:
         else:
             self._other(message)
 
-    def _too_long(self) -> Message:
-        raise Malformed(TooLarge.code, f"The message is longer than the limit of {self.limits.incoming} bytes")
+    def _too_long(self, line: TooLong) -> Message:
+        text = f"The message is longer than the limit of {self.limits.incoming} bytes"
+        raise Malformed(TooLarge.code, text, *whose(line.head))
 
     def _other(self, message: Message) -> None:
         if isinstance(message, Notification):
@@ -205,14 +207,16 @@ class Connection:
             self.channel.send(b"[" + b",".join(replies) + b"]")
 
     def _refuse(self, malformed: Malformed) -> None:
-        if malformed.reply:
+        if malformed.reply is not False:
             # A broken reply ends the request that it answers; it must not be answered itself.
             failure = malformed.failure
             asked = self.exchange.settle(failure.id)
             if asked is not None:
-                self._finish(asked, ProtocolError(failure.error.code, failure.error.message))
-            log.warning("Ignored a malformed reply: %s", malformed)
-            return
+                self._finish(asked, BY_CODE.get(failure.error.code, ProtocolError)(failure.error.message))
+                return
+            if malformed.reply or not self._end.complains:
+                log.warning("Ignored a malformed reply: %s", malformed)
+                return
         revision = self._end.revision
         failure = malformed.failure
         if not self._end.replies or (failure.id is None and not self._end.complains):

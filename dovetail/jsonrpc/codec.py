@@ -8,6 +8,7 @@ memory speed). Depth is bounded by the recursion guard of msgspec, which counts 
 Outgoing: one pass. What cannot be encoded is the caller's business (`connection/outgoing.py`).
 """
 
+import re
 from typing import Any
 
 import msgspec
@@ -19,9 +20,10 @@ PARSE_ERROR, INVALID_REQUEST = -32700, -32600
 
 
 class Malformed(Exception):
-    """What came is no message; `failure` says so to the sender. `reply` is True where it was a broken reply."""
+    """What came is no message; `failure` says so to the sender. `reply` is True where it was a broken reply, None where it
+    might have been one."""
 
-    def __init__(self, code: int, text: str, id: Id | None = None, reply: bool = False) -> None:
+    def __init__(self, code: int, text: str, id: Id | None = None, reply: bool | None = False) -> None:
         super().__init__(text)
         self.failure = Failure(id, Error(code, text))
         self.reply = reply
@@ -50,6 +52,7 @@ encode = msgspec.json.Encoder().encode
 """Any message, or any part of one, to bytes."""
 
 _WHITESPACE = b" \t\r\n"
+_ID = re.compile(rb'"id"\s*:\s*(-?\d{1,20}(?=[\s,}])|"[^"\\]{0,100}")')
 
 
 def decode(data: bytes) -> Message | Batch:
@@ -91,7 +94,15 @@ def _message(envelope: _Envelope) -> Message:
         return Failure(_known(id), Error(error.code, error.message, error.data))
     if len(bytes(envelope.result)) and isinstance(id, (int, str)):
         return Result(id, envelope.result)
-    raise Malformed(INVALID_REQUEST, "Neither a request, a notification nor a reply", _known(id), _known(id) is not None)
+    raise Malformed(INVALID_REQUEST, "Neither a request, a notification nor a reply", _known(id), None)
+
+
+def whose(head: bytes) -> tuple[Id | None, bool | None]:
+    """From the beginning of a message that was too long to read: its id, and whether it was a reply."""
+    found = _ID.search(head)
+    if found is None:
+        return None, None
+    return _any(found[1]), b'"method"' not in head
 
 
 def _known(id: Id | None | UnsetType) -> Id | None:

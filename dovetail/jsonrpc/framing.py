@@ -7,12 +7,15 @@ stands in its place: the lines around it are not lost.
 
 from typing import Final
 
+from msgspec import Struct
 
-class TooLong:
-    """Stands for a line that was over the bound."""
+HEAD: Final = 256
 
 
-TOO_LONG: Final = TooLong()
+class TooLong(Struct, frozen=True):
+    """Stands for a line that was over the bound; its beginning may tell whom to answer."""
+
+    head: bytes = b""
 
 
 class Lines:
@@ -23,6 +26,7 @@ class Lines:
         self._parts: list[bytes] = []
         self._size = 0
         self._dropping = False
+        self._head = b""
 
     def feed(self, chunk: bytes) -> list[bytes | TooLong]:
         """Take the next chunk; return the lines that it completes."""
@@ -35,12 +39,12 @@ class Lines:
             first = lines[0]
             assert isinstance(first, bytes)
             self._keep(first)
-            lines[0] = TOO_LONG if self._dropping else b"".join(self._parts)
+            lines[0] = TooLong(self._head) if self._dropping else b"".join(self._parts)
         self._parts, self._size, self._dropping = [], 0, False
         if end + 1 < len(chunk):
             self._keep(chunk[end + 1 :])
         if len(chunk) > self._limit:
-            lines = [TOO_LONG if isinstance(line, bytes) and len(line) > self._limit else line for line in lines]
+            lines = [TooLong(line[:HEAD]) if isinstance(line, bytes) and len(line) > self._limit else line for line in lines]
         return [line for line in lines if line and line != b"\r"]
 
     def rest(self) -> bytes:
@@ -52,6 +56,8 @@ class Lines:
     def _keep(self, part: bytes) -> None:
         self._size += len(part)
         if self._size > self._limit:
+            if not self._dropping:
+                self._head = b"".join([*self._parts, part[:HEAD]])[:HEAD]
             self._parts, self._dropping = [], True
         elif not self._dropping:
             self._parts.append(part)

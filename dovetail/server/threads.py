@@ -41,7 +41,13 @@ class Threads:
             elif self._started < self._most:
                 self._started += 1
                 threading.Thread(target=self._work, name=f"dovetail-{self._started}", daemon=True).start()
-        ok, value = await done
+        try:
+            ok, value = await done
+        except asyncio.CancelledError:
+            with self._wake:
+                if job in self._jobs:
+                    self._jobs.remove(job)  # the place is for somebody who still waits
+            raise
         if ok:
             return value
         raise value

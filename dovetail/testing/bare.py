@@ -66,7 +66,7 @@ class Bare:
 @asynccontextmanager
 async def bare(server: Server) -> AsyncIterator[Bare]:
     """A bare peer of this server, in memory."""
-    ours, theirs = memory.pair(server.limits)
+    ours, theirs = memory.pair(theirs=server.limits)
     serving = asyncio.get_running_loop().create_task(server.serve(theirs))
     peer = Bare(ours)
     try:

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from ..jsonrpc.framing import TOO_LONG
+from ..jsonrpc.framing import HEAD, TooLong
 from ..limits import DEFAULT, Limits
 from ..ports import Ended, Receive
 
@@ -55,14 +55,14 @@ class Memory:
         assert self._receive is not None
         queue, self._queue = self._queue, []
         for data in queue:
-            self._receive(data if len(data) <= self._limits.incoming else TOO_LONG)
+            self._receive(data if len(data) <= self._limits.incoming else TooLong(data[:HEAD]))
         if self._closed and self._ended is not None:
             ended, self._ended = self._ended, None
             ended(None)
 
 
-def pair(limits: Limits = DEFAULT) -> tuple[Memory, Memory]:
-    """Two ends of one channel."""
-    one, other = Memory(limits), Memory(limits)
+def pair(limits: Limits = DEFAULT, theirs: Limits = DEFAULT) -> tuple[Memory, Memory]:
+    """Two ends of one channel, each with its own bounds."""
+    one, other = Memory(limits), Memory(theirs)
     one._peer, other._peer = other, one
     return one, other

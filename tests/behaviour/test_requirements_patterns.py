@@ -370,7 +370,7 @@ async def test_streams_are_asked_for_again_in_a_new_conversation() -> None:
     async with handmade() as (client, server):
         client.on_change("tools", print)
         assert (await server.receive())["method"] == "subscriptions/listen"
-        calling = client.calling_now
+        calling = client._link.calling
         assert calling is not None
         await client._subscriptions.renew(calling)
         renewed = [await server.receive() for _ in range(2)]

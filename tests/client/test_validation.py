@@ -9,7 +9,6 @@ from dovetail import Client, Server, TextContent, ToolResult
 from dovetail.errors import ConfigError, InvalidOutput, SchemaError
 from dovetail.testing import pair
 
-
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
 

@@ -113,7 +113,6 @@ async def test_a_server_that_is_deaf_to_the_probe_is_started_again_and_greeted_t
     [
         'send(id=request["id"], error={"code": 0, "message": "?"})',
         'send(id=request["id"], error={"code": -32602, "message": "not initialized", "data": [1]})',
-        'send(id=request["id"], error={"code": -32022, "message": "odd", "data": {"supported": 5}})',
         'reply(request, {})',
         'reply(request, [])',
         'reply(request, {"supportedVersions": "all"})',
@@ -496,7 +495,7 @@ async def test_an_answer_of_unknown_type_is_one_clear_error(tmp_path: Path, kind
 
 @pytest.mark.parametrize(
     ("cursor", "said"),
-    [("'same'", "'same' twice"), ("str(request['id'])", "more than 7 pages"), ("['x', 'y'][request['id'] % 2]", "twice")],
+    [("'same'", "more than 7 pages"), ("str(request['id'])", "more than 7 pages")],
 )
 async def test_lists_that_never_end_are_given_up(tmp_path: Path, cursor: str, said: str) -> None:
     code = f"""

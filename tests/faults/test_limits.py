@@ -16,7 +16,7 @@ import pytest
 from dovetail import Client, Context, Limits, Server
 from dovetail.errors import InvalidRequest, Overloaded, SchemaError, TooLarge
 from dovetail.protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
-from dovetail.testing import Tape, pair
+from dovetail.testing import Tape, bare, pair
 from tests.faults.conftest import Wire, alive, call
 from tests.faults.fakes import fake, heard
 
@@ -205,3 +205,25 @@ async def test_a_server_that_only_ever_asks_back_is_given_up(tmp_path: Path) -> 
             await client.call_tool("ask")
     assert len(asked) == 4
     assert len(heard(tmp_path, "tools/call")) == 5
+
+
+async def test_an_answer_over_the_bound_ends_the_request_that_it_answers() -> None:
+    server = Server("big")
+
+    @server.tool
+    async def big() -> str:
+        return "x" * 5000
+
+    async with pair(server, revision="2025-06-18", limits=Limits(incoming=1000)) as client:
+        with pytest.raises(TooLarge, match="longer than the limit of 1000 bytes"):
+            await client.call_tool("big")
+        await client.ping()
+
+
+async def test_a_request_over_the_bound_is_refused_under_its_own_id() -> None:
+    async with bare(Server("small", limits=Limits(incoming=1000))) as peer:
+        await peer.greet("2025-06-18")
+        reply = await peer.ask("tools/call", {"name": "x" * 2000}, id="mine")
+        assert reply["error"]["code"] == TooLarge.code
+        peer.send({"jsonrpc": "2.0", "id": 3})
+        assert (await peer.receive())["error"]["code"] == -32600

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dovetail.jsonrpc.codec import INVALID_REQUEST, PARSE_ERROR, Malformed, decode, encode
+from dovetail.jsonrpc.codec import INVALID_REQUEST, PARSE_ERROR, Malformed, decode, encode, whose
 from dovetail.jsonrpc.messages import NOTHING, Batch, Error, Failure, Notification, Request, Result
 
 DEEP = b"[" * 100_000 + b"]" * 100_000
@@ -218,7 +218,6 @@ def test_a_method_that_is_no_string_is_refused_under_its_id(method: bytes) -> No
 @pytest.mark.parametrize(
     ("rest", "id"),
     [
-        (b'"id":1', 1),
         (b'"id":1,"error":"broken"', 1),
         (b'"id":1,"error":{"message":"no code"}', 1),
         (b'"id":1,"error":{"code":"-1","message":"m"}', 1),
@@ -295,3 +294,25 @@ def test_a_broken_reply_in_a_batch_is_the_failure_of_what_it_answers_and_is_not_
 
 def test_a_batch_cut_short_is_a_parse_error_as_a_whole() -> None:
     assert refused(b'[{"jsonrpc":"2.0","id":1,"method":"a"},').failure.error.code == PARSE_ERROR
+
+
+def test_a_message_with_an_id_and_nothing_else_may_have_been_a_reply() -> None:
+    with pytest.raises(Malformed) as caught:
+        decode(b'{"jsonrpc":"2.0","id":1}')
+    assert caught.value.reply is None
+    assert caught.value.failure.id == 1
+
+
+@pytest.mark.parametrize(
+    ("head", "expected"),
+    [
+        (b'{"jsonrpc":"2.0","id":7,"result":{"content":[{"text":"xxxx', (7, True)),
+        (b'{"jsonrpc":"2.0","id":"a-1","method":"tools/call","params":{"x":"xxxx', ("a-1", False)),
+        (b'{"jsonrpc":"2.0","method":"notifications/message","params":{"x":"xxxx', (None, None)),
+        (b'{"id": -3 ,"result', (-3, True)),
+        (b'{"id":12', (None, None)),
+        (b"garbage", (None, None)),
+    ],
+)
+def test_the_beginning_of_a_message_tells_whose_it_is(head: bytes, expected: tuple[object, object]) -> None:
+    assert whose(head) == expected

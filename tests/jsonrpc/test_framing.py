@@ -2,7 +2,7 @@
 
 import pytest
 
-from dovetail.jsonrpc.framing import TOO_LONG, Lines, TooLong
+from dovetail.jsonrpc.framing import HEAD, Lines, TooLong
 
 KIB = 1024
 
@@ -41,7 +41,7 @@ def test_an_empty_chunk_changes_nothing() -> None:
 
 
 def test_a_line_over_the_limit_is_dropped_and_its_neighbours_live() -> None:
-    assert feed([b"before\n" + b"x" * 101 + b"\nafter\n"]) == [b"before", TOO_LONG, b"after"]
+    assert feed([b"before\n" + b"x" * 101 + b"\nafter\n"]) == [b"before", TooLong(b"x" * 101), b"after"]
 
 
 def test_a_line_over_the_limit_is_dropped_while_it_streams_in() -> None:
@@ -49,14 +49,28 @@ def test_a_line_over_the_limit_is_dropped_while_it_streams_in() -> None:
     assert lines.feed(b"before\nxxxxx") == [b"before"]
     assert [lines.feed(b"x" * 4) for _ in range(50)] == [[]] * 50
     assert lines._parts == []
-    assert lines.feed(b"x\nafter\n") == [TOO_LONG, b"after"]
+    (dropped, after) = lines.feed(b"x\nafter\n")
+    assert isinstance(dropped, TooLong)
+    assert set(dropped.head) == {ord("x")}
+    assert after == b"after"
 
 
 @pytest.mark.parametrize("split", range(1, 12))
 def test_the_limit_counts_the_line_without_its_newline_wherever_it_is_split(split: int) -> None:
     fits, over = b"0123456789\n", b"0123456789x\n"
     assert feed([fits[:split], fits[split:]], limit=10) == [b"0123456789"]
-    assert feed([over[:split], over[split:]], limit=10) == [TOO_LONG]
+    (dropped,) = feed([over[:split], over[split:]], limit=10)
+    assert isinstance(dropped, TooLong)
+    assert over.startswith(dropped.head)
+
+
+def test_the_head_of_a_dropped_line_is_kept() -> None:
+    line = b'{"jsonrpc":"2.0","id":7,"result":"' + b"x" * 10_000 + b'"}'
+    for size in (1, 100, 5000, 20_000):
+        chunks = [line[at : at + size] for at in range(0, len(line), size)]
+        (dropped,) = feed([*chunks, b"\n"], limit=1000)
+        assert isinstance(dropped, TooLong)
+        assert dropped.head == line[:HEAD]
 
 
 def test_the_next_line_has_the_whole_limit_again() -> None:

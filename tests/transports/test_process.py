@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from dovetail.errors import ConnectFailed, ConnectionClosed
-from dovetail.jsonrpc.framing import TOO_LONG, TooLong
+from dovetail.jsonrpc.framing import TooLong
 from dovetail.limits import Limits
 from dovetail.transports import _posix, _windows, process
 from dovetail.transports.process import Process, safe_environment, spawn
@@ -240,7 +240,7 @@ def test_a_line_over_the_bound_is_marked_and_the_next_one_comes() -> None:
     async def test() -> None:
         server = await peer("print('x' * 5000); print('short')", limits=Limits(incoming=1000))
         await server.end()
-        assert server.lines == [TOO_LONG, b"short"]
+        assert server.lines == [TooLong(b"x" * 256), b"short"]
 
     run(test)
 

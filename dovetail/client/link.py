@@ -1,0 +1,237 @@
+"""The way to a server: opened when it is first needed, and opened anew when it breaks.
+
+A link owns at most one conversation (`calling`) and at most one attempt to open one, a task of its own: whoever needs the
+conversation waits for that task, and may be cancelled without harm to it. Losses in a row are counted; the first is
+answered at once, the next after growing pauses, and after `Limits.restarts` of them the link gives up until somebody asks
+again. `state` says how it stands: new, connecting, connected, reconnecting, disconnected or closed.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+from ..connect import Door
+from ..connection.calling import Calling, Silent
+from ..connection.connection import Connection
+from ..connection.heartbeat import heartbeat
+from ..connection.outgoing import Outgoing
+from ..errors import ConnectFailed, ConnectionClosed, DovetailError, ProtocolError, TimedOut
+from ..limits import Limits
+from ..protocol.base import Implementation
+from ..protocol.logging import Level, SetLevelParams
+from ..protocol.methods import METHODS
+from ..revisions import Revision
+from .callbacks import Callbacks
+
+log = logging.getLogger("dovetail.client")
+
+_eras: dict[str, bool] = {}
+"""Which servers have been found to want the handshake, by their door's key; bounded."""
+ERAS = 1000
+
+
+class Link:
+    """One client's way to its server."""
+
+    def __init__(
+        self,
+        door: Door,
+        wanted: tuple[Revision, ...],
+        info: Implementation,
+        callbacks: Callbacks,
+        limits: Limits,
+        timeout: float,
+        *,
+        heard: Callable[[str, Any], None],
+        opened: Callable[[Calling], Awaitable[None]],
+        changed: Callable[[str], None],
+    ) -> None:
+        self.door = door
+        self.timeout = timeout
+        self.state = "new"
+        self.calling: Calling | None = None
+        self.level: str | None = None
+        """The log level that a new conversation asks for."""
+        self._wanted, self._info, self._callbacks, self._limits = wanted, info, callbacks, limits
+        self._heard, self._on_open, self._changed = heard, opened, changed
+        self._opening: asyncio.Task[Calling] | None = None
+        self._leaving: set[asyncio.Task[None]] = set()
+        self._pinger: asyncio.Task[None] | None = None
+        self._losses = 0
+
+    @property
+    def alive(self) -> bool:
+        """Whether a conversation that broke can be followed by another."""
+        return self.door.again and self.state != "closed"
+
+    async def ready(self, timeout: float | None) -> Calling:
+        """The conversation, opened first where there is none."""
+        if self.state == "closed":
+            raise ConnectionClosed(f"The client of {self.door.name} is closed")
+        if self.calling is not None:
+            return self.calling
+        try:
+            return await asyncio.wait_for(asyncio.shield(self._opening or self._begin()), timeout)
+        except TimeoutError as problem:
+            if isinstance(problem, DovetailError):
+                raise
+            raise TimedOut(f"{self.door.name}: no connection within {timeout:g} s") from None
+        except asyncio.CancelledError:
+            if self.state == "closed":
+                raise ConnectionClosed(f"The client of {self.door.name} is closed") from None
+            raise
+
+    def worked(self) -> None:
+        """A request was answered: the losses so far are forgiven."""
+        self._losses = 0
+
+    async def close(self) -> None:
+        """End it for good. May be called twice, and from any task."""
+        self._become("closed")
+        if self._pinger is not None:
+            self._pinger.cancel()
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.wait([self._opening])
+        calling, self.calling = self.calling, None
+        if calling is not None:
+            if "shutdown" in calling.spoken.methods:
+                await self._say_goodbye(calling)
+            await calling.connection.close()
+        if self._leaving:
+            await asyncio.wait(self._leaving)
+
+    async def ping(self, timeout: float) -> None:
+        """Ask whether the server is there."""
+        calling = await self.ready(timeout)
+        name = "ping" if "ping" in calling.spoken.methods else "server/discover"
+        await calling.request(METHODS[name], None, timeout=timeout)
+
+    # opening
+
+    def _begin(self) -> "asyncio.Task[Calling]":
+        self._opening = asyncio.get_running_loop().create_task(self._open_patiently())
+        self._opening.add_done_callback(self._opened)
+        return self._opening
+
+    def _opened(self, task: "asyncio.Task[Calling]") -> None:
+        self._opening = None
+        if task.cancelled():
+            return
+        if task.exception() is not None:
+            log.debug("Could not open %s: %s", self.door.name, task.exception())
+        elif self.calling is None and self.state == "reconnecting":
+            self._begin()  # it was lost again before it was quite ready
+
+    async def _open_patiently(self) -> Calling:
+        """Open; where it worked before, again and again with growing pauses."""
+        again = self.state in ("connected", "reconnecting")
+        self._become("reconnecting" if again else "connecting")
+        while True:
+            if again:
+                await asyncio.sleep(min(5.0, 0.1 * (2 ** (self._losses - 1) - 1)) * random.uniform(0.5, 1.0))
+            try:
+                calling = await self._open()
+                break
+            except DovetailError as problem:
+                self._losses += 1
+                passing = isinstance(problem, ConnectFailed | ConnectionClosed | TimedOut)
+                if not passing or not again or self._losses > self._limits.restarts:
+                    self._become("disconnected")
+                    raise
+        self.calling = calling
+        self._become("connected")
+        await self._on_open(calling)
+        if self._limits.ping_interval is not None and self._pinger is None:
+            self._pinger = asyncio.get_running_loop().create_task(heartbeat(self.ping, self._dead, self._limits))
+        return calling
+
+    async def _open(self) -> Calling:
+        undecided = len({revision.stateless for revision in self._wanted}) == 2
+        key = self.door.key if undecided else None  # who wants one era learns nothing of what the server prefers
+        probe = not (key is not None and _eras.get(key))
+        try:
+            calling = await self._greet(probe)
+        except Silent:
+            if not self.door.again:
+                raise ConnectFailed(f"{self.door.name} does not answer") from None
+            # It died of the probe, or is deaf to it: a server of the handshake era. A fresh one is greeted the old way.
+            calling = await self._greet(probe=False)
+        if key is not None:
+            if len(_eras) >= ERAS:
+                _eras.clear()
+            _eras[key] = not calling.spoken.stateless
+        return calling
+
+    async def _greet(self, probe: bool) -> Calling:
+        channel = await self.door.open()
+        connection = Connection(channel, self._limits, Outgoing(self._limits.outgoing))
+        callbacks = self._callbacks
+        calling = Calling(connection, self._info, callbacks.capabilities, callbacks.answers, self._heard, self._ended)
+        calling.log_level = self.level
+        try:
+            await calling.open(self._wanted, probe=probe, probe_timeout=self._limits.probe_timeout, timeout=self.timeout)
+            await self._set_level(calling)
+        except BaseException as problem:
+            await asyncio.shield(self._let_go(connection))
+            if not probe and self.door.key is not None:
+                _eras.pop(self.door.key, None)
+            if isinstance(problem, ConnectionClosed):
+                raise ConnectFailed(_hinted(str(problem))) from None
+            raise
+        return calling
+
+    async def _set_level(self, calling: Calling) -> None:
+        if self.level is None or not calling.spoken.set_level or calling.server_capabilities.logging is None:
+            return
+        try:
+            params = SetLevelParams(level=cast(Level, self.level))
+            await calling.request(METHODS["logging/setLevel"], params, timeout=self.timeout)
+        except ProtocolError as problem:
+            log.warning("%s offers logging, but refuses a level: %s", self.door.name, problem)
+
+    # ending
+
+    def _ended(self, calling: Calling, reason: Exception | None) -> None:
+        if self.calling is not calling:
+            return
+        self.calling = None
+        if self.state == "closed":
+            return
+        self._let_go(calling.connection)
+        self._losses += 1
+        again = self.door.again and self._losses <= self._limits.restarts
+        self._become("reconnecting" if again else "disconnected")
+        log.warning("Lost %s: %s", self.door.name, reason or "it closed the connection")
+        if again and self._opening is None:
+            self._begin()
+
+    def _let_go(self, connection: Connection) -> "asyncio.Task[None]":
+        """Close what is of no more use, in a task of its own that `close` waits for."""
+        task = asyncio.get_running_loop().create_task(connection.close())
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+        return task
+
+    async def _dead(self) -> None:
+        if self.calling is not None:
+            await self.calling.connection.close(ConnectionClosed(f"{self.door.name} does not answer pings"))
+
+    async def _say_goodbye(self, calling: Calling) -> None:
+        try:
+            await calling.request(METHODS["shutdown"], None, timeout=self._limits.shutdown)
+            calling.notify("exit")
+        except DovetailError:
+            pass
+
+    def _become(self, state: str) -> None:
+        if state != self.state:
+            self.state = state
+            self._changed(state)
+
+
+def _hinted(problem: str) -> str:
+    """A script that ends at once and in good order has most likely forgotten to serve."""
+    return f"{problem} (does it call server.run()?)" if "exited with code 0" in problem else problem
