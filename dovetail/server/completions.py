@@ -6,7 +6,6 @@ out. Either way the best come first: what starts with the value, then what conta
 what a function returns besides that is its own business and follows. At most 100 go out, with the total.
 """
 
-import inspect
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
@@ -40,8 +39,10 @@ class Completers:
             return CompleteResult(completion=Completion(values=[], total=0, has_more=False))
         found: Any = source
         if callable(source):
+            from inspect import iscoroutinefunction
+
             function, args = source, (value, chosen)[: _arity(source)]
-            if inspect.iscoroutinefunction(function):
+            if iscoroutinefunction(function):
                 found = await function(*args)
             else:
                 found = await run(lambda: function(*args))
@@ -80,7 +81,9 @@ def _bounded(completion: Completion) -> Completion:
 
 
 def _arity(function: Callable[..., Any]) -> int:
-    parameters = inspect.signature(function).parameters.values()
+    from inspect import signature
+
+    parameters = signature(function).parameters.values()
     if any(one.kind is one.VAR_POSITIONAL for one in parameters):
         return 2
     return sum(one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD) for one in parameters)

@@ -1,8 +1,7 @@
 """Helpers that make content out of bytes or a file: Image, Audio, File."""
 
 from base64 import b64encode
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
 from ..protocol.content import (
@@ -15,6 +14,9 @@ from ..protocol.content import (
     TextResourceContents,
 )
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 
 class Media:
     """Bytes, given or read from a path when they are needed, and their type."""
@@ -26,13 +28,13 @@ class Media:
         data: bytes | None = None,
         mime_type: str | None = None,
         *,
-        path: str | Path | None = None,
+        path: "str | Path | None" = None,
         annotations: Annotations | None = None,
     ) -> None:
         if (data is None) == (path is None):
             raise ConfigError(f"{type(self).__name__} takes either data= or path=")
         self._data = data
-        self.path = None if path is None else Path(path)
+        self.path = None if path is None else _path(path)
         self.mime_type = mime_type or (self.kind if self.path is None else _mime_of(self.path))
         self.annotations = annotations
 
@@ -52,7 +54,13 @@ class Media:
         raise NotImplementedError
 
 
-def _mime_of(path: Path) -> str:
+def _path(given: "str | Path") -> "Path":
+    from pathlib import Path
+
+    return Path(given)
+
+
+def _mime_of(path: "Path") -> str:
     from .files import mime_of
 
     return mime_of(path)
@@ -86,7 +94,7 @@ class File(Media):
         data: bytes | None = None,
         mime_type: str | None = None,
         *,
-        path: str | Path | None = None,
+        path: "str | Path | None" = None,
         uri: str | None = None,
         annotations: Annotations | None = None,
     ) -> None:

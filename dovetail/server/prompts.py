@@ -1,7 +1,7 @@
 """Prompts: templates that a user picks and fills in. Arguments are strings on the wire; the function gets its types."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -9,18 +9,21 @@ from ..errors import InvalidParams
 from ..protocol.base import Icon, Meta
 from ..protocol.content import TextContent
 from ..protocol.prompts import GetPromptResult, Message, Prompt, PromptArgument
+from .arguments import ArgumentError
 from .completions import Completers
 from .context import Context
 from .media import Media
 from .results import ANY, CONTENT
-from .signature import ArgumentError, Signature
+
+if TYPE_CHECKING:
+    from .signature import Signature
 
 
 class Entry(Struct, frozen=True, eq=False):
     """A prompt in the registry."""
 
     listed: Prompt
-    signature: Signature
+    signature: "Signature"
     completers: Completers
 
 
@@ -34,6 +37,8 @@ def entry(
     meta: Meta | None = None,
 ) -> Entry:
     """Compile a function into a prompt."""
+    from .signature import Signature
+
     signature = Signature.of(function, context_type=Context)
     name = name or getattr(function, "__name__", "") or type(function).__name__
     arguments = [

@@ -3,7 +3,7 @@
 import re
 from base64 import b64encode
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -11,22 +11,25 @@ from ..errors import ConfigError, NotFound, SchemaError
 from ..protocol.base import Icon, Meta
 from ..protocol.content import Annotations, BlobResourceContents, ResourceContents, TextResourceContents
 from ..protocol.resources import Resource, ResourceTemplate
-from ..protocol.uri_template import UriTemplate
+from .arguments import ArgumentError
 from .completions import Completers
 from .context import Context
 from .media import File, Media
 from .results import ANY
-from .signature import ArgumentError, Signature
 
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
 """What a URI begins with, by RFC 3986."""
+
+if TYPE_CHECKING:
+    from ..protocol.uri_template import UriTemplate
+    from .signature import Signature
 
 
 class Entry(Struct, frozen=True, eq=False):
     """A resource in the registry: what is listed, and the function behind it."""
 
     listed: Resource
-    signature: Signature
+    signature: "Signature"
     completers: Completers
 
     @property
@@ -39,9 +42,9 @@ class TemplateEntry(Struct, frozen=True, eq=False):
     """A template in the registry."""
 
     listed: ResourceTemplate
-    signature: Signature
+    signature: "Signature"
     completers: Completers
-    template: UriTemplate
+    template: "UriTemplate"
 
     @property
     def mime_type(self) -> str | None:
@@ -63,6 +66,8 @@ def entry(
     meta: Meta | None = None,
 ) -> Entry | TemplateEntry:
     """Compile a function into a resource, or into a template where the URI has variables."""
+    from .signature import Signature
+
     signature = Signature.of(function, context_type=Context)
     name = name or getattr(function, "__name__", "") or type(function).__name__
     about: dict[str, Any] = {
@@ -83,12 +88,14 @@ def entry(
             names = ", ".join(parameter.name for parameter in signature.parameters)
             raise SchemaError(f"Resource {uri!r} has no variables, so its function cannot take {names}")
         return Entry(Resource(uri=uri, size=size, **about), signature, Completers(name))
+    from ..protocol.uri_template import UriTemplate
+
     template = UriTemplate(uri)
     _same_names(uri, template, signature)
     return TemplateEntry(ResourceTemplate(uri_template=uri, **about), signature, Completers(name), template)
 
 
-def _same_names(uri: str, template: UriTemplate, signature: Signature) -> None:
+def _same_names(uri: str, template: "UriTemplate", signature: "Signature") -> None:
     variables = set(template.variables)
     taken = {parameter.name for parameter in signature.parameters}
     needed = {parameter.name for parameter in signature.parameters if parameter.required}

@@ -5,7 +5,6 @@ is wrapped as `{"result": …}`, in the value and in its schema. Content (and th
 a list may mix it with anything else.
 """
 
-import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
@@ -23,13 +22,14 @@ from ..protocol.content import (
 )
 from ..protocol.tools import ToolResult
 from ..shapes import Mismatch, Shape, Unencodable
+from .arguments import EMPTY
 from .media import Media
 
 if TYPE_CHECKING:
     from ..schemas import Validator
 
 CONTENT = (TextContent, ImageContent, AudioContent, ResourceLink, EmbeddedResource, OtherContent, Media)
-UNSAID = (inspect.Parameter.empty, Any, None, type(None), list, tuple, list[Any])
+UNSAID = (EMPTY, Any, None, type(None), list, tuple, list[Any])
 """Return annotations that say nothing of the result, or leave open whether there is content in it."""
 Finish = Callable[[Any], ToolResult]
 

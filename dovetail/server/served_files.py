@@ -12,8 +12,9 @@ from .files import Directory, file_uri, mime_of, read_file
 Made = tuple[Callable[..., Any], str, dict[str, Any], Callable[[str], list[str]] | None]
 
 
-def file_resource(path: Path, uri: str | None) -> tuple[Callable[[], ResourceContents], str, dict[str, Any]]:
+def file_resource(given: str | Path, uri: str | None) -> tuple[Callable[[], ResourceContents], str, dict[str, Any]]:
     """One file: its function, its URI, and what is listed of it."""
+    path = Path(given)
     if not path.is_file():
         raise ConfigError(f"There is no file {path}")
     place = uri or file_uri(path.resolve())
@@ -25,13 +26,14 @@ def file_resource(path: Path, uri: str | None) -> tuple[Callable[[], ResourceCon
     return read, place, about
 
 
-def directory_resources(path: Path, uri: str, hidden: bool) -> list[Made]:
+def directory_resources(given: str | Path, uri: str, hidden: bool) -> list[Made]:
     """A directory: itself, as a listing, and a template for all that lies in it."""
-    if not path.is_dir():
-        raise ConfigError(f"There is no directory {path}")
+    folder = Path(given)
+    if not folder.is_dir():
+        raise ConfigError(f"There is no directory {folder}")
     if "{" in uri or ":" not in uri:
         raise ConfigError(f"{uri!r} is no URI for a directory: it needs a scheme and no variables, such as docs://")
-    directory = Directory(path, hidden=hidden)
+    directory = Directory(folder, hidden=hidden)
     base = uri if uri.endswith("/") else uri + "/"
 
     def listing() -> ResourceContents:
@@ -44,7 +46,7 @@ def directory_resources(path: Path, uri: str, hidden: bool) -> list[Made]:
     def paths(value: str) -> list[str]:
         return [entry[0] for entry in directory.list()]
 
-    name = path.name or str(path)
+    name = folder.name or str(folder)
     return [
         (listing, base, {"name": name, "mime_type": "inode/directory", "description": f"What lies in {name}"}, None),
         (read, base + "{+path}", {"name": f"{name}/…", "description": f"A file in {name}"}, paths),

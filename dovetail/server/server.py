@@ -4,13 +4,11 @@ It holds nothing bound to an event loop, so one server may run on several at onc
 it is run, not when it is defined. What the layers below see of it is `ports.Service`.
 """
 
-import inspect
 import os
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from pathlib import Path
-from typing import Any, ParamSpec, Protocol, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast, overload
 
 from ..connection.middleware import Middleware, compose
 from ..connection.stateless import signed
@@ -31,6 +29,9 @@ from .completions import Completers
 from .context import Context
 from .pagination import encoded_page, page
 from .registry import Registry
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -205,18 +206,18 @@ class Server:
         """Take a resource or template out again; clients are told."""
         (self._templates if "{" in uri else self._resources).remove(uri)
 
-    def add_file(self, path: str | Path, /, *, uri: str | None = None, **options: Any) -> None:
+    def add_file(self, path: "str | Path", /, *, uri: str | None = None, **options: Any) -> None:
         """Serve a file as a resource; it is read anew each time."""
         from .served_files import file_resource
 
-        function, uri, about = file_resource(Path(path), uri)
+        function, uri, about = file_resource(path, uri)
         self.add_resource(function, uri, **(about | options))
 
-    def add_directory(self, path: str | Path, /, *, uri: str, hidden: bool = False, **options: Any) -> None:
+    def add_directory(self, path: "str | Path", /, *, uri: str, hidden: bool = False, **options: Any) -> None:
         """Serve what lies in a directory, under a URI such as `docs://`; there is no way out of it."""
         from .served_files import directory_resources
 
-        for function, place, about, complete in directory_resources(Path(path), uri, hidden):
+        for function, place, about, complete in directory_resources(path, uri, hidden):
             made = self.add_resource(function, place, **(about | options))
             if complete is not None:
                 made.complete("path")(complete)
@@ -336,7 +337,9 @@ class Server:
             from contextlib import nullcontext
 
             return nullcontext()
-        takes_server = bool(inspect.signature(self._lifespan).parameters)
+        from inspect import signature
+
+        takes_server = bool(signature(self._lifespan).parameters)
         return self._lifespan(self) if takes_server else self._lifespan()
 
     def listen(self, listener: Listener) -> Callable[[], None]:

@@ -24,10 +24,10 @@ from msgspec import NODEFAULT, Raw, Struct
 
 from ..errors import SchemaError
 from ..shapes import Mismatch, Schema, Shape, decoder, default_schema, from_default, merge, said, tidy
+from .arguments import EMPTY, ArgumentError
 
 Bound: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
 """What to call the function with."""
-EMPTY: Any = inspect.Parameter.empty
 
 _POSITIONAL_ONLY, _KEYWORD_ONLY = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.KEYWORD_ONLY
 _STARRED: dict[Any, tuple[str, str]] = {
@@ -44,10 +44,6 @@ if sys.version_info >= (3, 14):
 _ATOMS = (type(None), bool, int, float, str, bytes)
 _astuple = msgspec.structs.astuple
 _parse = msgspec.json.Decoder().decode
-
-
-class ArgumentError(ValueError):
-    """Arguments that a function does not take; the text tells a model all that is wrong with them."""
 
 
 class Parameter(Struct, frozen=True, eq=False):
@@ -307,7 +303,7 @@ def _is_context(hint: Any, context_type: type | None) -> bool:
 
 
 def _parameter(function: str, one: inspect.Parameter, hint: Any, told: str | None) -> Parameter:
-    annotation, default = from_default(hint, NODEFAULT if one.default is EMPTY else one.default)
+    annotation, default = from_default(hint, NODEFAULT if one.default is inspect.Parameter.empty else one.default)
     try:
         shape = Shape(annotation)
     except SchemaError as error:

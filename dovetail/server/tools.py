@@ -18,12 +18,13 @@ from ..limits import Limits
 from ..ports import Call
 from ..protocol.base import Icon, Meta
 from ..protocol.tools import Tool, ToolAnnotations, ToolResult
+from .arguments import ArgumentError
 from .context import Context
 from .results import Finish, conforming, describes_object, failed, finish_any, finish_bare, finisher, plain
-from .signature import ArgumentError, Signature
 
 if TYPE_CHECKING:
     from ..schemas import Validator
+    from .signature import Signature
 
 NAME = re.compile(r"[A-Za-z0-9_.\-]{1,128}")
 
@@ -34,7 +35,7 @@ class Entry(Struct, frozen=True, eq=False):
     """A tool in the registry: what is listed, and how it runs."""
 
     listed: Tool
-    signature: Signature
+    signature: "Signature"
     bind: Bind
     finish: Finish
     timeout: float | None
@@ -60,6 +61,8 @@ def entry(
     """Compile a function into a tool."""
     name = name or getattr(function, "__name__", "") or type(function).__name__
     _check_name(name)
+    from .signature import Signature
+
     signature = Signature.of(function, context_type=Context, free=schema is not None)
     finish, described = finisher(name, signature.returns)
     bind = signature.bind if schema is None else _checked(name, schema, signature)
@@ -134,7 +137,7 @@ async def _run(entry: Entry, call: Call, args: tuple[Any, ...], kwargs: dict[str
     return await (work if entry.timeout is None else within(entry.timeout, name, call, work))
 
 
-def _check_isolated(isolate: str, function: Callable[..., Any], signature: Signature, name: str) -> None:
+def _check_isolated(isolate: str, function: Callable[..., Any], signature: "Signature", name: str) -> None:
     if isolate != "process":
         raise ConfigError(f'isolate={isolate!r}: the only way to isolate a tool is "process"')
     from .isolation import check_isolatable
@@ -176,7 +179,7 @@ def _object_schema(name: str, schema: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
-def _checked(name: str, schema: dict[str, Any], signature: Signature) -> Bind:
+def _checked(name: str, schema: dict[str, Any], signature: "Signature") -> Bind:
     """Arguments checked by a JSON schema that was given, and passed on as they are."""
     validator = _compiled(schema)
     from .signature import decode_object
