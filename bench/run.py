@@ -71,6 +71,7 @@ def best_of(command: list[str], count: int) -> dict[str, float]:
 
 def main() -> None:
     python = sys.executable
+    subprocess.run([python, "-m", "compileall", "-q", str(HERE.parent / "dovetail")], check=True)  # as an installation does
     peer = peer_python()
     servers = {"dovetail": ([python, str(HERE / "servers/add.py")], 10_000)}
     if peer:

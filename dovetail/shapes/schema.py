@@ -6,7 +6,6 @@ one schema of it all.
 """
 
 from collections.abc import Callable, Iterable
-from inspect import cleandoc
 from types import NoneType
 from typing import TYPE_CHECKING, Any, LiteralString, TypeAlias
 
@@ -73,6 +72,8 @@ def doc(cls: type) -> Schema:
     # Dataclasses and named tuples without a docstring are given one that only repeats their signature.
     if not cls.__doc__ or cls.__doc__.startswith(f"{cls.__name__}("):
         return {}
+    from inspect import cleandoc  # heavy to load, and most types have no docstring of their own
+
     return {"description": cleandoc(cls.__doc__)}
 
 
