@@ -6,7 +6,6 @@ written as JSON), the outcome is one reply, or None where nobody waits any more.
 
 import asyncio
 import logging
-from typing import Any
 
 from msgspec import Raw
 
@@ -51,8 +50,3 @@ def as_protocol_error(error: BaseException, call: Call) -> ProtocolError:
         return InternalError(f"{call.name} was cancelled from within")
     log.error("%s failed", call.name, exc_info=error)
     return InternalError(f"{call.name} failed: {type(error).__name__}")
-
-
-def describe(params: Any) -> str:
-    """What a call is about, for logs."""
-    return str(getattr(params, "name", None) or getattr(params, "uri", ""))
