@@ -5,20 +5,22 @@ are taped; when the block ends, each of them is held against the official schema
 """
 
 import asyncio
+import json
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dovetail import Client, Server
-from dovetail.testing import Tape, Taped, pair
+from dovetail.testing import Bare, Tape, Taped, pair
+from dovetail.transports import memory
 from examples.socket_transport import LIMIT, Lines
 from tests.behaviour import everything
-from tests.spec import check_tape
+from tests.spec import PRESENT, check_tape, problems
 
 REVISIONS = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"]
 TRANSPORTS = ["memory", "stdio", "unix", "tcp"]
@@ -121,3 +123,91 @@ def talk(transport: str, revision: str) -> Talk:
 def in_memory(revision: str) -> Talk:
     """Every revision, in memory: for what no transport can change."""
     return Talk("memory", revision)
+
+
+# Tests that open their own conversation in memory, or poke at a server by hand, are held to the same: all that *our* code
+# sends is valid in the revision that the conversation is in.
+
+
+class Overheard:
+    """One conversation in memory, as it was overheard."""
+
+    def __init__(self) -> None:
+        self.tape = Tape()
+        self.handmade: set[str] = set()
+        """Which sides were driven by hand, and may say what they like."""
+
+    def check(self) -> None:
+        agreed: str | None = None
+        versions: dict[Any, str | None] = {}
+        asked: dict[str, dict[Any, str]] = {"client": {}, "server": {}}
+        for sender, message in zip((who for who, _ in self.tape.entries), self.tape.messages(), strict=True):
+            for part in message if isinstance(message, list) else [message]:
+                if not isinstance(part, dict):
+                    continue
+                id = part.get("id")
+                if isinstance(id, (int, str)) and isinstance(part.get("method"), str):
+                    asked[sender][id] = part["method"]
+                    versions[id] = _named_version(part) if sender == "client" else versions.get(id)
+                if sender == "server" and isinstance(part.get("result"), dict):
+                    agreed = part["result"].get("protocolVersion", agreed) if asked["client"].get(id) == "initialize" else agreed
+                spoken = _spoken(part, versions.get(id) if isinstance(id, (int, str)) else None) or agreed
+                if sender not in self.handmade and spoken in REVISIONS:
+                    answers = asked["server" if sender == "client" else "client"]
+                    found = problems(spoken, part, direction=sender, method=answers)
+                    assert not found, f"{sender}, {spoken}: {part}\n{found}"
+
+
+def _named_version(message: dict[str, Any]) -> str | None:
+    params = message.get("params")
+    meta = params.get("_meta") if isinstance(params, dict) else None
+    version = meta.get("io.modelcontextprotocol/protocolVersion") if isinstance(meta, dict) else None
+    return version if isinstance(version, str) else None
+
+
+def _spoken(message: dict[str, Any], asked: str | None) -> str | None:
+    """The stateless revision that a message is of, if it is: by its own word, by its request's, or by its stream's."""
+    params = message.get("params")
+    meta = params.get("_meta") if isinstance(params, dict) else None
+    if isinstance(meta, dict) and "io.modelcontextprotocol/subscriptionId" in meta:
+        return REVISIONS[-1]
+    return asked or _named_version(message)
+
+
+@pytest.fixture(autouse=True)
+def overheard(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Overheard]]:
+    """Listens to every conversation in memory, and checks it when the test is over."""
+    heard: list[Overheard] = []
+    made = memory.pair
+
+    def pair_of(*limits: Any, **more: Any) -> Any:
+        conversation = Overheard()
+        ends = made(*limits, **more)
+        for end, side in zip(ends, ("client", "server"), strict=True):
+            monkeypatch.setattr(end, "send", _listened(conversation, end.send, side), raising=False)
+            end.overheard = conversation, side
+        heard.append(conversation)
+        return ends
+
+    def by_hand(bare: Any, channel: Any) -> None:
+        conversation, side = getattr(channel, "overheard", (Overheard(), "client"))
+        conversation.handmade.add(side)
+        begun(bare, channel)
+
+    begun = Bare.__init__
+    monkeypatch.setattr(memory, "pair", pair_of)
+    monkeypatch.setattr(Bare, "__init__", by_hand)
+    yield heard
+    if PRESENT:
+        for conversation in heard:
+            conversation.check()
+
+
+def _listened(conversation: Overheard, send: Callable[[bytes], None], side: str) -> Callable[[bytes], None]:
+    def listened(data: bytes) -> None:
+        with suppress(ValueError):  # what is no JSON at all can only come from a side that is driven by hand
+            json.loads(data)
+            conversation.tape.entries.append((side, data))
+        send(data)
+
+    return listened

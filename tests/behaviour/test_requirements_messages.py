@@ -91,7 +91,7 @@ async def test_a_handler_cannot_send_a_retired_code(code: int, sent: int) -> Non
 
     @server.tool
     async def refuse() -> None:
-        raise ProtocolError(code, "no")
+        raise ProtocolError(code, "no", {"elicitations": []})
 
     async with bare(server) as peer:
         assert (await peer.ask("tools/call", {"name": "refuse", "_meta": META}))["error"]["code"] == sent
