@@ -55,9 +55,7 @@ def door(
         return _command([str(part) for part in target], env, cwd, limits, on_stderr)
     if isinstance(target, str | Path):
         return _named(str(target), server, env, cwd, limits, on_stderr)
-    raise ConfigError(
-        f"{target!r} is no target: give a URL, a script, a command as a list, an mcp.json, a Server or a channel"
-    )
+    raise ConfigError(f"{target!r} is no target: give a script, a command as a list, an mcp.json, a Server or a channel")
 
 
 def _named(text: str, server: str | None, env: Any, cwd: Any, limits: Limits, on_stderr: Any) -> Door:
@@ -69,7 +67,7 @@ def _named(text: str, server: str | None, env: Any, cwd: Any, limits: Limits, on
     if path.suffix in SCRIPTS:
         if not path.is_file():
             raise ConfigError(f"There is no file {text}")
-        return _command([*SCRIPTS[path.suffix], str(path)], env, cwd, limits, on_stderr)
+        return _command([*SCRIPTS[path.suffix], str(path.absolute())], env, cwd, limits, on_stderr)
     if not text.strip():
         raise ConfigError("The target is empty")
     raise ConfigError(f"{text!r} is no script or mcp.json; give a command as a list: {text.split()!r}")
@@ -101,10 +99,17 @@ async def _given(channel: Channel) -> Channel:
 
 async def _in_memory(server: Any, limits: Limits) -> Channel:
     ours, theirs = memory.pair(limits, server.limits)
-    task = asyncio.get_running_loop().create_task(server.serve(theirs))
+    task = asyncio.get_running_loop().create_task(_hold(server, theirs))
     _serving.add(task)
     task.add_done_callback(_served)
     return ours
+
+
+async def _hold(server: Any, channel: Channel) -> None:
+    try:
+        await server.serve(channel)
+    finally:
+        await channel.close()  # also where the server failed before it had said a word
 
 
 _serving: set["asyncio.Task[None]"] = set()

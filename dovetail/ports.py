@@ -79,10 +79,6 @@ class Caller:
         """What the server's lifespan gave."""
 
 
-Emit: TypeAlias = Callable[[str, Any], None]
-"""Sends a notification of the vocabulary, by method name and params, to whoever made the call."""
-
-
 class Call(Struct, eq=False):
     """One request being answered. Middleware sees it, may change `params`, and passes it on."""
 

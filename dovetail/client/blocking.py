@@ -12,7 +12,8 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ConnectionClosed
+from ..errors import ConfigError, ConnectionClosed
+from .subscriptions import Handle
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,6 +32,23 @@ if TYPE_CHECKING:
     from .typed import Typed
 
     T = TypeVar("T")
+
+
+class Heard:
+    """One thing to hear of; `close()`, or `with`, ends it."""
+
+    def __init__(self, portal: "Blocking", handle: Handle) -> None:
+        self._portal, self._handle = portal, handle
+
+    def close(self) -> None:
+        """Hear no more of it."""
+        self._portal._wait(self._handle.close())
+
+    def __enter__(self) -> "Heard":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
 
 
 class Blocking:
@@ -81,6 +99,9 @@ class Blocking:
         if self._loop is None:
             work.close()
             raise ConnectionClosed("This client is closed; use it inside `with`")
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise ConfigError("A callback cannot wait for the thread it runs on; hand the call to another thread")
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
@@ -98,7 +119,8 @@ class Blocking:
 
     def _waiting(self, method: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
-            return self._wait(method(*args, **kwargs))
+            given = self._wait(method(*args, **kwargs))
+            return Heard(self, given) if isinstance(given, Handle) else given
 
         return call
 
@@ -163,5 +185,5 @@ class Blocking:
             timeout: float | None = None,
         ) -> Completion: ...
         def set_log_level(self, level: Level) -> None: ...
-        def subscribe(self, uri: str, callback: Callable[[str], Any]) -> Any: ...
-        def on_change(self, kind: str, callback: Callable[[str], Any]) -> Any: ...
+        def subscribe(self, uri: str, callback: Callable[[str], Any]) -> Heard: ...
+        def on_change(self, kind: str, callback: Callable[[str], Any]) -> Heard: ...

@@ -90,7 +90,10 @@ class Callbacks:
             answer = self.answers.get(name)
             if answer is None:
                 raise InvalidRequest(f"The server asks {name}, which this client did not declare")
-            params = msgspec.convert(question.get("params") or {}, METHODS[name].params, dec_hook=open_hook)
+            try:
+                params = msgspec.convert(question.get("params") or {}, METHODS[name].params, dec_hook=open_hook)
+            except msgspec.ValidationError as problem:
+                raise InvalidRequest(f"What the server asks back makes no sense: {name}: {problem}") from None
             call = Call(key, METHODS[name], params, Caller(revision), origin)
             result: Result = await answer(call)
             responses[key] = msgspec.Raw(msgspec.json.encode(revision.lower(result)))

@@ -6,7 +6,6 @@ server is trusted and says that it is safe.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
@@ -24,6 +23,7 @@ from ..errors import (
     ConfigError,
     ConnectionClosed,
     InvalidRequest,
+    MethodNotFound,
     ToolError,
 )
 from ..limits import DEFAULT, Limits
@@ -47,6 +47,7 @@ from ..protocol.methods import METHODS
 from ..protocol.prompts import GetPromptParams, GetPromptResult, Prompt
 from ..protocol.resources import ReadResourceParams, Resource, ResourceTemplate
 from ..protocol.tools import CallToolParams, Tool, ToolResult
+from ..revisions import decode
 from ..shapes import Shape
 from .callbacks import Callbacks, OnElicit, OnSample, as_root
 from .link import Link
@@ -57,11 +58,7 @@ from .validation import Validation
 if TYPE_CHECKING:
     from .blocking import Blocking
 
-log = logging.getLogger("dovetail.client")
-
 T = TypeVar("T")
-_eras: dict[str, bool] = {}
-"""Which servers have been found to want the handshake, by their door's key; bounded."""
 ANY = Shape(Any)
 
 
@@ -183,6 +180,10 @@ class Client:
         safe: bool = True,
     ) -> Any:
         """Any request of the vocabulary, by name. `safe`: it may be asked again where the connection broke."""
+        if method not in METHODS:
+            raise MethodNotFound(f"There is no method {method!r} in any revision")
+        if isinstance(params, Mapping):
+            params = decode(ANY.encode(params), METHODS[method].params)
         limit = self._link.timeout if timeout is None else timeout
         on_progress = on_progress or self._on_progress
         for rounds in count():
@@ -379,9 +380,12 @@ class Client:
             if self._on_log is not None:
                 run_callback(self._on_log, params)
             return
+        if method == "notifications/tools/list_changed":
+            self._validation.forget()
         self._subscriptions.heard(method, params)
 
     async def _renew(self, calling: Calling) -> None:
+        self._validation.forget()
         await self._subscriptions.renew(calling)
 
     def _changed(self, state: str) -> None:

@@ -108,6 +108,12 @@ class Link:
         calling = await self.ready(timeout)
         name = "ping" if "ping" in calling.spoken.methods else "server/discover"
         await calling.request(METHODS[name], None, timeout=timeout)
+        self.worked()
+
+    async def _beat(self, timeout: float) -> None:
+        """A ping of the heartbeat, which opens nothing that is closed."""
+        if self.calling is not None:
+            await self.ping(timeout)
 
     # opening
 
@@ -145,7 +151,7 @@ class Link:
         self._become("connected")
         await self._on_open(calling)
         if self._limits.ping_interval is not None and self._pinger is None:
-            self._pinger = asyncio.get_running_loop().create_task(heartbeat(self.ping, self._dead, self._limits))
+            self._pinger = asyncio.get_running_loop().create_task(heartbeat(self._beat, self._dead, self._limits))
         return calling
 
     async def _open(self) -> Calling:

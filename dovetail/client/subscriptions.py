@@ -13,7 +13,7 @@ from typing import Any
 
 from ..connection.calling import Calling
 from ..connection.connection import run_callback
-from ..errors import ConfigError, DovetailError, MethodNotFound
+from ..errors import ConfigError, ConnectionClosed, DovetailError, MethodNotFound, TimedOut
 from ..jsonrpc.messages import Id
 from ..protocol.meta import SUBSCRIPTION_ID
 from ..protocol.methods import METHODS
@@ -80,11 +80,16 @@ class Subscriptions:
         try:
             if _stateless(calling):
                 self._open(handle, calling)
-                await handle
-            elif not self._shared(handle):
+                await asyncio.wait_for(_stands(handle), self._link.timeout)
+            else:
                 await self._request("resources/subscribe", UriParams(uri=uri))
-        except BaseException:
+        except BaseException as problem:
             self._handles.remove(handle)
+            if handle.task is not None:
+                handle.task.cancel()
+            if isinstance(problem, TimeoutError) and not isinstance(problem, DovetailError):
+                text = f"subscriptions/listen: no acknowledgement within {self._link.timeout:g} s"
+                raise TimedOut(text) from None
             raise
         return handle
 
@@ -188,7 +193,13 @@ class Subscriptions:
                 ready.set_exception(error)
                 ready.exception()  # somebody may wait for it, nobody must
         finally:
-            ready.cancel()
+            if not ready.done():
+                ready.set_exception(ConnectionClosed("The stream of changes ended before it was acknowledged"))
+                ready.exception()  # somebody may wait for it, nobody must
+
+
+async def _stands(handle: Handle) -> None:
+    await handle
 
 
 def _stateless(calling: Calling) -> bool:

@@ -38,6 +38,11 @@ class Validation:
                     if schema is not None:
                         self._compile(tool.name, schema)
 
+    def forget(self) -> None:
+        """The tools have changed, or may have."""
+        self._tools = None
+        self._validators = {}
+
     async def prepare(self, name: str, client: Any) -> None:
         """Know the tool before it is called, where results must be checked."""
         if self._mode == "strict" and (self._tools is None or name not in self._tools):

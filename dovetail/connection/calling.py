@@ -217,7 +217,10 @@ class Calling:
             if kind in (None, "complete"):
                 raise InvalidRequest(f"The answer to {method.name} makes no sense: {problem}") from None
         if kind == "input_required" and method.asks:
-            return decode(raw, InputRequiredResult)
+            try:
+                return decode(raw, InputRequiredResult)
+            except msgspec.MsgspecError as problem:
+                raise InvalidRequest(f"What the server asks back makes no sense: {problem}") from None
         if kind not in (None, "complete"):
             raise InvalidRequest(f"The answer to {method.name} is of the unknown type {kind!r}")
         return result

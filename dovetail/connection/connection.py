@@ -296,7 +296,8 @@ class Connection:
             asked.future.set_exception(error)
 
     def _timed_out(self, asked: _Asked) -> None:
-        self._finish(asked, TimedOut(f"{asked.method.name}: no answer within {asked.timeout:g} s"))
+        allowed = asked.timeout if self._loop.time() < asked.limit else max(asked.timeout, self.limits.timeout_max)
+        self._finish(asked, TimedOut(f"{asked.method.name}: no answer within {allowed:g} s"))
 
     def progressed(self, update: ProgressParams) -> None:
         """Progress of one of our requests: tell whoever asked, and give it more time."""
@@ -403,7 +404,9 @@ def _stop(call: Call) -> None:
 def _closed(reason: Exception | None) -> Exception:
     if reason is None:
         return ConnectionClosed("The connection is closed")
-    return type(reason)(*reason.args)
+    if isinstance(reason, ConnectionClosed):
+        return ConnectionClosed(str(reason))
+    return ConnectionClosed(f"The connection broke: {str(reason) or type(reason).__name__}")
 
 
 def _with_token(params: Any, id: Id) -> Any:

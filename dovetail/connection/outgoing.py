@@ -33,9 +33,10 @@ class Outgoing:
     def encode(self, message: Any) -> bytes:
         """The message as bytes; InternalError or TooLarge where that cannot be."""
         try:
-            data = encode(message)
-        except UnicodeEncodeError:
-            data = encode(valid(message))
+            try:
+                data = encode(message)
+            except UnicodeEncodeError:
+                data = encode(valid(message))
         except RecursionError:
             raise InternalError("The result is nested too deeply, or contains itself") from None
         except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:

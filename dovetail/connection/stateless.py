@@ -20,10 +20,10 @@ from ..protocol.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCO
 from ..revisions import Revision
 from .handshake import versions
 
-CLIENTS = 256
+CLIENTS, LONGEST = 256, 4096
 Client = tuple[Implementation | None, ClientCapabilities]
 _clients: dict[bytes, Client] = {}
-"""Clients seen lately, by what they say of themselves; never more than CLIENTS."""
+"""Clients seen lately, by what they say of themselves; never more than CLIENTS, and none that says too much."""
 
 
 def caller_of(meta: Meta, service: Service, state: Any) -> Caller:
@@ -51,9 +51,11 @@ def _client(meta: Meta) -> Client:
             info = msgspec.convert(meta[CLIENT_INFO], Implementation) if CLIENT_INFO in meta else None
         except msgspec.ValidationError as error:
             raise InvalidParams(f"_meta: {error}") from None
-        if len(_clients) >= CLIENTS:
-            _clients.clear()
-        client = _clients[key] = (info, capabilities)
+        client = info, capabilities
+        if len(key) <= LONGEST:
+            if len(_clients) >= CLIENTS:
+                _clients.clear()
+            _clients[key] = client
     return client
 
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
+from ..errors import ConfigError
 from ..protocol.completion import CompleteResult, Completion
 
 MOST = 100
@@ -22,14 +23,18 @@ RunPlain = Callable[[Callable[[], Any]], Awaitable[Any]]
 class Completers:
     """The completers of one prompt or template, by argument."""
 
-    __slots__ = ("_owner", "_sources")
+    __slots__ = ("_arguments", "_owner", "_sources")
 
-    def __init__(self, owner: str) -> None:
+    def __init__(self, owner: str, arguments: Iterable[str]) -> None:
         self._owner = owner
+        self._arguments = tuple(arguments)
         self._sources: dict[str, Source] = {}
 
     def add(self, argument: str, source: Source) -> None:
         """Complete this argument from there."""
+        if argument not in self._arguments:
+            there = ", ".join(self._arguments) or "none"
+            raise ConfigError(f"{self._owner} has no argument {argument!r} to complete; there is {there}")
         self._sources = {**self._sources, argument: source}
 
     async def complete(self, argument: str, value: str, chosen: dict[str, str], run: RunPlain) -> CompleteResult:

@@ -21,7 +21,7 @@ from ..ports import Call
 from ..revisions import Revision
 from .registry import Snapshot
 
-CACHED_PAGES = 1000
+CACHED_PAGES, LONGEST = 1000, 1024
 MakePage = Callable[[list[Any], str | None], Any]
 """Makes the result out of the items of a page and the cursor of the next."""
 
@@ -51,8 +51,11 @@ def encoded_page(
     ready = snapshot.cache.get(key)
     if ready is None:
         result = sign(page(call, snapshot, size, make), call.revision)
-        ready = Raw(encode(call.revision.lower_result(call.method, result)))
-        if len(snapshot.cache) < CACHED_PAGES:
+        try:
+            ready = Raw(encode(call.revision.lower_result(call.method, result)))
+        except UnicodeEncodeError:
+            return result  # the filter for what leaves knows what to do with a lone surrogate
+        if len(snapshot.cache) < CACHED_PAGES and len(call.params.cursor or "") < LONGEST:
             snapshot.cache[key] = ready
     return ready
 

@@ -52,7 +52,7 @@ def entry(
         icons=icons,
         meta=meta,
     )
-    return Entry(prompt, signature, Completers(name))
+    return Entry(prompt, signature, Completers(name, (one.name for one in signature.parameters)))
 
 
 def bind(entry: Entry, arguments: dict[str, str], context: Context) -> tuple[Any, Any]:

@@ -87,12 +87,19 @@ def entry(
         if signature.parameters:
             names = ", ".join(parameter.name for parameter in signature.parameters)
             raise SchemaError(f"Resource {uri!r} has no variables, so its function cannot take {names}")
-        return Entry(Resource(uri=uri, size=size, **about), signature, Completers(name))
+        return Entry(
+            Resource(uri=uri, size=size, **about), signature, Completers(name, (one.name for one in signature.parameters))
+        )
     from ..protocol.uri_template import UriTemplate
 
     template = UriTemplate(uri)
     _same_names(uri, template, signature)
-    return TemplateEntry(ResourceTemplate(uri_template=uri, **about), signature, Completers(name), template)
+    return TemplateEntry(
+        ResourceTemplate(uri_template=uri, **about),
+        signature,
+        Completers(name, (one.name for one in signature.parameters)),
+        template,
+    )
 
 
 def _same_names(uri: str, template: "UriTemplate", signature: "Signature") -> None:

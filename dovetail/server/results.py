@@ -152,10 +152,13 @@ def _speaks_for_itself(value: Any) -> bool:
         return any(isinstance(item, CONTENT) for item in value)
     known = _kinds.get(kind)
     if known is None:
+        if len(_kinds) > KINDS:
+            _kinds.clear()  # somebody makes types as he goes
         known = _kinds[kind] = issubclass(kind, (*CONTENT, ToolResult))
     return known
 
 
+KINDS = 1000
 _kinds: dict[type, bool] = {}
 
 

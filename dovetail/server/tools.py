@@ -156,7 +156,7 @@ def explain(name: str, error: BaseException, mask: bool) -> str:
     """What the model is told of an exception; the traceback goes to the log."""
     import logging
 
-    logging.getLogger("dovetail.server").warning("Tool %s failed", name, exc_info=error)
+    logging.getLogger("dovetail.server").warning("%s failed", name, exc_info=error)
     if mask:
         return f"{name} failed"
     if isinstance(error, TimeoutError) and str(error):

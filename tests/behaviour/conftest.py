@@ -150,7 +150,9 @@ class Overheard:
                     asked[sender][id] = part["method"]
                     versions[id] = _named_version(part) if sender == "client" else versions.get(id)
                 if sender == "server" and isinstance(part.get("result"), dict):
-                    agreed = part["result"].get("protocolVersion", agreed) if asked["client"].get(id) == "initialize" else agreed
+                    agreed = (
+                        part["result"].get("protocolVersion", agreed) if asked["client"].get(id) == "initialize" else agreed
+                    )
                 spoken = _spoken(part, versions.get(id) if isinstance(id, (int, str)) else None) or agreed
                 if sender not in self.handmade and spoken in REVISIONS:
                     answers = asked["server" if sender == "client" else "client"]
