@@ -20,7 +20,7 @@ posix_only = pytest.mark.skipif(os.name == "nt", reason="pipes, modes and free l
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """A directory with something beside it that nobody may see."""
-    root = tmp_path / "root"
+    root = tmp_path / "served"
     (root / "docs" / "deep").mkdir(parents=True)
     (root / "readme.md").write_text("# Hi")
     (root / "docs" / "a.txt").write_text("alpha")
@@ -29,8 +29,8 @@ def root(tmp_path: Path) -> Path:
     (root / ".git").mkdir()
     (root / ".git" / "config").write_text("x")
     (tmp_path / "secret.txt").write_text("secret")
-    (tmp_path / "root-too").mkdir()
-    (tmp_path / "root-too" / "secret.txt").write_text("secret")
+    (tmp_path / "served-too").mkdir()
+    (tmp_path / "served-too" / "secret.txt").write_text("secret")
     return root
 
 
@@ -236,8 +236,8 @@ ELSEWHERE = [
     "./readme.md",
     "docs/./a.txt",
     "docs/../readme.md",
-    "../root/readme.md",
-    "../root-too/secret.txt",
+    "../served/readme.md",
+    "../served-too/secret.txt",
     "/",
     "//",
     "/etc/passwd",
@@ -328,14 +328,14 @@ def test_a_name_that_turns_harmful_when_decoded_is_not_served_even_if_it_is_that
 )
 def test_whatever_the_name_is_made_of_the_path_is_within(tmp_path_factory: pytest.TempPathFactory, name: list[str]) -> None:
     base = tmp_path_factory.getbasetemp() / "within"
-    (base / "root" / "docs").mkdir(parents=True, exist_ok=True)
-    (base / "root" / "docs" / "a.txt").touch()
+    (base / "served" / "docs").mkdir(parents=True, exist_ok=True)
+    (base / "served" / "docs" / "a.txt").touch()
     (base / "secret.txt").touch()
     try:
-        path = Directory(base / "root").resolve("".join(name))
+        path = Directory(base / "served").resolve("".join(name))
     except NotFound:
         return
-    assert path.is_relative_to((base / "root").resolve())
+    assert path.is_relative_to((base / "served").resolve())
 
 
 @pytest.mark.requirement("resources-traversal")
@@ -343,7 +343,7 @@ def test_whatever_the_name_is_made_of_the_path_is_within(tmp_path_factory: pytes
 def test_a_link_is_followed_within_and_never_out(root: Path) -> None:
     (root / "within.txt").symlink_to("docs/a.txt")
     (root / "below").symlink_to("docs/deep")
-    (root / "around.txt").symlink_to(root.parent / "root" / "readme.md")
+    (root / "around.txt").symlink_to(root.parent / "served" / "readme.md")
     (root / "secret.txt").symlink_to("../secret.txt")
     (root / "up").symlink_to("..")
     (root / "twice.txt").symlink_to("up/secret.txt")
@@ -353,7 +353,7 @@ def test_a_link_is_followed_within_and_never_out(root: Path) -> None:
     assert directory.read("within.txt", "x://y")[0].text == "alpha"
     assert directory.read("below/b.py", "x://y")[0].text == "b = 1"
     assert directory.read("around.txt", "x://y")[0].text == "# Hi"
-    for name in ("secret.txt", "up", "up/secret.txt", "up/root-too/secret.txt", "twice.txt", "etc/passwd", "loop", "loop/x"):
+    for name in ("secret.txt", "up", "up/secret.txt", "up/served-too/secret.txt", "twice.txt", "etc/passwd", "loop", "loop/x"):
         with pytest.raises(NotFound):
             directory.read(name, "x://y")
 
