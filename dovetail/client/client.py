@@ -7,7 +7,6 @@ server is trusted and says that it is safe.
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
@@ -186,15 +185,16 @@ class Client:
             params = decode(ANY.encode(params), METHODS[method].params)
         limit = self._link.timeout if timeout is None else timeout
         on_progress = on_progress or self._on_progress
-        for rounds in count():
+        rounds = 0
+        while True:
             calling, result = await self._answered(method, params, limit, on_progress, safe)
             if not isinstance(result, InputRequiredResult):
                 return result
-            if rounds == self._limits.rounds:
-                raise InvalidRequest(f"{method}: the server asked {rounds + 1} times in a row without an answer of its own")
+            rounds += 1
+            if rounds > self._limits.rounds:
+                raise InvalidRequest(f"{method}: the server asked {rounds} times in a row without an answer of its own")
             responses = await self._callbacks.respond(result, calling.spoken, self)
             params = replace(params, input_responses=responses or None, request_state=result.request_state)
-        raise AssertionError("unreachable")
 
     async def _answered(
         self, method: str, params: Any, timeout: float, on_progress: OnProgress | None, safe: bool

@@ -145,7 +145,6 @@ REVISION = evolve(
     tool_errors=False,
     paging=False,
     cancelled_result={"status": "cancelled", "output": None},
-    structured=True,
     methods=("shutdown", "exit"),
     adds={ToolResult: ("structured_content",)},
     codes={InvalidParams: BAD_ARGUMENTS, NotFound: -32002},

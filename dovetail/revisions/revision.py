@@ -53,10 +53,6 @@ class Revision(Struct, frozen=True, eq=False, kw_only=True):
     """Requests carry version and capabilities themselves; there is no handshake and no session."""
     batching: bool = False
     """JSON-RPC batches are received."""
-    structured: bool = False
-    """Tool results may carry structured content, tools an output schema."""
-    any_structured: bool = False
-    """Structured content may be any JSON value, not only an object."""
     unnamed_errors: bool = False
     """An error that answers nothing readable leaves its id out; elsewhere it is null, as in plain JSON-RPC."""
     set_level: bool = True

@@ -24,7 +24,6 @@ REVISION = evolve(
     v2025_03_26.REVISION,
     "2025-06-18",
     batching=False,
-    structured=True,
     methods=("elicitation/create",),
     kinds=(ResourceLink,),
     adds={

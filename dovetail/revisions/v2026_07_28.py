@@ -23,7 +23,6 @@ REVISION = evolve(
     v2025_11_25.REVISION,
     "2026-07-28",
     stateless=True,
-    any_structured=True,
     set_level=False,
     methods=("server/discover", "subscriptions/listen", "notifications/subscriptions/acknowledged"),
     without=(

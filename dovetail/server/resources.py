@@ -87,9 +87,7 @@ def entry(
         if signature.parameters:
             names = ", ".join(parameter.name for parameter in signature.parameters)
             raise SchemaError(f"Resource {uri!r} has no variables, so its function cannot take {names}")
-        return Entry(
-            Resource(uri=uri, size=size, **about), signature, Completers(name, (one.name for one in signature.parameters))
-        )
+        return Entry(Resource(uri=uri, size=size, **about), signature, Completers(name, ()))
     from ..protocol.uri_template import UriTemplate
 
     template = UriTemplate(uri)
@@ -97,7 +95,7 @@ def entry(
     return TemplateEntry(
         ResourceTemplate(uri_template=uri, **about),
         signature,
-        Completers(name, (one.name for one in signature.parameters)),
+        Completers(name, template.variables),
         template,
     )
 

@@ -353,7 +353,16 @@ def test_a_link_is_followed_within_and_never_out(root: Path) -> None:
     assert directory.read("within.txt", "x://y")[0].text == "alpha"
     assert directory.read("below/b.py", "x://y")[0].text == "b = 1"
     assert directory.read("around.txt", "x://y")[0].text == "# Hi"
-    for name in ("secret.txt", "up", "up/secret.txt", "up/served-too/secret.txt", "twice.txt", "etc/passwd", "loop", "loop/x"):
+    for name in (
+        "secret.txt",
+        "up",
+        "up/secret.txt",
+        "up/served-too/secret.txt",
+        "twice.txt",
+        "etc/passwd",
+        "loop",
+        "loop/x",
+    ):
         with pytest.raises(NotFound):
             directory.read(name, "x://y")
 
