@@ -158,7 +158,12 @@ class ConnectFailed(DovetailError):
 
 
 class ConnectionClosed(DovetailError):
-    """The connection ended before the answer came; the text says how and, for a process, its last words."""
+    """The connection ended before the answer came; the text says how and, for a process, its last words. `sent` is False
+    where the request never left, so that it may be sent again whatever it does."""
+
+    def __init__(self, message: str = "", *, sent: bool = True) -> None:
+        super().__init__(message)
+        self.sent = sent
 
 
 class TimedOut(DovetailError, TimeoutError):

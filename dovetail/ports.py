@@ -3,7 +3,8 @@
 A `Channel` moves whole messages as bytes and knows nothing of what they mean. It is the seam for transports of your own:
 `Client(channel)` and `server.serve(channel)` take anything of this shape (docs/guides/transports.md).
 
-A `Service` is what a server is to the layers below it, a `Caller` is who asks, a `Call` is what is asked.
+A `Service` is what a server is to the layers below it, a `Caller` is who asks, a `Call` is what is asked. Where requests
+come one by one, as over HTTP, a `Desk` takes them; a `Bus` joins the processes of one server.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from msgspec import Struct
 
+from .errors import DovetailError
 from .jsonrpc.framing import TooLong
 from .jsonrpc.messages import Id
 from .protocol.base import Implementation
@@ -23,8 +25,19 @@ if TYPE_CHECKING:
 
     from .limits import Limits
 
-Receive: TypeAlias = Callable[[bytes | TooLong], None]
-"""Takes one message as it came, or a TooLong for one that was over the bound and has been skipped."""
+
+
+class Lost(Struct, frozen=True, eq=False):
+    """Stands for the reply to a request that will never come, where the rest of the conversation goes on."""
+
+    id: Id
+    error: DovetailError
+
+
+Incoming: TypeAlias = bytes | TooLong | Lost
+"""One message as it came, a TooLong for one that was over the bound and has been skipped, or a Lost."""
+Receive: TypeAlias = Callable[[Incoming], None]
+"""Takes what a channel delivers."""
 Ended: TypeAlias = Callable[[Exception | None], None]
 """Hears once that nothing more will come: None for an orderly end, else the reason."""
 
@@ -132,3 +145,39 @@ class Service(Protocol):
 
     def listen(self, listener: Listener) -> Callable[[], None]:
         """Tell `listener` of every change from now on; returns what ends it."""
+
+
+class Bus(Protocol):
+    """How the processes of one server reach each other. Payloads are what MessagePack can carry."""
+
+    alone: bool
+    """Whether no other process can be reached."""
+
+    def on(self, topic: str, handler: Callable[[Any], Any]) -> None:
+        """Hear what other processes publish or ask under this topic. What the handler returns, unless None, is the answer."""
+
+    def publish(self, topic: str, payload: Any) -> None:
+        """Tell every other process. Never blocks and never raises."""
+
+    async def ask(self, topic: str, payload: Any) -> Any:
+        """The first answer of another process that is not None; None where nobody has one."""
+
+    async def close(self) -> None:
+        """Leave."""
+
+
+class HttpRequest(Struct, kw_only=True):
+    """A request as a serverless function, a guard or a test has it. Header names are lower case."""
+
+    method: str = "POST"
+    path: str = "/"
+    headers: Mapping[str, str] = {}
+    body: bytes = b""
+
+
+class HttpResponse(Struct, kw_only=True):
+    """What answers it."""
+
+    status: int = 200
+    headers: Mapping[str, str] = {}
+    body: bytes = b""

@@ -208,7 +208,7 @@ class Client:
                 result = await self._once(calling, method, params, left, on_progress)
             except ConnectionClosed as problem:
                 lost, left = problem, deadline - loop.time()
-                if not safe or not self._link.alive or left <= 0:
+                if not (safe or not problem.sent) or not self._link.alive or left <= 0:
                     break
                 continue
             self._link.worked()

@@ -33,7 +33,7 @@ from ..jsonrpc.exchange import Exchange
 from ..jsonrpc.framing import TooLong
 from ..jsonrpc.messages import NOTHING, Batch, Failure, Id, Message, Notification, Request, Result
 from ..limits import Limits
-from ..ports import Call, Channel
+from ..ports import Call, Channel, Incoming, Lost
 from ..protocol.base import Params
 from ..protocol.lifecycle import CancelledParams, ProgressParams
 from ..protocol.meta import PROGRESS_TOKEN
@@ -111,8 +111,13 @@ class Connection:
 
     # what comes in
 
-    def receive(self, data: bytes | TooLong) -> None:
+    def receive(self, data: Incoming) -> None:
         """Take one message from the channel."""
+        if isinstance(data, Lost):
+            asked = self.exchange.settle(data.id)
+            if asked is not None:
+                self._finish(asked, data.error)
+            return
         try:
             message = decode(data) if not isinstance(data, TooLong) else self._too_long(data)
         except Malformed as malformed:

@@ -7,8 +7,7 @@ from typing import Any
 
 import msgspec
 
-from ..jsonrpc.framing import TooLong
-from ..ports import Channel
+from ..ports import Channel, Incoming
 from ..server.server import Server
 from ..transports import memory
 
@@ -22,7 +21,7 @@ class Bare:
         self.ended: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
         channel.start(self._received, self._ended)
 
-    def _received(self, data: bytes | TooLong) -> None:
+    def _received(self, data: Incoming) -> None:
         self._inbox.put_nowait(data)
 
     def _ended(self, reason: Exception | None) -> None:

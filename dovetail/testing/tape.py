@@ -4,8 +4,7 @@ from typing import Any
 
 import msgspec
 
-from ..jsonrpc.framing import TooLong
-from ..ports import Channel, Ended, Receive
+from ..ports import Channel, Ended, Incoming, Receive
 
 _plain = msgspec.json.Decoder().decode
 
@@ -36,7 +35,7 @@ class Taped:
     def start(self, receive: Receive, ended: Ended) -> None:
         """Begin to deliver."""
 
-        def taped(data: bytes | TooLong) -> None:
+        def taped(data: Incoming) -> None:
             if isinstance(data, bytes):
                 self._tape.entries.append((self._other, data))
             receive(data)
