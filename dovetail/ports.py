@@ -154,7 +154,7 @@ class Bus(Protocol):
     """Whether no other process can be reached."""
 
     def on(self, topic: str, handler: Callable[[Any], Any]) -> None:
-        """Hear what other processes publish or ask under this topic. What the handler returns, unless None, is the answer."""
+        """Hear what others publish or ask under this topic. What the handler returns, unless None, is the answer."""
 
     def publish(self, topic: str, payload: Any) -> None:
         """Tell every other process. Never blocks and never raises."""

@@ -1,0 +1,1 @@
+"""HTTP: one endpoint for every era, and its client."""
