@@ -58,6 +58,36 @@ class Limits(Struct, frozen=True, kw_only=True):
     shutdown: float = 2.0
     """How long a server process may take to end after its stdin was closed, and again after TERM."""
 
+    # HTTP
+    stream_after: float = 2.0
+    """How long a call may run before its reply becomes an event stream, so that keep-alives flow."""
+    keepalive: float = 15.0
+    """Seconds between the comments that keep a quiet stream open."""
+    body_timeout: float = 30.0
+    """How long the headers, and then the body, of a request may take to arrive."""
+    calls: int = 10_000
+    """Requests that one endpoint answers at once; the next one is refused."""
+    streams: int = 10_000
+    """Event streams that one endpoint holds open at once; the next one is refused."""
+    session_streams: int = 32
+    """Event streams that one session may hold open at once."""
+    sessions: int = 100_000
+    """Sessions that one process remembers; one that holds nothing can be forgotten and goes on."""
+    session_idle: float = 3600.0
+    """How long a session may go unused before it ends."""
+    session_life: float = 86400.0
+    """How long a session may last at all."""
+    tombstones: int = 100_000
+    """Ended sessions that one process remembers."""
+    retry: float = 1.0
+    """How long a client is told to wait before it resumes a stream."""
+    events: int = 4 * MIB
+    """Bytes that one event stream holds for a client that lags behind or comes back; the oldest go first."""
+    events_kept: int = 64 * MIB
+    """Bytes that all streams together hold for clients that have gone."""
+    event_life: float = 300.0
+    """How long a stream waits for its client to come back."""
+
     # schemas that come from elsewhere
     schema_depth: int = 64
     """Nesting of a JSON schema."""

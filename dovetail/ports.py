@@ -7,14 +7,14 @@ A `Service` is what a server is to the layers below it, a `Caller` is who asks, 
 come one by one, as over HTTP, a `Desk` takes them; a `Bus` joins the processes of one server.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from msgspec import Struct
 
-from .errors import DovetailError
+from .errors import DovetailError, ProtocolError
 from .jsonrpc.framing import TooLong
-from .jsonrpc.messages import Id
+from .jsonrpc.messages import Id, Request
 from .protocol.base import Implementation
 from .protocol.capabilities import ClientCapabilities, ServerCapabilities
 from .protocol.methods import Method
@@ -71,7 +71,7 @@ class Caller:
     """The other side of a call: its revision, what it declared, who it is. One per connection, or one per request in the
     stateless era."""
 
-    __slots__ = ("capabilities", "headers", "info", "log_level", "principal", "revision", "state")
+    __slots__ = ("capabilities", "info", "log_level", "principal", "revision", "state", "subscribed")
 
     def __init__(
         self,
@@ -87,9 +87,10 @@ class Caller:
         self.log_level = log_level
         """The lowest rank of log message it wants; None for none at all."""
         self.principal: Principal | None = None
-        self.headers: Mapping[str, str] = {}
         self.state = state
         """What the server's lifespan gave."""
+        self.subscribed: frozenset[str] = frozenset()
+        """The resources whose changes it wants to hear of, in the handshake era."""
 
 
 class Call(Struct, eq=False):
@@ -145,6 +146,33 @@ class Service(Protocol):
 
     def listen(self, listener: Listener) -> Callable[[], None]:
         """Tell `listener` of every change from now on; returns what ends it."""
+
+
+class Desk(Protocol):
+    """Where a server takes requests that come one by one: what a transport without a connection hands them to."""
+
+    service: Service
+
+    def caller(self, meta: dict[str, Any]) -> Caller:
+        """Who is calling, as a request of the stateless era says itself."""
+
+    def known(self, revision: Revision, info: Implementation | None, capabilities: ClientCapabilities) -> Caller:
+        """Who is calling, as a session says that was opened before."""
+
+    def welcome(self, request: Request) -> tuple[Caller, bytes]:
+        """The caller that an `initialize` describes, and the reply to it."""
+
+    def call(self, id: Id, method: Method, params: Any, caller: Caller, connection: Any) -> Call:
+        """A request as the call that it makes. `connection` is where what belongs to it goes."""
+
+    def reply(self, call: Call) -> Coroutine[Any, Any, bytes | None]:
+        """The reply to a call as bytes; None where nobody waits for one any more."""
+
+    def failure(self, id: Id | None, error: ProtocolError, revision: Revision | None) -> bytes:
+        """The reply to a request that is refused."""
+
+    def notification(self, call: Call, method: str, params: Any) -> bytes | None:
+        """A notification that belongs to a call, as long as somebody waits for it and its revision has it."""
 
 
 class Bus(Protocol):

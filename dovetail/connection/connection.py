@@ -277,13 +277,10 @@ class Connection:
             self.notify(revision, CANCELLED, CancelledParams(request_id=id, reason=reason))
 
     def notify(self, revision: Revision, method: Method, params: Any) -> None:
-        """Tell. Whatever cannot be told is logged, never raised: nobody waits for a notification."""
-        try:
-            wire = revision.lower_params(method, params)
-            message = Notification(revision.wire_name(method.name), NOTHING if wire is None else wire)
-            self.channel.send(self.outgoing.encode(message))
-        except ProtocolError as error:
-            log.warning("Could not send %s: %s", method.name, error)
+        """Tell."""
+        data = self.outgoing.notification(revision, method, params)
+        if data is not None:
+            self.channel.send(data)
 
     def _settle(self, message: Result | Failure) -> None:
         asked = self.exchange.settle(message.id)

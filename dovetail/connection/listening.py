@@ -1,18 +1,17 @@
 """How a client hears of changes, in both eras, on the server's end.
 
-Handshake era: list changes go to every connection, updates of a resource to those that subscribed to it. Stateless era:
+Handshake era: list changes go to every caller, updates of a resource to those that subscribed to it. Stateless era:
 nothing goes out but on a stream that the client opened with `subscriptions/listen`, filtered by what it asked for.
 https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/subscriptions
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from msgspec.structs import replace
 
 from ..errors import Overloaded
-from ..jsonrpc.messages import Id
-from ..ports import Call
+from ..ports import Call, Caller
 from ..protocol.base import EmptyResult, Params
 from ..protocol.lists import ListChangedParams
 from ..protocol.meta import SUBSCRIPTION_ID
@@ -29,24 +28,23 @@ UPDATED = "notifications/resources/updated"
 
 
 class Listening:
-    """What one connection wants to hear of."""
+    """What the callers of one server want to hear of."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._uris: set[str] = set()
-        self._streams: dict[Id, tuple[Call, SubscriptionFilter, asyncio.Future[None]]] = {}
+        self._streams: dict[Call, tuple[SubscriptionFilter, asyncio.Future[None]]] = {}
 
     async def subscribe(self, call: Call) -> EmptyResult:
         """`resources/subscribe`."""
-        uri = call.params.uri
-        if len(self._uris) >= self._limit and uri not in self._uris:
-            raise Overloaded(f"This connection is subscribed to {self._limit} resources, which is the limit")
-        self._uris.add(uri)
+        subscribed = call.caller.subscribed
+        if len(subscribed) >= self._limit and call.params.uri not in subscribed:
+            raise Overloaded(f"This client is subscribed to {self._limit} resources, which is the limit")
+        call.caller.subscribed = subscribed | {call.params.uri}
         return EmptyResult()
 
     async def unsubscribe(self, call: Call) -> EmptyResult:
         """`resources/unsubscribe`; done already is done too."""
-        self._uris.discard(call.params.uri)
+        call.caller.subscribed = call.caller.subscribed - {call.params.uri}
         return EmptyResult()
 
     async def listen(self, call: Call) -> ListenResult:
@@ -57,32 +55,35 @@ class Listening:
         meta = {SUBSCRIPTION_ID: call.id}
         call.connection.emit(call, "notifications/subscriptions/acknowledged", ListenParams(notifications=wanted, meta=meta))
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._streams[call.id] = call, wanted, ended
+        self._streams[call] = wanted, ended
         try:
             await ended
         finally:
-            del self._streams[call.id]
+            del self._streams[call]
         return ListenResult(meta=meta)
 
     def end(self) -> None:
         """The server ends: every stream is closed in good order."""
-        for _, _, ended in self._streams.values():
+        for _, ended in self._streams.values():
             if not ended.done():
                 ended.set_result(None)
 
-    def hears(self, method: str, params: Params) -> bool:
-        """Whether a connection of the handshake era is told of this change."""
-        return method != UPDATED or (isinstance(params, UriParams) and _covers(self._uris, params.uri))
-
     def streams(self, method: str, params: Params) -> Iterator[tuple[Call, Params]]:
         """Each stream of the stateless era that is told of this change, with the params tagged for it."""
-        for id, (call, wanted, _) in list(self._streams.items()):
+        for call, (wanted, _) in list(self._streams.items()):
             if method in LISTS:
                 told = getattr(wanted, LISTS[method])
             else:
                 told = isinstance(params, UriParams) and _covers(wanted.resource_subscriptions or (), params.uri)
             if told:
-                yield call, replace(params, meta={SUBSCRIPTION_ID: id})
+                yield call, replace(params, meta={SUBSCRIPTION_ID: call.id})
+
+
+def hears(caller: Caller, method: str, params: Params) -> bool:
+    """Whether a caller of the handshake era is told of this change."""
+    if method not in caller.revision.methods:
+        return False
+    return method != UPDATED or (isinstance(params, UriParams) and _covers(caller.subscribed, params.uri))
 
 
 def merge(before: Params | None, now: Params) -> Params:
@@ -94,6 +95,6 @@ def merge(before: Params | None, now: Params) -> Params:
     return ListChangedParams(added=added, removed=removed)
 
 
-def _covers(uris: "set[str] | list[str] | tuple[()]", uri: str) -> bool:
+def _covers(uris: Collection[str], uri: str) -> bool:
     """Whether one of the URIs is this one, or holds it as a sub-resource."""
     return uri in uris or any(uri.startswith(one.rstrip("/") + "/") for one in uris)

@@ -13,8 +13,9 @@ import msgspec
 
 from ..errors import InternalError, ProtocolError, TooLarge
 from ..jsonrpc.codec import encode
-from ..jsonrpc.messages import Error, Failure, Id, Result
+from ..jsonrpc.messages import NOTHING, Error, Failure, Id, Notification, Result
 from ..ports import Redact
+from ..protocol.methods import Method
 from ..revisions import Revision
 
 log = logging.getLogger("dovetail.connection")
@@ -62,6 +63,15 @@ class Outgoing:
             return self.encode(Result(id, result))
         except ProtocolError as error:
             return self.failure(id, error, error.code)
+
+    def notification(self, revision: Revision, method: Method, params: Any) -> bytes | None:
+        """A notification as bytes. Whatever cannot be told is logged, never raised: nobody waits for it."""
+        try:
+            wire = revision.lower_params(method, params)
+            return self.encode(Notification(revision.wire_name(method.name), NOTHING if wire is None else wire))
+        except ProtocolError as error:
+            log.warning("Could not send %s: %s", method.name, error)
+            return None
 
     def failure(self, id: Id | None, error: ProtocolError, code: int, *, unnamed: bool = False) -> bytes:
         """The reply with an error. `unnamed` leaves out the id of what could not be read."""

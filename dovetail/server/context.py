@@ -57,7 +57,7 @@ class Context:
     @property
     def headers(self) -> Mapping[str, str]:
         """The HTTP headers of the request; empty on other transports."""
-        return self._call.caller.headers
+        return self._call.connection.headers  # type: ignore[no-any-return]
 
     @property
     def user(self) -> Principal | None:

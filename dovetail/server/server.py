@@ -321,7 +321,7 @@ class Server:
             raise ConfigError(f"stdio takes no options, but got {', '.join(options)}")
         if "DOVETAIL_ISOLATED" in os.environ:
             return  # this is the child process of an isolated tool, which only wants the tool
-        from ..serve import run_stdio
+        from ..serve.stdio import run_stdio
 
         run_stdio(self, self.lifespan)
 

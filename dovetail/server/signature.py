@@ -23,7 +23,7 @@ import msgspec
 from msgspec import NODEFAULT, Raw, Struct
 
 from ..errors import SchemaError
-from ..shapes import Mismatch, Schema, Shape, decoder, default_schema, from_default, merge, said, tidy
+from ..shapes import Mismatch, Schema, Shape, decoder, default_schema, from_default, merge, said, straight, tidy
 from .arguments import EMPTY, ArgumentError
 
 Bound: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
@@ -136,7 +136,7 @@ class Signature:
                 schema |= default_schema(one.default)
         required = [one.name for one in self.parameters if one.required]
         root = {"type": "object", "properties": properties} | ({"required": required} if required else {})
-        return tidy(root | {"additionalProperties": False}, defs)
+        return straight(tidy(root | {"additionalProperties": False}, defs))
 
     def bind(self, raw: bytes | Raw, context: object | None = None) -> Bound:
         """The call that these JSON arguments ask for; ArgumentError where the function does not take them."""

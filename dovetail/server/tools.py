@@ -23,6 +23,7 @@ from .context import Context
 from .results import Finish, conforming, describes_object, failed, finish_any, finish_bare, finisher, plain
 
 if TYPE_CHECKING:
+    from ..protocol.mirrors import Mirror
     from ..schemas import Validator
     from .signature import Signature
 
@@ -42,6 +43,8 @@ class Entry(Struct, frozen=True, eq=False):
     isolated: bool
     direct: bool
     """Whether it runs on the loop with nothing around it."""
+    mirrors: "tuple[Mirror, ...]" = ()
+    """The parameters that HTTP requests repeat in their headers."""
 
 
 def entry(
@@ -66,9 +69,10 @@ def entry(
     signature = Signature.of(function, context_type=Context, free=schema is not None)
     finish, described = finisher(name, signature.returns)
     bind = signature.bind if schema is None else _checked(name, schema, signature)
+    input_schema = signature.schema if schema is None else _object_schema(name, schema)
     tool = Tool(
         name=name,
-        input_schema=signature.schema if schema is None else _object_schema(name, schema),
+        input_schema=input_schema,
         title=title,
         description=description if description is not None else signature.description,
         output_schema=described if output_schema is None else output_schema,
@@ -82,7 +86,7 @@ def entry(
     if output_schema is not None:
         given = finish_any if describes_object(output_schema) else finish_bare
         finish = conforming(name, given, _compiled(output_schema))
-    return Entry(tool, signature, bind, finish, timeout, isolate is not None, direct)
+    return Entry(tool, signature, bind, finish, timeout, isolate is not None, direct, _mirrors(name, input_schema))
 
 
 def _check_name(name: str) -> None:
@@ -177,6 +181,19 @@ def _object_schema(name: str, schema: dict[str, Any]) -> dict[str, Any]:
     if schema.get("type") != "object":
         raise SchemaError(f'Tool {name!r}: an input schema must have "type": "object"')
     return schema
+
+
+def _mirrors(name: str, schema: dict[str, Any]) -> "tuple[Mirror, ...]":
+    from ..shapes.header import KEYWORD
+
+    if KEYWORD not in repr(schema):  # nearly always; then nothing more is loaded
+        return ()
+    from ..protocol.mirrors import mirrored
+
+    try:
+        return mirrored(schema)
+    except SchemaError as error:
+        raise SchemaError(f"Tool {name!r}: {error}") from None
 
 
 def _checked(name: str, schema: dict[str, Any], signature: "Signature") -> Bind:

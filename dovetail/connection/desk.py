@@ -1,0 +1,157 @@
+"""Where a server takes requests, whoever brought them: what both its ends have in common, a connection (`serving.py`) and
+an HTTP endpoint (`transports/http/server.py`), where each request comes by itself.
+
+A desk turns a request into a `Call`, answers what is the protocol's own business (discovery, levels, subscriptions), lets
+the server answer the rest, and hears of the server's changes. Changes of one turn of the loop go out as one: to each
+stream of `subscriptions/listen` from here, to callers of the handshake era through `tell`, which the end provides.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from ..errors import InvalidParams, ProtocolError
+from ..jsonrpc.messages import Id, Request
+from ..ports import Answer, Call, Caller, Service
+from ..protocol.base import EmptyResult, Meta, Params
+from ..protocol.lifecycle import DiscoverResult, ProgressParams, ShutdownResult
+from ..protocol.logging import SEVERITY
+from ..protocol.meta import PROGRESS_TOKEN
+from ..protocol.methods import METHODS, Method
+from ..protocol.resources import UriParams
+from ..revisions import Revision
+from . import handshake, stateless
+from .answer import answer
+from .listening import Listening, merge
+from .outgoing import Outgoing
+from .progress import Progress
+
+Tell = Callable[[str, Params], None]
+
+
+class ServerDesk:
+    """Takes requests on behalf of one server, in one event loop."""
+
+    def __init__(self, service: Service, state: Any, outgoing: Outgoing, tell: Tell) -> None:
+        self.service = service
+        self.outgoing = outgoing
+        self.loop = asyncio.get_running_loop()
+        self.listening = Listening(service.limits.subscriptions)
+        self._state = state
+        self._tell_callers = tell
+        self._changes: dict[tuple[str, str], Params] = {}
+        self._local: dict[str, Answer] = {
+            "server/discover": self._discover,
+            "logging/setLevel": _set_level,
+            "resources/subscribe": self.listening.subscribe,
+            "resources/unsubscribe": self.listening.unsubscribe,
+            "subscriptions/listen": self.listening.listen,
+            "shutdown": _shutdown,
+        }
+        self._unlisten = service.listen(self._changed)
+
+    # requests
+
+    def caller(self, meta: Meta) -> Caller:
+        """Who is calling, as a request of the stateless era says itself."""
+        return stateless.caller_of(meta, self.service, self._state)
+
+    def known(self, revision: Revision, info: Any, capabilities: Any) -> Caller:
+        """Who is calling, as a session says that was opened before."""
+        return Caller(revision, info, capabilities, state=self._state)
+
+    def welcome(self, request: Request) -> tuple[Caller, bytes]:
+        """The caller that an `initialize` describes, and the reply to it."""
+        caller, result = handshake.welcome(request.params, self.service, self._state)
+        lowered = caller.revision.lower_result(METHODS["initialize"], result)
+        return caller, self.outgoing.result(request.id, lowered)
+
+    def call(self, id: Id, method: Method, params: Any, caller: Caller, connection: Any) -> Call:
+        """A request as the call that it makes. `connection` is where what belongs to it goes."""
+        call = Call(id, method, params, caller, connection)
+        call.local = self._local.get(method.name)
+        by_id = caller.revision.progress_by_id
+        if by_id or (params.meta is not None and PROGRESS_TOKEN in params.meta):
+            self._follow(call, by_id)
+        return call
+
+    async def answer(self, call: Call) -> Any:
+        """Let the server answer, and sign the result where the revision wants it signed."""
+        result = await self.service.answer(call)
+        if call.caller.revision.stateless and isinstance(result, msgspec.Struct):
+            return stateless.signed(result, self.service.info, call.caller.revision)
+        return result
+
+    async def reply(self, call: Call) -> bytes | None:
+        """The reply to a call as bytes; None where nobody waits for one any more."""
+        return await answer(call, self.answer, self.outgoing)
+
+    def failure(self, id: Id | None, error: ProtocolError, revision: Revision | None) -> bytes:
+        """The reply to a request that is refused."""
+        unnamed = revision is not None and revision.unnamed_errors
+        return self.outgoing.failure(id, error, revision.code(error) if revision else error.code, unnamed=unnamed)
+
+    def notification(self, call: Call, method: str, params: Any) -> bytes | None:
+        """A notification that belongs to a call, as long as somebody waits for it and its revision has it."""
+        revision = call.caller.revision
+        if call.over or method not in revision.methods:
+            return None
+        return self.outgoing.notification(revision, METHODS[method], params)
+
+    def _follow(self, call: Call, by_id: bool) -> None:
+        if by_id:
+            if not call.caller.capabilities.get("supportsProgress"):
+                return
+            token: Any = call.id
+        else:
+            token = call.params.meta[PROGRESS_TOKEN]
+            if not isinstance(token, str) and type(token) is not int:
+                raise InvalidParams(f"A progress token must be a string or an integer, not {token!r}")
+
+        def send(params: ProgressParams) -> None:
+            params.progress_token = token
+            call.connection.emit(call, "notifications/progress", params)
+
+        call.progress = Progress(send, self.service.limits.progress_interval)
+
+    async def _discover(self, call: Call) -> DiscoverResult:
+        return stateless.discovery(self.service)
+
+    # changes
+
+    def _changed(self, method: str, params: Params) -> None:
+        """A change, from any thread."""
+        try:
+            self.loop.call_soon_threadsafe(self.note, method, params)
+        except RuntimeError:
+            pass  # the loop is closed: nobody is left to be told
+
+    def note(self, method: str, params: Params) -> None:
+        """A change, to be told in the next turn of the loop."""
+        if not self._changes:
+            self.loop.call_soon(self._tell)
+        key = (method, params.uri if isinstance(params, UriParams) else "")
+        self._changes[key] = merge(self._changes.get(key), params)
+
+    def _tell(self) -> None:
+        changes, self._changes = self._changes, {}
+        for (method, _), params in changes.items():
+            self._tell_callers(method, params)
+            for call, tagged in self.listening.streams(method, params):
+                call.connection.emit(call, method, tagged)
+
+    def close(self) -> None:
+        """Hear of nothing more, and end every stream of changes in good order."""
+        self._unlisten()
+        self.listening.end()
+
+
+async def _set_level(call: Call) -> EmptyResult:
+    call.caller.log_level = SEVERITY[call.params.level]
+    return EmptyResult()
+
+
+async def _shutdown(call: Call) -> ShutdownResult:
+    return ShutdownResult()

@@ -1,0 +1,42 @@
+"""One conversation over a channel, from its first message to its last: stdio, WebSocket, the old SSE pair, memory, yours."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+from ..connection.connection import Connection
+from ..connection.heartbeat import heartbeat
+from ..connection.outgoing import Outgoing
+from ..connection.serving import Serving
+from ..ports import Channel, Service
+
+Lifespan = Callable[[], AbstractAsyncContextManager[Any]]
+
+
+async def serve(
+    service: Service, channel: Channel, lifespan: Lifespan, *, grace: float | None = None, orderly: bool = False
+) -> None:
+    """Hold one conversation until the client ends it. Calls still running then have `grace` seconds to finish. Where it is
+    `orderly` to cancel this, that is an end like any other, and no error to whoever wrote the lifespan."""
+    async with lifespan() as state:
+        connection = Connection(channel, service.limits, Outgoing(service.limits.outgoing, service.redact))
+        serving = Serving(service, connection, state)
+        pinging: asyncio.Task[None] | None = None
+        try:
+            connection.start(serving)
+            if service.limits.ping_interval is not None:
+                pinging = asyncio.create_task(heartbeat(serving.ping, connection.close, service.limits))
+            await asyncio.shield(connection.closed)
+            await connection.settle(grace)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if not orderly or task is None:
+                raise
+            task.uncancel()
+        finally:
+            if pinging is not None:
+                pinging.cancel()
+            serving.ended(None)
+            await asyncio.sleep(0)  # the streams that this ended say so
+            await connection.close()

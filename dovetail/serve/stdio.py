@@ -1,0 +1,81 @@
+"""A server on stdin and stdout: one conversation, signals, and a parent that may die."""
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+from typing import Any
+
+from ..ports import Service
+from ..transports.stdio import Stdio
+from .conversation import Lifespan, serve
+
+
+def run_stdio(service: Service, lifespan: Lifespan) -> None:
+    """Serve on stdin and stdout until the client goes away, or until told to stop."""
+    # Threads that compute would otherwise keep the loop waiting for 5 ms each time it wants the interpreter.
+    sys.setswitchinterval(0.001)
+    channel = Stdio(service.limits)  # before the loop opens anything of its own
+    asyncio.run(_stdio(service, channel, lifespan)).cancel()
+
+
+async def _stdio(service: Service, channel: Stdio, lifespan: Lifespan) -> threading.Timer:
+    task = asyncio.current_task()
+    assert task is not None
+    patience = service.limits.shutdown
+    _on_signals(task, patience)
+    _watch_parent(patience / 2, task)
+    try:
+        await serve(service, channel, lifespan, grace=patience if channel.endless else None, orderly=True)
+    except asyncio.CancelledError:
+        pass
+    return _exit_after(patience)  # asyncio waits for every task; one that swallows its cancellation would keep us for ever
+
+
+def _on_signals(task: "asyncio.Task[Any]", patience: float) -> None:
+    """The first signal stops the server in good order. The second ends it at once; so does a tool that blocks the loop."""
+    loop = asyncio.get_running_loop()
+    stuck: list[threading.Timer] = []
+
+    def asked(number: int, frame: Any) -> None:
+        if stuck:
+            os._exit(130)
+        stuck.append(_exit_after(patience))
+
+    def stop() -> None:
+        stuck[0].cancel()
+        task.cancel()
+
+    for name in ("SIGINT", "SIGTERM"):
+        try:
+            loop.add_signal_handler(getattr(signal, name), stop)
+            signal.signal(getattr(signal, name), asked)  # which runs even while the loop does not
+        except (NotImplementedError, RuntimeError, ValueError):
+            return  # Windows, or not the main thread: Ctrl-C raises KeyboardInterrupt as ever
+
+
+def _exit_after(seconds: float) -> threading.Timer:
+    timer = threading.Timer(seconds, os._exit, (1,))
+    timer.daemon = True
+    timer.start()
+    return timer
+
+
+def _watch_parent(patience: float, task: "asyncio.Task[Any]") -> None:
+    """End when the parent dies, even if somebody else still holds our stdin open. What it sent last is still answered."""
+    parent = os.getppid() if hasattr(os, "getppid") else 1
+    if parent <= 1 or not hasattr(os, "pidfd_open"):
+        return
+    loop = asyncio.get_running_loop()
+    try:
+        watch = os.pidfd_open(parent)
+    except OSError:
+        return
+
+    def gone() -> None:
+        loop.remove_reader(watch)
+        os.close(watch)
+        loop.call_later(patience, task.cancel)
+
+    loop.add_reader(watch, gone)
