@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .server.guards.redaction import redact_secrets
     from .server.media import Audio, File, Image
     from .server.server import Server
+    from .shapes.header import Header
 
 _HOMES = {
     "Annotations": "protocol.content",
@@ -45,6 +46,7 @@ _HOMES = {
     "DovetailError": "errors",
     "EmbeddedResource": "protocol.content",
     "File": "server.media",
+    "Header": "shapes.header",
     "Icon": "protocol.base",
     "Image": "server.media",
     "ImageContent": "protocol.content",
@@ -65,9 +67,9 @@ _HOMES = {
 
 __all__ = [
     "Annotations", "Audio", "AudioContent", "BlobResourceContents", "CannotAsk", "Channel", "Client", "Context",
-    "DovetailError", "EmbeddedResource", "File", "Icon", "Image", "ImageContent", "Limits", "Message", "NotFound",
-    "ProtocolError", "ResourceLink", "Root", "Server", "TextContent", "TextResourceContents", "ToolAnnotations",
-    "ToolError", "ToolResult", "redact_secrets",
+    "DovetailError", "EmbeddedResource", "File", "Header", "Icon", "Image", "ImageContent", "Limits", "Message",
+    "NotFound", "ProtocolError", "ResourceLink", "Root", "Server", "TextContent", "TextResourceContents",
+    "ToolAnnotations", "ToolError", "ToolResult", "redact_secrets",
 ]  # fmt: skip
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from .limits import Limits
-
+    from .protocol.mirrors import Mirror
 
 
 class Lost(Struct, frozen=True, eq=False):
@@ -107,6 +107,8 @@ class Call(Struct, eq=False):
     """Whether it ran out of its own time; it is answered, but the work is in vain."""
     over: bool = False
     """Whether it was answered or cancelled: nothing that belongs to it may be sent from now on."""
+    failed: int | None = None
+    """The code of the error that it was answered with."""
     local: "Answer | None" = None
     """Answers what only the connection can (subscriptions, levels); the server passes such a call on to it."""
     progress: Any = None
@@ -147,6 +149,9 @@ class Service(Protocol):
     def listen(self, listener: Listener) -> Callable[[], None]:
         """Tell `listener` of every change from now on; returns what ends it."""
 
+    def mirrors(self, tool: str) -> "tuple[Mirror, ...]":
+        """The parameters of a tool that are repeated in HTTP headers."""
+
 
 class Desk(Protocol):
     """Where a server takes requests that come one by one: what a transport without a connection hands them to."""
@@ -173,6 +178,15 @@ class Desk(Protocol):
 
     def notification(self, call: Call, method: str, params: Any) -> bytes | None:
         """A notification that belongs to a call, as long as somebody waits for it and its revision has it."""
+
+    def cancel(self, call: Call) -> None:
+        """Nobody waits for this call any more."""
+
+    def hears(self, caller: Caller, method: str, params: Any) -> bool:
+        """Whether a caller of the handshake era is told of this change."""
+
+    def change(self, revision: Revision, method: str, params: Any) -> bytes | None:
+        """A change as such callers are told of it."""
 
 
 class Bus(Protocol):

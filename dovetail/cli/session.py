@@ -6,6 +6,7 @@ it. In between the progress bar is wiped. The server is stopped whatever happens
 
 import argparse
 import os
+import re
 import shlex
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 FILES = (".py", ".js", ".mjs", ".ts", ".json")
 """What a TARGET ends with that is no command."""
+URL = re.compile(r"[a-z][a-z0-9+.-]*://\S*", re.IGNORECASE)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,6 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--env", metavar="KEY=VALUE", type=_variable, action="append", default=[], help="for the server; repeatable"
     )
     parser.add_argument("--cwd", metavar="DIR", help="where the server is started")
+    parser.add_argument(
+        "--header", metavar="'NAME: VALUE'", type=_header, action="append", default=[], help="for a URL; repeatable"
+    )
 
 
 def talk(
@@ -61,6 +66,7 @@ async def _talk(options: argparse.Namespace, ask: Any, show: Any) -> None:
 def _client(options: argparse.Namespace, aside: Aside) -> "Client":
     from .. import Client
 
+    more: dict[str, Any] = {"headers": dict(options.header)} if options.header else {}
     try:
         return Client(
             _target(options),
@@ -69,6 +75,7 @@ def _client(options: argparse.Namespace, aside: Aside) -> "Client":
             timeout=options.timeout,
             env=dict(options.env),
             cwd=options.cwd,
+            **more,
             on_progress=aside.progress,
             on_log=aside.log if options.verbose else None,
             on_stderr=aside.stderr,
@@ -80,14 +87,17 @@ def _client(options: argparse.Namespace, aside: Aside) -> "Client":
 def _target(options: argparse.Namespace) -> str | list[str]:
     text: str = options.target
     # "node server.js" is a command although it ends like a file; "no such file.py" may be taken for one.
-    file = text.endswith(FILES) and (os.path.exists(text) or " " not in text) and "://" not in text
+    url = URL.fullmatch(text) is not None
+    file = not url and text.endswith(FILES) and (os.path.exists(text) or " " not in text)
     if file and text.endswith(".json"):
         _check_choice(text, options.server)
     elif options.server is not None:
         raise ConfigError(f"--server chooses from an mcp.json, but the target is {text}")
+    if options.header and not url and not text.endswith(".json"):
+        raise ConfigError(f"--header is for a URL, but the target is {text}")
     if file:
         return os.path.abspath(text) if options.cwd else text
-    if "://" in text:
+    if url:
         return text
     return [os.path.abspath(text)] if os.path.isfile(text) else _words(text)
 
@@ -135,3 +145,10 @@ def _variable(text: str) -> tuple[str, str]:
     if not equals or not name:
         raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
     return name, value
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon or not name.strip() or not value.strip():
+        raise argparse.ArgumentTypeError(f"{text!r} is not 'NAME: VALUE'")
+    return name.strip(), value.strip()

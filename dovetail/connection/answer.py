@@ -11,7 +11,7 @@ from msgspec import Raw
 
 from ..errors import CannotAsk, InternalError, InvalidParams, MissingCapability, ProtocolError, ToolError
 from ..ports import Answer, Call
-from .outgoing import Outgoing, error_reply
+from .outgoing import Outgoing
 
 log = logging.getLogger("dovetail.connection")
 
@@ -34,7 +34,9 @@ async def answer(call: Call, handle: Answer, outgoing: Outgoing) -> bytes | None
     if call.progress is not None:
         call.progress.finish()
     if failure is not None:
-        return error_reply(call.id, as_protocol_error(failure, call), revision, outgoing)
+        refusal = as_protocol_error(failure, call)
+        call.failed = revision.code(refusal)
+        return outgoing.failure(call.id, refusal, call.failed)
     return outgoing.result(call.id, result)
 
 
@@ -50,3 +52,11 @@ def as_protocol_error(error: BaseException, call: Call) -> ProtocolError:
         return InternalError(f"{call.name} was cancelled from within")
     log.error("%s failed", call.name, exc_info=error)
     return InternalError(f"{call.name} failed: {type(error).__name__}")
+
+
+def stop(call: Call) -> None:
+    """Cancel, once: a second time would hit the handler while it cleans up."""
+    if call.task is not None and not call.cancelled:
+        # Not at once: a task that is cancelled before its first step never takes it, and its place would never be free.
+        call.task.get_loop().call_soon(call.task.cancel)
+    call.cancelled = call.over = True

@@ -21,6 +21,7 @@ from ..errors import (
     MethodNotFound,
     MissingCapability,
     NoCommonRevision,
+    Overloaded,
     ProtocolError,
     TimedOut,
     UnsupportedVersion,
@@ -46,6 +47,10 @@ Heard = Callable[[str, Any], None]
 
 class Silent(DovetailError):
     """The server did not answer the era probe; it may have to be started again."""
+
+
+class Dismissed(ConnectionClosed):
+    """The server ended a stream of changes on purpose: it is not to be asked for again."""
 
 
 class Calling:
@@ -131,6 +136,8 @@ class Calling:
                 if not self._revision.stateless:
                     return self._revision
                 continue
+            except Overloaded:
+                raise  # which says nothing about the era
             except (msgspec.MsgspecError, ProtocolError):
                 return None
             except (TimedOut, ConnectionClosed) as problem:
@@ -284,7 +291,7 @@ class Calling:
             self.connection.progressed(params)
         elif method.name == "notifications/cancelled":
             self.connection.cancel(params.request_id, params.reason)
-            ended = ConnectionClosed(f"The server ended the subscription: {params.reason or 'no reason given'}")
+            ended = Dismissed(f"The server ended the subscription: {params.reason or 'no reason given'}")
             self.connection.give_up(params.request_id, "subscriptions/listen", ended)
         else:
             self._heard(method.name, params)

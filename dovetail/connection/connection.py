@@ -39,7 +39,7 @@ from ..protocol.lifecycle import CancelledParams, ProgressParams
 from ..protocol.meta import PROGRESS_TOKEN
 from ..protocol.methods import METHODS, Method
 from ..revisions import Revision
-from .answer import answer
+from .answer import answer, stop
 from .outgoing import Outgoing
 
 log = logging.getLogger("dovetail.connection")
@@ -326,7 +326,7 @@ class Connection:
         if call is None or call.method.name == "initialize":
             return
         log.info("%s was cancelled by the peer: %s", call.name, reason or "no reason given")
-        _stop(call)
+        stop(call)
 
     # the end
 
@@ -355,7 +355,7 @@ class Connection:
     def stop(self) -> None:
         """Cancel everything that is being answered."""
         for call in list(self.exchange.answering.values()):
-            _stop(call)
+            stop(call)
 
     async def close(self, reason: Exception | None = None) -> None:
         """End the conversation. May be called twice, and from any task."""
@@ -393,14 +393,6 @@ else:
 def _unforeseen(request: Request) -> ProtocolError:
     log.exception("Could not accept %s", request.method)
     return InternalError(f"{request.method} could not be accepted")
-
-
-def _stop(call: Call) -> None:
-    """Cancel, once: a second time would hit the handler while it cleans up."""
-    if call.task is not None and not call.cancelled:
-        # Not at once: a task that is cancelled before its first step never takes it, and its place would never be free.
-        call.task.get_loop().call_soon(call.task.cancel)
-    call.cancelled = call.over = True
 
 
 def _closed(reason: Exception | None) -> Exception:

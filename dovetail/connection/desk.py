@@ -23,8 +23,8 @@ from ..protocol.methods import METHODS, Method
 from ..protocol.resources import UriParams
 from ..revisions import Revision
 from . import handshake, stateless
-from .answer import answer
-from .listening import Listening, merge
+from .answer import answer, stop
+from .listening import Listening, hears, merge
 from .outgoing import Outgoing
 from .progress import Progress
 
@@ -100,6 +100,10 @@ class ServerDesk:
             return None
         return self.outgoing.notification(revision, METHODS[method], params)
 
+    def cancel(self, call: Call) -> None:
+        """Nobody waits for this call any more."""
+        stop(call)
+
     def _follow(self, call: Call, by_id: bool) -> None:
         if by_id:
             if not call.caller.capabilities.get("supportsProgress"):
@@ -141,6 +145,14 @@ class ServerDesk:
             self._tell_callers(method, params)
             for call, tagged in self.listening.streams(method, params):
                 call.connection.emit(call, method, tagged)
+
+    def hears(self, caller: Caller, method: str, params: Params) -> bool:
+        """Whether a caller of the handshake era is told of this change."""
+        return hears(caller, method, params)
+
+    def change(self, revision: Revision, method: str, params: Params) -> bytes | None:
+        """A change as such callers are told of it."""
+        return self.outgoing.notification(revision, METHODS[method], params)
 
     def close(self) -> None:
         """Hear of nothing more, and end every stream of changes in good order."""

@@ -95,11 +95,6 @@ class Outgoing:
         return encode(message)
 
 
-def error_reply(id: Id, error: ProtocolError, revision: Revision, outgoing: Outgoing) -> bytes:
-    """The reply to `id` with an error, in the codes of the revision."""
-    return outgoing.failure(id, error, revision.code(error))
-
-
 def _reply(id: Id | None, body: Error, unnamed: bool) -> Any:
     if id is None and unnamed:
         return {"jsonrpc": "2.0", "error": body}

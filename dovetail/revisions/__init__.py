@@ -15,7 +15,10 @@ ALL: tuple[Revision, ...] = (*OFFICIAL, DRAFT_DIALECT)
 BY_NAME: dict[str, Revision] = {revision.name: revision for revision in ALL}
 HANDSHAKE: tuple[Revision, ...] = tuple(revision for revision in OFFICIAL if not revision.stateless)
 STATELESS: tuple[Revision, ...] = tuple(revision for revision in OFFICIAL if revision.stateless)
+HEADERLESS = v2025_03_26.REVISION
+"""What a request over HTTP is taken for that names no revision and belongs to no session: later ones have a header."""
 
 __all__ = [
-    "ALL", "BY_NAME", "DRAFT_DIALECT", "HANDSHAKE", "OFFICIAL", "STATELESS", "Dialect", "Revision", "decode", "error",
+    "ALL", "BY_NAME", "DRAFT_DIALECT", "HANDSHAKE", "HEADERLESS", "OFFICIAL", "STATELESS", "Dialect", "Revision", "decode",
+    "error",
 ]  # fmt: skip

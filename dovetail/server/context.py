@@ -11,6 +11,7 @@ from typing import Any
 from ..jsonrpc.messages import Id
 from ..ports import Call, Principal
 from ..protocol.base import Implementation
+from ..protocol.capabilities import ClientCapabilities
 from ..protocol.content import ResourceContents
 from ..protocol.lifecycle import ProgressParams
 from ..protocol.logging import SEVERITY, Level, LogParams
@@ -53,6 +54,11 @@ class Context:
     def client(self) -> Implementation | None:
         """The client's name and version, as it says itself."""
         return self._call.caller.info
+
+    @property
+    def capabilities(self) -> ClientCapabilities:
+        """What the client says that it can do."""
+        return self._call.caller.capabilities
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -133,6 +139,11 @@ class Context:
         """Tell all who subscribed to this resource that it changed."""
         self._server.notify_resource_updated(uri)
         return Room(self._call)
+
+    def close_stream(self) -> None:
+        """Let the client go for now, in the middle of the call: it comes back for the rest by itself. Saves a connection
+        during a long wait. Only HTTP in the handshake era has this; elsewhere nothing happens."""
+        self._on_loop(self._call.connection.close_stream, self._call)
 
     async def read_resource(self, uri: str) -> list[ResourceContents]:
         """Read a resource of this very server."""

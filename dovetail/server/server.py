@@ -14,7 +14,7 @@ from ..connection.middleware import Middleware, compose
 from ..connection.stateless import signed
 from ..errors import CannotAsk, ConfigError, InternalError, InvalidParams, MethodNotFound, NotFound, ProtocolError, ToolError
 from ..limits import DEFAULT, Limits
-from ..ports import Answer, Call, Channel, Listener, Redact
+from ..ports import Answer, Call, Channel, HttpRequest, HttpResponse, Listener, Redact
 from ..protocol.base import Icon, Implementation, Meta, Params
 from ..protocol.capabilities import ListCapability, ResourcesCapability, ServerCapabilities
 from ..protocol.completion import CompleteResult, PromptReference
@@ -33,11 +33,17 @@ from .registry import Registry
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ..protocol.mirrors import Mirror
+    from ..serve.app import App
+
 P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 F = TypeVar("F", bound=Callable[..., Any])
 AnyFunction = Callable[..., Any]
+
+
+TRANSPORTS = ("stdio", "http", "sse", "websocket")
 
 
 class Completable(Protocol[P, R_co]):
@@ -155,6 +161,11 @@ class Server:
     def remove_tool(self, name: str) -> None:
         """Take a tool out again; clients are told."""
         self._tools.remove(name)
+
+    def mirrors(self, tool: str) -> "tuple[Mirror, ...]":
+        """The parameters of a tool that are repeated in HTTP headers."""
+        entry = self._tools.now.items.get(tool)
+        return () if entry is None else entry.mirrors
 
     async def _call_tool(self, call: Call) -> ToolResult:
         entry = self._tools.now.items.get(call.params.name)
@@ -314,16 +325,35 @@ class Server:
     # running
 
     def run(self, transport: str = "stdio", **options: Any) -> None:
-        """Serve until the client goes away (stdio), or until stopped."""
-        if transport != "stdio":
-            raise ConfigError(f"There is no transport {transport!r} here; there is stdio")
-        if options:
+        """Serve until the client goes away (stdio), or until stopped: "http", "sse" or "websocket", with the options of
+        `asgi` and `host`, `port`, `path`, `workers`, `certfile`, `keyfile`."""
+        if transport not in TRANSPORTS:
+            raise ConfigError(f"There is no transport {transport!r}; there are {', '.join(TRANSPORTS)}")
+        if transport == "stdio" and options:
             raise ConfigError(f"stdio takes no options, but got {', '.join(options)}")
         if "DOVETAIL_ISOLATED" in os.environ:
             return  # this is the child process of an isolated tool, which only wants the tool
-        from ..serve.stdio import run_stdio
+        if transport == "stdio":
+            from ..serve.stdio import run_stdio
 
-        run_stdio(self, self.lifespan)
+            run_stdio(self, self.lifespan)
+        else:
+            from ..serve.http import run_http
+
+            run_http(self, self.lifespan, transport, options)
+
+    def asgi(self, path: str = "", **options: Any) -> "App":
+        """An ASGI application that serves every revision over HTTP, to be run by any ASGI server or mounted in any other.
+        The options are those of `dovetail.serve.app.Options`: docs/guides/http.md has them all."""
+        from ..serve.app import App, Options
+
+        return App(self, self.lifespan, Options.of(path=path, **options))
+
+    async def handle(self, request: HttpRequest, **options: Any) -> HttpResponse:
+        """Answer one HTTP request and leave nothing running: for serverless functions. Replies are JSON."""
+        from ..serve.app import handle
+
+        return await handle(self, self.lifespan, request, options)
 
     async def serve(self, channel: Channel) -> None:
         """Hold one conversation over a channel of your own, until the other side ends it."""

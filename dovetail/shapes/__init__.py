@@ -12,16 +12,18 @@ over the type writes its schema and finds out on the way who can decode it:
 What does not fit raises `Mismatch`, worded from the schema, since a model often reads it.
 
 `shape` is the front; `walk` goes over a type, and `records` knows the classes with fields that it meets; `schema` has
-the pieces of a schema and puts them together; `codec` is msgspec with what it lacks. `pydantic_types` and `words` (what
-is wrong with a value) are loaded when a type or a problem asks for them.
+the pieces of a schema and puts them together; `codec` is msgspec with what it lacks; `header` is a note of our own.
+`pydantic_types` and `words` (what is wrong with a value) are loaded when a type or a problem asks for them.
 """
 
 from .codec import Unencodable, decoder, encode, said
+from .header import Header, straight
 from .schema import Schema, default_schema, merge, tidy
 from .shape import Mismatch, Shape
 from .walk import from_default
 
 __all__ = [
+    "Header",
     "Mismatch",
     "Schema",
     "Shape",
@@ -32,5 +34,6 @@ __all__ = [
     "from_default",
     "merge",
     "said",
+    "straight",
     "tidy",
 ]

@@ -26,6 +26,7 @@ from msgspec import NODEFAULT, Meta, Raw, UnsetType
 
 from ..errors import SchemaError
 from .codec import choice, decoder, is_pydantic, label, library
+from .header import KEYWORD, Header
 from .schema import REF, TYPES, Defs, Schema, annotated, doc, enumeration, members
 
 _FORMATS = {datetime: "date-time", date: "date", time: "time", timedelta: "duration", UUID: "uuid", Decimal: "decimal"}
@@ -170,6 +171,10 @@ def told(notes: Iterable[Any]) -> dict[str, Any]:
     """What the notes say, in the words of `Meta`; the outer one has the last word. A plain string is a description."""
     said: dict[str, Any] = {}
     for note in notes:
+        if note is Header:
+            raise SchemaError('Header needs the name of the header: Header("Region")')
+        if isinstance(note, Header):
+            said[KEYWORD] = note.name
         names = _META if isinstance(note, Meta) else _BOUNDS if library(type(note)) == "annotated_types" else ()
         said |= {name: value for name in names if (value := getattr(note, name, None)) is not None}
         text = note if isinstance(note, str) else getattr(note, "description", getattr(note, "documentation", None))

@@ -2,15 +2,19 @@
 
 import json
 import shlex
+import socket
+import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from dovetail.cli.run import split
-from tests.cli.conftest import ROOT, WEATHER, dovetail
+from tests.cli.conftest import ROOT, SECONDS, WEATHER, command, dovetail, environment
 
 GREETING = {
     "jsonrpc": "2.0",
@@ -26,6 +30,17 @@ def served(*words: str, cwd: Path | None = None) -> str:
     assert done.code == 0, done.err
     name: str = done.json["result"]["serverInfo"]["name"]
     return name
+
+
+def wait_for(url: str) -> None:
+    """Until somebody listens there; the line that names the URL comes a little earlier."""
+    where, deadline = urlsplit(url), time.monotonic() + SECONDS
+    while True:
+        try:
+            return socket.create_connection((where.hostname, where.port)).close()
+        except ConnectionRefusedError:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
 
 
 @pytest.fixture
@@ -126,11 +141,75 @@ def test_a_file_that_is_not_there_or_not_python_is_refused(tmp_path: Path) -> No
     assert dovetail("run", str(tmp_path / "notes.txt")).failure == f"{tmp_path}/notes.txt is no Python file"
 
 
-@pytest.mark.parametrize("words", [["--http"], ["--sse"], ["--websocket"], ["--port", "80"]])
-def test_what_this_version_cannot_serve_is_refused(words: list[str]) -> None:
+@pytest.mark.parametrize(
+    "words", [["--host", "::1"], ["--port", "80"], ["--workers", "2"], ["--certfile", "x"], ["--public-url", "https://x"]]
+)
+def test_what_only_a_network_has_is_refused_on_stdio(words: list[str]) -> None:
     done = dovetail("run", WEATHER, *words)
     assert (done.code, done.out) == (2, "")
-    assert words[0].strip("-") in done.failure
+    assert done.failure == f"{words[0]} is for a server on the network: add --http, --sse or --websocket"
+
+
+@pytest.mark.parametrize("words", [["--port", "65536"], ["--port", "-1"], ["--port", "http"], ["--workers", "0"]])
+def test_a_setting_that_makes_no_sense_is_refused(words: list[str]) -> None:
+    done = dovetail("run", WEATHER, "--http", *words)
+    assert (done.code, done.out) == (2, "")
+    assert done.failure.startswith(f"argument {words[0]}: ")
+
+
+def test_a_port_that_is_taken_fails_in_one_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = dovetail("run", WEATHER, "--http", "--port", str(port))
+    assert (done.code, done.out) == (1, "")
+    assert done.failure == f"cannot listen on 127.0.0.1 port {port}: Address already in use"
+
+
+def test_an_address_that_is_not_ours_fails_in_one_line() -> None:
+    done = dovetail("run", WEATHER, "--http", "--host", "192.0.2.1", "--port", "0")
+    assert (done.code, done.out) == (1, "")
+    assert done.failure == "cannot listen on 192.0.2.1 port 0: Cannot assign requested address"
+
+
+def test_settings_go_to_the_server_as_they_are(write: Callable[[str], str]) -> None:
+    path = write("class Told(Server):\n    def run(self, *a, **k): print(a, k)\nserver = Told('told')")
+    words = ["--workers", "3", "--certfile", "c.pem", "--keyfile", "k.pem", "--path", "/here", "--host", "::1"]
+    done = dovetail("run", path, "--http", "--port", "0", *words)
+    port = done.out.split("'port': ")[1].split(",")[0]
+    given = {"host": "::1", "port": int(port), "path": "/here", "workers": 3, "certfile": "c.pem", "keyfile": "k.pem"}
+    assert done.out == f"{('http',)} {given}\n"
+    assert done.err == f"Serving told on https://[::1]:{port}/here\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "url"),
+    [
+        (["--http"], "http://127.0.0.1:{port}/mcp"),
+        (["--sse"], "http://127.0.0.1:{port}/sse"),
+        (["--websocket"], "ws://127.0.0.1:{port}/ws"),
+        (["--websocket", "--certfile", "c"], "wss://127.0.0.1:{port}/ws"),
+        (["--http", "--public-url", "https://weather.example/mcp"], "https://weather.example/mcp"),
+    ],
+)
+def test_a_line_says_where_it_is_served(write: Callable[[str], str], words: list[str], url: str) -> None:
+    path = write("class Told(Server):\n    def run(self, *a, port, **k): print(port)\nserver = Told('told')")
+    done = dovetail("run", path, "--port", "0", *words)
+    assert done.err == f"Serving told on {url.format(port=done.out.strip())}\n"
+
+
+@pytest.mark.parametrize("transport", ["--http", "--sse", "--websocket"])
+def test_what_is_served_on_the_network_is_a_target_for_the_other_verbs(transport: str) -> None:
+    words = command("run", WEATHER, transport, "--port", "0")
+    with subprocess.Popen(words, stderr=subprocess.PIPE, env=environment(), text=True) as serving:
+        try:
+            assert serving.stderr is not None
+            url = serving.stderr.readline().strip().removeprefix("Serving weather on ")
+            wait_for(url)
+            assert dovetail("ping", url).out.startswith("weather answered")
+            assert '"city":"Oslo"' in dovetail("call", url, "forecast", "city=Oslo").out
+        finally:
+            serving.terminate()
+        assert serving.wait(SECONDS) == 0
 
 
 def test_two_transports_at_once_are_refused() -> None:

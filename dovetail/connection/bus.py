@@ -1,0 +1,371 @@
+"""How the processes of one server reach each other: the implementations of `ports.Bus`.
+
+`Alone` is for a server of one process. Otherwise a `Hub` listens on a Unix socket, in a directory that only this user can
+enter, and each process is a member (`join`). A frame is a length of four bytes and the MessagePack of
+
+    kind      topic    payload   number
+    PUBLISH   a topic  anything  0                   the hub passes it on to all others
+    ASK       a topic  anything  of the asker        passed on to all others under a number of the hub
+    ANSWER    ""       or nil    of the ask          the first that is not nil, or the last, goes back to the asker
+
+The hub reads no payloads. It counts who has yet to answer, so that "nobody knows" comes as fast as the slowest member and
+not at the deadline, and a member that leaves has said no.
+
+Nothing here waits for anybody: whoever does not read what it is sent is dropped when its backlog is full, and so is whoever
+sends garbage; the others do not notice. A member without its hub is alone for a while, and comes back by itself. What was
+published in between is lost to it: the bus carries news, and no truth that is not elsewhere too.
+"""
+
+import asyncio
+import os
+import random
+import socket
+import tempfile
+from collections.abc import Callable, Coroutine
+from itertools import count
+from logging import getLogger
+from typing import Any
+
+import msgspec
+from msgspec.msgpack import Decoder, encode
+
+MIB = 1024 * 1024
+FRAME = 16 * MIB
+"""The longest frame."""
+BACKLOG = 32 * MIB
+"""What may wait for one member to read it."""
+DEADLINE = 1.0
+"""How long an answer may take, in seconds."""
+ASKS = 4096
+"""Questions of one member that may wait for an answer."""
+HANDLING = 4096
+"""Handlers of one member that may run as tasks at once."""
+PAUSE, LONGEST_PAUSE = 0.05, 2.0
+"""Between two attempts to reach the hub; it doubles."""
+
+PUBLISH, ASK, ANSWER = range(3)
+NIL = msgspec.Raw(encode(None))
+ROOM = 64  # the numbers of the hub are longer than those of its members
+
+Handler = Callable[[Any], Any]
+log = getLogger("dovetail.bus")
+
+
+class Frame(msgspec.Struct, array_like=True):
+    """What goes over the wire."""
+
+    kind: int
+    topic: str
+    payload: msgspec.Raw
+    number: int
+
+
+_decode = Decoder(Frame).decode
+_payload = Decoder().decode
+
+
+class Alone:
+    """The bus of a server that has one process."""
+
+    alone = True
+
+    def on(self, topic: str, handler: Handler) -> None:
+        """Nobody will ever call it."""
+
+    def publish(self, topic: str, payload: Any) -> None:
+        """Nobody hears it."""
+
+    async def ask(self, topic: str, payload: Any) -> Any:
+        """Nobody answers."""
+        return None
+
+    async def close(self) -> None:
+        """Nothing to leave."""
+
+
+class Wire(asyncio.Protocol):
+    """One end of the connection between hub and member: whole frames in, whole frames out."""
+
+    def __init__(self, take: "Callable[[Wire, Frame], None]", gone: "Callable[[Wire], None]") -> None:
+        self._take, self._gone = take, gone
+        self._buffer = bytearray()
+        self._transport: asyncio.Transport
+
+    def connection_made(self, transport: Any) -> None:
+        """Begin."""
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Take each frame that is complete."""
+        buffer, start = self._buffer, 0
+        buffer += data
+        try:
+            while not self._transport.is_closing() and (body := start + 4) <= len(buffer):
+                if (end := body + int.from_bytes(buffer[start:body])) - body > FRAME:
+                    raise ValueError(f"a frame of {end - body} bytes")
+                if end > len(buffer):
+                    break
+                frame = _decode(bytes(buffer[body:end]))
+                start = end
+                self._take(self, frame)
+        except (ValueError, RecursionError) as error:  # msgspec's are of the first kind
+            self.drop(f"sends garbage ({error})")
+        del buffer[:start]
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The other side is gone."""
+        self._gone(self)
+
+    def send(self, data: bytes) -> bool:
+        """Queue a frame; False where there is no room for it, or nobody to read it."""
+        if self._transport.is_closing() or self._transport.get_write_buffer_size() > BACKLOG:
+            return False
+        self._transport.write(data)
+        return True
+
+    def drop(self, why: str) -> None:
+        """End it at once, and say why."""
+        if not self._transport.is_closing():
+            log.warning("a process %s and is dropped from the bus", why)
+            self._transport.abort()
+
+    def close(self) -> None:
+        """End it when all is written."""
+        self._transport.close()
+
+
+def _framed(kind: int, topic: str, payload: Any, number: int) -> bytes:
+    body = encode((kind, topic, payload, number))
+    return len(body).to_bytes(4) + body
+
+
+class Asked:
+    """A question on its way: who asks, under which number, until when, and who has not answered yet."""
+
+    __slots__ = ("asker", "number", "until", "waiting")
+
+    def __init__(self, asker: Wire, number: int, until: float, waiting: set[Wire]) -> None:
+        self.asker, self.number, self.until, self.waiting = asker, number, until, waiting
+
+
+class Hub:
+    """Relays between the members."""
+
+    def __init__(self) -> None:
+        self._members: set[Wire] = set()
+        self._asked: dict[int, Asked] = {}
+        self._numbers = count(1)
+        self._server: asyncio.AbstractServer | None = None
+
+    async def start(self, listening: socket.socket) -> None:
+        """Take members from now on."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_unix_server(self._joined, sock=listening)
+
+    async def close(self) -> None:
+        """Let go of all members."""
+        if self._server is not None:
+            self._server.close()
+        for member in self._members:
+            member.close()
+
+    def _joined(self) -> Wire:
+        member = Wire(self._relay, self._left)
+        self._members.add(member)
+        return member
+
+    def _left(self, member: Wire) -> None:
+        self._members.discard(member)
+        for number in [number for number, asked in self._asked.items() if member in asked.waiting]:
+            self._answered(member, number, NIL)
+
+    def _relay(self, member: Wire, frame: Frame) -> None:
+        if frame.kind == PUBLISH:
+            self._tell(member, _framed(PUBLISH, frame.topic, frame.payload, 0))
+        elif frame.kind == ASK:
+            self._ask(member, frame)
+        elif frame.kind == ANSWER:
+            self._answered(member, frame.number, frame.payload)
+        else:
+            member.drop(f"sends garbage (kind {frame.kind})")
+
+    def _tell(self, sender: Wire, data: bytes) -> set[Wire]:
+        """Send it to all others; returns those who got it."""
+        got = set()
+        for member in self._members - {sender}:
+            if member.send(data):
+                got.add(member)
+            else:
+                member.drop("has stopped reading")
+        return got
+
+    def _ask(self, asker: Wire, frame: Frame) -> None:
+        now = asyncio.get_running_loop().time()
+        while self._asked and (oldest := next(iter(self._asked.items())))[1].until < now:
+            del self._asked[oldest[0]]
+        number = next(self._numbers)
+        waiting = self._tell(asker, _framed(ASK, frame.topic, frame.payload, number))
+        self._asked[number] = Asked(asker, frame.number, now + DEADLINE, waiting)
+        if not waiting:
+            self._answered(asker, number, NIL)
+
+    def _answered(self, member: Wire, number: int, payload: msgspec.Raw) -> None:
+        asked = self._asked.get(number)
+        if asked is None:
+            return  # somebody else was first, or it is too late
+        asked.waiting.discard(member)
+        if payload != NIL or not asked.waiting:
+            del self._asked[number]
+            asked.asker.send(_framed(ANSWER, "", payload, asked.number))
+
+
+class LocalBus:
+    """A member: what one process has of the bus."""
+
+    def __init__(self, path: str) -> None:
+        self.alone = True
+        self._path = path
+        self._handlers: dict[str, Handler] = {}
+        self._asks: dict[int, asyncio.Future[Any]] = {}
+        self._numbers = count(1)
+        self._handling: set[asyncio.Task[None]] = set()
+        self._wire: Wire | None = None
+        self._lost = asyncio.Event()
+        self.tried = asyncio.Event()
+        """Set after the first attempt to reach the hub."""
+        self._staying = asyncio.create_task(self._stay())
+
+    def on(self, topic: str, handler: Handler) -> None:
+        """Hear what others publish or ask under this topic. There is one handler for a topic: the latest."""
+        self._handlers[topic] = handler
+
+    def publish(self, topic: str, payload: Any) -> None:
+        """Tell every other process."""
+        self._send(PUBLISH, topic, payload, 0)
+
+    async def ask(self, topic: str, payload: Any) -> Any:
+        """The first answer of another process that is not None; None where nobody has one in time."""
+        if len(self._asks) >= ASKS:
+            log.warning("more than %d questions wait for an answer: %r is not asked", ASKS, topic)
+            return None
+        number = next(self._numbers)
+        answer = self._asks[number] = asyncio.get_running_loop().create_future()
+        try:
+            if not self._send(ASK, topic, payload, number):
+                return None
+            async with asyncio.timeout(DEADLINE):
+                return await answer
+        except TimeoutError:
+            return None
+        finally:
+            del self._asks[number]
+
+    async def close(self) -> None:
+        """Leave."""
+        tasks = [self._staying, *self._handling]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._wire is not None:
+            self._wire.close()
+            self._gone(self._wire)
+
+    async def _stay(self) -> None:
+        """Be a member for as long as this runs."""
+        loop, pause = asyncio.get_running_loop(), PAUSE
+        while True:
+            self._lost.clear()
+            try:
+                _, self._wire = await loop.create_unix_connection(lambda: Wire(self._take, self._gone), self._path)
+            except OSError as error:
+                tell = log.debug if self.tried.is_set() else log.warning
+                tell("the bus at %s cannot be reached: %s", self._path, error)
+            else:
+                self.alone, pause = self._lost.is_set(), PAUSE
+                self.tried.set()
+                await self._lost.wait()
+                log.info("the bus at %s is gone, trying again", self._path)
+            self.tried.set()
+            await asyncio.sleep(pause * random.uniform(0.5, 1))  # members should not all come back at once
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _gone(self, wire: Wire) -> None:
+        self.alone, self._wire = True, None
+        self._lost.set()
+        for answer in self._asks.values():
+            if not answer.done():
+                answer.set_result(None)
+
+    def _send(self, kind: int, topic: str, payload: Any, number: int) -> bool:
+        if self._wire is None:
+            log.debug("alone for now: %r is not sent", topic)
+            return False
+        try:
+            data = _framed(kind, topic, payload, number)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            log.error("%r cannot go over the bus: %s", topic, error)
+            return False
+        if len(data) > FRAME - ROOM:
+            log.error("%r cannot go over the bus: %d bytes, at most %d can", topic, len(data), FRAME - ROOM)
+            return False
+        if not self._wire.send(data):
+            log.debug("the hub has no room: %r is not sent", topic)
+            return False
+        return True
+
+    def _take(self, wire: Wire, frame: Frame) -> None:
+        payload = _payload(frame.payload)
+        if frame.kind != ANSWER:
+            self._hear(frame.topic, payload, frame.number)
+        elif (answer := self._asks.get(frame.number)) is not None and not answer.done():
+            answer.set_result(payload)
+
+    def _hear(self, topic: str, payload: Any, number: int) -> None:
+        """Call the handler of what was published, or asked under a number."""
+        answer = None
+        try:
+            if (handler := self._handlers.get(topic)) is not None:
+                answer = handler(payload)
+        except Exception:
+            log.exception("the handler of %r failed", topic)
+        if not asyncio.iscoroutine(answer):
+            self._answer(topic, answer, number)
+        elif len(self._handling) >= HANDLING:
+            answer.close()
+            log.warning("more than %d handlers are running: %r is not heard", HANDLING, topic)
+            self._answer(topic, None, number)
+        else:
+            task = asyncio.create_task(self._wait(topic, answer, number))
+            self._handling.add(task)
+            task.add_done_callback(self._handling.discard)
+
+    async def _wait(self, topic: str, running: Coroutine[Any, Any, Any], number: int) -> None:
+        answer = None
+        try:
+            answer = await running
+        except Exception:
+            log.exception("the handler of %r failed", topic)
+        self._answer(topic, answer, number)
+
+    def _answer(self, topic: str, answer: Any, number: int) -> None:
+        if number and not self._send(ANSWER, "", answer, number):
+            log.debug("the answer to %r is lost", topic)
+            self._send(ANSWER, "", None, number)
+
+
+async def join(path: str) -> LocalBus:
+    """Become a member of the bus whose hub listens there. Where none does yet, it is alone until then."""
+    bus = LocalBus(path)
+    await bus.tried.wait()
+    return bus
+
+
+def private_socket() -> tuple[str, socket.socket]:
+    """A socket for a hub, in a new directory that only this user can enter. The directory is the caller's to remove."""
+    usual = tempfile.gettempdir()
+    directory = tempfile.mkdtemp(prefix="dovetail-", dir=usual if len(usual) < 64 else "/tmp")  # addresses are short
+    path = os.path.join(directory, "bus")
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(path)
+    listening.listen(128)
+    return path, listening

@@ -1,0 +1,424 @@
+"""The ASGI application of a server: every era, and where switched on the old SSE pair and WebSocket, side by side.
+
+It needs no ASGI lifespan: the first request starts it, a task of its own holds the server's lifespan, and the end of the
+event loop ends it. Where the ASGI server does have a lifespan, it starts and ends with that. Everything bound to a loop is
+in `Here`, one per event loop, so one application may run on several.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
+from weakref import WeakKeyDictionary
+
+from msgspec import Struct
+from msgspec.structs import fields
+
+from ..connection.bus import Alone
+from ..connection.desk import ServerDesk
+from ..connection.outgoing import Outgoing
+from ..errors import ConfigError, InternalError, InvalidRequest
+from ..jsonrpc.codec import encode
+from ..ports import Bus, Channel, HttpRequest, HttpResponse, Service
+from ..protocol.base import Params
+from ..protocol.methods import METHODS
+from ..revisions import decode
+from ..sealing import key_ring
+from ..transports.http import policy
+from ..transports.http.policy import Policy, Reject
+from ..transports.http.replies import Receive, Refused, Scope, Send, read_body, reply
+from ..transports.http.server import Endpoint
+from ..transports.http.sessions import Sessions
+from ..transports.http.standing import Standing
+from ..transports.http.streams import Events, MemoryEvents
+from .conversation import Lifespan, serve
+
+if TYPE_CHECKING:
+    from ..transports.http.sse import Pairs
+
+log = logging.getLogger("dovetail.http")
+
+Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """How a server is served over HTTP."""
+
+    path: str = ""
+    """Where the endpoint is, below the place that the application is mounted at."""
+    sse: str | bool = False
+    """Whether (or where) the old SSE pair is served: True is `/sse`, with `/message` beside it."""
+    websocket: str | bool = False
+    """Whether (or where) WebSocket is served: True is `/ws`."""
+    health: str | None = "/health"
+    """Where a balancer may ask whether the server is alive."""
+    hosts: Sequence[str] = ()
+    """Names that the server goes by, besides its address and localhost; "*" takes any."""
+    origins: Sequence[str] = ()
+    """Web pages of other origins that may call it, and read the answers (CORS); "*" takes any."""
+    public_url: str | None = None
+    """The URL that the world knows it by: its name and origin are allowed."""
+    sessions: bool = True
+    """Whether clients of the handshake era get a session; without, they get neither GET streams nor resumption."""
+    json_only: bool = False
+    """Whether a POST is always answered by one JSON body. What a call tells on its way is then left out."""
+    long_polling: float | None = None
+    """How many seconds a GET that accepts only JSON waits for messages; None does not offer it."""
+    keys: Sequence[str | bytes] | None = None
+    """What session ids are sealed with, the newest first; else `DOVETAIL_KEYS`, else one that this program's processes share."""
+    events: Callable[[], Events] | None = None
+    """Makes the store of event streams; by default a bounded one in memory."""
+    bus: Callable[[], Awaitable[Bus]] | None = None
+    """Joins the processes of one server; `run(workers=…)` brings one."""
+    bound: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, **options: Any) -> "Options":
+        """The options by name; ConfigError for one that there is not, or that makes no sense."""
+        known = {field.name for field in fields(cls)}
+        unknown = [name for name in options if name not in known]
+        if unknown:
+            raise ConfigError(f"There is no option {', '.join(unknown)} for HTTP; there are {', '.join(sorted(known))}")
+        for name in ("hosts", "origins"):
+            if isinstance(options.get(name), str):
+                options[name] = [options[name]]
+        for name in ("path", "health", "sse", "websocket"):
+            value = options.get(name)
+            if isinstance(value, str) and value and not value.startswith("/"):
+                raise ConfigError(f"{name}={value!r}: a path begins with a slash")
+        return cls(**options)
+
+    def rules(self, service: Service) -> Policy:
+        """The ladder's facts."""
+        hosts, origins = list(self.hosts), list(self.origins)
+        if self.public_url is not None:
+            parts = urlsplit(self.public_url)
+            if parts.scheme not in ("http", "https") or not parts.hostname:
+                raise ConfigError(f"public_url={self.public_url!r} is no URL such as 'https://mcp.example.com'")
+            hosts.append(parts.hostname)
+        return Policy(
+            service.revisions,
+            limits=service.limits,
+            hosts=hosts,
+            origins=origins,
+            bound=self.bound,
+            sessions=self.sessions,
+            poll=self.long_polling is not None,
+        )
+
+
+class Here:
+    """The application in one event loop."""
+
+    def __init__(self, service: Service, options: Options, rules: Policy, bus: Bus, state: Any) -> None:
+        self.loop = asyncio.get_running_loop()
+        self._service, self._bus, self._state = service, bus, state
+        self._options, self._rules = options, rules
+        limits = service.limits
+        self.desk = ServerDesk(service, state, Outgoing(limits.outgoing, service.redact), self._tell)
+        events = MemoryEvents(limits) if options.events is None else options.events()
+        self.standing = Standing(self.desk, limits, events, bus, options.long_polling)
+        self.sessions: Sessions | None = None
+        if rules.sessions:
+            ring = key_ring(options.keys)
+            if ring.origin == "process" and bus.alone and _several_processes():
+                log.warning(
+                    "Several workers do not share a key for session ids: set DOVETAIL_KEYS, the same for all of them"
+                )
+            self.sessions = Sessions(self.desk, ring, limits, bus, self.standing.ended)
+        self.endpoint = Endpoint(
+            self.desk, rules, limits, sessions=self.sessions, standing=self.standing, events=events, bus=bus,
+            json_only=options.json_only,
+        )  # fmt: skip
+        self._conversations: set[asyncio.Task[None]] = set()
+        self._pairs: Pairs | None = None
+        bus.on("change", self._changed_elsewhere)
+        self._unlisten = service.listen(self._changed) if not bus.alone else lambda: None
+
+    # conversations over a channel
+
+    async def converse(self, channel: Channel) -> None:
+        """Hold a conversation of WebSocket or of the old pair, as part of this application's life."""
+        task = asyncio.create_task(serve(self._service, channel, lambda: nullcontext(self._state), grace=0))
+        self._conversations.add(task)
+        task.add_done_callback(self._conversations.discard)
+        try:
+            await task
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+
+    @property
+    def pairs(self) -> "Pairs":
+        """The conversations of the old SSE pair."""
+        if self._pairs is None:
+            from ..transports.http.sse import Pairs
+
+            limits = self._service.limits
+            self._pairs = Pairs(limits, self.converse, self._bus, limit=limits.streams, keepalive=limits.keepalive)
+        return self._pairs
+
+    # changes, from here and elsewhere
+
+    def _tell(self, method: str, params: Params) -> None:
+        self.standing.tell(method, params)
+
+    def _changed(self, method: str, params: Params) -> None:
+        """A change in this process, from any thread: the others have clients that want to hear of it too."""
+        try:
+            self.loop.call_soon_threadsafe(self._bus.publish, "change", (method, encode(params)))
+        except RuntimeError:
+            pass  # the loop is closed
+
+    def _changed_elsewhere(self, payload: Any) -> None:
+        method, raw = payload
+        self.desk.note(method, decode(raw, METHODS[method].params))
+
+    async def close(self, grace: float) -> None:
+        """End every stream and conversation, then the calls, all within the grace."""
+        self._unlisten()
+        self.desk.close()
+        for task in list(self._conversations):
+            task.cancel()
+        await self.endpoint.close(grace)
+        await self._bus.close()
+
+
+class App:
+    """The ASGI application of one server."""
+
+    def __init__(self, service: Service, lifespan: Lifespan, options: Options) -> None:
+        self._service, self._lifespan, self._options = service, lifespan, options
+        self._rules = options.rules(service)
+        self._lives: WeakKeyDictionary[asyncio.AbstractEventLoop, _Life] = WeakKeyDictionary()
+        self._here: Here | None = None
+        self._path = options.path.rstrip("/")
+        self._sse = _place(options.sse, "/sse")
+        self._message = None if self._sse is None else self._sse.rpartition("/")[0] + "/message"
+        self._websocket = _place(options.websocket, "/ws")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one ASGI scope."""
+        kind = scope["type"]
+        if kind == "lifespan":
+            await self._live(receive, send)
+            return
+        path = _path(scope)
+        here = self._here
+        if here is None or here.loop is not asyncio.get_running_loop():
+            try:
+                here = await self.start()
+            except Exception:
+                log.exception("The server could not be started")
+                await self._sorry(scope, send)
+                return
+        if kind == "websocket":
+            await self._meet(here, path, scope, receive, send)
+        elif path == self._path:
+            await here.endpoint(scope, receive, send)
+        else:
+            await self._elsewhere(here, path, scope, receive, send)
+
+    # its life
+
+    async def start(self) -> Here:
+        """Enter the server's lifespan, once per event loop; the first request does it if nobody else did."""
+        loop = asyncio.get_running_loop()
+        life = self._lives.get(loop)
+        if life is None:
+            life = self._lives[loop] = _Life(self._lifespan, self._make)
+        try:
+            self._here = await asyncio.shield(life.here)
+        except Exception:
+            self._lives.pop(loop, None)  # the next request may have more luck
+            raise
+        return self._here
+
+    async def _make(self, state: Any) -> Here:
+        bus = Alone() if self._options.bus is None else await self._options.bus()
+        return Here(self._service, self._options, self._rules, bus, state)
+
+    async def close(self) -> None:
+        """End every stream, every conversation and every call, then leave the server's lifespan."""
+        loop = asyncio.get_running_loop()
+        life = self._lives.pop(loop, None)
+        self._here = None
+        if life is not None:
+            await life.close(self._service.limits.shutdown / 2)
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                try:
+                    await self.start()
+                except Exception as error:
+                    log.exception("The server could not be started")
+                    await send({"type": "lifespan.startup.failed", "message": f"{type(error).__name__}: {error}"})
+                    return
+                await send({"type": "lifespan.startup.complete"})
+            elif message["type"] == "lifespan.shutdown":
+                await self.close()
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+    async def _sorry(self, scope: Scope, send: Send) -> None:
+        if scope["type"] == "http":
+            await self._say(send, Reject(500, InternalError("The server could not be started")))
+        else:
+            await send({"type": "websocket.close", "code": 1011, "reason": "The server could not be started"})
+
+    # routes beside the endpoint
+
+    async def _elsewhere(self, here: Here, path: str, scope: Scope, receive: Receive, send: Send) -> None:
+        method = scope["method"]
+        if path == self._options.health and method in ("GET", "HEAD"):
+            await reply(send, b'{"status":"ok"}')
+        elif self._sse is not None and path == self._sse:
+            if method == "GET" and not any(name == b"mcp-session-id" for name, _ in scope["headers"]):
+                await self._open_pair(here, scope, receive, send)
+            else:
+                await here.endpoint(scope, receive, send)
+        elif self._message is not None and path == self._message and method == "POST":
+            await self._take(here, scope, receive, send)
+        else:
+            where = self._path or "/"
+            await self._say(
+                send, Reject(404, InvalidRequest(f"There is nothing at {path or '/'}; the endpoint is at {where}"))
+            )
+
+    async def _open_pair(self, here: Here, scope: Scope, receive: Receive, send: Send) -> None:
+        refusal = self._admit(scope)
+        if refusal is not None:
+            await self._say(send, refusal)
+        else:
+            await here.pairs.open(scope, receive, send, self._message or "")
+
+    async def _take(self, here: Here, scope: Scope, receive: Receive, send: Send) -> None:
+        head = policy.head(self._rules, "POST", scope["headers"], _server(scope))
+        if isinstance(head, Reject):
+            await self._say(send, head)
+            return
+        try:
+            body = await read_body(receive, self._service.limits)
+        except Refused as refused:
+            await self._say(send, refused.reject)
+            return
+        query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
+        session = (query.get("session_id") or query.get("sessionId") or [""])[0]
+        await here.pairs.post(scope, receive, send, session, body)
+
+    async def _meet(self, here: Here, path: str, scope: Scope, receive: Receive, send: Send) -> None:
+        from ..transports.websocket import accept, refuse
+
+        refusal = self._admit(scope)
+        if self._websocket is None or path != self._websocket:
+            refusal = Reject(404, InvalidRequest(f"There is no WebSocket at {path or '/'}"))
+        if refusal is not None:
+            await receive()
+            await refuse(scope, send, refusal.status, refusal.error.message)
+            return
+        channel = await accept(scope, receive, send, self._service.limits)
+        if channel is not None:
+            await here.converse(channel)
+
+    def _admit(self, scope: Scope) -> Reject | None:
+        """Host and Origin of what is no POST."""
+        known = [(name, value) for name, value in scope["headers"] if name in (b"host", b"origin")]
+        head = policy.head(self._rules, "POST", [*known, (b"content-type", b"application/json")], _server(scope))
+        return head if isinstance(head, Reject) else None
+
+    async def _say(self, send: Send, reject: Reject) -> None:
+        error = {"code": reject.error.code, "message": reject.error.message}
+        await reply(send, encode({"jsonrpc": "2.0", "id": None, "error": error}), reject.status, reject.headers)
+
+
+class _Life:
+    """Holds the server's lifespan in a task of its own, whoever it was that needed it first."""
+
+    def __init__(self, lifespan: Lifespan, make: Callable[[Any], Awaitable[Here]]) -> None:
+        self.here: asyncio.Future[Here] = asyncio.get_running_loop().create_future()
+        self._stop = asyncio.Event()
+        self._grace = 0.0
+        self._task = asyncio.get_running_loop().create_task(self._hold(lifespan(), make))
+
+    async def _hold(self, lifespan: AbstractAsyncContextManager[Any], make: Callable[[Any], Awaitable[Here]]) -> None:
+        try:
+            async with lifespan as state:
+                here = await make(state)
+                self.here.set_result(here)
+                try:
+                    await self._stop.wait()
+                except asyncio.CancelledError:
+                    pass  # the loop ends
+                await here.close(self._grace)
+        except Exception as error:
+            if self.here.done():
+                log.exception("The server's lifespan failed at its end")
+            else:
+                self.here.set_exception(error)
+
+    async def close(self, grace: float) -> None:
+        self._grace = grace
+        self._stop.set()
+        await asyncio.wait([self._task])
+
+
+async def handle(service: Service, lifespan: Lifespan, request: HttpRequest, options: Mapping[str, Any]) -> HttpResponse:
+    """Answer one request from start to end, with nothing left running: no session is held, and every reply is JSON."""
+    answer = HttpResponse()
+    body: list[bytes] = []
+
+    async def receive() -> dict[str, Any]:
+        if asked:
+            await asyncio.Event().wait()  # it never goes away
+        asked.append(True)
+        return {"type": "http.request", "body": request.body, "more_body": False}
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            answer.status = message["status"]
+            answer.headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in message["headers"]}
+        else:
+            body.append(message.get("body", b""))
+
+    asked: list[bool] = []
+    headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in request.headers.items()]
+    scope = {"type": "http", "method": request.method, "path": request.path, "root_path": request.path, "headers": headers}
+    app = App(service, lifespan, Options.of(**{"json_only": True, "sessions": False, **options}))
+    try:
+        await app(scope, receive, send)
+    finally:
+        await app.close()
+    answer.body = b"".join(body)
+    return answer
+
+
+def _place(given: str | bool, usual: str) -> str | None:
+    return usual if given is True else given.rstrip("/") if given else None
+
+
+def _path(scope: Scope) -> str:
+    """The path below the place that we are mounted at, without a slash at the end."""
+    path: str = scope["path"]
+    root = scope.get("root_path", "")
+    if root and path.startswith(root):
+        path = path[len(root) :]
+    return path.rstrip("/")
+
+
+def _server(scope: Scope) -> str | None:
+    server = scope.get("server")
+    return server[0] if server else None
+
+
+def _several_processes() -> bool:
+    """Whether this is likely one of several workers that do not descend from one program of ours."""
+    from multiprocessing import parent_process
+
+    if parent_process() is not None:
+        return False  # a child of multiprocessing has its parent's key
+    return "gunicorn" in os.environ.get("SERVER_SOFTWARE", "") or int(os.environ.get("WEB_CONCURRENCY", "1") or 1) > 1

@@ -1,0 +1,181 @@
+"""A server of its own on a port: uvicorn around the application, in one process or several.
+
+uvicorn does what it does well; three things are ours. On the way down the event streams are ended first, so that nothing
+waits for a client that has no reason to leave. A connection that does not finish its request's headers is closed. And a
+signal ends `run`, instead of the process that called it.
+"""
+
+import asyncio
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from ..connection.bus import join
+from ..errors import ConfigError
+from ..limits import Limits
+from ..ports import Bus, Service
+from .app import App, Options
+from .conversation import Lifespan
+
+if TYPE_CHECKING:
+    import uvicorn
+
+PATHS = {"http": "/mcp", "sse": "/sse", "websocket": "/ws"}
+"""Where each transport has its endpoint, unless `path=` says otherwise."""
+WILDCARDS = ("", "0.0.0.0", "::")
+
+
+def run_http(service: Service, lifespan: Lifespan, transport: str, given: Mapping[str, Any]) -> None:
+    """Serve until told to stop."""
+    options = dict(given)
+    host, port = options.pop("host", "127.0.0.1"), options.pop("port", 8000)
+    workers = options.pop("workers", 1)
+    tls = {name: options.pop(name, None) for name in ("certfile", "keyfile")}
+    path = options.pop("path", None) or PATHS[transport]
+    if transport == "sse":
+        options.update(sse=path, path=options.pop("endpoint", "/mcp"))
+    elif transport == "websocket":
+        options.update(websocket=path, path=options.pop("endpoint", "/mcp"))
+    else:
+        options.update(path=path)
+    if host not in WILDCARDS:
+        options["bound"] = [host]
+    else:
+        options["bound"] = [socket.gethostname()]
+    chosen = Options.of(**options)
+    chosen.rules(service)  # which complains now rather than in a worker
+    _need_uvicorn()
+    listening = _listen(host, port)
+    if workers == 1:
+        _serve(service, lifespan, chosen, listening, tls)
+        return
+    from msgspec.structs import replace
+
+    from .workers import run_workers
+
+    def work(path: str) -> None:
+        async def bus() -> Bus:
+            return await join(path)
+
+        _serve(service, lifespan, replace(chosen, bus=bus), listening, tls)
+
+    code = run_workers(workers, [listening], work, grace=service.limits.shutdown)
+    if code is not None:
+        raise SystemExit(code)
+
+
+def _need_uvicorn() -> None:
+    try:
+        import uvicorn  # noqa: F401
+    except ImportError:
+        raise ConfigError("Serving HTTP needs more than the core: pip install 'dovetail[http]'") from None
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        raise ConfigError(f"Cannot listen on {host}:{port}: {error.strerror or error}") from None
+
+
+def _serve(
+    service: Service, lifespan: Lifespan, options: Options, listening: socket.socket, tls: Mapping[str, str | None]
+) -> None:
+    import uvicorn
+
+    sys.setswitchinterval(0.001)  # as on stdio: threads that compute must not keep the loop waiting
+    app = App(service, lifespan, options)
+    limits = service.limits
+    try:
+        config = uvicorn.Config(
+            app,
+            http=_protocol(limits),
+            loop=_loop(),
+            ws="websockets-sansio" if options.websocket else "none",
+            ws_max_size=limits.incoming + 1024,
+            ws_per_message_deflate=False,
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=max(1, int(limits.shutdown)),
+            timeout_keep_alive=75,
+            ssl_certfile=tls["certfile"],
+            ssl_keyfile=tls["keyfile"],
+        )
+        config.load()
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"HTTP cannot be set up: {error}") from None
+    _server(config, app).run(sockets=[listening])
+
+
+def _loop() -> Any:
+    try:
+        import uvloop  # noqa: F401
+    except ImportError:
+        return "asyncio"
+    return "uvloop"
+
+
+def _server(config: "uvicorn.Config", app: App) -> "uvicorn.Server":
+    import uvicorn
+
+    class Server(uvicorn.Server):
+        """uvicorn, with an end that is ours."""
+
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            ending = asyncio.create_task(app.close())  # streams end, so that the connections can
+            await super().shutdown(sockets)
+            await ending
+
+        @contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            # As uvicorn does it, but without raising the signal again afterwards: who called `run` goes on.
+            if threading.current_thread() is not threading.main_thread():
+                yield
+                return
+            before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+            try:
+                yield
+            finally:
+                for number, handler in before.items():
+                    signal.signal(number, handler)
+
+    return Server(config)
+
+
+def _protocol(limits: Limits) -> Any:
+    """uvicorn's protocol, with a deadline for the head of a request."""
+    try:
+        from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+    except ImportError:
+        return "h11"
+
+    class Protocol(HttpToolsProtocol):
+        """Closes a connection whose request does not arrive."""
+
+        slow: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self.slow = self.loop.call_later(limits.body_timeout, transport.close)
+
+        def on_headers_complete(self) -> None:
+            if self.slow is not None:
+                self.slow.cancel()
+                self.slow = None
+            super().on_headers_complete()
+
+        def connection_lost(self, error: Exception | None) -> None:
+            if self.slow is not None:
+                self.slow.cancel()
+            super().connection_lost(error)
+
+    return Protocol

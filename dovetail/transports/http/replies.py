@@ -1,0 +1,147 @@
+"""HTTP over ASGI: a body in, and out one body, a refusal, or a stream of events."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any
+
+from ...errors import InvalidRequest, ProtocolError, TooLarge
+from ...limits import Limits
+from ...revisions import Revision
+from . import policy
+from .events import comment, event, priming
+from .policy import Head, Policy, Reject
+from .streams import Gone, Stream
+
+log = logging.getLogger("dovetail.http")
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Headers = list[tuple[bytes, bytes]]
+
+JSON = (b"content-type", b"application/json")
+EVENTS: Headers = [
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+class Refused(Exception):
+    """Leaves whatever is being done with a request; the client is told why."""
+
+    def __init__(self, reject: Reject, id: Any = None, revision: Revision | None = None) -> None:
+        super().__init__(reject.error.message)
+        self.reject, self.id, self.revision = reject, id, revision
+
+
+def refused(error: ProtocolError, id: Any = None, revision: Revision | None = None) -> Refused:
+    """The refusal of a request with an error, in the status that the tables give it."""
+    return Refused(policy.refusal(error, revision is not None and revision.stateless), id, revision)
+
+
+class ClientGone(Exception):
+    """The client went away before its request was complete: there is nobody to answer."""
+
+
+async def read_body(receive: Receive, limits: Limits) -> bytes:
+    """The whole body of a request; Refused where it is too long or too slow."""
+    message = await receive()
+    body: bytes = message.get("body", b"")
+    if message.get("more_body"):
+        try:
+            async with asyncio.timeout(limits.body_timeout):
+                body = await _rest(body, receive, limits.incoming)
+        except TimeoutError:
+            text = f"The body did not arrive within {limits.body_timeout:g} s"
+            raise Refused(Reject(408, InvalidRequest(text), ((b"connection", b"close"),))) from None
+    elif message["type"] == "http.disconnect":
+        raise ClientGone
+    if len(body) > limits.incoming:
+        text = f"The body is longer than the limit of {limits.incoming} bytes (Limits.incoming)"
+        raise Refused(Reject(413, TooLarge(text), ((b"connection", b"close"),)))
+    return body
+
+
+async def _rest(first: bytes, receive: Receive, limit: int) -> bytes:
+    parts, size = [first], len(first)
+    while size <= limit:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        part = message.get("body", b"")
+        parts.append(part)
+        size += len(part)
+        if not message.get("more_body"):
+            break
+    return b"".join(parts)
+
+
+async def reply(send: Send, body: bytes, status: int = 200, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
+    """Send one body, or none."""
+    sent = [JSON, (b"content-length", b"%d" % len(body)), *headers] if body else list(headers)
+    if not body and status != 204:
+        sent.append((b"content-length", b"0"))
+    await send({"type": "http.response.start", "status": status, "headers": sent})
+    await send({"type": "http.response.body", "body": body})
+
+
+def cors(rules: Policy, head: Head) -> Headers:
+    """What lets a page of an allowed origin read the answer."""
+    origin = head.headers.get(b"origin")
+    if origin is None or not rules.origins:
+        return []
+    exposed = b"Mcp-Session-Id, Mcp-Protocol-Version, WWW-Authenticate"
+    return [(b"access-control-allow-origin", origin), (b"access-control-expose-headers", exposed), (b"vary", b"Origin")]
+
+
+def preflight(rules: Policy, head: Head) -> Headers:
+    """What a browser wants to know before it lets a page send a request."""
+    asked = head.headers.get(b"access-control-request-headers", b"*")
+    return [
+        *cors(rules, head),
+        (b"access-control-allow-methods", ", ".join(rules.methods).encode()),
+        (b"access-control-allow-headers", asked),
+        (b"access-control-max-age", b"86400"),
+    ]
+
+
+async def begin_stream(send: Send, headers: Headers) -> None:
+    """The head of an event stream."""
+    await send({"type": "http.response.start", "status": 200, "headers": EVENTS + headers})
+
+
+async def pump(
+    stream: Stream, after: int, send: Send, limits: Limits, stop: Callable[[], bool], *, ids: bool, prime: bool
+) -> None:
+    """Send what is said on a stream until it ends, until `stop`, or until somebody else reads it."""
+    reader: asyncio.Future[None] | None = stream.attach(after)
+    waiting = reader
+    chunks = [priming(f"{stream.id}-{after}", int(limits.retry * 1000))] if prime else []
+    try:
+        while waiting is not None:
+            reader = waiting
+            for data in stream.since(after):
+                after += 1
+                chunks.append(event(data, id=f"{stream.id}-{after}" if ids else None))
+            if chunks:
+                await send({"type": "http.response.body", "body": b"".join(chunks), "more_body": True})
+                stream.passed(after)
+                chunks = []
+            if stop() or (stream.done and after == stream.count):
+                break
+            if after == stream.count and not (await asyncio.wait([waiting], timeout=limits.keepalive))[0]:
+                chunks.append(comment())
+            waiting = stream.again(waiting)
+    except Gone:
+        log.warning("A client reads too slowly: its stream is closed")
+    finally:
+        stream.detach(reader)
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def gone(receive: Receive) -> None:
+    """Wait until the client goes away."""
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,398 @@
+"""The MCP endpoint, as plain ASGI: one URL, every era.
+
+    POST    a request (or a notification): judged by the ladder of `policy.py`, answered by the desk
+    GET     the stream for what belongs to no request, the rest of a broken stream, or a long poll    handshake era
+    DELETE  the end of a session                                                                      handshake era
+
+The head of a request is judged before its body is read, and its params are decoded once. A call runs in a task of its own;
+most are done one turn of the loop later and go out as one JSON body, without a queue, a timer or a second task. Only for
+those that are not is a watcher started that notices when the client goes away. In the stateless era that cancels the call;
+in the handshake era it does not, and the client may come back for the rest (`streams.py`).
+"""
+
+import asyncio
+import sys
+from collections.abc import Coroutine
+from typing import Any
+
+import msgspec
+
+from ...errors import InvalidParams, InvalidRequest, MethodNotFound, Overloaded, ProtocolError
+from ...jsonrpc.codec import Malformed, decode, encode
+from ...jsonrpc.messages import Batch, Message, Notification, Request, Result
+from ...limits import Limits
+from ...ports import Bus, Call, Desk
+from ...protocol.base import Params
+from ...protocol.capabilities import ClientCapabilities
+from ...protocol.methods import METHODS, Method
+from ...revisions import HEADERLESS, Revision
+from ...revisions import decode as decode_params
+from . import policy
+from .policy import Head, Policy, Reject
+from .replies import (
+    ClientGone,
+    Headers,
+    Receive,
+    Refused,
+    Scope,
+    Send,
+    begin_stream,
+    cors,
+    gone,
+    preflight,
+    pump,
+    read_body,
+    refused,
+    reply,
+)
+from .sessions import Session, Sessions
+from .standing import Standing
+from .streams import Events
+from .turns import Turn
+
+Outcome = Call | tuple[bytes, Headers]
+"""What a request comes to: a call, or the reply to it at once and headers to go with that."""
+
+
+class Endpoint:
+    """One endpoint, in one event loop."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        rules: Policy,
+        limits: Limits,
+        *,
+        sessions: Sessions | None,
+        standing: Standing,
+        events: Events,
+        bus: Bus,
+        json_only: bool = False,
+    ) -> None:
+        self._desk, self._rules, self._limits, self._bus = desk, rules, limits, bus
+        self._sessions, self._standing, self._events = sessions, standing, events
+        self._json_only = json_only
+        self._loop = asyncio.get_running_loop()
+        self._running: set[Call] = set()
+        self._verbs = {"POST": self._post, "GET": self._get, "DELETE": self._delete}
+        self._closing = False
+        bus.on("cancel", self._cancelled_elsewhere)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one HTTP request."""
+        method, server = scope["method"], scope.get("server")
+        name = server[0] if server else None
+        if method == "OPTIONS" and self._rules.origins:
+            await self._preflight(scope, name, send)
+            return
+        head = policy.head(self._rules, method, scope["headers"], name)
+        if isinstance(head, Reject):
+            await self._refuse(send, head)
+            return
+        try:
+            await self._verbs[method](head, receive, send)
+        except Refused as refusal:
+            await self._refuse(send, refusal.reject, refusal.id, refusal.revision, cors(self._rules, head))
+        except ClientGone:
+            pass
+
+    async def _preflight(self, scope: Scope, name: str | None, send: Send) -> None:
+        head = policy.head(self._rules, "POST", [*scope["headers"], (b"content-type", b"application/json")], name)
+        if isinstance(head, Reject):
+            await self._refuse(send, head)
+        else:
+            await reply(send, b"", 204, preflight(self._rules, head))
+
+    async def _refuse(
+        self, send: Send, reject: Reject, id: Any = None, revision: Revision | None = None, headers: Headers | None = None
+    ) -> None:
+        body = self._desk.failure(id, reject.error, revision)
+        await reply(send, body, reject.status, [*reject.headers, *(headers or ())])
+
+    # POST
+
+    async def _post(self, head: Head, receive: Receive, send: Send) -> None:
+        session = self._session(head)
+        try:
+            message = decode(await read_body(receive, self._limits))
+        except Malformed as malformed:
+            error = malformed.failure.error
+            raise refused(ProtocolError(error.code, error.message), malformed.failure.id) from None
+        if type(message) is Request:
+            turn = self._turn(head, session)
+            outcome = self._accept(message, head, session, turn)
+            if isinstance(outcome, Call):
+                await self._answer([outcome], turn, head, receive, send)
+            else:
+                await reply(send, outcome[0], 200, outcome[1] + cors(self._rules, head))
+        elif isinstance(message, Batch):
+            await self._batch(message, head, session, receive, send)
+        else:
+            self._hear(message, head, session)
+            await reply(send, b"", 202, cors(self._rules, head))
+
+    def _session(self, head: Head) -> Session | None:
+        if head.session is None or self._sessions is None or policy.era(head, None):
+            return None
+        session = self._sessions.find(head.session)
+        if session is None:
+            text = "This session has ended, or was never opened here: send `initialize` again, without Mcp-Session-Id"
+            raise Refused(Reject(404, InvalidRequest(text)))
+        return session
+
+    def _turn(self, head: Head, session: Session | None) -> Turn:
+        streams = head.streams and not self._json_only
+        return Turn(self._loop, self._desk, head.headers, streams, session, None if session is None else self._events)
+
+    def _accept(self, request: Request, head: Head, session: Session | None, turn: Turn) -> Outcome:
+        """Find out what is asked, in which revision and by whom; Refused where it is not to be had."""
+        name = request.method
+        caller = None if session is None else session.caller
+        spoken = None if caller is None else caller.revision
+        row = (None if spoken is None else spoken.method(name)) or METHODS.get(name)
+        try:
+            params = _params(spoken, row, request)
+            reject = policy.body(self._rules, head, name, params)
+            if reject is not None:
+                raise Refused(reject, request.id, spoken)
+            if policy.era(head, params.meta):
+                caller = self._desk.caller(params.meta)
+                spoken = caller.revision
+            if row is None or row.result is None or row.sender == "server":
+                raise MethodNotFound(f"There is no method {name!r} here")
+            if row.name == "initialize" and (spoken is None or not spoken.stateless):
+                return self._welcome(request, turn)
+            if caller is None:
+                caller = self._desk.known(self._spoken(head), None, ClientCapabilities())
+            spoken = caller.revision
+            if row.name not in spoken.methods:
+                raise MethodNotFound(f"There is no method {name!r} in revision {spoken.version}")
+            if row.name == "ping":
+                return encode(Result(request.id, {})), []
+            self._check(row, request, params, head, session, turn)
+            call = self._desk.call(request.id, row, params, caller, turn)
+        except ProtocolError as error:
+            raise refused(error, request.id, spoken or self._named(head)) from None
+        if session is not None:
+            session.begin(call)
+        self._running.add(call)
+        turn.open += 1
+        return call
+
+    def _welcome(self, request: Request, turn: Turn) -> Outcome:
+        if turn.batch:
+            raise InvalidRequest("initialize must not be part of a batch")
+        caller, data = self._desk.welcome(request)
+        if self._sessions is None:
+            return data, []
+        return data, [(b"mcp-session-id", self._sessions.mint(caller, None).encode())]
+
+    def _spoken(self, head: Head) -> Revision:
+        """The revision of a request that belongs to no session: its header tells, or else it is as old as such headers."""
+        named = self._named(head)
+        if named is None and head.version is None and HEADERLESS in self._desk.service.revisions:
+            return HEADERLESS
+        if named is None:
+            raise InvalidRequest("MCP-Protocol-Version is missing: each request must name its revision")
+        return named
+
+    def _named(self, head: Head) -> Revision | None:
+        served = self._desk.service.revisions
+        return next((one for one in served if one.version == head.version and not one.dialects), None)
+
+    def _check(self, row: Method, request: Request, params: Any, head: Head, session: Session | None, turn: Turn) -> None:
+        """What is left to go wrong before a call begins."""
+        if self._closing:
+            raise Overloaded("This server is shutting down")
+        if len(self._running) >= self._limits.calls:
+            raise Overloaded(f"{len(self._running)} requests are being answered; the limit is {self._limits.calls}")
+        if session is not None:
+            if request.id in session.answering:
+                raise InvalidRequest(f"Request id {request.id!r} is still in flight")
+            if len(session.answering) >= self._limits.in_flight:
+                raise Overloaded(f"{len(session.answering)} requests are in flight; the limit is {self._limits.in_flight}")
+        if row.name == "subscriptions/listen" and not turn.streams:
+            raise InvalidRequest("Changes are told on an event stream only: accept text/event-stream")
+        if row.name == "tools/call" and policy.era(head, params.meta):
+            mirrors = self._desk.service.mirrors(params.name)
+            reject = policy.mirrors(head, mirrors, params.arguments) if mirrors else None
+            if reject is not None:
+                raise Refused(reject, request.id)
+
+    async def _answer(self, calls: list[Call], turn: Turn, head: Head, receive: Receive, send: Send) -> None:
+        for call in calls:
+            call.task = _start(self._run(call, turn), self._loop)
+        if turn.open:
+            await asyncio.sleep(0)  # most calls are done now
+        if not turn.open and turn.stream is None:
+            await self._send_replies(calls, turn, head, send)
+            return
+        watcher = self._loop.create_task(gone(receive))
+        watcher.add_done_callback(lambda _: self._left(calls, turn))
+        overdue = self._loop.call_later(self._limits.stream_after, turn.overdue)
+        try:
+            await turn.change()
+            if not turn.gone and turn.stream is not None:
+                await self._send_stream(turn, head, send)
+            elif not turn.gone:
+                await self._send_replies(calls, turn, head, send)
+        finally:
+            overdue.cancel()
+            watcher.cancel()  # which also ends what nobody waits for, where the server gave up on us
+
+    async def _run(self, call: Call, turn: Turn) -> None:
+        data = await self._desk.reply(call)
+        call.over = True
+        self._running.discard(call)
+        session = turn.session
+        if session is not None and session.answering.get(call.id) is call:
+            del session.answering[call.id]
+            if self._sessions is not None and call.failed is None:
+                self._sessions.share(session, call.method.name)
+        turn.finish(data)
+
+    def _left(self, calls: list[Call], turn: Turn) -> None:
+        """The client has gone. In the stateless era that is how it cancels."""
+        turn.leave()
+        for call in calls:
+            if not call.over and call.caller.revision.stateless:
+                self._desk.cancel(call)
+
+    async def _send_replies(self, calls: list[Call], turn: Turn, head: Head, send: Send) -> None:
+        headers = cors(self._rules, head)
+        if turn.batch:
+            await reply(send, b"[" + b",".join(turn.replies) + b"]", 200, headers)
+        elif not turn.replies:  # cancelled: there is nothing to say, but HTTP wants an end
+            await reply(send, b"", 202, headers)
+        else:
+            failed, stateless = calls[0].failed, calls[0].caller.revision.stateless
+            status = 200 if failed is None else policy.status(failed, stateless, refused=False)
+            await reply(send, turn.replies[0], status, headers)
+
+    async def _send_stream(self, turn: Turn, head: Head, send: Send) -> None:
+        assert turn.stream is not None
+        self._standing.enter(turn.session)
+        try:
+            await begin_stream(send, cors(self._rules, head))
+            resumable = turn.resumable
+            await pump(turn.stream, 0, send, self._limits, turn.stops, ids=resumable, prime=resumable)
+        finally:
+            self._standing.leave(turn.session)
+
+    # batches, notifications, answers
+
+    async def _batch(self, batch: Batch, head: Head, session: Session | None, receive: Receive, send: Send) -> None:
+        try:
+            revision = self._spoken(head) if session is None else session.caller.revision
+            if not revision.batching:
+                raise InvalidRequest(f"There are no JSON-RPC batches in revision {revision.version}")
+        except InvalidRequest as error:
+            raise refused(error) from None
+        turn = self._turn(head, session)
+        turn.batch = True
+        turn.replies = [encode(failure) for failure in batch.refused]
+        calls: list[Call] = []
+        for message in batch.messages:
+            try:
+                if type(message) is not Request:
+                    self._hear(message, head, session)
+                    continue
+                outcome = self._accept(message, head, session, turn)
+            except Refused as refusal:
+                turn.replies.append(self._desk.failure(refusal.id, refusal.reject.error, revision))
+                continue
+            if isinstance(outcome, Call):
+                calls.append(outcome)
+            else:
+                turn.replies.append(outcome[0])
+        if calls or turn.replies:
+            await self._answer(calls, turn, head, receive, send)
+        else:
+            await reply(send, b"", 202, cors(self._rules, head))
+
+    def _hear(self, message: Message, head: Head, session: Session | None) -> None:
+        """A notification; the answer to a question is for whoever asked it."""
+        if not isinstance(message, Notification):
+            hint = "; if another process asked, they need a bus between them (`workers=`)" if self._bus.alone else ""
+            raise refused(InvalidRequest(f"Nobody here waits for this answer{hint}"))
+        revision = None if session is None else session.caller.revision
+        row = (None if revision is None else revision.method(message.method)) or METHODS.get(message.method)
+        try:
+            params = _params(revision, row, message)
+        except ProtocolError as error:
+            raise refused(error, None, revision) from None
+        reject = policy.body(self._rules, head, message.method, params, request=False)
+        if reject is not None:
+            raise Refused(reject)
+        if session is not None and row is not None and row.name == "notifications/cancelled":
+            call = session.answering.get(params.request_id)
+            if call is not None:
+                self._desk.cancel(call)
+            else:
+                self._bus.publish("cancel", (session.key, params.request_id))
+
+    def _cancelled_elsewhere(self, payload: Any) -> None:
+        session = self._sessions.by_key(payload[0]) if self._sessions is not None else None
+        call = session.answering.get(payload[1]) if session is not None else None
+        if call is not None:
+            self._desk.cancel(call)
+
+    # GET and DELETE
+
+    async def _get(self, head: Head, receive: Receive, send: Send) -> None:
+        session, headers = self._needed(head), cors(self._rules, head)
+        if head.streams:
+            await self._standing.get(session, head, headers, receive, send)
+        else:
+            await self._standing.poll(session, headers, receive, send)
+
+    async def _delete(self, head: Head, receive: Receive, send: Send) -> None:
+        session = self._needed(head)
+        assert self._sessions is not None
+        self._sessions.end(session)
+        for call in list(session.answering.values()):
+            self._desk.cancel(call)
+        await reply(send, b"", 204, cors(self._rules, head))
+
+    def _needed(self, head: Head) -> Session:
+        reject = policy.bare(self._rules, head)
+        if reject is not None:
+            raise Refused(reject)
+        session = self._session(head)
+        if session is None:
+            raise Refused(Reject(405, InvalidRequest("There are no sessions in this revision"), ((b"allow", b"POST"),)))
+        return session
+
+    # the end
+
+    async def close(self, grace: float) -> None:
+        """End every stream, then give the calls that are running some time, and cancel the rest."""
+        self._closing = True
+        self._standing.close()
+        tasks = [call.task for call in self._running if call.task is not None]
+        if tasks:
+            await asyncio.wait(tasks, timeout=grace)
+        for call in list(self._running):
+            self._desk.cancel(call)
+
+
+def _params(revision: Revision | None, row: Method | None, message: Request | Notification) -> Any:
+    try:
+        if row is None:
+            return decode_params(message.params, Params)
+        return (
+            revision.lift_params(row, message.params) if revision is not None else decode_params(message.params, row.params)
+        )
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidParams(f"{message.method}: {error}") from None
+
+
+if sys.version_info >= (3, 12):
+
+    def _start(work: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop) -> "asyncio.Task[None]":
+        return asyncio.Task(work, loop=loop, eager_start=True)
+
+else:
+
+    def _start(work: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop) -> "asyncio.Task[None]":
+        return asyncio.Task(work, loop=loop)

@@ -1,0 +1,230 @@
+"""Sessions without a store: a session id is a sealed token that says all there is to know of its session.
+
+Any process that has the keys serves any request of a session, and opening one costs the server nothing. What was opened
+lately is kept, so that the seal is broken once. A session ends by the expiry in its token, by going unused, or by DELETE:
+the latter two leave a tombstone in this process, and on the bus. An ended session is the same as one that never was: 404,
+upon which a client opens a new one.
+https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#session-management
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from hashlib import blake2b
+from secrets import token_bytes
+from typing import Any
+
+import msgspec
+
+from ...errors import InvalidParams
+from ...jsonrpc.messages import Id
+from ...limits import Limits
+from ...ports import Bus, Call, Caller, Desk, Principal
+from ...protocol.base import Implementation
+from ...protocol.capabilities import ClientCapabilities
+from ...revisions import BY_NAME
+from ...sealing import Forged, KeyRing
+from .streams import Stream
+
+PURPOSE = "session"
+LONGEST = 2048
+"""A header longer than this does not pass every proxy."""
+NOBODY: dict[Id, Call] = {}
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(tuple[str, float, bytes, bytes, Any, Any]).decode
+
+
+class Session:
+    """One session as this process knows it."""
+
+    __slots__ = ("answering", "caller", "elsewhere", "expires", "id", "key", "seen", "standing", "streams", "told", "who")
+
+    def __init__(self, id: str, key: str, caller: Caller, who: bytes, expires: float, seen: float) -> None:
+        self.id = id
+        self.key = key
+        """What it goes by where its id, which is a secret, must not be said."""
+        self.caller = caller
+        self.who = who
+        """Whose it is, as a digest."""
+        self.expires = expires
+        self.seen = seen
+        self.told = seen
+        """When the other processes were last told that it is in use."""
+        self.answering: dict[Id, Call] = NOBODY
+        self.standing: tuple[Stream, ...] = ()
+        """Streams for what belongs to no request, the newest last; that one hears of everything, the others of nothing."""
+        self.streams = 0
+        """How many of its streams are open."""
+        self.elsewhere = False
+        """Whether another process has the newest of its standing streams."""
+
+    def begin(self, call: Call) -> None:
+        """A call of this session is being answered."""
+        if self.answering is NOBODY:
+            self.answering = {}
+        self.answering[call.id] = call
+
+    @property
+    def busy(self) -> bool:
+        """Whether it is in use right now."""
+        return bool(self.streams or self.answering)
+
+
+class Sessions:
+    """All sessions, of which only those in use take any room."""
+
+    def __init__(self, desk: Desk, ring: KeyRing, limits: Limits, bus: Bus, ended: Callable[[str], None]) -> None:
+        self._desk, self._ring, self._limits, self._bus, self._ended = desk, ring, limits, bus, ended
+        self._open: dict[str, Session] = {}
+        """By id, the one that was used last at the end."""
+        self._keys: dict[str, Session] = {}
+        self._tombstones: dict[str, float] = {}
+        self._sweeper: asyncio.TimerHandle | None = None
+        bus.on("session/seen", self._seen_elsewhere)
+        bus.on("session/ended", self._ended_elsewhere)
+        bus.on("session/level", self._level_elsewhere)
+        bus.on("session/subscribed", self._subscribed_elsewhere)
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def mint(self, caller: Caller, principal: Principal | None) -> str:
+        """The id of a new session. Nothing is kept of it until it is used."""
+        revision = caller.revision
+        expires = time.time() + self._limits.session_life
+        said = (
+            revision.name,
+            expires,
+            token_bytes(8),
+            _who(principal),
+            None if caller.info is None else revision.lower(caller.info),
+            revision.lower(caller.capabilities),
+        )
+        id = self._ring.seal(PURPOSE, _encode(said))
+        if len(id) > LONGEST:
+            raise InvalidParams(f"clientInfo and capabilities are too long: the session id would be {len(id)} bytes")
+        return id
+
+    def find(self, id: str, principal: Principal | None = None) -> Session | None:
+        """The session with this id; None where it is forged, someone else's, expired or ended."""
+        session = self._open.pop(id, None)
+        now = time.time()
+        if session is None:
+            session = self._unseal(id, now)
+            if session is None:
+                return None
+        self._open[id] = session
+        if session.expires < now or session.who != _who(principal):
+            return None
+        session.seen = now
+        session.caller.principal = principal
+        if now - session.told > self._limits.session_idle / 4:
+            session.told = now
+            self._bus.publish("session/seen", session.key)
+        return session
+
+    def by_key(self, key: str) -> Session | None:
+        """The session that goes by this key, if this process knows it."""
+        return self._keys.get(key)
+
+    def end(self, session: Session) -> None:
+        """DELETE: here and everywhere."""
+        self._bury(session.key)
+        self._bus.publish("session/ended", session.key)
+
+    def share(self, session: Session, method: str) -> None:
+        """What a session asked for holds in every process."""
+        caller = session.caller
+        if method == "logging/setLevel":
+            self._bus.publish("session/level", (session.id, caller.log_level))
+        elif method in ("resources/subscribe", "resources/unsubscribe"):
+            self._bus.publish("session/subscribed", (session.id, list(caller.subscribed)))
+
+    def __iter__(self) -> Any:
+        return iter(list(self._open.values()))
+
+    def _unseal(self, id: str, now: float) -> Session | None:
+        if len(id) > LONGEST:
+            return None
+        try:
+            name, expires, _, who, info, capabilities = _decode(self._ring.open(PURPOSE, id))
+            revision = BY_NAME[name]
+            client = None if info is None else msgspec.convert(info, Implementation)
+            caller = self._desk.known(revision, client, ClientCapabilities.lift(capabilities))
+        except (Forged, KeyError, msgspec.ValidationError):
+            return None
+        key = blake2b(id.encode(), digest_size=16).hexdigest()
+        if expires < now or key in self._tombstones or revision not in self._desk.service.revisions:
+            return None
+        session = Session(id, key, caller, who, expires, now)
+        if len(self._open) >= self._limits.sessions:
+            self._evict()
+        self._keys[key] = session
+        if self._sweeper is None:
+            self._sweep()
+        return session
+
+    def _evict(self) -> None:
+        """Room for one more: the one that was unused longest and holds nothing."""
+        for session in self._open.values():
+            if not session.busy:
+                self._forget(session)
+                return
+
+    def _forget(self, session: Session) -> None:
+        self._open.pop(session.id, None)
+        self._keys.pop(session.key, None)
+
+    def _bury(self, key: str) -> None:
+        session = self._keys.get(key)
+        if session is not None:
+            self._forget(session)
+        while len(self._tombstones) >= self._limits.tombstones:
+            del self._tombstones[next(iter(self._tombstones))]
+        self._tombstones[key] = time.time() + self._limits.session_life
+        self._ended(key)
+
+    def _sweep(self) -> None:
+        """End what went unused, and forget the tombstones of what has expired anyway."""
+        now = time.time()
+        for session in list(self._open.values()):
+            if session.seen + self._limits.session_idle > now:
+                break  # the rest was used later
+            self._open[session.id] = self._open.pop(session.id)
+            if session.busy:
+                session.seen = now
+            else:
+                self._bury(session.key)
+        for key, expires in list(self._tombstones.items()):
+            if expires > now:
+                break
+            del self._tombstones[key]
+        self._sweeper = None
+        if self._open or self._tombstones:
+            self._sweeper = asyncio.get_running_loop().call_later(self._limits.session_idle / 4, self._sweep)
+
+    # other processes
+
+    def _seen_elsewhere(self, key: str) -> None:
+        session = self._keys.get(key)
+        if session is not None:
+            session.seen = session.told = time.time()
+            self._open[session.id] = self._open.pop(session.id)
+
+    def _ended_elsewhere(self, key: str) -> None:
+        self._bury(key)
+
+    def _level_elsewhere(self, payload: Any) -> None:
+        session = self.find(payload[0])
+        if session is not None:
+            session.caller.log_level = payload[1]
+
+    def _subscribed_elsewhere(self, payload: Any) -> None:
+        session = self.find(payload[0])
+        if session is not None:
+            session.caller.subscribed = frozenset(payload[1])
+
+
+def _who(principal: Principal | None) -> bytes:
+    return b"" if principal is None else blake2b(principal.id.encode(), digest_size=16).digest()

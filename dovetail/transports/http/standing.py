@@ -1,0 +1,204 @@
+"""What belongs to no request: the streams that a client of the handshake era opens with GET, and its polls.
+
+A session may have several such streams. Each message goes out on one of them, the newest, wherever it is: a process that
+opens one tells the others, which then keep silent. A GET that names the last event it saw takes up any stream of its
+session again, also one that another process holds: that one hands over what it has and passes on what comes.
+"""
+
+import asyncio
+from typing import Any
+
+from ...errors import InvalidRequest, Overloaded
+from ...limits import Limits
+from ...ports import Bus, Desk
+from ...protocol.base import Params
+from ...revisions import Revision
+from .policy import Head
+from .replies import Headers, Receive, Send, begin_stream, gone, pump, refused, reply
+from .sessions import Session
+from .streams import Events, Gone, Stream
+
+STANDALONE, POLL = "g", "p"
+"""What the ids of such streams begin with."""
+
+
+class Standing:
+    """The standing streams of one endpoint."""
+
+    def __init__(self, desk: Desk, limits: Limits, events: Events, bus: Bus, poll: float | None) -> None:
+        self._desk, self._limits, self._events, self._bus, self._poll_time = desk, limits, events, bus, poll
+        self._sessions: dict[str, Session] = {}
+        """Those that have such a stream here, by key."""
+        self._borrowed: dict[str, Stream] = {}
+        """Streams of other processes that are read here, by id."""
+        self.open = 0
+        """Event streams of the whole endpoint that are open."""
+        bus.on("stream/newest", self._newest_elsewhere)
+        bus.on("stream/resume", self._resumed_elsewhere)
+        bus.on("stream/said", self._said_elsewhere)
+
+    async def get(self, session: Session, head: Head, headers: Headers, receive: Receive, send: Send) -> None:
+        """Answer a GET with a stream."""
+        self.enter(session)
+        watcher: asyncio.Task[None] | None = None
+        standalone: Stream | None = None
+        try:
+            stream, after = await self._find(session, head.last_event_id)
+            if stream.id.startswith(STANDALONE):
+                standalone = stream
+                self._listen(session, stream)
+            watcher = asyncio.get_running_loop().create_task(gone(receive))
+            watcher.add_done_callback(lambda _: stream.nudge())
+            await begin_stream(send, headers)
+            await pump(stream, after, send, self._limits, watcher.done, ids=True, prime=after == 0)
+        finally:
+            if watcher is not None:
+                watcher.cancel()
+            self.leave(session)
+            if standalone is not None:
+                self._unlisten(session, standalone)
+
+    async def poll(self, session: Session, headers: Headers, receive: Receive, send: Send) -> None:
+        """Answer a GET with all messages that wait; where there are none, wait for the first."""
+        self.enter(session)
+        stream = next((one for one in session.standing if one.id.startswith(POLL)), None)
+        if stream is None:
+            stream = self._events.open(session.key, POLL)
+        self._listen(session, stream)
+        reader = stream.attach(stream.count - len(stream.held))
+        watcher = asyncio.get_running_loop().create_task(gone(receive))
+        watcher.add_done_callback(lambda _: stream.nudge())
+        try:
+            if not stream.held and not stream.done:
+                await asyncio.wait([reader], timeout=self._poll_time)
+            held = stream.held
+            if not watcher.done():  # else they wait for the next poll
+                stream.forget(stream.count)
+                await reply(send, b"[" + b",".join(held) + b"]" if held else b"", 200 if held else 204, headers)
+        finally:
+            watcher.cancel()
+            stream.detach(reader)
+            self.leave(session)
+
+    def enter(self, session: Session | None) -> None:
+        """One more stream; Refused where that is one too many."""
+        if self.open >= self._limits.streams:
+            raise refused(Overloaded(f"{self.open} event streams are open; the limit is {self._limits.streams}"))
+        if session is not None:
+            if session.streams >= self._limits.session_streams:
+                raise refused(Overloaded(f"This session has {session.streams} event streams open, which is the limit"))
+            session.streams += 1
+        self.open += 1
+
+    def leave(self, session: Session | None) -> None:
+        """One stream less."""
+        self.open -= 1
+        if session is not None:
+            session.streams -= 1
+
+    # finding, and letting go
+
+    async def _find(self, session: Session, last: str | None) -> tuple[Stream, int]:
+        """The stream that a GET reads, and from where on."""
+        id, _, number = (last or "").rpartition("-")
+        if not id:
+            return self._events.open(session.key, STANDALONE), 0
+        after = int(number) if number.isdigit() and len(number) < 16 else -1
+        stream = self._events.find(session.key, id) or await self._borrow(session, id)
+        if stream is None and id.startswith(STANDALONE):
+            return self._events.open(session.key, STANDALONE), 0  # what it would have said is gone; the rest is not
+        try:
+            if stream is None:
+                raise Gone
+            stream.since(after)
+        except Gone:
+            hint = "; if another process does, they need a bus between them (`workers=`)" if self._bus.alone else ""
+            raise refused(InvalidRequest(f"The rest of stream {id[:32]!r} is not held here{hint}")) from None
+        return stream, after
+
+    def _listen(self, session: Session, stream: Stream) -> None:
+        if stream not in session.standing:
+            session.standing = (*session.standing, stream)
+        self._sessions[session.key] = session
+        session.elsewhere = False
+        self._bus.publish("stream/newest", (session.key, True))
+
+    def _unlisten(self, session: Session, stream: Stream) -> None:
+        if stream.attached:
+            return  # somebody else reads it now
+        if stream.done or stream.count == 0:  # it said nothing that anybody could come back for
+            self._events.drop(stream)
+            session.standing = tuple(one for one in session.standing if one is not stream)
+        if not any(one.attached for one in session.standing):
+            self._bus.publish("stream/newest", (session.key, False))
+        if not session.standing:
+            self._sessions.pop(session.key, None)
+
+    # changes
+
+    def tell(self, method: str, params: Params) -> None:
+        """A change, to each session that listens: on its newest stream, and on no other."""
+        encoded: dict[Revision, bytes | None] = {}
+        for session in list(self._sessions.values()):
+            if session.elsewhere or not self._desk.hears(session.caller, method, params):
+                continue
+            session.standing = tuple(one for one in session.standing if self._events.find(session.key, one.id))
+            revision = session.caller.revision
+            if revision not in encoded:
+                encoded[revision] = self._desk.change(revision, method, params)
+            data = encoded[revision]
+            if data is not None and session.standing:
+                session.standing[-1].push(data)
+
+    def ended(self, key: str) -> None:
+        """A session ended: so does all that it has here."""
+        session = self._sessions.pop(key, None)
+        if session is not None:
+            session.standing = ()
+        self._events.end(key)
+
+    def close(self) -> None:
+        """End every standing stream."""
+        for session in list(self._sessions.values()):
+            for stream in session.standing:
+                stream.finish()
+
+    # other processes
+
+    def _newest_elsewhere(self, payload: Any) -> None:
+        session = self._sessions.get(payload[0])
+        if session is not None:
+            session.elsewhere = payload[1]
+
+    async def _borrow(self, session: Session, id: str) -> Stream | None:
+        """A stream that another process holds, read here from now on."""
+        if self._bus.alone:
+            return None
+        stream = self._borrowed[id] = Stream(session.key, self._limits.events, id)
+        held = await self._bus.ask("stream/resume", (session.key, id))
+        if held is None:
+            self._borrowed.pop(id, None)
+            return None
+        stream.refill(*held)
+        return stream
+
+    def _resumed_elsewhere(self, payload: Any) -> Any:
+        stream = self._events.find(*payload)
+        if stream is None:
+            return None
+        stream.on_push = self._say_elsewhere
+        stream.detach(stream.attach(stream.count))  # whoever reads it here has lost its client
+        return stream.count, stream.held, stream.done
+
+    def _say_elsewhere(self, stream: Stream, data: bytes | None) -> None:
+        self._bus.publish("stream/said", (stream.id, stream.count, data))
+
+    def _said_elsewhere(self, payload: Any) -> None:
+        id, count, data = payload
+        stream = self._borrowed.get(id)
+        if stream is None:
+            return
+        if data is None:
+            self._borrowed.pop(id).finish()
+        elif count > stream.count:
+            stream.push(data)

@@ -1,0 +1,134 @@
+"""One POST, from its request to its reply.
+
+A turn is where a call's notifications and its reply go. As long as nothing was sent, the reply can be one JSON body; with
+the first notification, or when the call has run for `Limits.stream_after`, it becomes an event stream. In the handshake
+era that stream belongs to the session and outlives the connection it began on; in the stateless era nobody can come back
+for it, and it ends with the connection.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from ...ports import Call, Desk
+from .sessions import Session
+from .streams import Events, Stream
+
+
+class Turn:
+    """What one POST says back."""
+
+    __slots__ = (
+        "_changed", "_desk", "_events", "_raw", "batch", "closing", "gone", "loop", "open", "replies", "session", "stream",
+        "streams",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        desk: Desk,
+        headers: Mapping[bytes, bytes],
+        streams: bool,
+        session: Session | None,
+        events: Events | None,
+    ) -> None:
+        self.loop = loop
+        self.streams = streams
+        """Whether the client takes an event stream at all."""
+        self.session = session
+        self.stream: Stream | None = None
+        self.open = 0
+        """Calls that are not answered yet."""
+        self.batch = False
+        """Whether the replies go out together."""
+        self.replies: list[bytes] = []
+        self.gone = False
+        """Whether the client has gone away."""
+        self.closing = False
+        """Whether the connection is to be closed while the stream goes on."""
+        self._desk, self._raw, self._events = desk, headers, events
+        self._changed: asyncio.Future[None] | None = None
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The HTTP headers of the request."""
+        return {name.decode("latin-1"): value.decode("latin-1") for name, value in self._raw.items()}
+
+    @property
+    def resumable(self) -> bool:
+        """Whether the client can come back for the rest of the stream."""
+        return self._events is not None
+
+    # what a call does with it
+
+    def emit(self, call: Call, method: str, params: Any) -> None:
+        """Send a notification that belongs to the call, where the client takes more than one reply."""
+        if self.streams and (self.stream is not None or not self.gone):
+            data = self._desk.notification(call, method, params)
+            if data is not None:
+                self.begin().push(data)
+                self._wake()
+
+    async def drain(self) -> None:
+        """Wait until the client has read some of what was sent."""
+        if self.stream is not None:
+            await self.stream.room()
+
+    def close_stream(self, call: Call) -> None:
+        """Close the connection; the client comes back for the rest. Nothing happens where it could not."""
+        if self.streams and self.resumable and not call.over and not self.gone:
+            self.closing = True
+            self.begin().nudge()
+            self._wake()
+
+    # what the endpoint does with it
+
+    def begin(self) -> Stream:
+        """From now on, this is a stream."""
+        if self.stream is None:
+            if self._events is not None and self.session is not None:
+                self.stream = self._events.open(self.session.key)
+            else:
+                self.stream = Stream("", self._desk.service.limits.events, "")
+            for data in self.replies:
+                self.stream.push(data)
+        return self.stream
+
+    def overdue(self) -> None:
+        """It takes long enough to become a stream, where the client takes one."""
+        if self.streams and not self.gone:
+            self.begin()
+            self._wake()
+
+    def leave(self) -> None:
+        """The client has gone away."""
+        self.gone = True
+        if self.stream is not None:
+            self.stream.nudge()
+        self._wake()
+
+    def stops(self) -> bool:
+        """Whether this connection has nothing more to send."""
+        return self.gone or self.closing
+
+    def finish(self, data: bytes | None) -> None:
+        """One call was answered, or cancelled."""
+        self.open -= 1
+        if data is not None:
+            if self.stream is None:
+                self.replies.append(data)
+            else:
+                self.stream.push(data)
+        if self.stream is not None and self.open == 0:
+            self.stream.finish()
+        self._wake()
+
+    async def change(self) -> None:
+        """Wait until it is answered, or has become a stream."""
+        if self.open and self.stream is None and not self.gone:
+            self._changed = self.loop.create_future()
+            await self._changed
+
+    def _wake(self) -> None:
+        if self._changed is not None and not self._changed.done():
+            self._changed.set_result(None)

@@ -1,0 +1,346 @@
+"""WebSocket, both sides: a message is a text frame (a binary one is read just the same), the subprotocol is `mcp`.
+
+**The pump.** What can only be awaited (ASGI, the `websockets` library, an HTTP response) becomes a `Channel` here: one task
+listens, one writes what `send` queues. A `Way` is the small rest that differs: listen until the end, write one message,
+leave. A server stops listening while its client leaves too much unread. A client never does: two sides that both wait for
+the other to read would wait for ever.
+
+**The end** is told by the listener, who hears the close code. A write that fails only means that the listener is about to:
+it is given a moment, and its word goes first.
+
+**Pings** are the business of the WebSocket library below, ours (`KEEPALIVE`) and the server's: a peer that vanished without
+a word is noticed. Messages are not compressed. JSON of a few hundred bytes gains nothing from it, each connection would
+hold windows of its own, and a small frame could grow into a large message before its size is known.
+"""
+
+import asyncio
+import logging
+import os
+import re
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+
+from ..errors import ConfigError, ConnectFailed, ConnectionClosed
+from ..jsonrpc.framing import HEAD, TooLong
+from ..limits import Limits
+from ..ports import Channel, Ended, Receive
+
+if TYPE_CHECKING:
+    import ssl
+
+    from websockets.asyncio.client import ClientConnection
+    from websockets.exceptions import ConnectionClosed as Closed
+
+log = logging.getLogger("dovetail.transports")
+
+Event: TypeAlias = MutableMapping[str, Any]
+AsgiReceive: TypeAlias = Callable[[], Awaitable[Event]]
+AsgiSend: TypeAlias = Callable[[Event], Awaitable[None]]
+Drain: TypeAlias = Callable[[], Awaitable[None]]
+
+SUBPROTOCOL: Final = "mcp"
+KEEPALIVE: Final = 20.0
+"""Seconds between the client's pings, and how long it waits for a pong."""
+DONE, AWAY, POLICY = 1000, 1001, 1008
+SAID: Final = {
+    1002: "a protocol error",
+    1005: "no reason given",
+    1006: "it vanished without a word",
+    1007: "text that is not UTF-8",
+    1008: "a policy forbids it",
+    1009: "a message that is too long",
+    1011: "a failure inside",
+    1012: "a restart",
+    1013: "too much to do",
+}
+"""What a close code means, where it comes without words of its own."""
+
+
+# any channel that has to await
+
+
+class Way(Protocol):
+    """What a pump moves messages over."""
+
+    async def listen(self, receive: Receive, drain: Drain) -> None:
+        """Deliver until the peer ends in good order; raise where it did not."""
+
+    async def write(self, data: bytes) -> None:
+        """Write one message."""
+
+    async def leave(self) -> None:
+        """Let go, whatever state it is in."""
+
+
+class Pump:
+    """A way as a channel."""
+
+    def __init__(self, way: Way, limits: Limits) -> None:
+        self._way, self._limits = way, limits
+        self._queue: deque[bytes] = deque()
+        self._size = 0
+        self._room, self._work = asyncio.Event(), asyncio.Event()
+        self._room.set()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._closing: asyncio.Task[None] | None = None
+        self._told = False
+        self._ended: Ended
+
+    def start(self, receive: Receive, ended: Ended) -> None:
+        """Begin to listen, and to write."""
+        loop = asyncio.get_running_loop()
+        self._ended = ended
+        self._tasks = [loop.create_task(self._listen(receive)), loop.create_task(self._write())]
+
+    def send(self, data: bytes) -> None:
+        """Queue one message."""
+        if self._closing is not None or self._told:
+            return
+        self._queue.append(data)
+        self._size += len(data)
+        if self._size > self._limits.write_buffer:
+            self._room.clear()
+        self._work.set()
+
+    async def drain(self) -> None:
+        """Wait while the peer leaves too much unread."""
+        await self._room.wait()
+
+    async def close(self) -> None:
+        """Write what is queued, as long as somebody reads it, and leave."""
+        if self._closing is None:
+            self._closing = asyncio.get_running_loop().create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        self._work.set()
+        try:
+            async with asyncio.timeout(self._limits.shutdown):
+                if self._tasks:
+                    await asyncio.wait(self._tasks[1:])
+                await self._way.leave()
+        except Exception as problem:
+            log.debug("Took no leave: %r", problem)  # nobody is there to hear it
+        finally:
+            self._end(None)
+
+    async def _listen(self, receive: Receive) -> None:
+        try:
+            await self._way.listen(receive, self.drain)
+        except Exception as problem:
+            self._end(problem)
+        else:
+            self._end(None)
+
+    async def _write(self) -> None:
+        try:
+            while not self._told:
+                while self._queue:
+                    data = self._queue.popleft()
+                    await self._way.write(data)
+                    self._size -= len(data)
+                    if self._size <= self._limits.write_buffer:
+                        self._room.set()
+                if self._closing is not None:
+                    return
+                self._work.clear()
+                await self._work.wait()
+        except Exception as problem:
+            if not isinstance(problem, ConnectionClosed):
+                await asyncio.wait(self._tasks[:1], timeout=self._limits.shutdown)
+            self._end(problem)
+
+    def _end(self, reason: Exception | None) -> None:
+        if self._told or not self._tasks:
+            return
+        self._told = True
+        self._queue.clear()
+        self._room.set()
+        for task in self._tasks:
+            if task is not asyncio.current_task():
+                task.cancel()
+        self._ended(reason)
+
+
+# the server's side
+
+
+async def accept(scope: Mapping[str, Any], receive: AsgiReceive, send: AsgiSend, limits: Limits) -> Channel | None:
+    """Answer the opening handshake of an ASGI scope. None where it was refused, or the client is gone already."""
+    if (await receive())["type"] != "websocket.connect":
+        return None
+    offered = scope.get("subprotocols") or ()
+    if offered and SUBPROTOCOL not in offered:
+        shown = ", ".join(offered)
+        await refuse(scope, send, 400, f"The subprotocol here is {SUBPROTOCOL!r}, or none; the client offered {shown}")
+        return None
+    await send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL if offered else None})
+    return Pump(_Asgi(receive, send, limits.incoming), limits)
+
+
+async def refuse(scope: Mapping[str, Any], send: AsgiSend, status: int, reason: str) -> None:
+    """Turn a client away before `accept`: with an HTTP status and the reason, where the ASGI server can do that."""
+    if "websocket.http.response" not in (scope.get("extensions") or {}):
+        await send({"type": "websocket.close", "code": POLICY, "reason": reason[:123]})
+        return
+    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"%d" % len(reason.encode()))]
+    await send({"type": "websocket.http.response.start", "status": status, "headers": headers})
+    await send({"type": "websocket.http.response.body", "body": reason.encode()})
+
+
+class _Asgi:
+    """An accepted WebSocket of an ASGI server. The server's own bound on messages is best a little above ours: it can only
+    hang up, we can say what was wrong."""
+
+    def __init__(self, receive: AsgiReceive, send: AsgiSend, limit: int) -> None:
+        self._receive, self._send, self._limit = receive, send, limit
+        self._gone = False
+
+    async def listen(self, receive: Receive, drain: Drain) -> None:
+        """Deliver until the client hangs up."""
+        while (event := await self._receive())["type"] != "websocket.disconnect":
+            text = event.get("text")
+            data: bytes = event["bytes"] if text is None else text.encode()
+            receive(data if len(data) <= self._limit else TooLong(data[:HEAD]))
+            await drain()
+        self._gone = True
+        code = event.get("code", 1005)
+        if code not in (DONE, AWAY):
+            raise ConnectionClosed(f"The client hung up ({_said(code, event.get('reason'))})")
+
+    async def write(self, data: bytes) -> None:
+        """Send one text frame."""
+        await self._send({"type": "websocket.send", "text": data.decode()})
+
+    async def leave(self) -> None:
+        """Say that the server goes away."""
+        if not self._gone:
+            await self._send({"type": "websocket.close", "code": AWAY})
+
+
+# the client's side
+
+
+async def connect(
+    url: str,
+    limits: Limits,
+    *,
+    headers: Mapping[str, str] | None = None,
+    verify: "ssl.SSLContext | str | None" = None,
+    proxy: str | None = None,
+    timeout: float,
+) -> Channel:
+    """Open a WebSocket. `verify` is a file of CA certificates to trust, or a context; `proxy` is a URL."""
+    try:
+        from websockets.asyncio import client
+        from websockets.exceptions import InvalidStatus, InvalidURI, WebSocketException
+        from websockets.typing import Subprotocol
+    except ImportError:
+        raise ConfigError(f"{url}: WebSocket needs more than the core: pip install 'dovetail[http]'") from None
+
+    class Direct(client.connect):
+        def process_redirect(self, exc: Exception) -> Exception:
+            return exc  # whom the headers are meant for is decided by who gave them, not by who answers
+
+    shown = re.sub(r"//[^/@]*@", "//", url)
+    secure: dict[str, Any] = {"ssl": _context(verify)} if url.startswith("wss:") else {}
+    try:
+        socket = await Direct(
+            url,
+            subprotocols=[Subprotocol(SUBPROTOCOL)],
+            compression=None,
+            additional_headers=dict(headers or {}),
+            proxy=proxy,
+            open_timeout=timeout,
+            ping_interval=KEEPALIVE,
+            ping_timeout=KEEPALIVE,
+            close_timeout=limits.shutdown,
+            max_size=limits.incoming,
+            **secure,
+        )
+    except InvalidURI as problem:
+        raise ConfigError(f"{shown} is no WebSocket URL: {problem.msg}") from None
+    except InvalidStatus as problem:
+        raise ConnectFailed(f"{shown}: {_refusal(problem)}") from None
+    except TimeoutError:
+        raise ConnectFailed(f"{shown}: no connection within {timeout:g} s") from None
+    except OSError as problem:
+        raise ConnectFailed(f"{shown}: {why(problem)}") from None
+    except (WebSocketException, ValueError, EOFError) as problem:
+        raise ConnectFailed(f"{shown}: the opening handshake failed: {problem}") from None
+    return Pump(_Socket(socket, shown, limits), limits)
+
+
+class _Socket:
+    """A connection of the `websockets` library."""
+
+    def __init__(self, socket: "ClientConnection", url: str, limits: Limits) -> None:
+        self._socket, self._url, self._limits = socket, url, limits
+
+    async def listen(self, receive: Receive, drain: Drain) -> None:
+        """Deliver until the server hangs up."""
+        from websockets.exceptions import ConnectionClosed as Closed
+        from websockets.exceptions import ConnectionClosedOK
+
+        try:
+            while True:
+                receive(await self._socket.recv(decode=False))
+        except ConnectionClosedOK:
+            return
+        except Closed as closed:
+            raise ConnectionClosed(f"{self._url}: {self._how(closed)}") from None
+
+    def _how(self, closed: "Closed") -> str:
+        ours = None if closed.rcvd_then_sent else closed.sent
+        if ours is not None and ours.code == 1009:
+            return f"the server sent a message longer than the limit of {self._limits.incoming} bytes (Limits.incoming)"
+        if ours is not None and ours.code == 1011:
+            return f"the server did not answer a ping within {KEEPALIVE:g} s"
+        if ours is not None:
+            return f"the server broke the WebSocket protocol ({_said(ours.code, ours.reason)})"
+        if closed.rcvd is None:
+            return f"the server hung up ({SAID[1006]})"
+        return f"the server hung up ({_said(closed.rcvd.code, closed.rcvd.reason)})"
+
+    async def write(self, data: bytes) -> None:
+        """Send one text frame."""
+        await self._socket.send(data, text=True)
+
+    async def leave(self) -> None:
+        """Close in good order; a server that does not answer is left."""
+        try:
+            await self._socket.close(DONE)
+        finally:
+            self._socket.transport.abort()
+
+
+def _said(code: int, reason: str | None) -> str:
+    words = reason or SAID.get(code, "")
+    return f"code {code}: {words}" if words else f"code {code}"
+
+
+def _refusal(problem: Any) -> str:
+    """A handshake that was answered with a status instead."""
+    response = problem.response
+    said = (response.body or b"")[:200].decode(errors="replace").strip()
+    status = f"the server refused with HTTP {response.status_code} {response.reason_phrase}".rstrip()
+    if "Location" in response.headers:
+        return f"{status}; it sends us on to {response.headers['Location']}: give that address, if you trust it"
+    return f"{status}: {said}" if said else status
+
+
+def why(problem: OSError) -> str:
+    """A failure of the network in a few words."""
+    if verdict := getattr(problem, "verify_message", ""):
+        return f"its certificate is not trusted ({verdict})"
+    found = re.search(r"\[Errno (\d+)\]", str(problem))  # of several addresses, the first
+    number = problem.errno or (int(found[1]) if found else 0)
+    known = number > 0 and not getattr(problem, "library", None)
+    return (os.strerror(number) if known else problem.strerror or str(problem)).lower() or type(problem).__name__
+
+
+def _context(verify: "ssl.SSLContext | str | None") -> "ssl.SSLContext":
+    import ssl
+
+    return ssl.create_default_context(cafile=verify) if isinstance(verify, str) else verify or ssl.create_default_context()

@@ -1,0 +1,108 @@
+"""The rule by which the suite's checks are judged, and the baseline that may only shrink."""
+
+from typing import Any
+
+import pytest
+
+from .run import HERE
+from .verdict import FAILED, NOT_RUN, PASSED, Table, Verdict, judge, read_baseline, read_skips, report, scenario_of, summary
+
+
+def check(status: str, name: str = "Thing", **more: Any) -> dict[str, Any]:
+    return {"name": name, "status": status, "description": "The thing is done", **more}
+
+
+def test_success_without_complaint_passes() -> None:
+    assert judge([check("SUCCESS"), check("INFO")]) == Verdict(PASSED)
+
+
+@pytest.mark.parametrize("checks", [[], [check("INFO")]])
+def test_a_scenario_in_which_nothing_succeeded_fails(checks: list[Any]) -> None:
+    assert judge(checks) == Verdict(FAILED, ("No check succeeded",))
+
+
+@pytest.mark.parametrize("status", ["FAILURE", "WARNING", "SKIPPED"])
+def test_one_complaint_is_enough_to_fail_and_is_told(status: str) -> None:
+    verdict = judge([check("SUCCESS"), check(status, "Other", errorMessage="it was not")])
+    assert verdict == Verdict(FAILED, (f"{status} Other: it was not",))
+
+
+def test_a_check_that_the_suite_never_runs_may_be_skipped() -> None:
+    assert judge([check("SUCCESS"), check("SKIPPED", "Never")], {"Never"}) == Verdict(PASSED)
+
+
+def test_an_excuse_covers_a_skip_only() -> None:
+    assert judge([check("SUCCESS"), check("FAILURE", "Never")], {"Never"}).outcome == FAILED
+
+
+def test_a_scenario_of_nothing_but_excused_skips_neither_passes_nor_fails() -> None:
+    assert judge([check("SKIPPED", "Never")], {"Never"}) == Verdict(NOT_RUN)
+
+
+PING, LOGIN = ("server", "ping"), ("client", "auth/login")
+GOOD, BAD = Verdict(PASSED), Verdict(FAILED, ("FAILURE Pong: none came",))
+
+
+def test_a_scenario_passes_only_if_it_passes_in_every_run() -> None:
+    assert summary({PING: {"one": GOOD, "two": GOOD}}, {}).passed == [PING]
+    assert summary({PING: {"one": GOOD, "two": BAD}}, {}).failed == [PING]
+
+
+def test_a_known_failure_is_no_failure() -> None:
+    found = summary({LOGIN: {"all": BAD}}, [LOGIN])
+    assert found.known == [LOGIN]
+    assert found.good
+
+
+@pytest.mark.parametrize("table", [{LOGIN: {"all": GOOD}}, {}], ids=["it passes", "it is gone"])
+def test_a_line_of_the_baseline_that_is_not_needed_has_to_go(table: Table) -> None:
+    found = summary(table, [LOGIN])
+    assert found.stale == [LOGIN]
+    assert not found.good
+
+
+def test_the_report_shows_a_table_the_complaints_and_ends_with_the_counts() -> None:
+    table: Table = {PING: {"old": BAD, "new": GOOD}, LOGIN: {"new": BAD}, ("server", "list"): {"new": GOOD}}
+    text = "\n".join(report(table, {LOGIN: "auth"}))
+    assert text == "\n".join([
+        "",
+        "server      old  new",
+        "ping         ✗    ✓",
+        "list              ✓",
+        "",
+        "client      old  new",
+        "auth/login        ✗   auth",
+        "",
+        "server ping failed:",
+        "  old: FAILURE Pong: none came",
+        "",
+        "1 known (auth 1)",
+        "1 passed, 1 failed",
+    ])  # fmt: skip
+
+
+def test_the_report_says_which_line_to_remove() -> None:
+    assert "  client auth/login" in report({LOGIN: {"all": GOOD}}, {LOGIN: "auth"})
+
+
+@pytest.mark.parametrize(
+    ("folder", "side", "scenario"),
+    [
+        ("server-ping-2026-11-15T05-20-56-665Z", "server", "ping"),
+        ("server-server-initialize-2026-11-15T05-20-56-665Z", "server", "server-initialize"),
+        ("auth/scope-step-up-2026-11-15T05-20-56-665Z", "client", "auth/scope-step-up"),
+        ("auth/2025-03-26-oauth-endpoint-fallback-2026-11-15T05-20-56-665Z", "client", "auth/2025-03-26-oauth-endpoint-fallback"),
+    ],
+)  # fmt: skip
+def test_a_result_folder_names_its_scenario(folder: str, side: str, scenario: str) -> None:
+    assert scenario_of(folder, side) == scenario
+
+
+def test_comments_and_empty_lines_of_the_files_are_passed_over() -> None:
+    assert read_baseline("# why\n\nclient  auth/login  auth\n") == {LOGIN: "auth"}
+    assert read_skips("server ping Pong  nobody sends it  # really\nserver ping Ping  nor this\n") == {PING: {"Pong", "Ping"}}
+
+
+def test_the_files_here_can_be_read_and_the_baseline_names_its_reasons() -> None:
+    assert set(read_baseline((HERE / "baseline.txt").read_text()).values()) <= {"asking", "auth", "tasks", "skills"}
+    assert read_skips((HERE / "skips.txt").read_text())
