@@ -12,6 +12,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
+import over_http  # noqa: E402
 from stdio import measure  # noqa: E402
 
 PEERS = HERE.parent / ".venv-bench"
@@ -69,6 +70,20 @@ def best_of(command: list[str], count: int) -> dict[str, float]:
     return {name: choose(figures[name] for figures in rounds) for name, choose in better.items()}
 
 
+def http_figures(commands: dict[str, list[str]], stateless: bool) -> dict[str, dict[str, float]]:
+    """The best round of each server at 1 and at 32 connections, taken in turn so that all have the same weather."""
+    found: dict[str, dict[str, float]] = {name: {} for name in commands}
+    era = "stateless" if stateless else "handshake"
+    for connections in (1, 32):
+        for _ in range(ROUNDS):
+            for name, command in commands.items():
+                figures = over_http.measure([*command, era] if name == "official SDK" else command, connections, stateless)
+                for figure, better in (("per_s", max), ("p50_ms", min), ("p99_ms", min)):
+                    key = f"http_{era}_{connections}_{figure}"
+                    found[name][key] = better(found[name].get(key, figures[figure]), figures[figure])
+    return found
+
+
 def main() -> None:
     python = sys.executable
     subprocess.run([python, "-m", "compileall", "-q", str(HERE.parent / "dovetail")], check=True)  # as an installation does
@@ -82,11 +97,16 @@ def main() -> None:
     if peer:
         figures["official SDK"]["import_ms"] = import_time(peer, IMPORT["official SDK"])
     figures["dovetail"]["in_memory_per_s"] = max(asyncio.run(in_memory(5_000)) for _ in range(ROUNDS))
+    over = {name: command for name, (command, _) in servers.items()}
+    for stateless in (True, False):
+        for name, row in http_figures(over, stateless).items():
+            figures[name] |= row
     rows = ["import_ms", "ready_s", "in_turn_per_s", "at_once_per_s", "in_memory_per_s", "memory_mib"]
-    print(f"{'':18}" + "".join(f"{name:>16}" for name in figures))
+    rows += [row for row in figures["dovetail"] if row.startswith("http_")]
+    print(f"{'':26}" + "".join(f"{name:>16}" for name in figures))
     for row in rows:
         cells = (f"{figures[name][row]:>16,.2f}" if row in figures[name] else f"{'-':>16}" for name in figures)
-        print(f"{row:18}" + "".join(cells))
+        print(f"{row:26}" + "".join(cells))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""One tool, for measuring."""
+"""One tool, for measuring: on stdio, or with a port on HTTP."""
+
+import sys
 
 from dovetail import Server
 
@@ -12,4 +14,7 @@ async def add(a: int, b: int) -> int:
 
 
 if __name__ == "__main__":
-    server.run()
+    if len(sys.argv) > 1:
+        server.run("http", port=int(sys.argv[1]))
+    else:
+        server.run()

@@ -1,4 +1,6 @@
-"""The same tool on the official SDK."""
+"""The same tool on the official SDK: on stdio, or with an era and a port on HTTP."""
+
+import sys
 
 from mcp.server import MCPServer
 
@@ -12,4 +14,8 @@ def add(a: int, b: int) -> int:
 
 
 if __name__ == "__main__":
-    server.run(transport="stdio")
+    if len(sys.argv) > 1:
+        era, port = sys.argv[1], int(sys.argv[2])
+        server.run(transport="streamable-http", port=port, stateless_http=era == "stateless", json_response=True)
+    else:
+        server.run(transport="stdio")
