@@ -68,7 +68,7 @@ class Options(Struct, frozen=True, kw_only=True):
     long_polling: float | None = None
     """How many seconds a GET that accepts only JSON waits for messages; None does not offer it."""
     keys: Sequence[str | bytes] | None = None
-    """What session ids are sealed with, the newest first; else `DOVETAIL_KEYS`, else one that this program's processes share."""
+    """What session ids are sealed with, newest first; else `DOVETAIL_KEYS`, else one that the processes of a program share."""
     events: Callable[[], Events] | None = None
     """Makes the store of event streams; by default a bounded one in memory."""
     bus: Callable[[], Awaitable[Bus]] | None = None
@@ -228,7 +228,7 @@ class App:
         """Enter the server's lifespan, once per event loop; the first request does it if nobody else did."""
         loop = asyncio.get_running_loop()
         life = self._lives.get(loop)
-        if life is None:
+        if life is None or life.closed:
             life = self._lives[loop] = _Life(self._lifespan, self._make)
         try:
             self._here = await asyncio.shield(life.here)
@@ -243,9 +243,7 @@ class App:
 
     async def close(self) -> None:
         """End every stream, every conversation and every call, then leave the server's lifespan."""
-        loop = asyncio.get_running_loop()
-        life = self._lives.pop(loop, None)
-        self._here = None
+        life = self._lives.get(asyncio.get_running_loop())
         if life is not None:
             await life.close(self._service.limits.shutdown / 2)
 
@@ -341,6 +339,7 @@ class _Life:
 
     def __init__(self, lifespan: Lifespan, make: Callable[[Any], Awaitable[Here]]) -> None:
         self.here: asyncio.Future[Here] = asyncio.get_running_loop().create_future()
+        self.closed = False
         self._stop = asyncio.Event()
         self._grace = 0.0
         self._task = asyncio.get_running_loop().create_task(self._hold(lifespan(), make))
@@ -362,6 +361,7 @@ class _Life:
                 self.here.set_exception(error)
 
     async def close(self, grace: float) -> None:
+        self.closed = True
         self._grace = grace
         self._stop.set()
         await asyncio.wait([self._task])

@@ -78,8 +78,14 @@ async def _rest(first: bytes, receive: Receive, limit: int) -> bytes:
     return b"".join(parts)
 
 
-async def reply(send: Send, body: bytes, status: int = 200, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
-    """Send one body, or none."""
+async def reply(
+    send: Send, body: bytes, status: int = 200, headers: Iterable[tuple[bytes, bytes]] = (), *, as_event: bool = False
+) -> None:
+    """Send one body, or none. `as_event` is for a client that takes nothing but an event stream."""
+    if as_event:
+        await begin_stream(send, list(headers))
+        await send({"type": "http.response.body", "body": event(body)})
+        return
     sent = [JSON, (b"content-length", b"%d" % len(body)), *headers] if body else list(headers)
     if not body and status != 204:
         sent.append((b"content-length", b"0"))

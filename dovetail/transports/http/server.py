@@ -124,7 +124,7 @@ class Endpoint:
             if isinstance(outcome, Call):
                 await self._answer([outcome], turn, head, receive, send)
             else:
-                await reply(send, outcome[0], 200, outcome[1] + cors(self._rules, head))
+                await reply(send, outcome[0], 200, outcome[1] + cors(self._rules, head), as_event=not head.json)
         elif isinstance(message, Batch):
             await self._batch(message, head, session, receive, send)
         else:
@@ -220,6 +220,8 @@ class Endpoint:
                 raise Refused(reject, request.id)
 
     async def _answer(self, calls: list[Call], turn: Turn, head: Head, receive: Receive, send: Send) -> None:
+        if turn.streams and not head.json:
+            turn.begin()  # it takes nothing else
         for call in calls:
             call.task = _start(self._run(call, turn), self._loop)
         if turn.open:
@@ -324,12 +326,15 @@ class Endpoint:
         reject = policy.body(self._rules, head, message.method, params, request=False)
         if reject is not None:
             raise Refused(reject)
-        if session is not None and row is not None and row.name == "notifications/cancelled":
+        name = None if session is None or row is None else row.name
+        if session is not None and name == "notifications/cancelled":
             call = session.answering.get(params.request_id)
             if call is not None:
                 self._desk.cancel(call)
             else:
                 self._bus.publish("cancel", (session.key, params.request_id))
+        elif session is not None and name == "exit" and name in session.caller.revision.methods:
+            self._end(session)
 
     def _cancelled_elsewhere(self, payload: Any) -> None:
         session = self._sessions.by_key(payload[0]) if self._sessions is not None else None
@@ -347,12 +352,14 @@ class Endpoint:
             await self._standing.poll(session, headers, receive, send)
 
     async def _delete(self, head: Head, receive: Receive, send: Send) -> None:
-        session = self._needed(head)
+        self._end(self._needed(head))
+        await reply(send, b"", 204, cors(self._rules, head))
+
+    def _end(self, session: Session) -> None:
         assert self._sessions is not None
         self._sessions.end(session)
         for call in list(session.answering.values()):
             self._desk.cancel(call)
-        await reply(send, b"", 204, cors(self._rules, head))
 
     def _needed(self, head: Head) -> Session:
         reject = policy.bare(self._rules, head)

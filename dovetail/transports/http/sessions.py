@@ -114,8 +114,11 @@ class Sessions:
             session = self._unseal(id, now)
             if session is None:
                 return None
+        if session.expires < now:
+            self._forget(session)
+            return None
         self._open[id] = session
-        if session.expires < now or session.who != _who(principal):
+        if session.who != _who(principal):
             return None
         session.seen = now
         session.caller.principal = principal

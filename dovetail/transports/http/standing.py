@@ -33,6 +33,7 @@ class Standing:
         """Streams of other processes that are read here, by id."""
         self.open = 0
         """Event streams of the whole endpoint that are open."""
+        self._closing = False
         bus.on("stream/newest", self._newest_elsewhere)
         bus.on("stream/resume", self._resumed_elsewhere)
         bus.on("stream/said", self._said_elsewhere)
@@ -82,6 +83,8 @@ class Standing:
 
     def enter(self, session: Session | None) -> None:
         """One more stream; Refused where that is one too many."""
+        if self._closing:
+            raise refused(Overloaded("This server is shutting down"))
         if self.open >= self._limits.streams:
             raise refused(Overloaded(f"{self.open} event streams are open; the limit is {self._limits.streams}"))
         if session is not None:
@@ -159,6 +162,7 @@ class Standing:
 
     def close(self) -> None:
         """End every standing stream."""
+        self._closing = True
         for session in list(self._sessions.values()):
             for stream in session.standing:
                 stream.finish()

@@ -197,6 +197,8 @@ class MemoryEvents:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._streams: dict[str, Stream] = {}
+        self._owned: dict[str, set[str]] = {}
+        """The ids of each session's streams."""
         self._sweeper: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
@@ -210,6 +212,7 @@ class MemoryEvents:
         stream = Stream(owner, self._limits.events, kind + token_hex(8))
         stream.left = loop.time()
         self._streams[stream.id] = stream
+        self._owned.setdefault(owner, set()).add(stream.id)
         if self._sweeper is None:
             self._sweeper = loop.call_later(self._limits.event_life / 4, self._sweep)
         return stream
@@ -221,19 +224,22 @@ class MemoryEvents:
 
     def end(self, owner: str) -> None:
         """The session ended: finish its streams, and drop them."""
-        for stream in [one for one in self._streams.values() if one.owner == owner]:
-            stream.finish()
-            del self._streams[stream.id]
+        for id in self._owned.pop(owner, ()):
+            self._streams.pop(id).finish()
 
     def drop(self, stream: Stream) -> None:
         """This one is not needed again."""
-        self._streams.pop(stream.id, None)
+        if self._streams.pop(stream.id, None) is not None:
+            owned = self._owned[stream.owner]
+            owned.discard(stream.id)
+            if not owned:
+                del self._owned[stream.owner]
 
     def _make_room(self) -> None:
         """Drop the oldest that nobody reads."""
         for stream in self._streams.values():
             if stream.left is not None:
-                del self._streams[stream.id]
+                self.drop(stream)
                 return
 
     def _sweep(self) -> None:
@@ -245,5 +251,5 @@ class MemoryEvents:
         for stream in left:
             if (stream.left or 0.0) < oldest or kept > self._limits.events_kept:
                 kept -= stream.size
-                del self._streams[stream.id]
+                self.drop(stream)
         self._sweeper = loop.call_later(self._limits.event_life / 4, self._sweep) if self._streams else None
