@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check conformance bench clean
 
 demo: $(VENV)/.package
 	@$(BIN)/python examples/demo.py
@@ -17,12 +17,15 @@ check: $(VENV)/.tools
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+conformance: $(VENV)/.package
+	$(BIN)/python -m tests.conformance.run
+
 bench: $(VENV)/.package
 	$(BIN)/python bench/run.py
 
-$(VENV)/.package: pyproject.toml
+$(VENV)/.package: pyproject.toml Makefile
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) --editable .
+	$(PIP) --editable '.[http]'
 	@touch $@
 
 $(VENV)/.tools: $(VENV)/.package requirements-dev.txt
@@ -30,4 +33,4 @@ $(VENV)/.tools: $(VENV)/.package requirements-dev.txt
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .venv-bench dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-bench .conformance dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .client.client import Client
     from .errors import CannotAsk, DovetailError, NotFound, ProtocolError, ToolError
     from .limits import Limits
-    from .ports import Channel
+    from .ports import Channel, HttpRequest, HttpResponse
     from .protocol.base import Icon
     from .protocol.content import (
         Annotations,
@@ -47,6 +47,8 @@ _HOMES = {
     "EmbeddedResource": "protocol.content",
     "File": "server.media",
     "Header": "shapes.header",
+    "HttpRequest": "ports",
+    "HttpResponse": "ports",
     "Icon": "protocol.base",
     "Image": "server.media",
     "ImageContent": "protocol.content",
@@ -67,9 +69,9 @@ _HOMES = {
 
 __all__ = [
     "Annotations", "Audio", "AudioContent", "BlobResourceContents", "CannotAsk", "Channel", "Client", "Context",
-    "DovetailError", "EmbeddedResource", "File", "Header", "Icon", "Image", "ImageContent", "Limits", "Message",
-    "NotFound", "ProtocolError", "ResourceLink", "Root", "Server", "TextContent", "TextResourceContents",
-    "ToolAnnotations", "ToolError", "ToolResult", "redact_secrets",
+    "DovetailError", "EmbeddedResource", "File", "Header", "HttpRequest", "HttpResponse", "Icon", "Image", "ImageContent",
+    "Limits", "Message", "NotFound", "ProtocolError", "ResourceLink", "Root", "Server", "TextContent",
+    "TextResourceContents", "ToolAnnotations", "ToolError", "ToolResult", "redact_secrets",
 ]  # fmt: skip
 
 

@@ -25,7 +25,10 @@ def bare(*keys: str) -> KeyRing:
 
 
 def full(*keys: str) -> KeyRing:
-    return key_ring(keys)
+    ring = key_ring(keys)
+    if not ring.encrypts:
+        pytest.skip("cryptography is not installed")
+    return ring
 
 
 both = pytest.mark.parametrize("make", [full, bare], ids=["encrypted", "signed"])
@@ -62,10 +65,14 @@ def test_a_token_does_not_open_for_another_purpose_or_another_user(make: Make) -
 
 @both
 def test_what_it_is_bound_to_and_what_is_in_it_cannot_flow_into_each_other(make: Make) -> None:
+    from base64 import urlsafe_b64decode as decode
+    from base64 import urlsafe_b64encode as encode
+
     ring = make(NEW)
-    token = ring.seal("session", b"cd", bound=b"ab")
+    raw = decode(ring.seal("session", b"cd", bound=b"ab") + "==")
+    moved = encode(raw[:13] + raw[14:]).rstrip(b"=").decode()
     with pytest.raises(Forged):
-        ring.open("session", token, bound=b"abc")
+        ring.open("session", moved, bound=b"abc")
 
 
 @both
@@ -230,4 +237,4 @@ def test_nothing_heavy_is_loaded_before_the_first_token() -> None:
     assert not {"asyncio", "cryptography", "multiprocessing", "base64"} & set(loaded)
 
 
-RINGS = (full(NEW), bare(NEW))
+RINGS = (key_ring([NEW]), bare(NEW))

@@ -66,7 +66,6 @@ async def _talk(options: argparse.Namespace, ask: Any, show: Any) -> None:
 def _client(options: argparse.Namespace, aside: Aside) -> "Client":
     from .. import Client
 
-    more: dict[str, Any] = {"headers": dict(options.header)} if options.header else {}
     try:
         return Client(
             _target(options),
@@ -75,7 +74,7 @@ def _client(options: argparse.Namespace, aside: Aside) -> "Client":
             timeout=options.timeout,
             env=dict(options.env),
             cwd=options.cwd,
-            **more,
+            headers=dict(options.header),
             on_progress=aside.progress,
             on_log=aside.log if options.verbose else None,
             on_stderr=aside.stderr,

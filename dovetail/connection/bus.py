@@ -84,11 +84,15 @@ class Alone:
 
 
 class Wire(asyncio.Protocol):
-    """One end of the connection between hub and member: whole frames in, whole frames out."""
+    """One end of the connection between hub and member: whole frames in, whole frames out. What is sent in one turn of the
+    loop goes out as one piece; what is not read waits here, as asyncio counts its own backlog anew for each write."""
 
     def __init__(self, take: "Callable[[Wire, Frame], None]", gone: "Callable[[Wire], None]") -> None:
         self._take, self._gone = take, gone
         self._buffer = bytearray()
+        self._queue: list[bytes] = []
+        self._size = 0
+        self._writable = True
         self._transport: asyncio.Transport
 
     def connection_made(self, transport: Any) -> None:
@@ -118,10 +122,28 @@ class Wire(asyncio.Protocol):
 
     def send(self, data: bytes) -> bool:
         """Queue a frame; False where there is no room for it, or nobody to read it."""
-        if self._transport.is_closing() or self._transport.get_write_buffer_size() > BACKLOG:
+        if self._transport.is_closing() or self._size > BACKLOG:
             return False
-        self._transport.write(data)
+        if not self._queue:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._queue.append(data)
+        self._size += len(data)
         return True
+
+    def _flush(self) -> None:
+        if self._writable and self._queue:
+            self._transport.write(b"".join(self._queue))
+            self._queue.clear()
+            self._size = 0
+
+    def pause_writing(self) -> None:
+        """The other side does not read as fast as we write."""
+        self._writable = False
+
+    def resume_writing(self) -> None:
+        """It has caught up."""
+        self._writable = True
+        self._flush()
 
     def drop(self, why: str) -> None:
         """End it at once, and say why."""
@@ -131,6 +153,7 @@ class Wire(asyncio.Protocol):
 
     def close(self) -> None:
         """End it when all is written."""
+        self._flush()
         self._transport.close()
 
 
@@ -160,7 +183,8 @@ class Hub:
     async def start(self, listening: socket.socket) -> None:
         """Take members from now on."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_unix_server(self._joined, sock=listening)
+        # Not create_unix_server, which from Python 3.13 on takes the address away with it: the next hub will need it.
+        self._server = await loop.create_server(self._joined, sock=listening)
 
     async def close(self) -> None:
         """Let go of all members."""

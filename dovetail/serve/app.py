@@ -68,7 +68,7 @@ class Options(Struct, frozen=True, kw_only=True):
     long_polling: float | None = None
     """How many seconds a GET that accepts only JSON waits for messages; None does not offer it."""
     keys: Sequence[str | bytes] | None = None
-    """What session ids are sealed with, newest first; else `DOVETAIL_KEYS`, else one that the processes of a program share."""
+    """What session ids are sealed with, newest first; else `DOVETAIL_KEYS`, else what the processes of a program share."""
     events: Callable[[], Events] | None = None
     """Makes the store of event streams; by default a bounded one in memory."""
     bus: Callable[[], Awaitable[Bus]] | None = None

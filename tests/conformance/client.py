@@ -76,9 +76,10 @@ async def main(url: str, scenario: Scenario) -> None:
     client = Client(
         url,
         revision="stateless" if os.environ["MCP_CONFORMANCE_PROTOCOL_VERSION"] == "2026-07-28" else "handshake",
-        on_elicit=lambda question: filled(question.schema),
+        on_elicit=lambda question: filled(question.schema or {}),
         on_sample=lambda question: "A text that a model might have written.",
         roots=["file:///project"],
+        timeout=20,
     )
     async with client:
         await scenario(client, json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}")))

@@ -9,6 +9,7 @@ times: each side by both sets of requirements and by all it has. Its exit codes 
 wrote, `checks.json` by `checks.json`, and the rule of `verdict.py`.
 """
 
+import argparse
 import json
 import os
 import shutil
@@ -17,10 +18,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from .verdict import FAILED, Table, Verdict, judge, read_baseline, read_skips, report, scenario_of, summary
 
@@ -117,23 +117,31 @@ def calling() -> Iterator[list[str]]:
 SIDES = {"server": serving, "client": calling}
 
 
-def run_suite(side: str, name: str, arguments: list[str]) -> Iterator[tuple[str, list[Any] | None]]:
-    """Run the suite once: each scenario with its checks, or with None where it did not come to its end."""
+def run_suite(side: str, name: str, arguments: list[str]) -> Iterator[tuple[str, Path]]:
+    """Run the suite once: each scenario, and the folder with what was found."""
     results = RESULTS / side / name
     results.mkdir(parents=True)
     log = results / "log.txt"
     print(f"Running the {side} scenarios: {name}", flush=True)
     with log.open("wb") as output:
-        command = [NODE, SUITE, side, *arguments, "-o", results]
+        command: list[str | Path] = [NODE, SUITE, side, *arguments, "-o", results]
         process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output, start_new_session=True)
-    ended(process, RUN_SECONDS, f"The {side} run {name!r} of the suite (see {log})")
-    folders = [path for path in results.rglob("*-*Z") if path.is_dir()]
-    if not folders or process.returncode not in (0, 1):
-        raise Trouble(f"The {side} run {name!r} of the suite broke off (see {log})")
+    ended(process, RUN_SECONDS, f"The suite (see {log})")
+    folders = list(results.rglob("*-*Z"))
+    if not folders or (name in RUNS and "SUMMARY ===" not in log.read_text()):
+        raise Trouble(f"The suite broke off (see {log})")
     for folder in folders:
-        checks = folder / "checks.json"
-        scenario = scenario_of(folder.relative_to(results).as_posix(), side)
-        yield scenario, json.loads(checks.read_text()) if checks.is_file() else None
+        yield scenario_of(folder.relative_to(results).as_posix(), side), folder
+
+
+def verdict_on(folder: Path, excused: Iterable[str]) -> Verdict:
+    """The verdict on a scenario, from its folder; where it failed, with the last words of our client."""
+    checks, stderr = folder / "checks.json", folder / "stderr.txt"
+    if not checks.is_file():
+        return Verdict(FAILED, ("It did not come to its end",))
+    verdict = judge(json.loads(checks.read_text()), excused)
+    words = stderr.read_text().splitlines() if verdict.outcome == FAILED and stderr.is_file() else []
+    return Verdict(verdict.outcome, (*verdict.complaints, *(f"client.py: {word}" for word in words[-1:])))
 
 
 def verdicts(sides: list[str], runs: dict[str, list[str]]) -> Table:
@@ -143,29 +151,33 @@ def verdicts(sides: list[str], runs: dict[str, list[str]]) -> Table:
     for side in sides:
         with SIDES[side]() as target:
             for name, selection in runs.items():
-                for scenario, checks in run_suite(side, name, [*target, *selection]):
+                for scenario, folder in run_suite(side, name, [*target, *selection]):
                     key = side, scenario
-                    unfinished = Verdict(FAILED, ("It did not come to its end",))
-                    verdict = unfinished if checks is None else judge(checks, skips.get(key, ()))
-                    table.setdefault(key, {})[name] = verdict
+                    table.setdefault(key, {})[name] = verdict_on(folder, skips.get(key, ()))
     return dict(sorted(table.items(), key=lambda row: (sides.index(row[0][0]), row[0][1])))
 
 
-def main(side: str | None = None, scenario: str | None = None) -> int:
+def main() -> int:
     """Run the suite; 0 where all is as it should be."""
+    options = argparse.ArgumentParser(prog="python -m tests.conformance.run", description="Run the conformance suite.")
+    options.add_argument("side", nargs="?", choices=SIDES, help="only this side")
+    options.add_argument("scenario", nargs="?", help="only this scenario of it")
+    chosen = options.parse_args()
+    sides = [chosen.side] if chosen.side else list(SIDES)
+    runs = {"alone": ["--scenario", chosen.scenario]} if chosen.scenario else RUNS
+
     install()
     shutil.rmtree(RESULTS, ignore_errors=True)
     RESULTS.mkdir()
-    sides = [side] if side else list(SIDES)
-    table = verdicts(sides, {"one": ["--scenario", scenario]} if scenario else RUNS)
+    table = verdicts(sides, runs)
     baseline = read_baseline((HERE / "baseline.txt").read_text())
-    baseline = {key: why for key, why in baseline.items() if key in table or (key[0] in sides and not scenario)}
+    baseline = {key: why for key, why in baseline.items() if key in table or (key[0] in sides and runs is RUNS)}
     print("\n".join(report(table, baseline)))
     return 0 if summary(table, baseline).good else 1
 
 
 if __name__ == "__main__":
     try:
-        raise SystemExit(main(*sys.argv[1:]))
+        sys.exit(main())
     except Trouble as trouble:
-        raise SystemExit(f"conformance: {trouble}") from None
+        sys.exit(f"conformance: {trouble}")

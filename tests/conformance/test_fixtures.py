@@ -1,22 +1,14 @@
 """The suite's server and client, tried on each other in memory: quick to tell whether a failure is theirs or HTTP's."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from dovetail import Client, ToolError
 from dovetail.errors import MissingCapability
 
-from .client import SCENARIOS, call_every_tool, filled, use_everything
+from .client import filled
 from .server import PIXEL, server
 
 ERAS = pytest.mark.parametrize("revision", ["handshake", "stateless"])
-
-
-@pytest.fixture(autouse=True)
-def _no_reconnection() -> Iterator[None]:
-    """Memory has no streams to close."""
-    yield
 
 
 @ERAS

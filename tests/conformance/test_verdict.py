@@ -1,10 +1,12 @@
 """The rule by which the suite's checks are judged, and the baseline that may only shrink."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from .run import HERE
+from .run import HERE, verdict_on
 from .verdict import FAILED, NOT_RUN, PASSED, Table, Verdict, judge, read_baseline, read_skips, report, scenario_of, summary
 
 
@@ -62,23 +64,27 @@ def test_a_line_of_the_baseline_that_is_not_needed_has_to_go(table: Table) -> No
 
 
 def test_the_report_shows_a_table_the_complaints_and_ends_with_the_counts() -> None:
-    table: Table = {PING: {"old": BAD, "new": GOOD}, LOGIN: {"new": BAD}, ("server", "list"): {"new": GOOD}}
+    table: Table = {PING: {"2025": BAD, "2026": GOOD}, LOGIN: {"2026": BAD}, ("server", "list"): {"2026": GOOD}}
     text = "\n".join(report(table, {LOGIN: "auth"}))
     assert text == "\n".join([
         "",
-        "server      old  new",
-        "ping         ✗    ✓",
-        "list              ✓",
+        "server      2025  2026",
+        "ping         ✗     ✓",
+        "list               ✓",
         "",
-        "client      old  new",
-        "auth/login        ✗   auth",
+        "client      2025  2026",
+        "auth/login         ✗    auth",
         "",
         "server ping failed:",
-        "  old: FAILURE Pong: none came",
+        "  2025: FAILURE Pong: none came",
         "",
         "1 known (auth 1)",
         "1 passed, 1 failed",
     ])  # fmt: skip
+
+
+def test_a_complaint_of_several_runs_is_told_once() -> None:
+    assert "  2025, 2026: FAILURE Pong: none came" in report({PING: {"2025": BAD, "2026": BAD}}, {})
 
 
 def test_the_report_says_which_line_to_remove() -> None:
@@ -91,16 +97,28 @@ def test_the_report_says_which_line_to_remove() -> None:
         ("server-ping-2026-11-15T05-20-56-665Z", "server", "ping"),
         ("server-server-initialize-2026-11-15T05-20-56-665Z", "server", "server-initialize"),
         ("auth/scope-step-up-2026-11-15T05-20-56-665Z", "client", "auth/scope-step-up"),
-        ("auth/2025-03-26-oauth-endpoint-fallback-2026-11-15T05-20-56-665Z", "client", "auth/2025-03-26-oauth-endpoint-fallback"),
+        ("auth/2025-03-26-fallback-2026-11-15T05-20-56-665Z", "client", "auth/2025-03-26-fallback"),
     ],
 )  # fmt: skip
 def test_a_result_folder_names_its_scenario(folder: str, side: str, scenario: str) -> None:
     assert scenario_of(folder, side) == scenario
 
 
+def test_a_scenario_without_results_did_not_come_to_its_end(tmp_path: Path) -> None:
+    assert verdict_on(tmp_path, ()) == Verdict(FAILED, ("It did not come to its end",))
+
+
+def test_where_our_client_failed_its_last_words_are_told(tmp_path: Path) -> None:
+    (tmp_path / "checks.json").write_text(json.dumps([check("FAILURE", errorMessage="it was not")]))
+    (tmp_path / "stderr.txt").write_text("Traceback\n  …\nTimedOut: no answer\n")
+    assert verdict_on(tmp_path, ()).complaints == ("FAILURE Thing: it was not", "client.py: TimedOut: no answer")
+
+
 def test_comments_and_empty_lines_of_the_files_are_passed_over() -> None:
     assert read_baseline("# why\n\nclient  auth/login  auth\n") == {LOGIN: "auth"}
-    assert read_skips("server ping Pong  nobody sends it  # really\nserver ping Ping  nor this\n") == {PING: {"Pong", "Ping"}}
+    assert read_skips("server ping Pong  nobody sends it  # really\nserver ping Ping  nor this\n") == {
+        PING: {"Pong", "Ping"}
+    }
 
 
 def test_the_files_here_can_be_read_and_the_baseline_names_its_reasons() -> None:

@@ -77,7 +77,7 @@ def summary(table: Table, baseline: Iterable[Key]) -> Summary:
 def report(table: Table, baseline: Mapping[Key, str]) -> list[str]:
     """The lines to print: a table, what was wrong, and how many."""
     found = summary(table, baseline)
-    runs = list(dict.fromkeys(run for verdicts in table.values() for run in verdicts))
+    runs = sorted({run for verdicts in table.values() for run in verdicts})
     width = max((len(name) for _, name in table), default=0)
     lines = []
     for side in dict.fromkeys(side for side, _ in table):
@@ -89,7 +89,11 @@ def report(table: Table, baseline: Mapping[Key, str]) -> list[str]:
                 lines.append(f"{key[1]:<{width}}  {cells}  {baseline.get(key, '')}".rstrip())
     for key in found.failed:
         lines += ["", f"{' '.join(key)} failed:"]
-        lines += [f"  {run}: {text}" for run, verdict in table[key].items() for text in verdict.complaints]
+        said: dict[str, list[str]] = {}
+        for run, verdict in table[key].items():
+            for text in dict.fromkeys(verdict.complaints):
+                said.setdefault(text, []).append(run)
+        lines += [f"  {', '.join(where)}: {text}" for text, where in said.items()]
     if found.stale:
         lines += [
             "",

@@ -74,6 +74,7 @@ class Endpoint:
         self._json_only = json_only
         self._loop = asyncio.get_running_loop()
         self._running: set[Call] = set()
+        self._served = {one.version: one for one in desk.service.revisions if not one.dialects}
         self._verbs = {"POST": self._post, "GET": self._get, "DELETE": self._delete}
         self._closing = False
         bus.on("cancel", self._cancelled_elsewhere)
@@ -149,9 +150,13 @@ class Endpoint:
         name = request.method
         caller = None if session is None else session.caller
         spoken = None if caller is None else caller.revision
+        named = spoken or self._named(head)
         row = (None if spoken is None else spoken.method(name)) or METHODS.get(name)
+        if named is not None and row is not None and row.name not in named.methods:
+            row = None  # whatever its params look like
         try:
-            params = _params(spoken, row, request)
+            # A greeting is read by whoever welcomes it: it may be in another dialect.
+            params = _params(spoken, None if name == "initialize" else row, request)
             reject = policy.body(self._rules, head, name, params)
             if reject is not None:
                 raise Refused(reject, request.id, spoken)
@@ -172,7 +177,7 @@ class Endpoint:
             self._check(row, request, params, head, session, turn)
             call = self._desk.call(request.id, row, params, caller, turn)
         except ProtocolError as error:
-            raise refused(error, request.id, spoken or self._named(head)) from None
+            raise refused(error, request.id, spoken or named) from None
         if session is not None:
             session.begin(call)
         self._running.add(call)
@@ -197,8 +202,7 @@ class Endpoint:
         return named
 
     def _named(self, head: Head) -> Revision | None:
-        served = self._desk.service.revisions
-        return next((one for one in served if one.version == head.version and not one.dialects), None)
+        return None if head.version is None else self._served.get(head.version)
 
     def _check(self, row: Method, request: Request, params: Any, head: Head, session: Session | None, turn: Turn) -> None:
         """What is left to go wrong before a call begins."""
@@ -294,6 +298,7 @@ class Endpoint:
         turn.batch = True
         turn.replies = [encode(failure) for failure in batch.refused]
         calls: list[Call] = []
+        asked = any(type(message) is Request for message in batch.messages)
         for message in batch.messages:
             try:
                 if type(message) is not Request:
@@ -301,6 +306,8 @@ class Endpoint:
                     continue
                 outcome = self._accept(message, head, session, turn)
             except Refused as refusal:
+                if not asked:
+                    raise  # there is no reply to put it in
                 turn.replies.append(self._desk.failure(refusal.id, refusal.reject.error, revision))
                 continue
             if isinstance(outcome, Call):
@@ -322,7 +329,7 @@ class Endpoint:
         try:
             params = _params(revision, row, message)
         except ProtocolError as error:
-            raise refused(error, None, revision) from None
+            raise Refused(Reject(400, error), None, revision) from None  # no reply says what is wrong: the status must
         reject = policy.body(self._rules, head, message.method, params, request=False)
         if reject is not None:
             raise Refused(reject)
@@ -362,12 +369,13 @@ class Endpoint:
             self._desk.cancel(call)
 
     def _needed(self, head: Head) -> Session:
+        if policy.era(head, None):
+            raise Refused(Reject(405, InvalidRequest("There are no sessions in this revision"), ((b"allow", b"POST"),)))
         reject = policy.bare(self._rules, head)
         if reject is not None:
             raise Refused(reject)
         session = self._session(head)
-        if session is None:
-            raise Refused(Reject(405, InvalidRequest("There are no sessions in this revision"), ((b"allow", b"POST"),)))
+        assert session is not None
         return session
 
     # the end
