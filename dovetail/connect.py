@@ -1,8 +1,8 @@
 """Composition: a target to a channel. What `Client` calls.
 
-A target is one of: a Server object, a channel, a command (list), a script (`server.py`), an `mcp.json` (path or dict).
-It becomes a `Door`: a name for messages, and a function that opens a fresh channel each time it is called, so that a server
-that died can be started again.
+A target is one of: a Server object, a channel, a URL, a command (list), a script (`server.py`), an `mcp.json` (path or
+dict). It becomes a `Door`: a name for messages, and a function that opens a fresh channel each time it is called, so that a
+server that died can be started again, or reached again.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from . import config
 from .errors import ConfigError
@@ -20,6 +21,7 @@ from .ports import Channel
 from .transports import memory
 
 Open = Callable[[], Awaitable[Channel]]
+WEB = ("http", "https", "ws", "wss")
 SCRIPTS = {".py": [sys.executable, "-u"], ".js": ["node"], ".mjs": ["node"], ".ts": ["npx", "tsx"]}
 """What runs a script, by its suffix."""
 
@@ -35,62 +37,102 @@ class Door(Struct, frozen=True, eq=False):
     """What the same server is known by, to remember its era."""
 
 
-def door(
-    target: Any,
-    *,
-    server: str | None = None,
-    env: Mapping[str, str] | None = None,
-    cwd: str | Path | None = None,
-    limits: Limits,
-    on_stderr: Callable[[str], None] | None = None,
-) -> Door:
+class Started(Struct, frozen=True, eq=False):
+    """How a server that is started here lives."""
+
+    env: Mapping[str, str] | None = None
+    cwd: str | Path | None = None
+    on_stderr: Callable[[str], None] | None = None
+
+
+class Reached(Struct, frozen=True, eq=False):
+    """How a server elsewhere is reached."""
+
+    headers: Mapping[str, str] | None = None
+    """What goes with each request, to its origin and no other."""
+    verify: Any = True
+    """Whom to trust with TLS: True for the system's authorities, a path, an SSLContext; False for anybody."""
+    proxy: str | None = None
+    """Instead of what the environment says."""
+    long_polling: bool = False
+    """Ask again and again for what the server says unasked, instead of holding a stream."""
+
+
+def door(target: Any, server: str | None, limits: Limits, started: Started, reached: Reached) -> Door:
     """The door to a target."""
     if _is_server(target):
         return Door(f"the server {target.name!r}", lambda: _in_memory(target, limits))
     if _is_channel(target):
         return Door(type(target).__name__, lambda: _given(target), again=False)
     if isinstance(target, Mapping):
-        return _configured(config.choose(config.parse(target), server), env, cwd, limits, on_stderr)
+        return _configured(config.choose(config.parse(target), server), limits, started, reached)
     if isinstance(target, list | tuple):
-        return _command([str(part) for part in target], env, cwd, limits, on_stderr)
+        return _command([str(part) for part in target], limits, started)
     if isinstance(target, str | Path):
-        return _named(str(target), server, env, cwd, limits, on_stderr)
-    raise ConfigError(f"{target!r} is no target: give a script, a command as a list, an mcp.json, a Server or a channel")
+        return _named(str(target), server, limits, started, reached)
+    raise ConfigError(
+        f"{target!r} is no target: give a URL, a script, a command as a list, an mcp.json, a Server or a channel"
+    )
 
 
-def _named(text: str, server: str | None, env: Any, cwd: Any, limits: Limits, on_stderr: Any) -> Door:
+def _named(text: str, server: str | None, limits: Limits, started: Started, reached: Reached) -> Door:
     if "://" in text:
-        raise ConfigError(f"{text}: this version reaches servers over stdio only")
+        return _url(text, limits, reached)
     path = Path(text)
     if path.suffix == ".json":
-        return _configured(config.choose(config.read(path), server, text), env, cwd, limits, on_stderr)
+        return _configured(config.choose(config.read(path), server, text), limits, started, reached)
     if path.suffix in SCRIPTS:
         if not path.is_file():
             raise ConfigError(f"There is no file {text}")
-        return _command([*SCRIPTS[path.suffix], str(path.absolute())], env, cwd, limits, on_stderr)
+        return _command([*SCRIPTS[path.suffix], str(path.absolute())], limits, started)
     if not text.strip():
         raise ConfigError("The target is empty")
-    raise ConfigError(f"{text!r} is no script or mcp.json; give a command as a list: {text.split()!r}")
+    raise ConfigError(f"{text!r} is no URL, script or mcp.json; give a command as a list: {text.split()!r}")
 
 
-def _configured(chosen: config.ServerConfig, env: Any, cwd: Any, limits: Limits, on_stderr: Any) -> Door:
+def _configured(chosen: config.ServerConfig, limits: Limits, started: Started, reached: Reached) -> Door:
     filled = config.expand(chosen)
     if filled.url is not None:
-        return _named(filled.url, None, env, cwd, limits, on_stderr)
+        return _url(filled.url, limits, replace(reached, headers={**filled.headers, **(reached.headers or {})}))
     assert filled.command is not None
-    return _command([filled.command, *filled.args], {**filled.env, **(env or {})}, cwd or filled.cwd, limits, on_stderr)
+    env, cwd = {**filled.env, **(started.env or {})}, started.cwd or filled.cwd
+    return _command([filled.command, *filled.args], limits, replace(started, env=env, cwd=cwd))
 
 
-def _command(command: Sequence[str], env: Any, cwd: Any, limits: Limits, on_stderr: Any) -> Door:
+def _command(command: Sequence[str], limits: Limits, how: Started) -> Door:
     if not command:
         raise ConfigError("The command is empty")
 
     async def open() -> Channel:
         from .transports.process import spawn
 
-        return await spawn(command, env=env, cwd=cwd, limits=limits, on_stderr=on_stderr)
+        return await spawn(command, env=how.env, cwd=how.cwd, limits=limits, on_stderr=how.on_stderr)
 
-    return Door(" ".join(command), open, key="\0".join([*command, str(cwd or "")]))
+    return Door(" ".join(command), open, key="\0".join([*command, str(how.cwd or "")]))
+
+
+def _url(url: str, limits: Limits, how: Reached) -> Door:
+    from .transports.http.wire import checked, origin
+
+    scheme = url.partition("://")[0].lower()
+    if scheme not in WEB:
+        raise ConfigError(f"{url}: servers are reached by {', '.join(WEB)}")
+    url = scheme + checked(url)[len(scheme) :]
+
+    async def over_http() -> Channel:
+        from .transports.http.client import connect
+
+        return await connect(
+            url, limits, headers=how.headers, verify=how.verify, proxy=how.proxy, long_polling=how.long_polling
+        )
+
+    async def over_websocket() -> Channel:
+        from .transports.websocket import connect
+
+        return await connect(url, limits, headers=how.headers, verify=how.verify, proxy=how.proxy, timeout=limits.timeout)
+
+    host = "{}://{}:{}".format(*origin(url))
+    return Door(url, over_http if scheme.startswith("http") else over_websocket, key=host)
 
 
 async def _given(channel: Channel) -> Channel:

@@ -7,6 +7,7 @@ server is trusted and says that it is safe.
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
@@ -21,6 +22,7 @@ from ..connection.middleware import Middleware, compose
 from ..errors import (
     ConfigError,
     ConnectionClosed,
+    HeaderMismatch,
     InvalidRequest,
     MethodNotFound,
     ToolError,
@@ -49,7 +51,7 @@ from ..protocol.tools import CallToolParams, Tool, ToolResult
 from ..revisions import decode
 from ..shapes import Shape
 from .callbacks import Callbacks, OnElicit, OnSample, as_root
-from .link import Link
+from .link import Link, backoff
 from .subscriptions import Handle, Subscriptions
 from .typed import Typed, typed
 from .validation import Validation
@@ -79,6 +81,10 @@ class Client:
         middleware: Sequence[Middleware] = (),
         env: Mapping[str, str] | None = None,
         cwd: str | Path | None = None,
+        headers: Mapping[str, str] | None = None,
+        verify: Any = True,
+        proxy: str | None = None,
+        long_polling: bool = False,
         timeout: float | None = None,
         limits: Limits = DEFAULT,
         trusted: bool = False,
@@ -93,7 +99,13 @@ class Client:
         self._validation = Validation(validate, limits)
         self._callbacks = Callbacks(on_elicit, on_sample, roots, experimental)
         self._link = Link(
-            connect.door(target, server=server, env=env, cwd=cwd, limits=limits, on_stderr=on_stderr),
+            connect.door(
+                target,
+                server,
+                limits,
+                connect.Started(env, cwd, on_stderr),
+                connect.Reached(headers, verify, proxy, long_polling),
+            ),
             wanted(revision),
             info or Implementation(name="dovetail", version=__version__),
             self._callbacks,
@@ -104,7 +116,7 @@ class Client:
             changed=self._changed,
         )
         self._link.level = "debug" if on_log is not None else None
-        self._subscriptions = Subscriptions(self._link, self.request)
+        self._subscriptions = Subscriptions(self._link, self.request, limits)
         self._send = compose(middleware, self._innermost) if middleware else None
 
     # opening and closing
@@ -202,17 +214,18 @@ class Client:
         """The answer to one request, asked again where that is safe and there is time."""
         loop = asyncio.get_running_loop()
         deadline, left = loop.time() + timeout, timeout
-        for _ in range(self._limits.restarts + 1):
+        for attempt in range(self._limits.restarts + 1):
             calling = await self._link.ready(left)
             try:
                 result = await self._once(calling, method, params, left, on_progress)
             except ConnectionClosed as problem:
-                lost, left = problem, deadline - loop.time()
+                lost, left = problem, deadline - loop.time() - (pause := backoff(attempt))
                 if not (safe or not problem.sent) or not self._link.alive or left <= 0:
                     break
+                await asyncio.sleep(pause)
                 continue
             self._link.worked()
-            return calling, result
+            return calling, self._link.learned(result) if method == "tools/list" else result
         raise ConnectionClosed(f"{method}: {lost}") from None
 
     async def _once(self, calling: Calling, method: str, params: Any, timeout: float, on_progress: OnProgress | None) -> Any:
@@ -304,7 +317,12 @@ class Client:
         encoded = Raw(ANY.encode({} if arguments is None else arguments))
         params = CallToolParams(name=name, arguments=encoded, meta=meta)
         safe = retry or (self._trusted and self._validation.repeatable(name))
-        result: ToolResult = await self.request("tools/call", params, timeout=timeout, on_progress=on_progress, safe=safe)
+        ask = partial(self.request, "tools/call", params, timeout=timeout, on_progress=on_progress, safe=safe)
+        try:
+            result: ToolResult = await ask()
+        except HeaderMismatch:
+            await self.list_tools()  # what it wants in headers has changed, or was never known
+            result = await ask()
         if result.is_error:
             if raise_on_error:
                 raise ToolError(result.text or f"{name} failed", result)

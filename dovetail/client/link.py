@@ -12,12 +12,22 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
+from msgspec.structs import replace
+
 from ..connect import Door
 from ..connection.calling import Calling, Silent
 from ..connection.connection import Connection
 from ..connection.heartbeat import heartbeat
 from ..connection.outgoing import Outgoing
-from ..errors import ConnectFailed, ConnectionClosed, DovetailError, ProtocolError, TimedOut
+from ..errors import (
+    ConnectFailed,
+    ConnectionClosed,
+    DovetailError,
+    NoCommonRevision,
+    Overloaded,
+    ProtocolError,
+    TimedOut,
+)
 from ..limits import Limits
 from ..protocol.base import Implementation
 from ..protocol.logging import Level, SetLevelParams
@@ -83,6 +93,11 @@ class Link:
                 raise ConnectionClosed(f"The client of {self.door.name} is closed") from None
             raise
 
+    def learned(self, listed: Any) -> Any:
+        """A list of tools, of which the channel may want to know, and without those that it cannot call."""
+        learn = getattr(self.calling.connection.channel, "learn", None) if self.calling is not None else None
+        return listed if learn is None else replace(listed, tools=learn(listed.tools))
+
     def worked(self) -> None:
         """A request was answered: the losses so far are forgiven."""
         self._losses = 0
@@ -137,13 +152,13 @@ class Link:
         self._become("reconnecting" if again else "connecting")
         while True:
             if again:
-                await asyncio.sleep(min(5.0, 0.1 * (2 ** (self._losses - 1) - 1)) * random.uniform(0.5, 1.0))
+                await asyncio.sleep(backoff(self._losses - 1))
             try:
                 calling = await self._open()
                 break
             except DovetailError as problem:
                 self._losses += 1
-                passing = isinstance(problem, ConnectFailed | ConnectionClosed | TimedOut)
+                passing = isinstance(problem, ConnectFailed | ConnectionClosed | TimedOut | Overloaded)
                 if not passing or not again or self._losses > self._limits.restarts:
                     self._become("disconnected")
                     raise
@@ -165,6 +180,10 @@ class Link:
                 raise ConnectFailed(f"{self.door.name} does not answer") from None
             # It died of the probe, or is deaf to it: a server of the handshake era. A fresh one is greeted the old way.
             calling = await self._greet(probe=False)
+        except (ProtocolError, NoCommonRevision) as problem:
+            if probe or isinstance(problem, Overloaded):
+                raise
+            calling = await self._greet(probe=True)  # it is not of the era any more that it was found to be of
         if key is not None:
             if len(_eras) >= ERAS:
                 _eras.clear()
@@ -236,6 +255,11 @@ class Link:
         if state != self.state:
             self.state = state
             self._changed(state)
+
+
+def backoff(failures: int) -> float:
+    """Seconds to wait after so many failures in a row: none at first, then ever longer, and never quite the same."""
+    return min(5.0, 0.1 * (2.0 ** max(0, failures) - 1)) * random.uniform(0.5, 1.0)
 
 
 def _hinted(problem: str) -> str:

@@ -2,7 +2,8 @@
 
 Handshake era: `resources/subscribe` once for each URI; list changes come by themselves. Stateless era: a stream of its own,
 `subscriptions/listen`, for each handle, whose notifications carry the stream's id. Either way, what was asked for is asked
-for again when a new conversation opens.
+for again when a new conversation opens. A stream that ends while the conversation goes on, as it does over HTTP when a
+server restarts, is opened again too; what fails time and again, or is refused, is given up.
 """
 
 import asyncio
@@ -11,15 +12,16 @@ from collections.abc import Awaitable, Callable, Generator
 from types import TracebackType
 from typing import Any
 
-from ..connection.calling import Calling
+from ..connection.calling import Calling, Dismissed
 from ..connection.connection import run_callback
-from ..errors import ConfigError, ConnectionClosed, DovetailError, MethodNotFound, TimedOut
+from ..errors import ConfigError, ConnectionClosed, DovetailError, MethodNotFound, Overloaded, TimedOut
 from ..jsonrpc.messages import Id
+from ..limits import Limits
 from ..protocol.meta import SUBSCRIPTION_ID
 from ..protocol.methods import METHODS
 from ..protocol.resources import UriParams
 from ..protocol.subscriptions import ListenParams, SubscriptionFilter
-from .link import Link
+from .link import Link, backoff
 
 log = logging.getLogger("dovetail.client")
 
@@ -31,6 +33,8 @@ LISTS = {
 KINDS = {f"notifications/{kind}/list_changed": kind for kind in LISTS}
 UPDATED = "notifications/resources/updated"
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
+LASTING = 5.0
+"""Seconds after which a stream that ended counts as having worked."""
 
 
 class Handle:
@@ -67,9 +71,10 @@ class Handle:
 class Subscriptions:
     """All handles of one client."""
 
-    def __init__(self, link: Link, request: Callable[..., Awaitable[Any]]) -> None:
+    def __init__(self, link: Link, request: Callable[..., Awaitable[Any]], limits: Limits) -> None:
         self._link = link
         self._request = request
+        self._limits = limits
         self._handles: list[Handle] = []
 
     async def subscribe(self, uri: str, callback: Callable[[str], Any]) -> Handle:
@@ -176,26 +181,42 @@ class Subscriptions:
         handle.task = loop.create_task(self._stream(handle, calling))
 
     async def _stream(self, handle: Handle, calling: Calling) -> None:
+        """The stream of one handle, again and again while this conversation lasts."""
+        ready = handle.ready
+        assert ready is not None
+        loop, failures = asyncio.get_running_loop(), 0
+        ended: DovetailError = ConnectionClosed("The stream of changes ended before it was acknowledged")
+        try:
+            while failures <= self._limits.restarts:
+                began = loop.time()
+                try:
+                    await self._listen(handle, calling)
+                except Dismissed:
+                    raise
+                except (ConnectionClosed, Overloaded) as error:
+                    ended = error
+                failures = 0 if loop.time() - began > LASTING else failures + 1
+                await asyncio.sleep(backoff(failures))
+                if self._link.calling is not calling:
+                    return
+            log.warning("The stream of %s keeps ending: %s", handle.uri or handle.kind, ended)
+        except DovetailError as error:
+            log.info("There is no stream of %s: %s", handle.uri or handle.kind, error)
+            ended = error
+        finally:
+            if not ready.done():
+                ready.set_exception(ended)
+                ready.exception()  # somebody may wait for it, nobody must
+
+    async def _listen(self, handle: Handle, calling: Calling) -> None:
         """One stream, from request to end."""
-        assert handle.ready is not None
 
         def started(id: Id) -> None:
             handle.stream = id
 
         wanted = SubscriptionFilter(resource_subscriptions=[handle.uri]) if handle.uri else LISTS[handle.kind]
         params = ListenParams(notifications=wanted)
-        ready = handle.ready
-        try:
-            await calling.request(METHODS["subscriptions/listen"], params, timeout=None, started=started)
-        except DovetailError as error:
-            log.info("The stream of %s ended: %s", handle.uri or handle.kind, error)
-            if not ready.done():
-                ready.set_exception(error)
-                ready.exception()  # somebody may wait for it, nobody must
-        finally:
-            if not ready.done():
-                ready.set_exception(ConnectionClosed("The stream of changes ended before it was acknowledged"))
-                ready.exception()  # somebody may wait for it, nobody must
+        await calling.request(METHODS["subscriptions/listen"], params, timeout=None, started=started)
 
 
 async def _stands(handle: Handle) -> None:

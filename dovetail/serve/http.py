@@ -97,7 +97,7 @@ def _serve(
             http=_protocol(limits),
             loop=_loop(),
             ws="websockets-sansio" if options.websocket else "none",
-            ws_max_size=limits.incoming + 1024,
+            ws_max_size=2 * limits.incoming,  # beyond it uvicorn hangs up, below we can say what is wrong
             ws_per_message_deflate=False,
             lifespan="on",
             log_config=None,

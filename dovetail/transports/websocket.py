@@ -1,30 +1,20 @@
 """WebSocket, both sides: a message is a text frame (a binary one is read just the same), the subprotocol is `mcp`.
 
-**The pump.** What can only be awaited (ASGI, the `websockets` library, an HTTP response) becomes a `Channel` here: one task
-listens, one writes what `send` queues. A `Way` is the small rest that differs: listen until the end, write one message,
-leave. A server stops listening while its client leaves too much unread. A client never does: two sides that both wait for
-the other to read would wait for ever.
-
-**The end** is told by the listener, who hears the close code. A write that fails only means that the listener is about to:
-it is given a moment, and its word goes first.
-
 **Pings** are the business of the WebSocket library below, ours (`KEEPALIVE`) and the server's: a peer that vanished without
 a word is noticed. Messages are not compressed. JSON of a few hundred bytes gains nothing from it, each connection would
 hold windows of its own, and a small frame could grow into a large message before its size is known.
 """
 
-import asyncio
 import logging
 import os
-import re
-from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import ConfigError, ConnectFailed, ConnectionClosed
 from ..jsonrpc.framing import HEAD, TooLong
 from ..limits import Limits
-from ..ports import Channel, Ended, Receive
+from ..ports import Channel, Receive
+from .pump import AsgiReceive, AsgiSend, Drain, Pump, shown, why
 
 if TYPE_CHECKING:
     import ssl
@@ -33,11 +23,6 @@ if TYPE_CHECKING:
     from websockets.exceptions import ConnectionClosed as Closed
 
 log = logging.getLogger("dovetail.transports")
-
-Event: TypeAlias = MutableMapping[str, Any]
-AsgiReceive: TypeAlias = Callable[[], Awaitable[Event]]
-AsgiSend: TypeAlias = Callable[[Event], Awaitable[None]]
-Drain: TypeAlias = Callable[[], Awaitable[None]]
 
 SUBPROTOCOL: Final = "mcp"
 KEEPALIVE: Final = 20.0
@@ -57,112 +42,6 @@ SAID: Final = {
 """What a close code means, where it comes without words of its own."""
 
 
-# any channel that has to await
-
-
-class Way(Protocol):
-    """What a pump moves messages over."""
-
-    async def listen(self, receive: Receive, drain: Drain) -> None:
-        """Deliver until the peer ends in good order; raise where it did not."""
-
-    async def write(self, data: bytes) -> None:
-        """Write one message."""
-
-    async def leave(self) -> None:
-        """Let go, whatever state it is in."""
-
-
-class Pump:
-    """A way as a channel."""
-
-    def __init__(self, way: Way, limits: Limits) -> None:
-        self._way, self._limits = way, limits
-        self._queue: deque[bytes] = deque()
-        self._size = 0
-        self._room, self._work = asyncio.Event(), asyncio.Event()
-        self._room.set()
-        self._tasks: list[asyncio.Task[None]] = []
-        self._closing: asyncio.Task[None] | None = None
-        self._told = False
-        self._ended: Ended
-
-    def start(self, receive: Receive, ended: Ended) -> None:
-        """Begin to listen, and to write."""
-        loop = asyncio.get_running_loop()
-        self._ended = ended
-        self._tasks = [loop.create_task(self._listen(receive)), loop.create_task(self._write())]
-
-    def send(self, data: bytes) -> None:
-        """Queue one message."""
-        if self._closing is not None or self._told:
-            return
-        self._queue.append(data)
-        self._size += len(data)
-        if self._size > self._limits.write_buffer:
-            self._room.clear()
-        self._work.set()
-
-    async def drain(self) -> None:
-        """Wait while the peer leaves too much unread."""
-        await self._room.wait()
-
-    async def close(self) -> None:
-        """Write what is queued, as long as somebody reads it, and leave."""
-        if self._closing is None:
-            self._closing = asyncio.get_running_loop().create_task(self._close())
-        await asyncio.shield(self._closing)
-
-    async def _close(self) -> None:
-        self._work.set()
-        try:
-            async with asyncio.timeout(self._limits.shutdown):
-                if self._tasks:
-                    await asyncio.wait(self._tasks[1:])
-                await self._way.leave()
-        except Exception as problem:
-            log.debug("Took no leave: %r", problem)  # nobody is there to hear it
-        finally:
-            self._end(None)
-
-    async def _listen(self, receive: Receive) -> None:
-        try:
-            await self._way.listen(receive, self.drain)
-        except Exception as problem:
-            self._end(problem)
-        else:
-            self._end(None)
-
-    async def _write(self) -> None:
-        try:
-            while not self._told:
-                while self._queue:
-                    data = self._queue.popleft()
-                    await self._way.write(data)
-                    self._size -= len(data)
-                    if self._size <= self._limits.write_buffer:
-                        self._room.set()
-                if self._closing is not None:
-                    return
-                self._work.clear()
-                await self._work.wait()
-        except Exception as problem:
-            if not isinstance(problem, ConnectionClosed):
-                await asyncio.wait(self._tasks[:1], timeout=self._limits.shutdown)
-            self._end(problem)
-
-    def _end(self, reason: Exception | None) -> None:
-        if self._told or not self._tasks:
-            return
-        self._told = True
-        self._queue.clear()
-        self._room.set()
-        for task in self._tasks:
-            if task is not asyncio.current_task():
-                task.cancel()
-        self._ended(reason)
-
-
 # the server's side
 
 
@@ -172,8 +51,8 @@ async def accept(scope: Mapping[str, Any], receive: AsgiReceive, send: AsgiSend,
         return None
     offered = scope.get("subprotocols") or ()
     if offered and SUBPROTOCOL not in offered:
-        shown = ", ".join(offered)
-        await refuse(scope, send, 400, f"The subprotocol here is {SUBPROTOCOL!r}, or none; the client offered {shown}")
+        others = ", ".join(offered)
+        await refuse(scope, send, 400, f"The subprotocol here is {SUBPROTOCOL!r}, or none; the client offered {others}")
         return None
     await send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL if offered else None})
     return Pump(_Asgi(receive, send, limits.incoming), limits)
@@ -182,7 +61,7 @@ async def accept(scope: Mapping[str, Any], receive: AsgiReceive, send: AsgiSend,
 async def refuse(scope: Mapping[str, Any], send: AsgiSend, status: int, reason: str) -> None:
     """Turn a client away before `accept`: with an HTTP status and the reason, where the ASGI server can do that."""
     if "websocket.http.response" not in (scope.get("extensions") or {}):
-        await send({"type": "websocket.close", "code": POLICY, "reason": reason[:123]})
+        await send({"type": "websocket.close", "code": POLICY, "reason": reason.encode()[:123].decode(errors="ignore")})
         return
     headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"%d" % len(reason.encode()))]
     await send({"type": "websocket.http.response.start", "status": status, "headers": headers})
@@ -227,23 +106,24 @@ async def connect(
     limits: Limits,
     *,
     headers: Mapping[str, str] | None = None,
-    verify: "ssl.SSLContext | str | None" = None,
+    verify: "ssl.SSLContext | str | os.PathLike[str] | bool" = True,
     proxy: str | None = None,
     timeout: float,
 ) -> Channel:
-    """Open a WebSocket. `verify` is a file of CA certificates to trust, or a context; `proxy` is a URL."""
+    """Open a WebSocket. `verify` is a context, certificates to trust (a file or a folder), or whether to verify at all;
+    `proxy` is a URL, in place of what the environment says."""
     try:
         from websockets.asyncio import client
         from websockets.exceptions import InvalidStatus, InvalidURI, WebSocketException
         from websockets.typing import Subprotocol
     except ImportError:
-        raise ConfigError(f"{url}: WebSocket needs more than the core: pip install 'dovetail[http]'") from None
+        raise ConfigError(f"{shown(url)}: WebSocket needs more than the core: pip install 'dovetail[http]'") from None
 
     class Direct(client.connect):
         def process_redirect(self, exc: Exception) -> Exception:
             return exc  # whom the headers are meant for is decided by who gave them, not by who answers
 
-    shown = re.sub(r"//[^/@]*@", "//", url)
+    name = shown(url)
     secure: dict[str, Any] = {"ssl": _context(verify)} if url.startswith("wss:") else {}
     try:
         socket = await Direct(
@@ -251,7 +131,7 @@ async def connect(
             subprotocols=[Subprotocol(SUBPROTOCOL)],
             compression=None,
             additional_headers=dict(headers or {}),
-            proxy=proxy,
+            proxy=proxy or True,
             open_timeout=timeout,
             ping_interval=KEEPALIVE,
             ping_timeout=KEEPALIVE,
@@ -260,16 +140,16 @@ async def connect(
             **secure,
         )
     except InvalidURI as problem:
-        raise ConfigError(f"{shown} is no WebSocket URL: {problem.msg}") from None
+        raise ConfigError(f"{name} is no WebSocket URL: {problem.msg}") from None
     except InvalidStatus as problem:
-        raise ConnectFailed(f"{shown}: {_refusal(problem)}") from None
+        raise ConnectFailed(f"{name}: {_refusal(problem)}") from None
     except TimeoutError:
-        raise ConnectFailed(f"{shown}: no connection within {timeout:g} s") from None
+        raise ConnectFailed(f"{name}: no connection within {timeout:g} s") from None
     except OSError as problem:
-        raise ConnectFailed(f"{shown}: {why(problem)}") from None
-    except (WebSocketException, ValueError, EOFError) as problem:
-        raise ConnectFailed(f"{shown}: the opening handshake failed: {problem}") from None
-    return Pump(_Socket(socket, shown, limits), limits)
+        raise ConnectFailed(f"{name}: {why(problem)}") from None
+    except (WebSocketException, ImportError, ValueError, EOFError) as problem:
+        raise ConnectFailed(f"{name}: the opening handshake failed: {problem}") from None
+    return Pump(_Socket(socket, name, limits), limits)
 
 
 class _Socket:
@@ -330,17 +210,17 @@ def _refusal(problem: Any) -> str:
     return f"{status}: {said}" if said else status
 
 
-def why(problem: OSError) -> str:
-    """A failure of the network in a few words."""
-    if verdict := getattr(problem, "verify_message", ""):
-        return f"its certificate is not trusted ({verdict})"
-    found = re.search(r"\[Errno (\d+)\]", str(problem))  # of several addresses, the first
-    number = problem.errno or (int(found[1]) if found else 0)
-    known = number > 0 and not getattr(problem, "library", None)
-    return (os.strerror(number) if known else problem.strerror or str(problem)).lower() or type(problem).__name__
-
-
-def _context(verify: "ssl.SSLContext | str | None") -> "ssl.SSLContext":
+def _context(verify: "ssl.SSLContext | str | os.PathLike[str] | bool") -> "ssl.SSLContext":
     import ssl
 
-    return ssl.create_default_context(cafile=verify) if isinstance(verify, str) else verify or ssl.create_default_context()
+    if isinstance(verify, ssl.SSLContext):
+        return verify
+    path = None if isinstance(verify, bool) else os.fspath(verify)
+    folder = path is not None and os.path.isdir(path)
+    try:
+        context = ssl.create_default_context(cafile=None if folder else path, capath=path if folder else None)
+    except OSError as problem:
+        raise ConfigError(f"verify={path!r} holds no certificates: {why(problem)}") from None
+    if verify is False:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context

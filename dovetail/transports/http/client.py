@@ -1,0 +1,630 @@
+"""A client's channel over HTTP, for every era.
+
+Each message is a POST of its own, in a task of its own; what comes back, one JSON body or an event stream, is handed to
+`receive`. What the eras differ in:
+
+    stateless   the version stands in each request and is repeated in headers, as are its method, name and some arguments;
+                closing the connection cancels
+    handshake   `initialize` goes first and alone, its reply brings the version and the session of all that follows; a
+                stream of its own (GET) carries what the server says unasked; a stream that breaks is resumed where it broke
+    the pair    a server of the first revision is found by its refusal of `initialize`; from then on `sse.py` has the word
+
+**A request that gets no reply** is told so at once (`Lost`), with what that means: `sent` is False where it never arrived.
+Where nothing at all can arrive any more, because the server cannot be reached or has forgotten the session, the channel
+ends, and whoever owns it opens another. What is in flight at that moment is first given a moment to find out for itself.
+
+**Refusals** are rows of a table, by status. A body that is a JSON-RPC error speaks for itself, unless the status says that
+nobody looked at the message (401, 403, 429 and 5xx on opening): that tells nothing about the server's era.
+"""
+
+import asyncio
+import logging
+import random
+import re
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from ...errors import (
+    ConnectFailed,
+    ConnectionClosed,
+    DovetailError,
+    HeaderMismatch,
+    InternalError,
+    InvalidParams,
+    InvalidRequest,
+    MethodNotFound,
+    MissingCapability,
+    Overloaded,
+    SchemaError,
+    TooLarge,
+    UnsupportedVersion,
+)
+from ...jsonrpc.codec import encode
+from ...jsonrpc.framing import TooLong
+from ...jsonrpc.messages import Error, Failure, Id
+from ...limits import Limits
+from ...ports import Channel, Ended, Lost, Receive
+from ...protocol.meta import PROTOCOL_VERSION
+from ...protocol.tools import Tool
+from ...revisions import ALL
+from .events import Event
+from .headers import NAMED, Mirror, encode_value, mirrored, values
+from .wire import Reply, Wire
+
+log = logging.getLogger("dovetail.transports")
+
+JSON, STREAM = "application/json", "text/event-stream"
+INITIALIZE, DISCOVER = "initialize", "server/discover"
+INITIALIZED = {revision.wire_name("notifications/initialized") for revision in ALL}
+CANCELLED = {revision.wire_name("notifications/cancelled") for revision in ALL}
+ALONE = {INITIALIZE} | INITIALIZED
+"""What has to be through before anything else may leave."""
+MODERN = {one.code for one in (HeaderMismatch, MissingCapability, UnsupportedVersion, MethodNotFound)}
+"""Errors that a server of the stateless era has for a message that it understood."""
+NO_VERDICT = {401, 403, 429, *range(500, 600)}
+"""Statuses that say nothing about the era: nobody looked at the message."""
+OTHER_ERA = {400, 404, 405, 406, 415}
+"""Statuses by which a server that has not heard of discovery refuses it."""
+PAIR = {400, 404, 405}
+"""Statuses by which a server of the old pair refuses a POST."""
+PASSING = {429, *range(500, 600)} - {501}
+"""Statuses that another attempt may not meet."""
+LATER = {429, 503}
+"""Statuses that may say when to come back."""
+WORDS = {401: "needs authorization", 403: "refuses access"}
+GRACE = 1.0
+"""Seconds that requests in flight are given to find out for themselves that the session is gone."""
+GOODBYE = 2.0
+"""Seconds that ending a session may take."""
+RETRY = 1.0
+"""Seconds before a broken stream is resumed, where the server did not say."""
+SOON = 0.01
+"""Seconds before that at least, whatever the server said."""
+PATIENCE = 30.0
+"""Seconds between two attempts, at most."""
+ATTEMPTS = 10
+"""How often in a row something is tried in vain."""
+LASTING = 0.5
+"""Seconds after which a stream that broke counts as having worked."""
+TOOLS = 10_000
+"""Tools whose mirrored parameters are remembered."""
+
+
+class _Params(Struct):
+    name: Any = None
+    uri: Any = None
+    arguments: Raw = Raw()
+    request_id: Any = msgspec.field(name="requestId", default=None)
+    meta: dict[str, Any] | None = msgspec.field(name="_meta", default=None)
+
+
+class _Outgoing(Struct):
+    """What has to be known of a message to send it."""
+
+    id: Id | None = None
+    method: str | None = None
+    params: _Params = msgspec.field(default_factory=_Params)
+
+    @property
+    def asks(self) -> Id | None:
+        """The id, if this is a request."""
+        return self.id if self.method is not None else None
+
+
+class _Error(Struct):
+    code: int
+    message: str = ""
+    data: Any = None
+
+
+class _Incoming(Struct):
+    id: Id | None = None
+    method: str | None = None
+    result: Raw = Raw()
+    error: _Error | None = None
+
+
+class _Agreed(Struct):
+    protocol_version: str = msgspec.field(name="protocolVersion", default="")
+
+
+_outgoing = msgspec.json.Decoder(_Outgoing).decode
+_incoming = msgspec.json.Decoder(_Incoming).decode
+_several = msgspec.json.Decoder(list[_Incoming]).decode
+_agreed = msgspec.json.Decoder(_Agreed).decode
+_messages = msgspec.json.Decoder(list[Raw]).decode
+_BROKEN = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+
+async def connect(
+    url: str,
+    limits: Limits,
+    *,
+    headers: Mapping[str, str] | None = None,
+    verify: Any = True,
+    proxy: str | None = None,
+    long_polling: bool = False,
+) -> Channel:
+    """A channel to the server at this URL. Nothing is sent yet."""
+    return Http(Wire(url, limits, headers=headers, verify=verify, proxy=proxy), limits, long_polling)
+
+
+class Http:
+    """One conversation over HTTP."""
+
+    def __init__(self, wire: Wire, limits: Limits, long_polling: bool = False) -> None:
+        self._wire, self._limits, self._long_polling = wire, limits, long_polling
+        self._loop = asyncio.get_running_loop()
+        self._receive: Receive
+        self._on_end: Ended | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._waiting: dict[Id, asyncio.Task[None]] = {}
+        """The requests that have no reply yet."""
+        self._room = asyncio.Semaphore(limits.in_flight)
+        self._gate: asyncio.Task[None] | None = None
+        self._listener: asyncio.Task[None] | None = None
+        self._version: str | None = None
+        self._session: str | None = None
+        self._stateless = False
+        self._opened = False
+        self._mirrors: dict[str, tuple[Mirror, ...]] = {}
+        self._held: list[Id] | None = None
+        """Requests made while the channel ends: they never leave, which they are told at the end."""
+        self._pair: Channel | None = None
+        self._closed = False
+
+    # the channel
+
+    def start(self, receive: Receive, ended: Ended) -> None:
+        """Begin to deliver."""
+        self._receive, self._on_end = receive, ended
+
+    def send(self, data: bytes) -> None:
+        """Post one message."""
+        if self._pair is not None:
+            self._pair.send(data)
+            return
+        message = _peek(data)
+        asks = message.asks
+        if self._closed or self._held is not None:
+            if asks is not None and self._held is not None:
+                self._held.append(asks)
+            return
+        if message.method in CANCELLED and self._stateless:
+            self._drop(message.params.request_id)  # closing the connection is the message
+            return
+        task = self._start(self._deliver(message, data, self._gate))
+        if asks is not None:
+            self._waiting[asks] = task
+        if message.method in ALONE:
+            self._gate = task
+
+    async def drain(self) -> None:
+        """Wait until there is room for another message."""
+        if self._pair is not None:
+            await self._pair.drain()
+        while len(self._waiting) >= self._limits.in_flight:
+            await asyncio.wait(self._waiting.values(), return_when=asyncio.FIRST_COMPLETED)
+
+    async def close(self) -> None:
+        """Drop what waits for a reply, send what does not, end the session."""
+        if self._closed:
+            return
+        self._closed = True
+        for task in [*self._waiting.values(), *([self._listener] if self._listener else [])]:
+            task.cancel()
+        if self._pair is not None:
+            await self._pair.close()
+        if others := self._tasks - {asyncio.current_task()}:
+            await asyncio.wait(others, timeout=GOODBYE)
+            for task in others:
+                task.cancel()
+        if self._session is not None and self._held is None:
+            await self._say_goodbye()
+        await self._wire.close()
+        self._end(None)
+
+    def learn(self, tools: list[Tool]) -> list[Tool]:
+        """Take note of which parameters go into headers. Returns the tools that can be called: one that wants what is not
+        allowed is left out."""
+        if not self._stateless:
+            return tools
+        kept: list[Tool] = []
+        for tool in tools:
+            try:
+                mirrors = mirrored(tool.input_schema)
+            except SchemaError as problem:
+                log.warning("The tool %r is left out: %s", tool.name, problem)
+                continue
+            kept.append(tool)
+            if len(self._mirrors) >= TOOLS and tool.name not in self._mirrors:
+                self._mirrors.clear()
+            self._mirrors[tool.name] = mirrors
+        return kept
+
+    # one message
+
+    async def _deliver(self, message: _Outgoing, data: bytes, gate: "asyncio.Task[None] | None") -> None:
+        """Post it once the gate is open, and see to it that a request is settled one way or another."""
+        asks = message.asks
+        try:
+            if gate is not None and not gate.done():
+                await asyncio.wait([gate])
+            if asks is None:
+                await self._post(message, data)
+            else:
+                async with self._room:
+                    await self._post(message, data)
+        except DovetailError as problem:
+            self._lost(message, problem)
+        except Exception as problem:
+            log.exception("Could not send %s", message.method or "a reply")
+            self._lost(message, InternalError(f"Could not send {message.method}: {problem}"))
+        finally:
+            if asks is not None and self._waiting.get(asks) is asyncio.current_task():
+                del self._waiting[asks]
+            if message.method in CANCELLED:
+                self._drop(message.params.request_id)
+
+    async def _post(self, message: _Outgoing, data: bytes) -> None:
+        for attempt in range(ATTEMPTS):
+            async with await self._wire.ask("POST", self._headers(message), data) as reply:
+                pause = _later(reply) if attempt + 1 < ATTEMPTS else None
+                if pause is None or (pause > self._limits.probe_timeout / 2 and self._opening(message)):
+                    await self._take(message, data, reply)
+                    return
+            await asyncio.sleep(min(pause, self._limits.timeout_max))
+
+    def _headers(self, message: _Outgoing) -> dict[str, str]:
+        headers = {"Accept": f"{JSON}, {STREAM}", "Content-Type": JSON}
+        version = (message.params.meta or {}).get(PROTOCOL_VERSION)
+        if isinstance(version, str) and (self._stateless or self._version is None):
+            self._stateless, self._version = True, version
+        elif message.method == INITIALIZE:
+            self._stateless, self._version = False, None
+        if not self._stateless:
+            return headers | self._place()
+        method = message.method or ""
+        headers |= {**self._place(), "Mcp-Method": encode_value(method)}
+        try:
+            if method in NAMED and isinstance(name := getattr(message.params, NAMED[method]), str):
+                headers["Mcp-Name"] = encode_value(name)
+            if method == "tools/call" and (mirrors := self._mirrors.get(message.params.name)):
+                arguments = msgspec.json.decode(message.params.arguments or b"{}")
+                headers |= values(mirrors, arguments)
+        except ValueError as problem:
+            raise InvalidParams(f"{method}: {problem}") from None
+        return headers
+
+    def _place(self) -> dict[str, str]:
+        """Where in which conversation this belongs."""
+        place = {}
+        if self._version:
+            place["MCP-Protocol-Version"] = self._version
+        if self._session is not None:
+            place["Mcp-Session-Id"] = self._session
+        return place
+
+    # what comes back
+
+    async def _take(self, message: _Outgoing, data: bytes, reply: Reply) -> None:
+        asks = message.asks
+        if message.method == INITIALIZE and reply.status < 300:
+            self._session = _session_of(reply)
+        if reply.status >= 300:
+            await self._refused(message, data, reply)
+        elif asks is None or reply.status in (202, 204):
+            if message.method in INITIALIZED:
+                self._listener = self._start(self._listen())
+        elif reply.kind == JSON:
+            self._opened = True
+            body = await reply.body()
+            if isinstance(body, TooLong):
+                raise TooLarge(f"The answer to {message.method} is longer than the limit of {self._limits.incoming} bytes")
+            self._hear(body)
+            if asks in self._waiting:
+                raise InvalidRequest(f"{reply.url}: what came back for {message.method} is no reply to it")
+        elif reply.kind == STREAM:
+            self._opened = True
+            await self._follow(message, reply)
+        else:
+            raise InvalidRequest(f"{reply.url}: {message.method} was answered with {reply.kind or 'nothing'}, not with JSON")
+
+    def _hear(self, data: bytes | TooLong) -> None:
+        """Deliver a message; a request that it answers waits no more."""
+        for reply in _replies(data) if isinstance(data, bytes) else ():
+            assert reply.id is not None
+            task = self._waiting.pop(reply.id, None)
+            if task is not None and task is not asyncio.current_task():
+                task.cancel()
+            if self._version is None:  # the first reply of the handshake era is the one to `initialize`
+                self._version = _version_in(reply)
+        self._receive(data)
+
+    async def _follow(self, message: _Outgoing, reply: Reply) -> None:
+        """Read the stream that answers a request; one that breaks is taken up again where that can be done."""
+        place = _Place()
+
+        def take(event: Event) -> bool:
+            place.note(event)
+            if event.name == "message" and event.data:
+                self._hear(event.data)
+            return message.asks not in self._waiting
+
+        try:
+            await reply.events(take)
+            broken = ConnectionClosed(f"{reply.url}: the stream ended before the answer came")
+        except ConnectionClosed as problem:
+            broken = problem
+        while message.asks in self._waiting:
+            if place.last is None or self._stateless:
+                raise broken
+            await place.pause()
+            refusal = await self._get(STREAM, place, lambda stream: stream.events(take))
+            if refusal is not None:
+                if refusal.status == 404 and self._session is not None:
+                    self._break(_gone(refusal))
+                raise ConnectionClosed(f"{broken}; it cannot be resumed: {refusal.url} {refusal.said}")
+
+    async def _get(self, accept: str, place: "_Place", read: Callable[[Reply], Awaitable[None]]) -> Reply | None:
+        """Ask for what the server has to say from this place on, and read it. The refusal, where asking again is vain."""
+        headers = {"Accept": accept, **self._place()}
+        if place.last is not None:
+            headers["Last-Event-ID"] = place.last
+        try:
+            async with await self._wire.ask("GET", headers) as reply:
+                if reply.status == 200 and reply.kind == accept:
+                    place.stood = True
+                    await read(reply)
+                elif not (reply.status == 204 or reply.status in PASSING):
+                    return reply
+        except DovetailError as problem:
+            log.debug("A stream broke: %s", problem)
+        return None
+
+    # refusals
+
+    async def _refused(self, message: _Outgoing, data: bytes, reply: Reply) -> None:
+        failure = _failure(await reply.body())
+        opening = self._opening(message)
+        if reply.status == 404 and self._session is not None and (failure is None or failure.code not in MODERN):
+            raise _gone(reply)
+        if failure is not None and (failure.code in MODERN or not (opening and reply.status in NO_VERDICT)):
+            if message.asks is None:
+                log.warning("The server refuses %s: %s", message.method or "a reply", failure.message)
+            else:
+                self._receive(encode(Failure(message.asks, Error(failure.code, failure.message, failure.data))))
+        elif opening and message.method == INITIALIZE and reply.status in PAIR:
+            await self._try_the_pair(message, data, reply)
+        else:
+            raise _error(message, reply, failure, opening)
+
+    def _opening(self, message: _Outgoing) -> bool:
+        return not self._opened and message.method in (DISCOVER, INITIALIZE)
+
+    def _lost(self, message: _Outgoing, problem: DovetailError) -> None:
+        """A message went nowhere: whoever waits for its reply hears so."""
+        unreachable = problem if isinstance(problem, ConnectionClosed) and not problem.sent else None
+        if message.asks is None:
+            log.log(logging.DEBUG if self._closed else logging.WARNING, "%s: %s", message.method or "A reply", problem)
+        elif unreachable and self._opening(message):
+            self._receive(Lost(message.asks, ConnectFailed(str(problem))))
+        else:
+            self._receive(Lost(message.asks, problem))
+        if unreachable:
+            self._break(unreachable)
+
+    # what the server says unasked
+
+    async def _listen(self) -> None:
+        """The stream of the conversation itself, again and again; a server that has none is left alone."""
+        place, vain = _Place(), 0
+
+        def take(event: Event) -> bool:
+            place.note(event)
+            if event.name == "message" and event.data:
+                self._hear(event.data)
+            return False
+
+        async def poll(reply: Reply) -> None:
+            body = await reply.body()
+            try:
+                messages = _messages(body if isinstance(body, bytes) else b"[]")
+            except _BROKEN as problem:
+                log.warning("Ignored what is no list of messages: %s", problem)
+                return
+            for message in messages:
+                take(Event(bytes(message)))
+
+        async def stream(reply: Reply) -> None:
+            await reply.events(take)
+
+        accept, read = (JSON, poll) if self._long_polling else (STREAM, stream)
+        if self._long_polling:
+            place.retry = 0.0  # the server does the waiting
+        while vain < ATTEMPTS:
+            began, heard = self._loop.time(), place.heard
+            refusal = await self._get(accept, place, read)
+            if refusal is not None:
+                if refusal.status == 404 and self._session is not None and place.stood:
+                    self._break(_gone(refusal))
+                return
+            worked = place.heard > heard or self._loop.time() - began >= LASTING
+            vain = 0 if worked else vain + 1
+            place.tries = max(0, vain - 3)
+            await place.pause()
+        log.warning("%s: the stream of news could not be kept; it is not asked for again", self._wire.url)
+
+    # the old pair
+
+    async def _try_the_pair(self, message: _Outgoing, data: bytes, refusal: Reply) -> None:
+        """The server takes no POST here: perhaps it is of the first revision."""
+        from .sse import open_pair
+
+        try:
+            wire = self._wire
+            pair = await open_pair(wire.session, wire.url, wire.headers, self._limits, self._limits.timeout)
+        except DovetailError as problem:
+            log.debug("There is no old pair either: %s", problem)
+            raise ConnectFailed(f"{refusal.url}: no MCP server answers there ({refusal.said})") from None
+        if self._closed:
+            await pair.close()
+            return
+        if message.asks is not None:
+            self._waiting.pop(message.asks, None)
+        self._pair = pair
+        pair.start(self._receive, self._end)
+        pair.send(data)
+
+    # the end
+
+    def _start(self, work: Any) -> "asyncio.Task[None]":
+        task: asyncio.Task[None] = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _drop(self, id: Any) -> None:
+        task = self._waiting.pop(id, None) if isinstance(id, int | str) else None
+        if task is not None:
+            task.cancel()
+
+    def _break(self, reason: ConnectionClosed) -> None:
+        """Nothing can arrive any more: end, once the requests in flight have found out, or had their chance to."""
+        if self._held is not None or self._closed:
+            return
+        self._held = []
+        others = set(self._waiting.values()) - {asyncio.current_task()}
+        if others:
+            self._start(self._end_soon(others, reason))
+        else:
+            self._end(reason)
+
+    async def _end_soon(self, others: "set[asyncio.Task[None]]", reason: ConnectionClosed) -> None:
+        await asyncio.wait(others, timeout=GRACE)
+        self._end(reason)
+
+    def _end(self, reason: Exception | None) -> None:
+        ended, self._on_end = self._on_end, None
+        if ended is None:
+            return
+        for id in self._held or ():
+            self._receive(Lost(id, ConnectionClosed(str(reason), sent=False)))
+        ended(reason)
+
+    async def _say_goodbye(self) -> None:
+        try:
+            async with asyncio.timeout(GOODBYE), await self._wire.ask("DELETE", self._place()):
+                pass
+        except (DovetailError, TimeoutError) as problem:
+            log.debug("Could not end the session: %s", problem)
+
+
+class _Place:
+    """Where in a stream we are, and when to take it up again."""
+
+    def __init__(self) -> None:
+        self.last: str | None = None
+        """The id of the last event."""
+        self.heard = 0
+        self.tries = 0
+        """Attempts in vain since then."""
+        self.stood = False
+        """Whether there ever was a stream."""
+        self.retry = RETRY
+
+    def note(self, event: Event) -> None:
+        """An event came."""
+        self.heard += 1
+        self.tries = 0
+        if event.id is not None:
+            self.last = event.id or None
+        if event.retry is not None:
+            self.retry = max(event.retry / 1000, SOON)
+
+    async def pause(self) -> None:
+        """Wait as long as the server asked for, and longer with each attempt in vain."""
+        grown = min(PATIENCE, RETRY * 2 ** (self.tries - 1)) * random.uniform(0.5, 1.0) if self.tries else 0.0
+        self.tries += 1
+        await asyncio.sleep(max(self.retry, grown))
+
+
+def _gone(refusal: Reply) -> ConnectionClosed:
+    return ConnectionClosed(f"{refusal.url}: the session is gone", sent=False)
+
+
+def _peek(data: bytes) -> _Outgoing:
+    try:
+        return _outgoing(data)
+    except _BROKEN:
+        return _Outgoing()  # a batch of replies, or what only the server can make sense of
+
+
+def _replies(data: bytes) -> list[_Incoming]:
+    """The replies in what came: one, none, or a batch of them."""
+    try:
+        messages = _several(data) if data.lstrip()[:1] == b"[" else [_incoming(data)]
+    except _BROKEN:
+        return []
+    return [one for one in messages if one.id is not None and one.method is None]
+
+
+def _version_in(reply: _Incoming) -> str | None:
+    """The revision that the answer to `initialize` settles on."""
+    try:
+        return _agreed(reply.result).protocol_version or None
+    except _BROKEN:
+        return None  # whoever reads the message itself will say so
+
+
+def _session_of(reply: Reply) -> str | None:
+    """The session that the answer to `initialize` begins. Its id is a secret, and never logged."""
+    session = reply.headers.get("Mcp-Session-Id")
+    if session is not None and not re.fullmatch(r"[\x21-\x7e]+", session):
+        log.warning("%s gave a session id that no header can carry; it is not used", reply.url)
+        return None
+    return session
+
+
+def _failure(body: bytes | TooLong) -> _Error | None:
+    """The JSON-RPC error in a body, if that is what it is."""
+    try:
+        return _incoming(body).error if isinstance(body, bytes) else None
+    except _BROKEN:
+        return None
+
+
+def _error(message: _Outgoing, reply: Reply, failure: _Error | None, opening: bool) -> DovetailError:
+    """What a refusal without a reply of its own means."""
+    said = WORDS.get(reply.status)
+    text = f"{reply.url} {said} ({reply.status})" if said else f"{reply.url} {reply.said}"
+    if failure is not None and failure.message:
+        text += f": {failure.message}"
+    if reply.status == 429:
+        return Overloaded(text)
+    if opening and message.method == DISCOVER and reply.status in OTHER_ERA:
+        return InvalidRequest(text)
+    if opening or reply.status in WORDS:
+        return ConnectFailed(text)
+    if reply.status == 503:
+        return Overloaded(text)
+    return (InternalError if reply.status >= 500 else InvalidRequest)(f"{message.method}: {text}")
+
+
+def _later(reply: Reply) -> float | None:
+    """Seconds after which the server wants to be asked again."""
+    given = reply.headers.get("Retry-After", "").strip()
+    if reply.status not in LATER or not given:
+        return None
+    if given.isdigit():
+        return float(given)
+    from email.utils import parsedate_to_datetime
+
+    try:
+        return max(0.0, parsedate_to_datetime(given).timestamp() - time.time())
+    except ValueError:
+        return None

@@ -1,0 +1,345 @@
+"""The old pair of HTTP and server-sent events, both sides. It has been superseded; this file can be deleted with it.
+
+A client opens an event stream with GET. The first event, `endpoint`, names the address to POST messages to; whatever the
+server says comes as `message` events. The stream is the conversation: when it ends, so does that, and nothing is resumed.
+
+    GET /sse          ──→  Pairs.open  ──→  event: endpoint, data: /message?session_id=…
+    POST /message?…   ──→  Pairs.post  ──→  202, and the message goes where that stream is held
+
+A POST may land in a process that does not hold the stream; it is then passed on over the bus. A client that posts without
+reading is kept waiting, then put off: what waits to be read is bounded. Which revision is spoken does not matter here.
+https://modelcontextprotocol.io/specification/2024-11-05/basic/transports#http-with-sse
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from io import BytesIO
+from secrets import token_urlsafe
+from typing import TYPE_CHECKING, Any, Final
+
+from ...errors import (
+    ConfigError,
+    ConnectFailed,
+    ConnectionClosed,
+    DovetailError,
+    InternalError,
+    Overloaded,
+    TooLarge,
+)
+from ...jsonrpc.codec import Malformed, decode
+from ...jsonrpc.framing import HEAD, TooLong
+from ...jsonrpc.messages import Request
+from ...limits import Limits
+from ...ports import Bus, Channel, Lost, Receive
+from ..pump import AsgiReceive, AsgiSend, Drain, Pump, shown, why
+from .events import Event, Events, comment, event
+
+if TYPE_CHECKING:
+    import aiohttp
+
+SESSION: Final = "session_id"
+"""The query parameter that says which conversation a POST belongs to."""
+TOKEN: Final = 32
+LETTERS: Final = len(token_urlsafe(TOKEN))
+TOPIC: Final = "sse"
+PATIENCE: Final = 10.0
+"""Seconds that a POST waits for a client to read what it has been sent."""
+HEADERS: Final = [
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+]
+REDIRECTS: Final = 3
+REFUSALS: Final[Mapping[int, type[DovetailError]]] = {413: TooLarge, 429: Overloaded, 503: Overloaded}
+"""What a status means to whoever sent the message; anything else is a failure of the server."""
+
+
+# the server's side
+
+
+class Pairs:
+    """The open pairs of one application. `serve` holds a conversation over a channel until it ends."""
+
+    def __init__(
+        self, limits: Limits, serve: Callable[[Channel], Awaitable[None]], bus: Bus, *, limit: int, keepalive: float
+    ) -> None:
+        self._limits, self._serve, self._bus = limits, serve, bus
+        self._limit, self._keepalive = limit, keepalive
+        self._pairs: dict[str, tuple[_Stream, Pump]] = {}
+        bus.on(TOPIC, self._take)
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    async def open(self, scope: Mapping[str, Any], receive: AsgiReceive, send: AsgiSend, message_path: str) -> None:
+        """Answer a GET: hold a conversation until the client goes away. `message_path` is where its POSTs go."""
+        from urllib.parse import quote
+
+        if len(self._pairs) >= self._limit:
+            await _answer(send, 503, f"{self._limit} event streams are open, which is the limit; try again later")
+            return
+        session = token_urlsafe(TOKEN)
+        endpoint = f"{quote(scope.get('root_path', '') + message_path)}?{SESSION}={session}"
+        stream = _Stream(receive, send, endpoint, self._keepalive)
+        channel = Pump(stream, self._limits)
+        self._pairs[session] = stream, channel
+        try:
+            await self._serve(channel)
+        finally:
+            del self._pairs[session]
+            await channel.close()
+
+    async def post(self, scope: Mapping[str, Any], receive: AsgiReceive, send: AsgiSend, session: str, body: bytes) -> None:
+        """Answer a POST: the message goes to its conversation, wherever that is held."""
+        payload = {"session": session, "body": body}
+        if session in self._pairs:
+            await self._room(session)
+        status = self._take(payload)
+        if status is None and len(session) == LETTERS:
+            status = await self._bus.ask(TOPIC, payload)
+        await _answer(send, status or 404, self._words(status))
+
+    async def _room(self, session: str) -> None:
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await self._pairs[session][1].drain()
+        except TimeoutError:
+            pass
+
+    def _take(self, payload: Any) -> int | None:
+        """Deliver a message, ours or one that was passed on; None where its conversation is not held here."""
+        stream, channel = self._pairs.get(payload["session"], (None, None))
+        if stream is None or channel is None or stream.deliver is None:
+            return None
+        if channel.full:
+            return 503
+        body = payload["body"]
+        stream.deliver(body if len(body) <= self._limits.incoming else TooLong(body[:HEAD]))
+        return 202
+
+    def _words(self, status: int | None) -> str:
+        if status == 202:
+            return "Accepted"
+        if status is not None:
+            return "The event stream of this conversation is not being read; read it, then try again"
+        gone = "There is no such conversation: it has ended, or never began; open a new one with GET"
+        alone = ". If the server has several processes, give it workers= or a bus that they share"
+        return gone + alone if self._bus.alone else gone
+
+
+class _Stream:
+    """An open event stream of an ASGI server."""
+
+    def __init__(self, receive: AsgiReceive, send: AsgiSend, endpoint: str, keepalive: float) -> None:
+        self._receive, self._send, self._endpoint, self._keepalive = receive, send, endpoint, keepalive
+        self.deliver: Receive | None = None
+        """Takes the messages that are posted, as long as the client is there."""
+
+    async def listen(self, receive: Receive, drain: Drain) -> None:
+        """Say where to post, now that somebody listens; then wait until the client goes away."""
+        self.deliver = receive
+        await self._send({"type": "http.response.start", "status": 200, "headers": HEADERS})
+        await self._say(event(self._endpoint.encode(), name="endpoint"))
+        beating = asyncio.get_running_loop().create_task(self._beat())
+        try:
+            while (await self._receive())["type"] != "http.disconnect":
+                pass
+        finally:
+            self.deliver = None
+            beating.cancel()
+
+    async def write(self, data: bytes) -> None:
+        """Send one event. A carriage return would end its line; in JSON it is nothing but space."""
+        await self._say(event(data, name="message"))
+
+    async def leave(self) -> None:
+        """End the response, where it began and somebody still hears it."""
+        if self.deliver is not None:
+            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _say(self, data: bytes) -> None:
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def _beat(self) -> None:
+        try:
+            while True:
+                await asyncio.sleep(self._keepalive)
+                await self._say(comment())
+        except Exception:
+            pass  # the client is gone, which the listener hears too
+
+
+async def _answer(send: AsgiSend, status: int, text: str) -> None:
+    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"%d" % len(text.encode()))]
+    if status == 503:
+        headers.append((b"retry-after", b"1"))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": text.encode()})
+
+
+# the client's side
+
+
+async def open_pair(
+    session: "aiohttp.ClientSession", url: str, headers: Mapping[str, str], limits: Limits, timeout: float
+) -> Channel:
+    """Open the pair behind a URL. The headers go to that origin and no other."""
+    import aiohttp
+
+    name = shown(url)
+    response: aiohttp.ClientResponse | None = None
+    try:
+        async with asyncio.timeout(timeout):
+            response = await _get(session, url, headers, name)
+            events = Events(limits.incoming)
+            endpoint, early = await _endpoint(response, events, name)
+            way = _Pair(session, response, endpoint, headers, events, early, name, timeout)
+            response = None
+            return Pump(way, limits)
+    except aiohttp.InvalidURL:
+        raise ConfigError(f"{name} is no URL") from None
+    except TimeoutError:
+        raise ConnectFailed(f"{name}: no `endpoint` event within {timeout:g} s") from None
+    except (aiohttp.ClientError, OSError) as problem:
+        raise ConnectFailed(f"{name}: {_why(problem)}") from None
+    finally:
+        if response is not None:
+            response.close()
+
+
+async def _get(
+    session: "aiohttp.ClientSession", url: str, headers: Mapping[str, str], name: str
+) -> "aiohttp.ClientResponse":
+    """The event stream. Redirects are followed by hand: within the origin, and not for long."""
+    from aiohttp import ClientTimeout
+    from yarl import URL
+
+    target = URL(url)
+    for _ in range(REDIRECTS):
+        response = await session.get(
+            target,
+            headers={**headers, "Accept": "text/event-stream", "Cache-Control": "no-store"},
+            timeout=ClientTimeout(total=None),
+            allow_redirects=False,
+        )
+        if response.ok and response.content_type == "text/event-stream" and response.status == 200:
+            return response
+        response.close()
+        location = response.headers.get("Location")
+        if location is None or not 300 < response.status < 400:
+            break
+        target = _within(target, location, f"{name}: HTTP {response.status} sends us on to")
+    said = f"HTTP {response.status} {response.reason or ''}".rstrip()
+    if response.status == 200:
+        said += f" with {response.content_type}"
+    raise ConnectFailed(f"{name}: asked for an event stream, got {said}; is this the address of an SSE server?")
+
+
+async def _endpoint(response: "aiohttp.ClientResponse", events: Events, name: str) -> tuple[Any, list[Event]]:
+    """Where to post, and what came in the same breath."""
+    async for chunk in response.content.iter_any():
+        heard = events.feed(chunk)
+        for number, one in enumerate(heard):
+            if one.name == "endpoint":
+                address = one.data.decode(errors="replace") if isinstance(one.data, bytes) else ""
+                return _within(response.url, address, f"{name}: the server wants messages posted to"), heard[number + 1 :]
+    raise ConnectFailed(f"{name}: the event stream ended before it named an endpoint")
+
+
+def _within(base: Any, address: str, complaint: str) -> Any:
+    """An address that a server gave, if it is of the same origin: nobody else may see the credentials, or the messages."""
+    from yarl import URL
+
+    try:
+        target = base.join(URL(address, encoded=True))
+        if target.origin() == base.origin():
+            return target
+    except ValueError:
+        pass
+    raise ConnectFailed(f"{complaint} {address[:200]!r}, which is not of the same origin")
+
+
+class _Pair:
+    """An open event stream of aiohttp, and where to post."""
+
+    def __init__(
+        self,
+        session: "aiohttp.ClientSession",
+        response: "aiohttp.ClientResponse",
+        endpoint: Any,
+        headers: Mapping[str, str],
+        events: Events,
+        early: list[Event],
+        name: str,
+        timeout: float,
+    ) -> None:
+        self._session, self._response, self._endpoint = session, response, endpoint
+        self._headers = {**headers, "Content-Type": "application/json"}
+        self._events, self._early = events, early
+        self._name, self._timeout = name, timeout
+        self._receive: Receive
+
+    async def listen(self, receive: Receive, drain: Drain) -> None:
+        """Deliver until the stream ends, which here is never in good order."""
+        from aiohttp import ClientError
+
+        self._receive = receive
+        self._hear(self._early)
+        try:
+            async for chunk in self._response.content.iter_any():
+                self._hear(self._events.feed(chunk))
+        except (ClientError, OSError) as problem:
+            raise ConnectionClosed(f"{self._name}: the event stream broke: {_why(problem)}") from None
+        raise ConnectionClosed(f"{self._name}: the server ended the event stream")
+
+    def _hear(self, events: list[Event]) -> None:
+        for one in events:
+            if one.name == "message" and one.data:
+                self._receive(one.data)
+
+    async def write(self, data: bytes) -> None:
+        """Post one message, each after the one before: what is refused is lost alone, unless nothing works any more."""
+        from aiohttp import ClientError
+
+        try:
+            async with asyncio.timeout(self._timeout):
+                while True:
+                    status, words, pause = await self._post(data)
+                    if pause is None:
+                        break
+                    await asyncio.sleep(pause)
+        except TimeoutError:
+            raise ConnectionClosed(f"{self._name}: a message was not taken within {self._timeout:g} s") from None
+        except (ClientError, OSError) as problem:
+            raise ConnectionClosed(f"{self._name}: a message could not be posted: {_why(problem)}") from None
+        if status in (404, 410):
+            raise ConnectionClosed(f"{self._name}: the server has forgotten this conversation: {words}")
+        if status >= 300:
+            self._lose(data, REFUSALS.get(status, InternalError)(f"{self._name}: the server refused a message: {words}"))
+
+    async def _post(self, data: bytes) -> tuple[int, str, float | None]:
+        """The status, what was said with it, and when to try again if that may help."""
+        body = BytesIO(data)  # which aiohttp sends in pieces
+        async with self._session.post(self._endpoint, data=body, headers=self._headers, allow_redirects=False) as response:
+            said = (await response.content.read(200)).decode(errors="replace").strip() if response.status >= 300 else ""
+            words = f"HTTP {response.status} {response.reason or ''}".rstrip() + (f": {said}" if said else "")
+            later = response.headers.get("Retry-After", "")
+            pause = float(later) if response.status in (429, 503) and later.isdecimal() else None
+            return response.status, words, pause
+
+    def _lose(self, data: bytes, error: DovetailError) -> None:
+        try:
+            message = decode(data)
+        except Malformed:
+            return
+        if isinstance(message, Request):
+            self._receive(Lost(message.id, error))
+
+    async def leave(self) -> None:
+        """Let go of the stream, which tells the server."""
+        self._response.close()
+
+
+def _why(problem: Exception) -> str:
+    inner = getattr(problem, "certificate_error", None) or getattr(problem, "os_error", None) or problem
+    return why(inner) if isinstance(inner, OSError) else str(inner) or type(inner).__name__
