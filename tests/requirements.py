@@ -4,8 +4,8 @@ it stands, and in which revisions it holds.
 A test names what it shows by `@pytest.mark.requirement("id")`, and `test_requirements.py` holds the two lists together: no
 demand without a test, no test of a demand that nobody made. What no test here can show says why (`untested`).
 
-In this table: messages, opening, stdio, patterns, utilities, tools, resources, prompts, and a client's part in all of them.
-Not yet: HTTP, authorization, tasks, and a server's part in asking its client.
+In this table: messages, opening, stdio, patterns, utilities, tools, resources, prompts, and a client's part in all of them;
+a server's part in HTTP. Not yet: authorization, tasks, and a server's part in asking its client.
 """
 
 from typing import Literal
@@ -17,6 +17,8 @@ ALL = REVISIONS
 HANDSHAKE = REVISIONS[:4]
 STATELESS = REVISIONS[4:]
 BATCHES = REVISIONS[1:2]
+SESSIONS = REVISIONS[1:4]
+"""Those that have sessions over HTTP."""
 SITE = "https://modelcontextprotocol.io/specification/"
 
 
@@ -62,6 +64,9 @@ PROGRESS = f"{BASIC}/patterns/progress"
 SUBSCRIPTIONS = f"{BASIC}/patterns/subscriptions"
 ROUNDS = f"{BASIC}/patterns/mrtr"
 STDIO = f"{BASIC}/transports/stdio"
+HTTP = f"{BASIC}/transports/streamable-http"
+HTTP_SESSIONS = "2025-11-25/basic/transports"
+HTTP_BATCHES = "2025-03-26/basic/transports#sending-messages-to-the-server"
 TRANSPORTS = f"{BASIC}/transports"
 DISCOVER = "2026-07-28/server/discover"
 TOOLS = "2026-07-28/server/tools"
@@ -208,6 +213,172 @@ REQUIREMENTS: dict[str, Requirement] = {
         "A server that ends unexpectedly is started again.", f"{STDIO}#unexpected-termination", STATELESS
     ),
     "transport-custom": must("Another transport changes neither messages nor patterns.", f"{TRANSPORTS}#custom-transports"),
+    # HTTP, a server's part
+    "http-endpoint": must("One path takes every POST.", HTTP, since("2025-03-26")),
+    "http-origin": must(
+        "A request from a page of another origin is refused with 403.", f"{HTTP}#security-&-endpoint", since("2025-03-26")
+    ),
+    "http-localhost": should(
+        "A server that runs locally listens on this machine only.", f"{HTTP}#security-&-endpoint", since("2025-03-26")
+    ),
+    "http-authentication": should(
+        "Connections are authenticated.",
+        f"{HTTP}#security-&-endpoint",
+        since("2025-03-26"),
+        "authorization is not in this table yet",
+    ),
+    "http-notification-accepted": must(
+        "What asks for no reply and is accepted gets 202 and no body.", f"{HTTP}#sending-messages", since("2025-03-26")
+    ),
+    "http-notification-refused": must(
+        "What asks for no reply and cannot be accepted gets the status of an error.",
+        f"{HTTP}#sending-messages",
+        since("2025-03-26"),
+    ),
+    "http-response-type": must(
+        "A request is answered with one JSON object or an event stream.", f"{HTTP}#sending-messages", since("2025-03-26")
+    ),
+    "http-own-notifications": must(
+        "What comes on the stream of a request belongs to that request.", f"{HTTP}#receiving-messages", since("2025-03-26")
+    ),
+    "http-no-requests": must("No requests come on a stream.", f"{HTTP}#receiving-messages", STATELESS),
+    "http-response-ends-stream": should(
+        "The reply ends the stream of its request.", f"{HTTP}#receiving-messages", since("2025-03-26")
+    ),
+    "http-accel-buffering": should("Proxies are told not to hold streams back.", f"{HTTP}#receiving-messages", STATELESS),
+    "http-disconnect-cancels": must(
+        "A client that leaves the stream of a request has cancelled it.", f"{HTTP}#cancellation", STATELESS
+    ),
+    "http-cancelled-silent": must(
+        "Nothing more is sent for a request that was so cancelled.", f"{HTTP}#cancellation", STATELESS
+    ),
+    "http-version-mismatch": must(
+        "A version header that is not that of the body is refused with 400 and a header mismatch.",
+        f"{HTTP}#protocol-version-header",
+        STATELESS,
+    ),
+    "http-version-unsupported": must(
+        "A version that is not served is refused with 400 and those that are.", f"{HTTP}#protocol-version-header", STATELESS
+    ),
+    "http-version-missing": must(
+        "Where older clients are not served, a request without the header is refused.",
+        f"{HTTP}#protocol-version-header",
+        STATELESS,
+    ),
+    "http-method-unknown": must(
+        "A method that is not there is refused with 404 and an error that says so.",
+        f"{HTTP}#protocol-version-header",
+        STATELESS,
+    ),
+    "http-header-missing": must(
+        "A request without the standard headers is refused with 400 and a header mismatch.",
+        f"{HTTP}#server-validation",
+        STATELESS,
+    ),
+    "http-header-mismatch": must(
+        "A header that is not as the body says is refused with 400 and a header mismatch.",
+        f"{HTTP}#server-validation",
+        STATELESS,
+    ),
+    "http-header-invalid": must(
+        "A header with characters that may not stand there is refused.", f"{HTTP}#server-validation", STATELESS
+    ),
+    "http-header-encoded": must("An encoded header is decoded before it is compared.", f"{HTTP}#value-encoding", STATELESS),
+    "http-header-case": must("Names of headers are compared without case.", f"{HTTP}#case-sensitivity", STATELESS),
+    "http-param-validated": must(
+        "The header of a parameter is compared with its argument.",
+        f"{HTTP}#server-behavior-for-custom-headers",
+        STATELESS,
+    ),
+    "http-param-missing": must(
+        "An argument whose header is missing is refused.", f"{HTTP}#server-behavior-for-custom-headers", STATELESS
+    ),
+    "http-param-null": must(
+        "No header is expected for an argument that is null or absent.",
+        f"{HTTP}#server-behavior-for-custom-headers",
+        STATELESS,
+    ),
+    "http-param-numeric": should("Integers are compared as numbers.", f"{HTTP}#server-validation", STATELESS),
+    "http-param-forwarded": must(
+        "Headers of parameters that nobody here knows are passed on.",
+        f"{HTTP}#server-behavior-for-custom-headers",
+        STATELESS,
+        "a duty of intermediaries; a server ignores them",
+    ),
+    "http-modern-only-methods": should(
+        "A server of this revision alone answers GET and DELETE with 405.",
+        f"{HTTP}#earlier-streamable-http-revisions",
+        STATELESS,
+    ),
+    "http-modern-only-session": should(
+        "A session id is ignored, and none is given.", f"{HTTP}#earlier-streamable-http-revisions", STATELESS
+    ),
+    "http-modern-only-resume": should(
+        "The id of a last event is ignored.", f"{HTTP}#earlier-streamable-http-revisions", STATELESS
+    ),
+    "http-get": must(
+        "A GET is answered with an event stream, or with 405.",
+        f"{HTTP_SESSIONS}#listening-for-messages-from-the-server",
+        SESSIONS,
+    ),
+    "http-get-unrelated": should(
+        "What comes on that stream belongs to no request.",
+        f"{HTTP_SESSIONS}#listening-for-messages-from-the-server",
+        SESSIONS,
+    ),
+    "http-get-no-responses": must(
+        "No replies come on it, except where it resumes the stream of a request.",
+        f"{HTTP_SESSIONS}#listening-for-messages-from-the-server",
+        SESSIONS,
+    ),
+    "http-priming": should(
+        "A stream begins with an empty event that has an id.",
+        f"{HTTP_SESSIONS}#sending-messages-to-the-server",
+        REVISIONS[3:4],
+    ),
+    "http-retry": should(
+        "A client is told how long to wait before its connection is closed on it.",
+        f"{HTTP_SESSIONS}#sending-messages-to-the-server",
+        REVISIONS[3:4],
+    ),
+    "http-stream-response": should(
+        "The stream of a request holds its reply in the end.", f"{HTTP_SESSIONS}#sending-messages-to-the-server", SESSIONS
+    ),
+    "http-disconnect-no-cancel": should(
+        "A client that goes away has cancelled nothing.", f"{HTTP_SESSIONS}#sending-messages-to-the-server", SESSIONS
+    ),
+    "http-one-stream": must("Each message goes out on one stream only.", f"{HTTP_SESSIONS}#multiple-connections", SESSIONS),
+    "http-event-ids-unique": must(
+        "No two events of a session have the same id.", f"{HTTP_SESSIONS}#resumability-and-redelivery", SESSIONS
+    ),
+    "http-event-ids-stream": should(
+        "The id of an event tells its stream.", f"{HTTP_SESSIONS}#resumability-and-redelivery", SESSIONS
+    ),
+    "http-resume-own-stream": must(
+        "Who resumes a stream hears nothing of another.", f"{HTTP_SESSIONS}#resumability-and-redelivery", SESSIONS
+    ),
+    "http-session-visible": must("A session id is made of visible ASCII.", f"{HTTP_SESSIONS}#session-management", SESSIONS),
+    "http-session-random": should(
+        "A session id is unique and cannot be guessed.", f"{HTTP_SESSIONS}#session-management", SESSIONS
+    ),
+    "http-session-required": should(
+        "A request that lacks its session id is refused with 400.", f"{HTTP_SESSIONS}#session-management", SESSIONS
+    ),
+    "http-session-ended": must(
+        "A request of a session that has ended is answered with 404.", f"{HTTP_SESSIONS}#session-management", SESSIONS
+    ),
+    "http-version-assumed": should(
+        "Where nothing tells the version, 2025-03-26 is assumed.", f"{HTTP_SESSIONS}#protocol-version-header", SESSIONS
+    ),
+    "http-version-invalid": must(
+        "An invalid or unsupported version header is refused with 400.",
+        f"{HTTP_SESSIONS}#protocol-version-header",
+        REVISIONS[2:4],
+    ),
+    "http-batch": must("A batch that holds requests is answered as a request is.", HTTP_BATCHES, BATCHES),
+    "http-batch-responses": should(
+        "The stream of a batch holds a reply to each of its requests before it ends.", HTTP_BATCHES, BATCHES
+    ),
     # cancellation and deadlines
     "cancellation": should("A request that is no longer waited for is cancelled, stops, and is not answered.", CANCELLATION),
     "cancel-stdio": must("On stdio a client cancels by a notification that names the request.", f"{STDIO}#cancellation"),

@@ -51,7 +51,7 @@ from ..protocol.tools import CallToolParams, Tool, ToolResult
 from ..revisions import decode
 from ..shapes import Shape
 from .callbacks import Callbacks, OnElicit, OnSample, as_root
-from .link import Link, backoff
+from .link import Link, backoff, ping_of
 from .subscriptions import Handle, Subscriptions
 from .typed import Typed, typed
 from .validation import Validation
@@ -241,8 +241,9 @@ class Client:
         return await call.local(call)
 
     async def ping(self, timeout: float | None = None) -> None:
-        """Ask whether the server is there."""
-        await self._link.ping(self._link.timeout if timeout is None else timeout)
+        """Ask whether the server is there; one that was lost is looked for again."""
+        limit = self._link.timeout if timeout is None else timeout
+        await self._answered(ping_of(await self._link.ready(limit)), None, limit, None, safe=True)
 
     async def _pages(self, method: str, field: str) -> list[Any]:
         """All pages of a list. Cursors that never end are the server's mistake; what they say is none of our business."""

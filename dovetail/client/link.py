@@ -118,17 +118,11 @@ class Link:
         if self._leaving:
             await asyncio.wait(self._leaving)
 
-    async def ping(self, timeout: float) -> None:
-        """Ask whether the server is there."""
-        calling = await self.ready(timeout)
-        name = "ping" if "ping" in calling.spoken.methods else "server/discover"
-        await calling.request(METHODS[name], None, timeout=timeout)
-        self.worked()
-
     async def _beat(self, timeout: float) -> None:
         """A ping of the heartbeat, which opens nothing that is closed."""
         if self.calling is not None:
-            await self.ping(timeout)
+            await self.calling.request(METHODS[ping_of(self.calling)], None, timeout=timeout)
+            self.worked()
 
     # opening
 
@@ -229,7 +223,8 @@ class Link:
         self._losses += 1
         again = self.door.again and self._losses <= self._limits.restarts
         self._become("reconnecting" if again else "disconnected")
-        log.warning("Lost %s: %s", self.door.name, reason or "it closed the connection")
+        said = str(reason or "it closed the connection").removeprefix(f"{self.door.name}: ")
+        log.warning("Lost %s: %s", self.door.name, said)
         if again and self._opening is None:
             self._begin()
 
@@ -255,6 +250,11 @@ class Link:
         if state != self.state:
             self.state = state
             self._changed(state)
+
+
+def ping_of(calling: Calling) -> str:
+    """The method that asks a server whether it is there."""
+    return "ping" if "ping" in calling.spoken.methods else "server/discover"
 
 
 def backoff(failures: int) -> float:

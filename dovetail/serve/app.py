@@ -301,7 +301,7 @@ class App:
             await self._say(send, head)
             return
         try:
-            body = await read_body(receive, self._service.limits)
+            body = await read_body(receive, self._service.limits, here.endpoint.patience)
         except Refused as refused:
             await self._say(send, refused.reject)
             return

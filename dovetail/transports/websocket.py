@@ -5,7 +5,6 @@ a word is noticed. Messages are not compressed. JSON of a few hundred bytes gain
 hold windows of its own, and a small frame could grow into a large message before its size is known.
 """
 
-import logging
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
 
     from websockets.asyncio.client import ClientConnection
     from websockets.exceptions import ConnectionClosed as Closed
-
-log = logging.getLogger("dovetail.transports")
 
 SUBPROTOCOL: Final = "mcp"
 KEEPALIVE: Final = 20.0

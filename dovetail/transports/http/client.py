@@ -415,8 +415,8 @@ class Http:
             self._receive(Lost(message.asks, ConnectFailed(str(problem))))
         else:
             self._receive(Lost(message.asks, problem))
-        if unreachable:
-            self._break(unreachable)
+        if isinstance(problem, ConnectionClosed) and (unreachable or message.method in INITIALIZED):
+            self._break(problem)  # a conversation that was never quite opened is opened anew
 
     # what the server says unasked
 

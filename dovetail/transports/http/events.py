@@ -18,6 +18,8 @@ from ...jsonrpc.framing import HEAD, TooLong
 
 ID: Final = 4096
 """The longest id that is kept: it has to go back in a header."""
+RETRY: Final = 9
+"""The digits of the longest `retry` that is heeded: some days, in milliseconds."""
 _FIELD: Final = len(b"data: ")
 
 
@@ -31,7 +33,9 @@ class Event(Struct, frozen=True):
 
 
 def event(data: bytes, *, id: str | None = None, name: str | None = None, retry: int | None = None) -> bytes:
-    """One event as bytes. The data is a single line; so are id and name."""
+    """One event as bytes. The data is JSON on a single line, where a carriage return is nothing but space."""
+    if b"\r" in data:
+        data = data.replace(b"\r", b" ")
     head = ""
     if name is not None:
         head += f"event: {name}\n"
@@ -113,7 +117,7 @@ class Events:
                 self._id = value.decode(errors="replace")
         elif name == b"event":
             self._name = value.decode(errors="replace") or "message"
-        elif name == b"retry" and value.isdigit():
+        elif name == b"retry" and value.isdigit() and len(value) <= RETRY:
             self._retry = int(value)
 
     def _take(self, value: bytes) -> None:

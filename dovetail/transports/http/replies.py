@@ -45,19 +45,54 @@ class ClientGone(Exception):
     """The client went away before its request was complete: there is nobody to answer."""
 
 
-async def read_body(receive: Receive, limits: Limits) -> bytes:
-    """The whole body of a request; Refused where it is too long or too slow."""
-    message = await receive()
-    body: bytes = message.get("body", b"")
-    if message.get("more_body"):
+class Patience:
+    """Ends the wait for bodies that do not begin. One timer looks after all of them: one for each request would cost more than
+    most bodies do."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._waiting: dict[asyncio.Task[Any], float] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def first(self, receive: Receive) -> MutableMapping[str, Any]:
+        """The first piece of a body; TimeoutError where it does not come."""
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        self._waiting[task] = loop.time() + self._limits.body_timeout
+        if self._timer is None:
+            self._timer = loop.call_later(self._limits.body_timeout / 4, self._look, loop)
         try:
+            return await receive()
+        except asyncio.CancelledError:
+            if self._waiting[task]:
+                raise
+            task.uncancel()
+            raise TimeoutError from None
+        finally:
+            del self._waiting[task]
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        now = loop.time()
+        for task, until in self._waiting.items():
+            if 0 < until < now:
+                self._waiting[task] = 0.0
+                task.cancel()
+        self._timer = loop.call_later(self._limits.body_timeout / 4, self._look, loop) if self._waiting else None
+
+
+async def read_body(receive: Receive, limits: Limits, patience: Patience) -> bytes:
+    """The whole body of a request; Refused where it is too long or too slow."""
+    try:
+        message = await patience.first(receive)
+        body: bytes = message.get("body", b"")
+        if message.get("more_body"):
             async with asyncio.timeout(limits.body_timeout):
                 body = await _rest(body, receive, limits.incoming)
-        except TimeoutError:
-            text = f"The body did not arrive within {limits.body_timeout:g} s"
-            raise Refused(Reject(408, InvalidRequest(text), ((b"connection", b"close"),))) from None
-    elif message["type"] == "http.disconnect":
-        raise ClientGone
+        elif message["type"] == "http.disconnect":
+            raise ClientGone
+    except TimeoutError:
+        text = f"The body did not arrive within {limits.body_timeout:g} s"
+        raise Refused(Reject(408, InvalidRequest(text), ((b"connection", b"close"),))) from None
     if len(body) > limits.incoming:
         text = f"The body is longer than the limit of {limits.incoming} bytes (Limits.incoming)"
         raise Refused(Reject(413, TooLarge(text), ((b"connection", b"close"),)))

@@ -32,6 +32,7 @@ from .policy import Head, Policy, Reject
 from .replies import (
     ClientGone,
     Headers,
+    Patience,
     Receive,
     Refused,
     Scope,
@@ -73,6 +74,7 @@ class Endpoint:
         self._sessions, self._standing, self._events = sessions, standing, events
         self._json_only = json_only
         self._loop = asyncio.get_running_loop()
+        self.patience = Patience(limits)
         self._running: set[Call] = set()
         self._served = {one.version: one for one in desk.service.revisions if not one.dialects}
         self._verbs = {"POST": self._post, "GET": self._get, "DELETE": self._delete}
@@ -93,7 +95,8 @@ class Endpoint:
         try:
             await self._verbs[method](head, receive, send)
         except Refused as refusal:
-            await self._refuse(send, refusal.reject, refusal.id, refusal.revision, cors(self._rules, head))
+            revision = refusal.revision or self._named(head)
+            await self._refuse(send, refusal.reject, refusal.id, revision, cors(self._rules, head))
         except ClientGone:
             pass
 
@@ -115,7 +118,7 @@ class Endpoint:
     async def _post(self, head: Head, receive: Receive, send: Send) -> None:
         session = self._session(head)
         try:
-            message = decode(await read_body(receive, self._limits))
+            message = decode(await read_body(receive, self._limits, self.patience))
         except Malformed as malformed:
             error = malformed.failure.error
             raise refused(ProtocolError(error.code, error.message), malformed.failure.id) from None
@@ -225,7 +228,9 @@ class Endpoint:
 
     async def _answer(self, calls: list[Call], turn: Turn, head: Head, receive: Receive, send: Send) -> None:
         if turn.streams and not head.json:
-            turn.begin()  # it takes nothing else
+            stream = turn.begin()  # it takes nothing else
+            if not calls:
+                stream.finish()
         for call in calls:
             call.task = _start(self._run(call, turn), self._loop)
         if turn.open:
@@ -254,7 +259,7 @@ class Endpoint:
         if session is not None and session.answering.get(call.id) is call:
             del session.answering[call.id]
             if self._sessions is not None and call.failed is None:
-                self._sessions.share(session, call.method.name)
+                self._sessions.share(session, call)
         turn.finish(data)
 
     def _left(self, calls: list[Call], turn: Turn) -> None:
@@ -277,13 +282,13 @@ class Endpoint:
 
     async def _send_stream(self, turn: Turn, head: Head, send: Send) -> None:
         assert turn.stream is not None
-        self._standing.enter(turn.session)
+        self._standing.enter(None)  # not the session's: a call that was taken is not refused for becoming a stream
         try:
             await begin_stream(send, cors(self._rules, head))
             resumable = turn.resumable
             await pump(turn.stream, 0, send, self._limits, turn.stops, ids=resumable, prime=resumable)
         finally:
-            self._standing.leave(turn.session)
+            self._standing.leave(None)
 
     # batches, notifications, answers
 
@@ -365,8 +370,6 @@ class Endpoint:
     def _end(self, session: Session) -> None:
         assert self._sessions is not None
         self._sessions.end(session)
-        for call in list(session.answering.values()):
-            self._desk.cancel(call)
 
     def _needed(self, head: Head) -> Session:
         if policy.era(head, None):

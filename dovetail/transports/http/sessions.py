@@ -38,7 +38,10 @@ _decode = msgspec.msgpack.Decoder(tuple[str, float, bytes, bytes, Any, Any]).dec
 class Session:
     """One session as this process knows it."""
 
-    __slots__ = ("answering", "caller", "elsewhere", "expires", "id", "key", "seen", "standing", "streams", "told", "who")
+    __slots__ = (
+        "answering", "caller", "elsewhere", "expires", "id", "key", "leveled", "newest", "seen", "standing", "streams",
+        "told", "who",
+    )  # fmt: skip
 
     def __init__(self, id: str, key: str, caller: Caller, who: bytes, expires: float, seen: float) -> None:
         self.id = id
@@ -51,11 +54,15 @@ class Session:
         self.seen = seen
         self.told = seen
         """When the other processes were last told that it is in use."""
+        self.leveled = 0.0
+        """When it last set a log level, in whichever process."""
         self.answering: dict[Id, Call] = NOBODY
         self.standing: tuple[Stream, ...] = ()
         """Streams for what belongs to no request, the newest last; that one hears of everything, the others of nothing."""
         self.streams = 0
         """How many of its streams are open."""
+        self.newest = 0.0
+        """When the newest of its standing streams here was opened; 0 where nobody reads one."""
         self.elsewhere = False
         """Whether another process has the newest of its standing streams."""
 
@@ -120,12 +127,16 @@ class Sessions:
         self._open[id] = session
         if session.who != _who(principal):
             return None
-        session.seen = now
         session.caller.principal = principal
+        self._use(session, now)
+        return session
+
+    def _use(self, session: Session, now: float) -> None:
+        """It is in use, which the other processes hear now and then."""
+        session.seen = now
         if now - session.told > self._limits.session_idle / 4:
             session.told = now
             self._bus.publish("session/seen", session.key)
-        return session
 
     def by_key(self, key: str) -> Session | None:
         """The session that goes by this key, if this process knows it."""
@@ -136,13 +147,15 @@ class Sessions:
         self._bury(session.key)
         self._bus.publish("session/ended", session.key)
 
-    def share(self, session: Session, method: str) -> None:
+    def share(self, session: Session, call: Call) -> None:
         """What a session asked for holds in every process."""
-        caller = session.caller
+        method, caller = call.method.name, session.caller
         if method == "logging/setLevel":
-            self._bus.publish("session/level", (session.id, caller.log_level))
+            session.leveled = time.time()
+            self._bus.publish("session/level", (session.id, caller.log_level, session.leveled))
         elif method in ("resources/subscribe", "resources/unsubscribe"):
-            self._bus.publish("session/subscribed", (session.id, list(caller.subscribed)))
+            uri = call.params.uri
+            self._bus.publish("session/subscribed", (session.id, uri, uri in caller.subscribed))
 
     def __iter__(self) -> Any:
         return iter(list(self._open.values()))
@@ -165,7 +178,7 @@ class Sessions:
             self._evict()
         self._keys[key] = session
         if self._sweeper is None:
-            self._sweep()
+            self._sweep_later()
         return session
 
     def _evict(self) -> None:
@@ -173,6 +186,7 @@ class Sessions:
         for session in self._open.values():
             if not session.busy:
                 self._forget(session)
+                self._ended(session.key)
                 return
 
     def _forget(self, session: Session) -> None:
@@ -183,6 +197,8 @@ class Sessions:
         session = self._keys.get(key)
         if session is not None:
             self._forget(session)
+            for call in list(session.answering.values()):
+                self._desk.cancel(call)
         while len(self._tombstones) >= self._limits.tombstones:
             del self._tombstones[next(iter(self._tombstones))]
         self._tombstones[key] = time.time() + self._limits.session_life
@@ -191,21 +207,23 @@ class Sessions:
     def _sweep(self) -> None:
         """End what went unused, and forget the tombstones of what has expired anyway."""
         now = time.time()
+        for session in [one for one in self._open.values() if one.busy]:
+            self._open[session.id] = self._open.pop(session.id)
+            self._use(session, now)
         for session in list(self._open.values()):
             if session.seen + self._limits.session_idle > now:
                 break  # the rest was used later
-            self._open[session.id] = self._open.pop(session.id)
-            if session.busy:
-                session.seen = now
-            else:
-                self._bury(session.key)
+            self._bury(session.key)
         for key, expires in list(self._tombstones.items()):
             if expires > now:
                 break
             del self._tombstones[key]
         self._sweeper = None
         if self._open or self._tombstones:
-            self._sweeper = asyncio.get_running_loop().call_later(self._limits.session_idle / 4, self._sweep)
+            self._sweep_later()
+
+    def _sweep_later(self) -> None:
+        self._sweeper = asyncio.get_running_loop().call_later(self._limits.session_idle / 4, self._sweep)
 
     # other processes
 
@@ -219,14 +237,17 @@ class Sessions:
         self._bury(key)
 
     def _level_elsewhere(self, payload: Any) -> None:
-        session = self.find(payload[0])
-        if session is not None:
-            session.caller.log_level = payload[1]
+        id, level, when = payload
+        session = self.find(id)
+        if session is not None and when > session.leveled:  # what is older was overtaken on its way here
+            session.caller.log_level, session.leveled = level, when
 
     def _subscribed_elsewhere(self, payload: Any) -> None:
-        session = self.find(payload[0])
+        id, uri, wanted = payload
+        session = self.find(id)
         if session is not None:
-            session.caller.subscribed = frozenset(payload[1])
+            subscribed = session.caller.subscribed
+            session.caller.subscribed = subscribed | {uri} if wanted else subscribed - {uri}
 
 
 def _who(principal: Principal | None) -> bytes:

@@ -149,7 +149,7 @@ class _Stream:
             beating.cancel()
 
     async def write(self, data: bytes) -> None:
-        """Send one event. A carriage return would end its line; in JSON it is nothing but space."""
+        """Send one event."""
         await self._say(event(data, name="message"))
 
     async def leave(self) -> None:

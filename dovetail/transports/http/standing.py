@@ -2,10 +2,12 @@
 
 A session may have several such streams. Each message goes out on one of them, the newest, wherever it is: a process that
 opens one tells the others, which then keep silent. A GET that names the last event it saw takes up any stream of its
-session again, also one that another process holds: that one hands over what it has and passes on what comes.
+session again, also one that another process holds. The stream of a call stays where the call runs: that process hands over
+what it has and passes on what comes. One that belongs to no call moves, as every process hears of what is said on it.
 """
 
 import asyncio
+import time
 from typing import Any
 
 from ...errors import InvalidRequest, Overloaded
@@ -42,11 +44,11 @@ class Standing:
         """Answer a GET with a stream."""
         self.enter(session)
         watcher: asyncio.Task[None] | None = None
-        standalone: Stream | None = None
+        found: Stream | None = None
         try:
             stream, after = await self._find(session, head.last_event_id)
+            found = stream
             if stream.id.startswith(STANDALONE):
-                standalone = stream
                 self._listen(session, stream)
             watcher = asyncio.get_running_loop().create_task(gone(receive))
             watcher.add_done_callback(lambda _: stream.nudge())
@@ -56,8 +58,8 @@ class Standing:
             if watcher is not None:
                 watcher.cancel()
             self.leave(session)
-            if standalone is not None:
-                self._unlisten(session, standalone)
+            if found is not None and not found.attached:  # or else somebody else reads it now
+                self._let_go(session, found)
 
     async def poll(self, session: Session, headers: Headers, receive: Receive, send: Send) -> None:
         """Answer a GET with all messages that wait; where there are none, wait for the first."""
@@ -123,17 +125,19 @@ class Standing:
         if stream not in session.standing:
             session.standing = (*session.standing, stream)
         self._sessions[session.key] = session
-        session.elsewhere = False
-        self._bus.publish("stream/newest", (session.key, True))
+        session.elsewhere, session.newest = False, time.time()
+        self._bus.publish("stream/newest", (session.key, session.newest))
 
-    def _unlisten(self, session: Session, stream: Stream) -> None:
-        if stream.attached:
-            return  # somebody else reads it now
+    def _let_go(self, session: Session, stream: Stream) -> None:
+        if not stream.id.startswith(STANDALONE):
+            self._borrowed.pop(stream.id, None)
+            return
         if stream.done or stream.count == 0:  # it said nothing that anybody could come back for
             self._events.drop(stream)
             session.standing = tuple(one for one in session.standing if one is not stream)
         if not any(one.attached for one in session.standing):
-            self._bus.publish("stream/newest", (session.key, False))
+            session.newest = 0.0
+            self._bus.publish("stream/newest", (session.key, 0.0))
         if not session.standing:
             self._sessions.pop(session.key, None)
 
@@ -170,9 +174,13 @@ class Standing:
     # other processes
 
     def _newest_elsewhere(self, payload: Any) -> None:
-        session = self._sessions.get(payload[0])
-        if session is not None:
-            session.elsewhere = payload[1]
+        key, when = payload
+        session = self._sessions.get(key)
+        if session is None:
+            return
+        session.elsewhere = when > session.newest or (session.elsewhere and when > 0)  # news may cross on the way
+        if not when and session.newest:  # the newest may be gone: who has it now?
+            self._bus.publish("stream/newest", (key, session.newest))
 
     async def _borrow(self, session: Session, id: str) -> Stream | None:
         """A stream that another process holds, read here from now on."""
@@ -180,19 +188,27 @@ class Standing:
             return None
         stream = self._borrowed[id] = Stream(session.key, self._limits.events, id)
         held = await self._bus.ask("stream/resume", (session.key, id))
-        if held is None:
+        if held is not None:
+            stream.refill(*held)
+        if held is None or stream.done or id.startswith(STANDALONE):
             self._borrowed.pop(id, None)
-            return None
-        stream.refill(*held)
-        return stream
+        if held is not None and id.startswith(STANDALONE):
+            self._events.keep(stream)
+        return None if held is None else stream
 
     def _resumed_elsewhere(self, payload: Any) -> Any:
         stream = self._events.find(*payload)
         if stream is None:
             return None
-        stream.on_push = self._say_elsewhere
-        stream.detach(stream.attach(stream.count))  # whoever reads it here has lost its client
-        return stream.count, stream.held, stream.done
+        held = stream.count, stream.held, stream.done
+        session = self._sessions.get(stream.owner)
+        if session is not None and stream.id.startswith(STANDALONE):
+            stream.finish()
+            self._let_go(session, stream)
+        else:
+            stream.on_push = self._say_elsewhere
+            stream.detach(stream.attach(stream.count))  # whoever reads it here has lost its client
+        return held
 
     def _say_elsewhere(self, stream: Stream, data: bytes | None) -> None:
         self._bus.publish("stream/said", (stream.id, stream.count, data))

@@ -27,19 +27,9 @@ class Stream:
     """One stream of messages, and whoever reads it."""
 
     __slots__ = (
-        "_limit",
-        "_messages",
-        "_reader",
-        "_room",
-        "_size",
-        "count",
-        "done",
-        "id",
-        "left",
-        "on_push",
-        "owner",
-        "sent",
-    )
+        "_limit", "_messages", "_reader", "_room", "_size", "count", "done", "id", "left", "on_push", "owner", "sent",
+        "weigh",
+    )  # fmt: skip
 
     def __init__(self, owner: str, limit: int, id: str) -> None:
         self.id = id
@@ -54,6 +44,8 @@ class Stream:
         """When its last reader went; None while there is one."""
         self.on_push: Callable[[Stream, bytes | None], None] | None = None
         """Told each message, and None at the end: how a stream is read in another process."""
+        self.weigh: Callable[[int], None] | None = None
+        """Told by how many bytes it holds more, or less, for a client that has gone."""
         self._limit = limit
         self._messages: deque[bytes] = deque()
         self._size = 0
@@ -74,11 +66,14 @@ class Stream:
         """Say one thing more."""
         if self.done:
             return
+        before = self._size
+        while self._size > self._limit:  # the newest does not count: a long reply must not push out what came before it
+            self._size -= len(self._messages.popleft())
         self._messages.append(data)
         self.count += 1
         self._size += len(data)
-        while self._size > self._limit and len(self._messages) > 1:
-            self._size -= len(self._messages.popleft())
+        if not self.attached and self.weigh is not None:
+            self.weigh(self._size - before)
         self._changed(data)
 
     def finish(self) -> None:
@@ -105,7 +100,7 @@ class Stream:
         first = self.count - len(self._messages)
         if not first <= number <= self.count:
             raise Gone
-        return list(self._messages)[number - first :]
+        return [self._messages[place] for place in range(number - self.count, 0)]  # from the end, where it is read
 
     def forget(self, number: int) -> None:
         """Messages up to this one are not needed again."""
@@ -118,6 +113,8 @@ class Stream:
     def attach(self, after: int) -> "asyncio.Future[None]":
         """Read from here on, in place of whoever read before. The future is done when there is something to do."""
         self._wake()
+        if not self.attached and self.weigh is not None:
+            self.weigh(-self._size)
         self.left = None
         self.sent = after
         self._reader = asyncio.get_running_loop().create_future()
@@ -133,14 +130,23 @@ class Stream:
 
     def detach(self, reader: "asyncio.Future[None] | None") -> None:
         """This reader has gone."""
-        if self._reader is reader:
-            self._reader = None
-            self.left = asyncio.get_running_loop().time()
-            self._make_room()
+        if self._reader is not reader or reader is None:
+            return
+        self._reader = None
+        self.left = asyncio.get_running_loop().time()
+        self._make_room()
+        if self.weigh is not None:
+            self.weigh(self._size)
+
+    def let_go(self) -> None:
+        """Have whoever reads it leave, and perhaps come back."""
+        self.detach(self.attach(self.sent))
 
     def passed(self, number: int) -> None:
         """The reader has passed on the messages up to this one."""
         self.sent = number
+        if not self.owner:
+            self.forget(number)  # nobody can come back for them
         if self._room is not None and not self.crowded:
             self._make_room()
 
@@ -148,6 +154,11 @@ class Stream:
     def crowded(self) -> bool:
         """Whether the reader lags behind by a quarter of what may be held."""
         return self.attached and self.sent < self.count and self._size > self._limit // 4
+
+    @property
+    def overrun(self) -> bool:
+        """Whether the reader lags behind by more than is held."""
+        return self.attached and self.sent < self.count - len(self._messages)
 
     def nudge(self) -> None:
         """Let the reader look around, though there is nothing new."""
@@ -181,6 +192,9 @@ class Events(Protocol):
     def open(self, owner: str, kind: str = "") -> Stream:
         """A new stream of this session; its id begins with its kind."""
 
+    def keep(self, stream: Stream) -> None:
+        """Hold a stream that another process held until now."""
+
     def find(self, owner: str, id: str) -> Stream | None:
         """The stream of this session with this id, if it is still held."""
 
@@ -199,6 +213,8 @@ class MemoryEvents:
         self._streams: dict[str, Stream] = {}
         self._owned: dict[str, set[str]] = {}
         """The ids of each session's streams."""
+        self._kept = 0
+        """Bytes that are held for clients that have gone."""
         self._sweeper: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
@@ -206,16 +222,22 @@ class MemoryEvents:
 
     def open(self, owner: str, kind: str = "") -> Stream:
         """A new stream of this session; its id begins with its kind."""
+        stream = Stream(owner, self._limits.events, kind + token_hex(8))
+        self.keep(stream)
+        return stream
+
+    def keep(self, stream: Stream) -> None:
+        """Hold a stream that another process held until now."""
         if len(self._streams) >= 2 * self._limits.streams:
             self._make_room()
         loop = asyncio.get_running_loop()
-        stream = Stream(owner, self._limits.events, kind + token_hex(8))
         stream.left = loop.time()
+        stream.weigh = self._weigh
+        self._weigh(stream.size)
         self._streams[stream.id] = stream
-        self._owned.setdefault(owner, set()).add(stream.id)
+        self._owned.setdefault(stream.owner, set()).add(stream.id)
         if self._sweeper is None:
             self._sweeper = loop.call_later(self._limits.event_life / 4, self._sweep)
-        return stream
 
     def find(self, owner: str, id: str) -> Stream | None:
         """The stream of this session with this id, if it is still held."""
@@ -224,32 +246,40 @@ class MemoryEvents:
 
     def end(self, owner: str) -> None:
         """The session ended: finish its streams, and drop them."""
-        for id in self._owned.pop(owner, ()):
-            self._streams.pop(id).finish()
+        for id in list(self._owned.get(owner, ())):
+            stream = self._streams[id]
+            self.drop(stream)
+            stream.finish()
 
     def drop(self, stream: Stream) -> None:
         """This one is not needed again."""
-        if self._streams.pop(stream.id, None) is not None:
-            owned = self._owned[stream.owner]
-            owned.discard(stream.id)
-            if not owned:
-                del self._owned[stream.owner]
+        if self._streams.pop(stream.id, None) is None:
+            return
+        stream.weigh = None
+        if not stream.attached:
+            self._kept -= stream.size
+        owned = self._owned[stream.owner]
+        owned.discard(stream.id)
+        if not owned:
+            del self._owned[stream.owner]
 
-    def _make_room(self) -> None:
-        """Drop the oldest that nobody reads."""
+    def _weigh(self, more: int) -> None:
+        self._kept += more
+        while self._kept > self._limits.events_kept and self._make_room():
+            pass
+
+    def _make_room(self) -> bool:
+        """Drop the oldest that nobody reads, if there is one."""
         for stream in self._streams.values():
             if stream.left is not None:
                 self.drop(stream)
-                return
+                return True
+        return False
 
     def _sweep(self) -> None:
-        """Drop what nobody came back for, and of the rest the oldest, down to the bound."""
+        """Drop what nobody came back for."""
         loop = asyncio.get_running_loop()
         oldest = loop.time() - self._limits.event_life
-        left = [stream for stream in self._streams.values() if stream.left is not None]
-        kept = sum(stream.size for stream in left)
-        for stream in left:
-            if (stream.left or 0.0) < oldest or kept > self._limits.events_kept:
-                kept -= stream.size
-                self.drop(stream)
+        for stream in [one for one in self._streams.values() if one.left is not None and one.left < oldest]:
+            self.drop(stream)
         self._sweeper = loop.call_later(self._limits.event_life / 4, self._sweep) if self._streams else None

@@ -19,8 +19,8 @@ class Turn:
     """What one POST says back."""
 
     __slots__ = (
-        "_changed", "_desk", "_events", "_raw", "batch", "closing", "gone", "loop", "open", "replies", "session", "stream",
-        "streams",
+        "_changed", "_desk", "_events", "_raw", "_reader", "batch", "closing", "gone", "loop", "open", "replies", "session",
+        "stream", "streams",
     )  # fmt: skip
 
     def __init__(
@@ -48,6 +48,7 @@ class Turn:
         """Whether the connection is to be closed while the stream goes on."""
         self._desk, self._raw, self._events = desk, headers, events
         self._changed: asyncio.Future[None] | None = None
+        self._reader: asyncio.Future[None] | None = None
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -66,8 +67,11 @@ class Turn:
         if self.streams and (self.stream is not None or not self.gone):
             data = self._desk.notification(call, method, params)
             if data is not None:
-                self.begin().push(data)
+                stream = self.begin()
+                stream.push(data)
                 self._wake()
+                if stream.overrun and not self.resumable:
+                    self._desk.cancel(call)  # it has missed something, and cannot come back for it
 
     async def drain(self) -> None:
         """Wait until the client has read some of what was sent."""
@@ -76,10 +80,14 @@ class Turn:
 
     def close_stream(self, call: Call) -> None:
         """Close the connection; the client comes back for the rest. Nothing happens where it could not."""
-        if self.streams and self.resumable and not call.over and not self.gone:
+        if not self.streams or not self.resumable or call.over:
+            return
+        if not self.gone:
             self.closing = True
             self.begin().nudge()
             self._wake()
+        elif self.stream is not None:
+            self.stream.let_go()  # it has come back since
 
     # what the endpoint does with it
 
@@ -90,6 +98,7 @@ class Turn:
                 self.stream = self._events.open(self.session.key)
             else:
                 self.stream = Stream("", self._desk.service.limits.events, "")
+            self._reader = self.stream.attach(0)  # until the connection reads: who speaks meanwhile has to wait for it
             for data in self.replies:
                 self.stream.push(data)
         return self.stream
@@ -105,6 +114,7 @@ class Turn:
         self.gone = True
         if self.stream is not None:
             self.stream.nudge()
+            self.stream.detach(self._reader)
         self._wake()
 
     def stops(self) -> bool:

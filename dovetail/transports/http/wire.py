@@ -11,6 +11,7 @@ import re
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,8 @@ CONNECT = 10.0
 """Seconds that connecting may take, the TLS handshake included."""
 IDLE = 4.0
 """Seconds that a connection waits to be used again: less than servers do, so that none is used while it is closed."""
+LARGE = 64 * 1024
+"""Bytes over which a body is sent in pieces, so that the event loop does not wait for it."""
 REDIRECTS = 5
 PORTS = {"http": 80, "https": 443}
 KEEP_METHOD = (307, 308)
@@ -99,7 +102,8 @@ class Wire:
         for _ in range(REDIRECTS + 1):
             asked = self.url
             with flat(asked):
-                response = await self.session.request(method, asked, headers=sent, data=body, allow_redirects=False)
+                data = BytesIO(body) if body is not None and len(body) > LARGE else body
+                response = await self.session.request(method, asked, headers=sent, data=data, allow_redirects=False)
             if response.status not in KEEP_METHOD:
                 return Reply(response, asked, self._limits.incoming)
             response.release()

@@ -100,7 +100,7 @@ def test_an_id_that_cannot_go_back_is_ignored(id: bytes) -> None:
     assert parse(b"id: " + id + b"\ndata: a\n\n", limit=10_000) == [Event(b"a")]
 
 
-@pytest.mark.parametrize("retry", [b"1.5", b"-1", b"", b"soon", b"1 "])
+@pytest.mark.parametrize("retry", [b"1.5", b"-1", b"", b"soon", b"1 ", b"9" * 10, b"9" * 4000])
 def test_a_retry_that_is_no_number_is_ignored(retry: bytes) -> None:
     assert parse(b"retry: " + retry + b"\ndata: a\n\n") == [Event(b"a")]
 

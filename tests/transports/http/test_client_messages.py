@@ -1,0 +1,635 @@
+"""What an HTTP client sends with each message, and what it makes of what comes back."""
+
+import asyncio
+import logging
+import time
+from email.utils import formatdate
+from typing import Any
+
+import pytest
+
+from dovetail import Client, Limits
+from dovetail.errors import (
+    ConnectFailed,
+    ConnectionClosed,
+    DovetailError,
+    HeaderMismatch,
+    InternalError,
+    InvalidParams,
+    InvalidRequest,
+    MethodNotFound,
+    Overloaded,
+    TimedOut,
+    TooLarge,
+)
+from dovetail.transports.http.client import connect
+from tests.transports.http.scripted import MODERN, Asked, Script, Scripted, modern, old
+
+DONE = {"resultType": "complete", "content": [{"type": "text", "text": "done"}]}
+OLD_DONE = {"content": [{"type": "text", "text": "done"}]}
+
+
+def listed(*tools: Any) -> dict[str, Any]:
+    return {"resultType": "complete", "ttlMs": 0, "cacheScope": "private", "tools": list(tools)}
+
+
+def tool(name: str, **properties: Any) -> dict[str, Any]:
+    return {"name": name, "inputSchema": {"type": "object", "properties": properties}}
+
+
+def served(answer: Script) -> Script:
+    """A server of the stateless era that answers everything else with this."""
+
+    async def script(asked: Asked) -> None:
+        if not await modern(asked):
+            await answer(asked)
+
+    return script
+
+
+def kept(answer: Script) -> Script:
+    """A server of the handshake era that answers everything else with this."""
+
+    async def script(asked: Asked) -> None:
+        if not await old(asked):
+            await answer(asked)
+
+    return script
+
+
+# headers
+
+
+async def test_method_and_name_are_repeated_in_headers() -> None:
+    async def answer(asked: Asked) -> None:
+        results = {
+            "tools/list": listed(),
+            "tools/call": DONE,
+            "resources/read": {"resultType": "complete", "ttlMs": 0, "cacheScope": "private", "contents": []},
+            "prompts/get": {"resultType": "complete", "messages": []},
+        }
+        await asked.result(results[asked.rpc])
+
+    async with Scripted(served(answer)) as server:
+        async with Client(server.url) as client:
+            await client.list_tools()
+            await client.call_tool("get-weather")
+            await client.call_tool("näme")
+            await client.read_resource("file:///path/to/file%20name.txt")
+            await client.get_prompt("review")
+        names = [(one.headers["mcp-method"], one.headers.get("mcp-name")) for one in server.asked[1:]]
+        assert names == [
+            ("tools/list", None),
+            ("tools/call", "get-weather"),
+            ("tools/call", "=?base64?bsOkbWU=?="),
+            ("resources/read", "file:///path/to/file%20name.txt"),
+            ("prompts/get", "review"),
+        ]
+        for one in server.asked:
+            assert (
+                one.headers["mcp-protocol-version"]
+                == one.message["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"]
+            )
+
+
+async def test_parameters_are_mirrored_once_the_tools_are_known() -> None:
+    region = {"type": "string", "x-mcp-header": "Region"}
+    size = {"type": "integer", "x-mcp-header": "Size"}
+
+    async def answer(asked: Asked) -> None:
+        await asked.result(listed(tool("sql", region=region, size=size)) if asked.rpc == "tools/list" else DONE)
+
+    async with Scripted(served(answer)) as server:
+        async with Client(server.url) as client:
+            await client.list_tools()
+            await client.call_tool("sql", {"region": " padded", "size": 7, "query": "x"})
+            await client.call_tool("sql", {"region": None})
+            with pytest.raises(InvalidParams, match=r"beyond ±\(2\^53"):
+                await client.call_tool("sql", {"size": 2**53})
+        first, second = server.heard("tools/call")
+        assert first.headers["mcp-param-region"] == "=?base64?IHBhZGRlZA==?="
+        assert first.headers["mcp-param-size"] == "7"
+        assert "mcp-param-query" not in first.headers
+        assert "mcp-param-region" not in second.headers
+
+
+async def test_tools_with_headers_that_are_not_allowed_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    good, bad = {"type": "string", "x-mcp-header": "Region"}, {"type": "object", "x-mcp-header": "Region"}
+
+    async def answer(asked: Asked) -> None:
+        await asked.result(listed(tool("good", a=good), tool("bad", a=bad), tool("plain")))
+
+    async with Scripted(served(answer)) as server:
+        async with Client(server.url) as client:
+            assert [one.name for one in await client.list_tools()] == ["good", "plain"]
+            assert [one.name for one in (await client.request("tools/list")).tools] == ["good", "plain"]
+    (warning,) = {record.getMessage() for record in caplog.records if record.levelname == "WARNING"}
+    assert warning.startswith("The tool 'bad' is left out: ")
+    assert "Region" in warning
+
+
+async def test_the_handshake_era_knows_nothing_of_such_headers() -> None:
+    bad = {"type": "object", "x-mcp-header": "Region"}
+
+    async def answer(asked: Asked) -> None:
+        await asked.result({"tools": [tool("bad", a=bad)]} if asked.rpc == "tools/list" else OLD_DONE)
+
+    async with Scripted(kept(answer)) as server:
+        async with Client(server.url, revision="handshake") as client:
+            assert [one.name for one in await client.list_tools()] == ["bad"]
+            await client.call_tool("bad", {"a": {}})
+        call = server.heard("tools/call")[0]
+        assert not any(name.startswith(("mcp-method", "mcp-name", "mcp-param")) for name in call.headers)
+
+
+async def test_a_call_whose_headers_do_not_match_is_made_again_once_the_tools_are_known() -> None:
+    region = {"type": "string", "x-mcp-header": "Region"}
+
+    async def answer(asked: Asked) -> None:
+        if asked.rpc == "tools/list":
+            await asked.result(listed(tool("sql", region=region)))
+        elif "mcp-param-region" in asked.headers:
+            await asked.result(DONE)
+        else:
+            await asked.error(-32020, "Mcp-Param-Region is missing", 400)
+
+    async with Scripted(served(answer)) as server:
+        async with Client(server.url) as client:
+            assert (await client.call_tool("sql", {"region": "north"})).data == "done"
+        assert [one.rpc for one in server.asked[1:]] == ["tools/call", "tools/list", "tools/call"]
+
+
+async def test_headers_that_never_match_are_an_error() -> None:
+    async def answer(asked: Asked) -> None:
+        if asked.rpc == "tools/list":
+            await asked.result(listed())
+        else:
+            await asked.error(-32020, "no", 400)
+
+    async with Scripted(served(answer)) as server:
+        async with Client(server.url) as client:
+            with pytest.raises(HeaderMismatch):
+                await client.call_tool("sql")
+        assert len(server.heard("tools/call")) == 2
+
+
+# replies
+
+
+async def test_a_reply_may_be_a_stream_with_news_before_it() -> None:
+    async def answer(asked: Asked) -> None:
+        await asked.stream()
+        token = asked.message["params"]["_meta"]["progressToken"]
+        await asked.chunk(b": keep-alive\n\n")
+        for step in (1, 2):
+            params = {"progressToken": token, "progress": step, "total": 2}
+            await asked.event({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})
+        await asked.event(asked.reply(DONE))
+        await asked.end()
+
+    seen: list[float] = []
+    async with Scripted(served(answer)) as server:
+        async with Client(server.url) as client:
+            assert (await client.call_tool("x", on_progress=lambda one: seen.append(one.progress))).data == "done"
+            assert (await client.call_tool("x", on_progress=lambda one: seen.append(one.progress))).data == "done"
+    assert seen == [1, 2, 1, 2]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r", "\r\n"])
+async def test_a_stream_may_come_in_any_pieces(end: str) -> None:
+    async def answer(asked: Asked) -> None:
+        import json
+
+        await asked.stream()
+        text = f"\ufeffid: 1{end}data: {json.dumps(asked.reply(DONE))}{end}{end}".encode()
+        for at in range(0, len(text), 7):
+            await asked.chunk(text[at : at + 7])
+            await asyncio.sleep(0)
+        await asked.end()
+
+    async with Scripted(served(answer)) as server:
+        async with Client(server.url) as client:
+            assert (await client.call_tool("x")).data == "done"
+
+
+@pytest.mark.parametrize("kind", ["application/json; charset=utf-8", "Application/JSON"])
+async def test_a_content_type_is_read_as_http_has_it(kind: str) -> None:
+    async def answer(asked: Asked) -> None:
+        import json
+
+        await asked.answer(200, json.dumps(asked.reply(DONE)).encode(), {"Content-Type": kind})
+
+    async with Scripted(served(answer)) as server:
+        async with Client(server.url) as client:
+            assert (await client.call_tool("x")).data == "done"
+
+
+async def test_many_calls_at_once_each_get_their_own_reply() -> None:
+    async def answer(asked: Asked) -> None:
+        name = asked.message["params"]["name"]
+        await asyncio.sleep(0.01 if name.endswith("0") else 0)
+        await asked.result({"resultType": "complete", "content": [{"type": "text", "text": name}]})
+
+    async with Scripted(served(answer)) as server:
+        async with Client(server.url, limits=Limits(in_flight=8)) as client:
+            results = await asyncio.gather(*(client.call_tool(f"t{n}") for n in range(100)))
+    assert [result.data for result in results] == [f"t{n}" for n in range(100)]
+
+
+async def test_no_more_requests_are_in_flight_than_the_limit() -> None:
+    running = most = 0
+
+    async def answer(asked: Asked) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.01)
+        running -= 1
+        await asked.result(DONE)
+
+    async with Scripted(served(answer)) as server:
+        async with Client(server.url, limits=Limits(in_flight=3)) as client:
+            await asyncio.gather(*(client.call_tool("x") for _ in range(12)))
+    assert most == 3
+
+
+async def test_a_channel_that_is_full_is_waited_for() -> None:
+    go = asyncio.Event()
+
+    async def script(asked: Asked) -> None:
+        await go.wait()
+        await asked.result({})
+
+    received: list[Any] = []
+    ends: list[Exception | None] = []
+    async with Scripted(script) as server:
+        channel = await connect(server.url, Limits(in_flight=1))
+        channel.start(received.append, ends.append)
+        await channel.drain()
+        channel.send(b'{"jsonrpc":"2.0","id":1,"method":"x"}')
+        draining = asyncio.create_task(channel.drain())
+        await server.until("x")
+        assert not draining.done()
+        go.set()
+        await draining
+        assert received == [b'{"jsonrpc": "2.0", "id": 1, "result": {}}']
+        await asyncio.gather(channel.close(), channel.close())
+        channel.send(b'{"jsonrpc":"2.0","id":2,"method":"x"}')
+        await channel.close()
+    assert ends == [None], "the end is told once"
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_an_answer_over_the_limit_is_refused_and_the_next_one_is_read(streamed: bool) -> None:
+    async def answer(asked: Asked) -> None:
+        big = asked.message["params"]["name"] == "big"
+        result = {"resultType": "complete", "content": [{"type": "text", "text": "x" * (20_000 if big else 10)}]}
+        if streamed:
+            await asked.stream()
+            await asked.event(asked.reply(result))
+            await asked.end()
+        else:
+            await asked.result(result)
+
+    async with Scripted(served(answer)) as server:
+        async with Client(server.url, limits=Limits(incoming=10_000)) as client:
+            with pytest.raises(TooLarge, match="10000 bytes"):
+                await client.call_tool("big")
+            assert (await client.call_tool("small")).data == "x" * 10
+
+
+# refusals
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "id", "kind"),
+    [
+        (400, -32602, "own", InvalidParams),
+        (404, -32601, "own", MethodNotFound),
+        (400, -32602, None, InvalidParams),
+        (400, -32602, "server-error", InvalidParams),
+        (500, -32603, "own", InternalError),
+    ],
+)
+async def test_an_error_in_the_body_is_the_reply_whatever_the_status(
+    status: int, code: int, id: Any, kind: type[Exception]
+) -> None:
+    async def answer(asked: Asked) -> None:
+        await asked.error(code, "that is why", status, id=id)
+
+    async with Scripted(served(answer)) as server:
+        async with Client(server.url) as client:
+            with pytest.raises(kind, match="that is why"):
+                await client.call_tool("x")
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "said"),
+    [
+        (400, InvalidRequest, "tools/call: .*/mcp answered 400"),
+        (401, ConnectFailed, "/mcp needs authorization"),
+        (403, ConnectFailed, "/mcp refuses access"),
+        (418, InvalidRequest, "answered 418"),
+        (429, Overloaded, "answered 429"),
+        (500, InternalError, "answered 500"),
+        (503, Overloaded, "answered 503"),
+        (302, InvalidRequest, "redirects to None"),
+    ],
+)
+async def test_a_status_without_a_reply_says_what_it_means(status: int, kind: type[Exception], said: str) -> None:
+    async def answer(asked: Asked) -> None:
+        await asked.answer(status, b"<html>" + b"x" * 1000)
+
+    async with Scripted(served(answer)) as server:
+        async with Client(server.url) as client:
+            with pytest.raises(kind, match=said):
+                await client.call_tool("x")
+            await client.ping()
+
+
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize("after", ["0", "1", "date", "past"])
+async def test_a_server_that_says_when_is_asked_again_then(status: int, after: str) -> None:
+    came: list[float] = []
+
+    async def answer(asked: Asked) -> None:
+        came.append(time.monotonic())
+        if len(came) == 1:
+            shift = {"date": 2.0, "past": -100.0}.get(after)
+            when = after if shift is None else formatdate(time.time() + shift, usegmt=True)
+            await asked.answer(status, headers={"Retry-After": when})
+        else:
+            await asked.result(DONE)
+
+    async with Scripted(served(answer)) as server:
+        async with Client(server.url) as client:
+            assert (await client.call_tool("x")).data == "done"
+    assert len(came) == 2
+    assert came[1] - came[0] >= {"0": 0, "1": 0.99, "date": 0.9, "past": 0}[after]
+
+
+async def test_a_server_that_never_has_time_is_given_up() -> None:
+    async def answer(asked: Asked) -> None:
+        await asked.answer(503, headers={"Retry-After": "0"})
+
+    async with Scripted(served(answer)) as server:
+        async with Client(server.url) as client:
+            with pytest.raises(Overloaded, match="answered 503"):
+                await client.call_tool("x")
+        assert 1 < len(server.heard("tools/call")) <= 20
+
+
+async def test_waiting_for_a_busy_server_ends_with_the_deadline() -> None:
+    async def answer(asked: Asked) -> None:
+        await asked.answer(429, headers={"Retry-After": "30"})
+
+    async with Scripted(served(answer)) as server:
+        async with Client(server.url) as client:
+            began = time.monotonic()
+            with pytest.raises(TimedOut):
+                await client.call_tool("x", timeout=0.3)
+            assert time.monotonic() - began < 5
+        assert len(server.heard("tools/call")) == 1
+
+
+async def test_opening_does_not_wait_long_for_a_busy_server() -> None:
+    async def script(asked: Asked) -> None:
+        await asked.answer(429, headers={"Retry-After": "30"})
+
+    async with Scripted(script) as server:
+        with pytest.raises(Overloaded, match="429"):
+            await Client(server.url).connect()
+
+
+# broken connections
+
+
+@pytest.mark.parametrize("where", ["before", "in the head", "in the body", "in the stream", "at the end of the stream"])
+async def test_an_answer_that_breaks_off_is_told_to_who_waits_and_to_nobody_else(where: str) -> None:
+    async def answer(asked: Asked) -> None:
+        if asked.message["params"]["name"] == "fine":
+            await asyncio.sleep(0.1)
+            await asked.result(DONE)
+            return
+        if where == "in the head":
+            await asked.raw(b"HTTP/1.1 200 OK\r\nContent-Ty")
+        elif where == "in the body":
+            await asked.raw(b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n{"jsonrpc":')
+        elif where != "before":
+            await asked.stream()
+            await asked.chunk(b'data: {"jsonrpc":"2.0",')
+        await asyncio.sleep(0.02)
+        if where == "at the end of the stream":
+            await asked.end()
+        else:
+            await asked.cut()
+
+    async with Scripted(served(answer)) as server:
+        async with Client(server.url) as client:
+            fine = asyncio.create_task(client.call_tool("fine"))
+            with pytest.raises(ConnectionClosed, match=r"^tools/call: http://.*/mcp: "):
+                await client.call_tool("broken")
+            assert (await fine).data == "done"
+            assert client.state == "connected"
+        assert len(server.heard("tools/call")) == 2, "what may have arrived is not sent twice"
+
+
+async def test_a_read_that_broke_off_is_made_again() -> None:
+    count = 0
+
+    async def answer(asked: Asked) -> None:
+        nonlocal count
+        count += 1
+        if count < 3:
+            await asked.cut()
+        else:
+            await asked.result(listed())
+
+    async with Scripted(served(answer)) as server:
+        async with Client(server.url) as client:
+            assert await client.list_tools() == []
+    assert count == 3
+
+
+# cancelling
+
+
+async def test_in_the_stateless_era_hanging_up_is_the_cancellation() -> None:
+    async def answer(asked: Asked) -> None:
+        if asked.message["params"]["name"] == "streamed":
+            await asked.stream()
+            await asked.chunk(b":\n\n")
+        await asked.hung_up.wait()
+
+    async with Scripted(served(answer)) as server:
+        async with Client(server.url) as client:
+            for name in ("plain", "streamed"):
+                with pytest.raises(TimedOut):
+                    await client.call_tool(name, timeout=0.1)
+                await server.asked[-1].hung_up.wait()
+            assert server.heard("notifications/cancelled") == []
+
+
+async def test_in_the_handshake_era_a_cancellation_is_posted_and_the_answer_not_waited_for() -> None:
+    hung_up_early = False
+
+    async def answer(asked: Asked) -> None:
+        nonlocal hung_up_early
+        if asked.rpc == "notifications/cancelled":
+            hung_up_early = server.heard("tools/call")[0].hung_up.is_set()
+            await asked.answer(202)
+        else:
+            await asked.hung_up.wait()
+
+    async with Scripted(kept(answer)) as server:
+        async with Client(server.url, revision="handshake") as client:
+            calling = asyncio.create_task(client.call_tool("x"))
+            asked = await server.until("tools/call")
+            calling.cancel()
+            told = await server.until("notifications/cancelled")
+            assert told.message["params"]["requestId"] == asked.message["id"]
+            assert told.headers["mcp-session-id"] == "s-1"
+            await asked.hung_up.wait()
+    assert not hung_up_early
+
+
+async def test_a_client_that_closes_hangs_up_on_everything() -> None:
+    async def answer(asked: Asked) -> None:
+        await asked.hung_up.wait()
+
+    async with Scripted(kept(answer)) as server:
+        client = Client(server.url, revision="handshake")
+        await client.connect()
+        calling = asyncio.create_task(client.call_tool("x"))
+        asked = await server.until("tools/call")
+        await client.close()
+        with pytest.raises(ConnectionClosed):
+            await calling
+        await asked.hung_up.wait()
+        assert len(server.heard("DELETE")) == 1
+
+
+async def test_closing_does_not_wait_for_a_server_that_does_not_let_go() -> None:
+    async def script(asked: Asked) -> None:
+        if asked.rpc == "DELETE":
+            await asked.hung_up.wait()
+        else:
+            assert await old(asked)
+
+    async with Scripted(script) as server:
+        client = Client(server.url, revision="handshake")
+        await client.connect()
+        began = time.monotonic()
+        await client.close()
+        assert time.monotonic() - began < 4
+
+
+# redirects
+
+
+@pytest.mark.parametrize("status", [307, 308])
+async def test_a_redirect_within_the_origin_is_followed_and_paid_for_once(status: int) -> None:
+    async def script(asked: Asked) -> None:
+        if asked.path == "/mcp":
+            await asked.answer(status, headers={"Location": "/mcp/"})
+        elif not await modern(asked):
+            await asked.result(DONE)
+
+    async with Scripted(script) as server:
+        async with Client(server.url, headers={"Authorization": "Bearer x"}) as client:
+            await client.call_tool("x")
+        assert [one.path for one in server.asked] == ["/mcp", "/mcp/", "/mcp/"]
+        assert {one.method for one in server.asked} == {"POST"}
+        assert server.asked[0].body == server.asked[1].body
+        assert all(one.headers["authorization"] == "Bearer x" for one in server.asked)
+
+
+@pytest.mark.parametrize("header", ["Authorization", "Cookie", "X-Api-Key"])
+async def test_credentials_never_go_to_another_origin(header: str) -> None:
+    async def elsewhere(asked: Asked) -> None:
+        assert await modern(asked)
+
+    async with Scripted(elsewhere) as other:
+
+        async def script(asked: Asked) -> None:
+            await asked.answer(307, headers={"Location": other.url})
+
+        async with Scripted(script) as server:
+            with pytest.raises(ConnectFailed, match=rf"{server.url}: redirected to another origin.*use {other.url}"):
+                await Client(server.url, headers={header: "secret"}).connect()
+        assert other.asked == []
+
+
+async def test_a_redirect_to_another_origin_is_followed_where_there_is_nothing_to_give_away() -> None:
+    async def elsewhere(asked: Asked) -> None:
+        assert await modern(asked)
+
+    async with Scripted(elsewhere) as other:
+
+        async def script(asked: Asked) -> None:
+            await asked.answer(307, headers={"Location": other.url})
+
+        async with Scripted(script) as server:
+            async with Client(server.url) as client:
+                assert client.revision == MODERN
+
+
+async def test_a_session_is_not_given_away_by_a_redirect() -> None:
+    async with Scripted(modern_only) as other:
+
+        async def answer(asked: Asked) -> None:
+            await asked.answer(307, headers={"Location": other.url})
+
+        async with Scripted(kept(answer)) as server:
+            async with Client(server.url, revision="handshake") as client:
+                with pytest.raises(ConnectFailed, match="another origin"):
+                    await client.call_tool("x")
+        assert other.asked == []
+
+
+async def modern_only(asked: Asked) -> None:
+    assert await modern(asked)
+
+
+@pytest.mark.parametrize(
+    ("location", "said"),
+    [
+        ("/mcp", "redirected more than 5 times"),
+        ("", "redirected to nowhere"),
+        ("ftp://127.0.0.1/", "not as safe"),
+        ("http://user:pw@127.0.0.1/", "redirected wrongly"),
+        ("http://[", "redirected wrongly"),
+    ],
+)
+async def test_a_redirect_that_makes_no_sense_is_an_error(location: str, said: str) -> None:
+    async def script(asked: Asked) -> None:
+        await asked.answer(308, headers={"Location": location})
+
+    async with Scripted(script) as server:
+        with pytest.raises(DovetailError, match=said):
+            await Client(server.url).connect()
+        assert len(server.asked) <= 6
+
+
+async def test_a_redirect_that_would_lose_the_message_is_not_followed() -> None:
+    async def script(asked: Asked) -> None:
+        await asked.answer(302, headers={"Location": "/login"})
+
+    async with Scripted(script) as server:
+        with pytest.raises(ConnectFailed, match=r"redirects to /login \(302\)"):
+            await Client(server.url).connect()
+        assert len(server.asked) == 1
+
+
+async def test_secrets_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+
+    async def answer(asked: Asked) -> None:
+        await asked.answer(500)
+
+    async with Scripted(kept(answer)) as server:
+        async with Client(server.url, revision="handshake", headers={"Authorization": "Bearer t0k3n"}) as client:
+            with pytest.raises(InternalError):
+                await client.call_tool("x")
+    assert "t0k3n" not in caplog.text
+    assert "s-1" not in caplog.text
