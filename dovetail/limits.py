@@ -70,7 +70,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     streams: int = 10_000
     """Event streams that one endpoint holds open at once; the next one is refused."""
     session_streams: int = 32
-    """Event streams that one session may hold open at once."""
+    """Event streams that one session may hold open at once with GET."""
     sessions: int = 100_000
     """Sessions that one process remembers; one that holds nothing can be forgotten and goes on."""
     session_idle: float = 3600.0

@@ -1,18 +1,29 @@
-"""What `make demo` shows: a client and a server that it starts, talking over stdio."""
+"""What `make demo` shows: a client and a server that it starts, talking over stdio, then over HTTP in both eras."""
 
 import asyncio
 import os
+import socket
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired
+from urllib.parse import urlsplit
 
 from dovetail import Client, TextContent
 from dovetail.protocol.lifecycle import ProgressParams
 
 COLOUR = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+SERVER = Path(__file__).with_name("weather.py")
 
 
 def paint(text: str, code: str) -> str:
     return f"\033[{code}m{text}\033[0m" if COLOUR else text
+
+
+def chapter(text: str) -> None:
+    print(paint("Dovetail", "1;36"), text)
 
 
 def step(title: str) -> None:
@@ -30,15 +41,26 @@ def bar(update: ProgressParams) -> None:
     print(f"\r{line}" if COLOUR else line, end="" if COLOUR else "\n", flush=True)
 
 
-async def main() -> None:
-    server = Path(__file__).with_name("weather.py")
-    print(paint("Dovetail", "1;36"), "starts", paint(f"examples/{server.name}", "1"), "and talks to it over stdio.")
+async def introduce(client: Client) -> None:
+    info = client.server_info
+    if info is not None:
+        show(f"{info.name} {info.version}, revision {client.revision}: {client.instructions}")
 
-    async with Client(server, on_log=lambda entry: show(paint(f"the server logs: {entry.data}", "90"))) as client:
+
+async def forecast(client: Client, city: str, days: int) -> None:
+    result = await client.call_tool("forecast", {"city": city, "days": days}, on_progress=bar)
+    if COLOUR:
+        print()
+    for day in result.data["days"]:
+        show(f"day {day['day']}: {day['sky']:<6} {day['celsius']:>5} °C")
+
+
+async def over_stdio() -> None:
+    chapter(f"starts {paint('examples/weather.py', '1')} and talks to it over {paint('stdio', '1')}.")
+
+    async with Client(SERVER, on_log=lambda entry: show(paint(f"the server logs: {entry.data}", "90"))) as client:
         step("Who is there?")
-        info = client.server_info
-        if info is not None:
-            show(f"{info.name} {info.version}, revision {client.revision}: {client.instructions}")
+        await introduce(client)
 
         step("What can it do?")
         for tool in await client.list_tools():
@@ -51,11 +73,7 @@ async def main() -> None:
             show(f"prompt    {paint(prompt.name, '33')}  {prompt.description}")
 
         step("Call a tool, with live progress")
-        result = await client.call_tool("forecast", {"city": "Oslo", "days": 5}, on_progress=bar)
-        if COLOUR:
-            print()
-        for day in result.data["days"]:
-            show(f"day {day['day']}: {day['sky']:<6} {day['celsius']:>5} °C")
+        await forecast(client, "Oslo", 5)
 
         step("Read a resource")
         (contents,) = await client.read_resource("weather://Reykjavik/place")
@@ -71,7 +89,64 @@ async def main() -> None:
             if isinstance(message.content, TextContent):
                 show(f"{message.role}: {message.content.text}")
 
-    print(f"\n{paint('Done.', '32')} The server has been stopped.")
+
+async def over_http() -> None:
+    with serving() as url:
+        chapter(f"serves the same file at {paint(url, '1')} and talks to it over {paint('HTTP', '1')}.")
+
+        step("Without a session: each request stands for itself, and progress comes on the stream of its reply")
+        async with Client(url) as client:
+            await introduce(client)
+            await forecast(client, "Stockholm", 3)
+
+        step("With a handshake and a session, at the same URL")
+        async with Client(url, revision="handshake") as client:
+            await introduce(client)
+            await forecast(client, "Helsinki", 3)
+
+
+@contextmanager
+def serving() -> Iterator[str]:
+    """`dovetail run weather.py --http` on a free port, for as long as the block lasts; gives the URL."""
+    command = [sys.executable, "-m", "dovetail", "run", str(SERVER), "--http", "--port", "0"]
+    with Popen(command, stdin=DEVNULL, stderr=PIPE, encoding="utf-8") as process:
+        try:
+            assert process.stderr is not None
+            said = process.stderr.readline().strip()
+            if not said.startswith("Serving "):
+                raise SystemExit(f"The server did not start: {said}\n{process.stderr.read()}")
+            url = said.rpartition(" ")[2]
+            wait_for(url)
+            yield url
+        finally:
+            process.terminate()
+            try:
+                process.wait(10)
+            except TimeoutExpired:
+                process.kill()
+    if process.returncode:
+        raise SystemExit(f"The server ended with exit code {process.returncode}")
+
+
+def wait_for(url: str) -> None:
+    """Until somebody listens there; the server says where a moment before it does."""
+    address = urlsplit(url)
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            socket.create_connection((address.hostname, address.port), 1).close()
+            return
+        except OSError:
+            if time.monotonic() > deadline:
+                raise SystemExit(f"Nobody listens at {url}") from None
+            time.sleep(0.05)
+
+
+async def main() -> None:
+    await over_stdio()
+    print()
+    await over_http()
+    print(f"\n{paint('Done.', '32')} Both servers have been stopped.")
 
 
 if __name__ == "__main__":

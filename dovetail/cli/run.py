@@ -3,8 +3,7 @@ r"""`dovetail run FILE[:OBJECT]`: load a Python file and serve the server in it.
 The file is imported, not executed as a script: its `if __name__ == "__main__":` does not run. Its folder comes first on
 `sys.path`, as it would for a script. While it loads, `print` goes to stderr, for stdout belongs to the protocol.
 
-Where it is reached over a network, one line on stderr says where. That comes before `Server.run`, which says nothing, so
-the address is tried out first: a port that is taken is a failure, and no line that was said in vain.
+Where it is reached over a network, one line on stderr says where, as soon as clients can connect.
 """
 
 import argparse
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
 HELP = "Serve the server in a Python file, on stdio unless told otherwise."
 USUAL = ("server", "mcp", "app")
 """What servers are called; where a file has several, one of these names is the one."""
-NETWORKED = {"http": ("http", "/mcp"), "sse": ("http", "/sse"), "websocket": ("ws", "/ws")}
-"""The transports that listen: the scheme of their URL, and where the endpoint is unless told."""
+NETWORKED = {"http": "/mcp", "sse": "/sse", "websocket": "/ws"}
+"""The transports that listen, and where the endpoint is unless told."""
 SETTINGS = ("host", "port", "path", "workers", "certfile", "keyfile", "public_url")
 """What `Server.run` takes for them."""
 
@@ -37,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         transports.add_argument(f"--{name}", dest="transport", action="store_const", const=name, default="stdio")
     parser.add_argument("--host", help="the address to listen on, 127.0.0.1 unless told")
     parser.add_argument("--port", type=_port, help="8000 unless told; 0 takes a free one")
-    parser.add_argument("--path", help=f"of the endpoint; {', '.join(path for _, path in NETWORKED.values())} unless told")
+    parser.add_argument("--path", help=f"of the endpoint; {', '.join(NETWORKED.values())} unless told")
     parser.add_argument("--workers", metavar="N", type=_count, help="processes that serve")
     parser.add_argument("--certfile", metavar="FILE", help="the certificate, for TLS")
     parser.add_argument("--keyfile", metavar="FILE", help="its key")
@@ -50,37 +49,11 @@ def execute(options: argparse.Namespace) -> None:
     server = _chosen(_load(path), name, path)
     given = {key: value for key in SETTINGS if (value := getattr(options, key)) is not None}
     if options.transport in NETWORKED:
-        given["port"] = _tried(given.get("host", "127.0.0.1"), given.get("port", 8000))
-        complain(f"Serving {server.name} on {_url(options.transport, **given)}")
+        given["ready"] = lambda url: complain(f"Serving {server.name} on {url}")
     elif given:
         stray = next(iter(given)).replace("_", "-")
         raise ConfigError(f"--{stray} is for a server on the network: add --http, --sse or --websocket")
     server.run(options.transport, **given)
-
-
-def _tried(host: str, port: int) -> int:
-    """The port to listen on; for 0, one that is free."""
-    import socket
-
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind, protocol) as trial:
-            if os.name == "posix":  # a port whose last connections linger is free
-                trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            trial.bind(address)
-            taken: int = trial.getsockname()[1]
-            return taken
-    except OSError as error:
-        raise DovetailError(f"cannot listen on {host} port {port}: {error.strerror}") from error
-
-
-def _url(transport: str, *, port: int, host: str = "127.0.0.1", path: str | None = None, **others: Any) -> str:
-    """Where clients find it."""
-    if "public_url" in others:
-        return str(others["public_url"])
-    scheme, usual = NETWORKED[transport]
-    secure = "s" if "certfile" in others else ""
-    return f"{scheme}{secure}://{f'[{host}]' if ':' in host else host}:{port}{path or usual}"
 
 
 def _port(text: str) -> int:

@@ -99,6 +99,8 @@ class Options(Struct, frozen=True, kw_only=True):
             if parts.scheme not in ("http", "https") or not parts.hostname:
                 raise ConfigError(f"public_url={self.public_url!r} is no URL such as 'https://mcp.example.com'")
             hosts.append(parts.hostname)
+            if origins != ["*"]:
+                origins.append(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}")
         return Policy(
             service.revisions,
             limits=service.limits,

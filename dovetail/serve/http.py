@@ -6,6 +6,7 @@ them, is closed. And a signal ends `run`, instead of the process that called it.
 """
 
 import asyncio
+import os
 import signal
 import socket
 import sys
@@ -32,8 +33,9 @@ LONGEST_HEAD, MOST_HEADERS = 64 * 1024, 200
 
 
 def run_http(service: Service, lifespan: Lifespan, transport: str, given: Mapping[str, Any]) -> None:
-    """Serve until told to stop."""
+    """Serve until told to stop. `ready` is told the URL once clients can connect."""
     options = dict(given)
+    ready = options.pop("ready", None)
     host, port = options.pop("host", "127.0.0.1"), options.pop("port", 8000)
     workers = options.pop("workers", 1)
     tls = {name: options.pop(name, None) for name in ("certfile", "keyfile")}
@@ -51,7 +53,10 @@ def run_http(service: Service, lifespan: Lifespan, transport: str, given: Mappin
     chosen = Options.of(**options)
     chosen.rules(service)  # which complains now rather than in a worker
     _need_uvicorn()
+    _check(tls)
     listening = _listen(host, port)
+    if ready is not None:
+        ready(chosen.public_url or _url(transport, host, listening.getsockname()[1], path, secure=bool(tls["certfile"])))
     if workers == 1:
         _serve(service, lifespan, chosen, listening, tls)
         return
@@ -77,12 +82,33 @@ def _need_uvicorn() -> None:
         raise ConfigError("Serving HTTP needs more than the core: pip install 'dovetail[http]'") from None
 
 
+def _check(tls: Mapping[str, str | None]) -> None:
+    """Complain about a certificate now, rather than in a worker."""
+    certificate, key = tls["certfile"], tls["keyfile"]
+    if key is not None and certificate is None:
+        raise ConfigError("keyfile= is given without certfile=")
+    if certificate is not None:
+        import ssl
+
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"The certificate {certificate} cannot be used: {error}") from None
+
+
 def _listen(host: str, port: int) -> socket.socket:
     try:
         family = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
         return socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
-        raise ConfigError(f"Cannot listen on {host}:{port}: {error.strerror or error}") from None
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
+        raise ConfigError(f"Cannot listen on {host} port {port}: {reason}") from None
+
+
+def _url(transport: str, host: str, port: int, path: str, *, secure: bool) -> str:
+    """Where clients find it."""
+    scheme = ("ws" if transport == "websocket" else "http") + ("s" if secure else "")
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}{path}"
 
 
 def _serve(

@@ -1,6 +1,7 @@
 """`dovetail run`."""
 
 import json
+import re
 import shlex
 import socket
 import subprocess
@@ -161,40 +162,49 @@ def test_a_port_that_is_taken_fails_in_one_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         done = dovetail("run", WEATHER, "--http", "--port", str(port))
-    assert (done.code, done.out) == (1, "")
-    assert done.failure == f"cannot listen on 127.0.0.1 port {port}: Address already in use"
+    assert (done.code, done.out) == (2, "")
+    assert done.failure == f"Cannot listen on 127.0.0.1 port {port}: Address already in use"
 
 
 def test_an_address_that_is_not_ours_fails_in_one_line() -> None:
     done = dovetail("run", WEATHER, "--http", "--host", "192.0.2.1", "--port", "0")
-    assert (done.code, done.out) == (1, "")
-    assert done.failure == "cannot listen on 192.0.2.1 port 0: Cannot assign requested address"
+    assert (done.code, done.out) == (2, "")
+    assert done.failure == "Cannot listen on 192.0.2.1 port 0: Cannot assign requested address"
 
 
 def test_settings_go_to_the_server_as_they_are(write: Callable[[str], str]) -> None:
-    path = write("class Told(Server):\n    def run(self, *a, **k): print(a, k)\nserver = Told('told')")
+    path = write("class Told(Server):\n    def run(self, *a, ready, **k): print(a, k); ready('x')\nserver = Told('told')")
     words = ["--workers", "3", "--certfile", "c.pem", "--keyfile", "k.pem", "--path", "/here", "--host", "::1"]
     done = dovetail("run", path, "--http", "--port", "0", *words)
-    port = done.out.split("'port': ")[1].split(",")[0]
-    given = {"host": "::1", "port": int(port), "path": "/here", "workers": 3, "certfile": "c.pem", "keyfile": "k.pem"}
+    given = {"host": "::1", "port": 0, "path": "/here", "workers": 3, "certfile": "c.pem", "keyfile": "k.pem"}
     assert done.out == f"{('http',)} {given}\n"
-    assert done.err == f"Serving told on https://[::1]:{port}/here\n"
+    assert done.err == "Serving told on x\n"
 
 
 @pytest.mark.parametrize(
     ("words", "url"),
     [
-        (["--http"], "http://127.0.0.1:{port}/mcp"),
-        (["--sse"], "http://127.0.0.1:{port}/sse"),
-        (["--websocket"], "ws://127.0.0.1:{port}/ws"),
-        (["--websocket", "--certfile", "c"], "wss://127.0.0.1:{port}/ws"),
-        (["--http", "--public-url", "https://weather.example/mcp"], "https://weather.example/mcp"),
+        (["--http"], r"http://127\.0\.0\.1:[1-9]\d*/mcp"),
+        (["--sse"], r"http://127\.0\.0\.1:[1-9]\d*/sse"),
+        (["--websocket", "--path", "/here"], r"ws://127\.0\.0\.1:[1-9]\d*/here"),
+        (["--http", "--public-url", "https://weather.example/mcp"], r"https://weather\.example/mcp"),
     ],
 )
-def test_a_line_says_where_it_is_served(write: Callable[[str], str], words: list[str], url: str) -> None:
-    path = write("class Told(Server):\n    def run(self, *a, port, **k): print(port)\nserver = Told('told')")
-    done = dovetail("run", path, "--port", "0", *words)
-    assert done.err == f"Serving told on {url.format(port=done.out.strip())}\n"
+def test_a_line_says_where_it_is_served_once_clients_can_connect(words: list[str], url: str) -> None:
+    whole = command("run", WEATHER, "--port", "0", *words)
+    with subprocess.Popen(whole, stderr=subprocess.PIPE, env=environment(), text=True) as serving:
+        try:
+            assert serving.stderr is not None
+            line = serving.stderr.readline()
+            assert re.fullmatch(rf"Serving weather on {url}\n", line), line
+        finally:
+            serving.terminate()
+
+
+def test_a_certificate_that_is_none_fails_in_one_line() -> None:
+    done = dovetail("run", WEATHER, "--http", "--port", "0", "--certfile", "nowhere.pem")
+    assert (done.code, done.out) == (2, "")
+    assert done.failure == "The certificate nowhere.pem cannot be used: [Errno 2] No such file or directory"
 
 
 @pytest.mark.parametrize("transport", ["--http", "--sse", "--websocket"])

@@ -9,7 +9,6 @@ import asyncio
 import random
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
-from itertools import count
 from time import time
 
 from ...errors import TimedOut, TooLarge
@@ -19,9 +18,8 @@ from .wire import Wire, checked
 
 BUSY = {429, 500, 502, 503, 504, 529}
 """The answers after which the same question may get another one."""
-PAUSE = 0.5
-LONGEST = 8.0
-"""Seconds of the first pause, and of the longest that is our own choice."""
+SHORTEST, PAUSE, LONGEST = 0.2, 0.5, 8.0
+"""Seconds of any pause at least, of the first, and of the longest that is our own choice."""
 
 
 async def post_json(
@@ -32,20 +30,21 @@ async def post_json(
     deadline = asyncio.get_running_loop().time() + timeout
     try:
         async with asyncio.timeout_at(deadline):
-            for attempt in count():
+            attempt = 0
+            while True:
                 async with await wire.ask("POST", {"Content-Type": "application/json"}, body) as reply:
                     found = await reply.body()
                 if isinstance(found, TooLong):
                     raise TooLarge(f"{url}: the answer is longer than {limits.incoming} bytes")
                 pause = _pause(reply.headers.get("Retry-After"), attempt)
                 if reply.status not in BUSY or asyncio.get_running_loop().time() + pause >= deadline:
-                    break
+                    return reply.status, found
                 await asyncio.sleep(pause)
+                attempt += 1
     except TimeoutError:
         raise TimedOut(f"{url}: no answer within {timeout:g} s") from None
     finally:
         await wire.close()
-    return reply.status, found
 
 
 def _pause(asked: str | None, attempt: int) -> float:
@@ -54,6 +53,6 @@ def _pause(asked: str | None, attempt: int) -> float:
     if asked is None:
         return own
     try:
-        return max(0.0, float(asked) if asked.strip().isdigit() else parsedate_to_datetime(asked).timestamp() - time())
+        return max(SHORTEST, float(asked) if asked.strip().isdigit() else parsedate_to_datetime(asked).timestamp() - time())
     except ValueError:
         return own

@@ -46,8 +46,8 @@ class ClientGone(Exception):
 
 
 class Patience:
-    """Ends the wait for bodies that do not begin. One timer looks after all of them: one for each request would cost more than
-    most bodies do."""
+    """Ends the wait for bodies that do not begin. One timer looks after all: one for each request would cost more than most
+    bodies do."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits

@@ -92,6 +92,7 @@ class Sessions:
         bus.on("session/ended", self._ended_elsewhere)
         bus.on("session/level", self._level_elsewhere)
         bus.on("session/subscribed", self._subscribed_elsewhere)
+        bus.on("session/met", self._met_elsewhere)
 
     def __len__(self) -> int:
         return len(self._open)
@@ -179,6 +180,7 @@ class Sessions:
         self._keys[key] = session
         if self._sweeper is None:
             self._sweep_later()
+        self._bus.publish("session/met", key)
         return session
 
     def _evict(self) -> None:
@@ -226,6 +228,16 @@ class Sessions:
         self._sweeper = asyncio.get_running_loop().call_later(self._limits.session_idle / 4, self._sweep)
 
     # other processes
+
+    def _met_elsewhere(self, key: str) -> None:
+        """Another process meets a session for the first time, and hears what is known of it here."""
+        session = self._keys.get(key)
+        if session is None:
+            return
+        if session.leveled:
+            self._bus.publish("session/level", (session.id, session.caller.log_level, session.leveled))
+        for uri in session.caller.subscribed:
+            self._bus.publish("session/subscribed", (session.id, uri, True))
 
     def _seen_elsewhere(self, key: str) -> None:
         session = self._keys.get(key)
