@@ -35,6 +35,8 @@ class Door(Struct, frozen=True, eq=False):
     """Whether a second channel can be opened; a channel that was given is the only one."""
     key: str | None = None
     """What the same server is known by, to remember its era."""
+    place: Any = None
+    """What a server on the web is known by to clients that share a cache: where it is, and how it is trusted."""
 
 
 class Started(Struct, frozen=True, eq=False):
@@ -119,11 +121,19 @@ def _url(url: str, limits: Limits, how: Reached) -> Door:
         raise ConfigError(f"{url}: servers are reached by {', '.join(WEB)}")
     url = scheme + checked(url)[len(scheme) :]
 
+    mirrors: dict[str, Any] = {}  # what goes into headers is known to the next channel too
+
     async def over_http() -> Channel:
         from .transports.http.client import connect
 
         return await connect(
-            url, limits, headers=how.headers, verify=how.verify, proxy=how.proxy, long_polling=how.long_polling
+            url,
+            limits,
+            headers=how.headers,
+            verify=how.verify,
+            proxy=how.proxy,
+            long_polling=how.long_polling,
+            mirrors=mirrors,
         )
 
     async def over_websocket() -> Channel:
@@ -132,7 +142,14 @@ def _url(url: str, limits: Limits, how: Reached) -> Door:
         return await connect(url, limits, headers=how.headers, verify=how.verify, proxy=how.proxy, timeout=limits.timeout)
 
     host = "{}://{}:{}".format(*origin(url))
-    return Door(url, over_http if scheme.startswith("http") else over_websocket, key=host)
+    return Door(url, over_http if scheme.startswith("http") else over_websocket, key=host, place=(url, how.verify, how.proxy))
+
+
+async def post_json(url: str, headers: Mapping[str, str], body: bytes, timeout: float) -> tuple[int, bytes]:
+    """The status and body that a web API answers one POST with; for what a client brings along, such as samplers."""
+    from .transports.http import fetch
+
+    return await fetch.post_json(url, headers, body, timeout)
 
 
 async def _given(channel: Channel) -> Channel:

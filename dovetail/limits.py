@@ -32,6 +32,18 @@ class Limits(Struct, frozen=True, kw_only=True):
     ping_timeout: float = 10.0
     """How long a ping may take before the connection counts as dead."""
 
+    # asking the client
+    asks: int = 100
+    """How often in a row one call may ask, before it is taken for one that never ends."""
+    parked: int = 1000
+    """Calls that wait here for their client to come back with answers; the oldest are run again when it does."""
+    parked_time: float = 600.0
+    """How long they wait."""
+    state_life: float = 3600.0
+    """How long a client may take to come back with answers at all."""
+    journal: int = 256 * KIB
+    """The answers of one call so far, and what it did once, which the client carries along."""
+
     # running tools
     threads: int = 32
     """Worker threads for plain `def` functions."""
@@ -55,6 +67,10 @@ class Limits(Struct, frozen=True, kw_only=True):
     """How often a server may answer one request with questions."""
     restarts: int = 5
     """How often in a row a stdio server is started again before the client gives up."""
+    cached: int = 1000
+    """Answers that a client keeps because the server says that it may; those not used for longest go first."""
+    cached_bytes: int = 16 * MIB
+    """Bytes of them."""
     shutdown: float = 2.0
     """How long a server process may take to end after its stdin was closed, and again after TERM."""
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from .errors import DovetailError, ProtocolError
 from .jsonrpc.framing import TooLong
-from .jsonrpc.messages import Id, Request
+from .jsonrpc.messages import Failure, Id, Request, Result
 from .protocol.base import Implementation
 from .protocol.capabilities import ClientCapabilities, ServerCapabilities
 from .protocol.methods import Method
@@ -71,7 +71,7 @@ class Caller:
     """The other side of a call: its revision, what it declared, who it is. One per connection, or one per request in the
     stateless era."""
 
-    __slots__ = ("capabilities", "info", "log_level", "principal", "revision", "state", "subscribed")
+    __slots__ = ("capabilities", "info", "log_level", "principal", "revision", "roots", "state", "subscribed")
 
     def __init__(
         self,
@@ -89,6 +89,8 @@ class Caller:
         self.principal: Principal | None = None
         self.state = state
         """What the server's lifespan gave."""
+        self.roots: tuple[Any, ...] | None = None
+        """Its roots, as long as they can be relied on."""
         self.subscribed: frozenset[str] = frozenset()
         """The resources whose changes it wants to hear of, in the handshake era."""
 
@@ -112,6 +114,16 @@ class Call(Struct, eq=False):
     local: "Answer | None" = None
     """Answers what only the connection can (subscriptions, levels); the server passes such a call on to it."""
     progress: Any = None
+    run: Any = None
+    """The handler at work, where it may outlive the request (`connection/asking.py`)."""
+    kept: dict[str, bytes] | None = None
+    """What `ctx.once` has done."""
+    given: "Mapping[str, Any]" = {}
+    """The answers that came with the request, where the handler does the asking itself."""
+    own: str | None = None
+    """The state that the handler gave its question along."""
+    timer: Any = None
+    """What ends the handler when its time is over; stands still while the client is asked."""
     task: "asyncio.Task[None] | None" = None
 
     @property
@@ -142,6 +154,8 @@ class Service(Protocol):
     revisions: tuple[Revision, ...]
     limits: "Limits"
     redact: Redact | None
+    replay: bool
+    """Whether a handler that asked is always run again from its beginning, as another process would have to."""
 
     def answer(self, call: Call) -> Awaitable[Any]:
         """Answer one call."""
@@ -178,6 +192,12 @@ class Desk(Protocol):
 
     def notification(self, call: Call, method: str, params: Any) -> bytes | None:
         """A notification that belongs to a call, as long as somebody waits for it and its revision has it."""
+
+    def question(self, call: Call, id: Id, method: Method, params: Any) -> bytes:
+        """A question to the client of a call, as bytes."""
+
+    def outcome(self, method: Method, answer: "Result | Failure") -> Any:
+        """What the client answered to it; raises where that was an error."""
 
     def cancel(self, call: Call) -> None:
         """Nobody waits for this call any more."""

@@ -4,8 +4,8 @@ it stands, and in which revisions it holds.
 A test names what it shows by `@pytest.mark.requirement("id")`, and `test_requirements.py` holds the two lists together: no
 demand without a test, no test of a demand that nobody made. What no test here can show says why (`untested`).
 
-In this table: messages, opening, stdio, patterns, utilities, tools, resources, prompts, and a client's part in all of them;
-a server's part in HTTP. Not yet: authorization, tasks, and a server's part in asking its client.
+In this table: messages, opening, stdio, HTTP, patterns, utilities, tools, resources, prompts, and a client's part in all of
+them. Not yet: authorization, tasks, and a server's part in asking its client.
 """
 
 from typing import Literal
@@ -67,6 +67,8 @@ STDIO = f"{BASIC}/transports/stdio"
 HTTP = f"{BASIC}/transports/streamable-http"
 HTTP_SESSIONS = "2025-11-25/basic/transports"
 HTTP_BATCHES = "2025-03-26/basic/transports#sending-messages-to-the-server"
+HTTP_SECURITY = "2025-11-25/basic/security_best_practices#session-hijacking"
+HTTP_PAIR = "2024-11-05/basic/transports#http-with-sse"
 TRANSPORTS = f"{BASIC}/transports"
 DISCOVER = "2026-07-28/server/discover"
 TOOLS = "2026-07-28/server/tools"
@@ -218,14 +220,11 @@ REQUIREMENTS: dict[str, Requirement] = {
     "http-origin": must(
         "A request from a page of another origin is refused with 403.", f"{HTTP}#security-&-endpoint", since("2025-03-26")
     ),
-    "http-localhost": should(
-        "A server that runs locally listens on this machine only.", f"{HTTP}#security-&-endpoint", since("2025-03-26")
-    ),
+    "http-localhost": should("A server that runs locally listens on this machine only.", f"{HTTP}#security-&-endpoint"),
     "http-authentication": should(
         "Connections are authenticated.",
         f"{HTTP}#security-&-endpoint",
-        since("2025-03-26"),
-        "authorization is not in this table yet",
+        untested="authorization is not in this table yet",
     ),
     "http-notification-accepted": must(
         "What asks for no reply and is accepted gets 202 and no body.", f"{HTTP}#sending-messages", since("2025-03-26")
@@ -265,6 +264,8 @@ REQUIREMENTS: dict[str, Requirement] = {
         f"{HTTP}#protocol-version-header",
         STATELESS,
     ),
+    "http-meta-missing": must("A request that lacks version or capabilities is refused with 400.", META, STATELESS),
+    "http-capability-missing": must("What needs an undeclared capability is refused with 400.", META, STATELESS),
     "http-method-unknown": must(
         "A method that is not there is refused with 404 and an error that says so.",
         f"{HTTP}#protocol-version-header",
@@ -367,6 +368,15 @@ REQUIREMENTS: dict[str, Requirement] = {
     "http-session-ended": must(
         "A request of a session that has ended is answered with 404.", f"{HTTP_SESSIONS}#session-management", SESSIONS
     ),
+    "http-session-no-proof": must(
+        "A session id proves nobody's identity: each request is verified.",
+        HTTP_SECURITY,
+        REVISIONS[2:4],
+        "authorization is not in this table yet",
+    ),
+    "http-session-bound": should(
+        "A session belongs to the user who opened it.", HTTP_SECURITY, REVISIONS[2:4], "comes with authorization"
+    ),
     "http-version-assumed": should(
         "Where nothing tells the version, 2025-03-26 is assumed.", f"{HTTP_SESSIONS}#protocol-version-header", SESSIONS
     ),
@@ -378,6 +388,113 @@ REQUIREMENTS: dict[str, Requirement] = {
     "http-batch": must("A batch that holds requests is answered as a request is.", HTTP_BATCHES, BATCHES),
     "http-batch-responses": should(
         "The stream of a batch holds a reply to each of its requests before it ends.", HTTP_BATCHES, BATCHES
+    ),
+    # HTTP, a client's part
+    "http-client-post": must(
+        "Each message is a POST of its own to the endpoint.", f"{HTTP}#sending-messages", since("2025-03-26")
+    ),
+    "http-client-accept": must(
+        "With each POST a client accepts both JSON and event streams.", f"{HTTP}#sending-messages", since("2025-03-26")
+    ),
+    "http-client-no-responses": must("A client posts no replies.", f"{HTTP}#sending-messages", STATELESS),
+    "http-client-both-replies": must(
+        "A reply is taken as JSON and from an event stream.", f"{HTTP}#sending-messages", since("2025-03-26")
+    ),
+    "http-client-comments": must("Comments in a stream are ignored.", f"{HTTP}#receiving-messages", since("2025-03-26")),
+    "http-client-cancel": must(
+        "A client cancels by closing the stream of its request, without a word.", f"{HTTP}#cancellation", STATELESS
+    ),
+    "http-client-version": must(
+        "Each POST names the version, the same in header and body.", f"{HTTP}#protocol-version-header", STATELESS
+    ),
+    "http-client-standard-headers": must(
+        "Each request repeats its method in a header, and what it is about.", f"{HTTP}#standard-request-headers", STATELESS
+    ),
+    "http-client-params": must(
+        "The values of marked parameters are repeated in headers.",
+        f"{HTTP}#custom-headers-from-tool-parameters",
+        STATELESS,
+    ),
+    "http-client-params-null": must(
+        "A parameter that is null or absent has no header.", f"{HTTP}#server-behavior-for-custom-headers", STATELESS
+    ),
+    "http-client-params-safe": must(
+        "Integers that not every reader keeps are not sent in headers.", f"{HTTP}#schema-extension", STATELESS
+    ),
+    "http-client-encoded": must(
+        "What is not plain ASCII, or looks encoded, is encoded in a header.", f"{HTTP}#value-encoding", STATELESS
+    ),
+    "http-client-tool-rejected": must(
+        "A tool whose marks break the rules is left out of the list, and no other.", f"{HTTP}#schema-extension", STATELESS
+    ),
+    "http-client-tool-warning": should(
+        "That is logged, with the tool's name and the reason.", f"{HTTP}#schema-extension", STATELESS
+    ),
+    "http-client-mismatch": should(
+        "A call refused for its headers is made again once the tools were listed.", f"{HTTP}#client-behavior", STATELESS
+    ),
+    "http-client-header-case": must("Names of headers are compared without case.", f"{HTTP}#case-sensitivity", STATELESS),
+    "http-client-modern-error": should(
+        "A refusal that only a stateless server has is no reason for a handshake.",
+        f"{HTTP}#backward-compatibility",
+        STATELESS,
+    ),
+    "http-client-fallback": should(
+        "Any other refusal of the first request is followed by a handshake.", f"{HTTP}#backward-compatibility", STATELESS
+    ),
+    "http-client-get-accept": must(
+        "With a GET a client accepts event streams.",
+        f"{HTTP_SESSIONS}#listening-for-messages-from-the-server",
+        SESSIONS,
+    ),
+    "http-client-poll": should(
+        "A stream whose connection is closed before the reply is taken up again.",
+        f"{HTTP_SESSIONS}#sending-messages-to-the-server",
+        REVISIONS[3:4],
+    ),
+    "http-client-retry": must(
+        "Not before the time that the server asked for.",
+        f"{HTTP_SESSIONS}#sending-messages-to-the-server",
+        REVISIONS[3:4],
+    ),
+    "http-client-resume": should(
+        "A stream is resumed by a GET with the id of its last event.",
+        f"{HTTP_SESSIONS}#resumability-and-redelivery",
+        SESSIONS,
+    ),
+    "http-client-cancel-told": should(
+        "A client cancels by a notification.", f"{HTTP_SESSIONS}#sending-messages-to-the-server", SESSIONS
+    ),
+    "http-client-session": must(
+        "The session id goes with every request after the greeting.", f"{HTTP_SESSIONS}#session-management", SESSIONS
+    ),
+    "http-client-session-secret": must(
+        "A session id is neither logged nor given to another origin.",
+        f"{HTTP_SESSIONS}#session-management",
+        REVISIONS[3:4],
+    ),
+    "http-client-session-gone": must(
+        "A session that is gone is followed by a new greeting, without its id.",
+        f"{HTTP_SESSIONS}#session-management",
+        SESSIONS,
+    ),
+    "http-client-session-deleted": should(
+        "A client that leaves ends its session.", f"{HTTP_SESSIONS}#session-management", SESSIONS
+    ),
+    "http-client-version-agreed": must(
+        "Every request after the greeting names the version agreed on.",
+        f"{HTTP_SESSIONS}#protocol-version-header",
+        REVISIONS[2:4],
+    ),
+    # HTTP, the old pair
+    "sse-origin": must("A request from a page of another origin is refused.", HTTP_PAIR, REVISIONS[:1]),
+    "sse-endpoints": must("One path has the stream, another takes every POST.", HTTP_PAIR, REVISIONS[:1]),
+    "sse-endpoint-event": must("The stream begins with the address to post to.", HTTP_PAIR, REVISIONS[:1]),
+    "sse-messages": must("What the server says comes as `message` events.", HTTP_PAIR, REVISIONS[:1]),
+    "sse-client-post": must("A client posts every message to that address.", HTTP_PAIR, REVISIONS[:1]),
+    "sse-client-found": should(
+        "A refused greeting that is no error of a stateless server is followed by a GET, which may find the pair.",
+        f"{HTTP}#http-sse-transport-2024-11-05",
     ),
     # cancellation and deadlines
     "cancellation": should("A request that is no longer waited for is cancelled, stops, and is not answered.", CANCELLATION),

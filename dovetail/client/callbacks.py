@@ -1,120 +1,341 @@
 """What a server may ask of a client: the user (`on_elicit`), the model (`on_sample`), the roots.
 
-Only what has a callback is declared, so nothing else is ever asked. A question arrives as a request in the handshake era and
-inside an `input_required` result in the stateless era; either way it ends up in the same function here.
+Only what has a callback is declared, so nothing else is ever asked; `sampling.tools` and `sampling.context` only where they
+are asked for, or where the callback says of itself that it can (`on_sample.tools = True`). A question arrives as a request
+in the handshake era and inside an `input_required` result in the stateless era; either way it takes the same road here:
+
+    is it a sound question? -> on_ask -> on_elicit, on_sample or the roots -> on_answer -> does the answer fit? -> the server
+
+A callback sees the question as the server put it, and who put it: `.server` is what the server calls itself, `.target` what
+the user called it. The two hooks are for consent: each gives back what it was given, changed if it likes, or None to refuse.
+A form that is refused is declined; for the rest the protocol has no such word, so a refusal is error -1. An accepted form
+is filled up with its defaults and must fit what was asked for: if it does not, that is an error here, and nothing is sent.
 """
 
+import asyncio
 import inspect
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from ..errors import ConfigError, InvalidParams, InvalidRequest, ProtocolError
+from ..errors import LOCAL, ConfigError, InvalidParams, InvalidRequest, Overloaded, ProtocolError, SchemaError
 from ..ports import Answer, Call, Caller
-from ..protocol.base import Result, open_hook
+from ..protocol.base import Implementation, Params, Result, open_hook
 from ..protocol.capabilities import ClientCapabilities, ElicitationCapability, RootsCapability, SamplingCapability
-from ..protocol.content import TextContent
+from ..protocol.content import (
+    AudioContent,
+    ImageContent,
+    SamplingContent,
+    TextContent,
+    ToolResultContent,
+    ToolUseContent,
+)
 from ..protocol.elicitation import ElicitParams, ElicitResult
 from ..protocol.lifecycle import InputRequiredResult
 from ..protocol.methods import METHODS
 from ..protocol.roots import ListRootsResult, Root
-from ..protocol.sampling import CreateMessageParams, CreateMessageResult
+from ..protocol.sampling import CreateMessageParams, CreateMessageResult, SamplingMessage
 from ..revisions import Revision
+from ..schemas import Validator, compile
 from ..shapes import Shape
+from .roots import Roots, as_root
 
-OnElicit = Callable[[ElicitParams], Any]
-OnSample = Callable[[CreateMessageParams], Any]
+__all__ = ["Callbacks", "ElicitRequest", "OnAnswer", "OnAsk", "OnElicit", "OnSample", "SampleRequest", "as_root", "asker"]
+
 REFUSED = -1
 """The code for "the user said no", as the specification's example has it."""
+MINUTE = 60.0
+ASKS = 1000
+"""Questions that a server may ask in a minute."""
 _any = Shape(Any)
+
+
+class ElicitRequest(ElicitParams, kw_only=True):
+    """A server asks the user: for a form (`schema`), or to visit a page (`url`)."""
+
+    method: ClassVar[str] = "elicitation/create"
+    server: Implementation | None = None
+    target: str = ""
+
+
+class SampleRequest(CreateMessageParams, kw_only=True):
+    """A server asks the model."""
+
+    method: ClassVar[str] = "sampling/createMessage"
+    server: Implementation | None = None
+    target: str = ""
+
+
+class RootsRequest(Params, kw_only=True):
+    """A server asks for the roots."""
+
+    method: ClassVar[str] = "roots/list"
+    server: Implementation | None = None
+    target: str = ""
+
+
+AnyRequest = ElicitRequest | SampleRequest | RootsRequest
+Request = TypeVar("Request", ElicitRequest, SampleRequest, RootsRequest)
+Given = TypeVar("Given", ElicitResult, CreateMessageResult, ListRootsResult)
+OnElicit = Callable[[ElicitRequest], Any]
+"""Gives the content of the form, True to accept (a URL, or the defaults), None or False to decline, or an ElicitResult."""
+OnSample = Callable[[SampleRequest], Any]
+"""Gives text, a block of content or a list of them, a CreateMessageResult, or None to refuse."""
+OnAsk = Callable[[AnyRequest], Any]
+"""Gives the request, changed or not, or None to refuse."""
+OnAnswer = Callable[[AnyRequest, Result], Any]
+"""Gives the answer, changed or not, or None to refuse."""
+
+
+def asker(request: AnyRequest) -> str:
+    """Who asks, for people: what the server calls itself, and what the user called it, which cannot be forged."""
+    itself = (request.server.title or request.server.name) if request.server is not None else ""
+    return f"{itself} ({request.target})" if itself and request.target else itself or request.target or "the server"
 
 
 class Callbacks:
     """The answers of one client."""
 
     def __init__(
-        self, on_elicit: OnElicit | None, on_sample: OnSample | None, roots: Iterable[Any] | None, experimental: Any
+        self,
+        on_elicit: OnElicit | None,
+        on_sample: OnSample | None,
+        roots: Iterable[Any] | None,
+        experimental: Any,
+        *,
+        on_ask: OnAsk | None = None,
+        on_answer: OnAnswer | None = None,
+        sampling_tools: bool = False,
+        sampling_context: bool = False,
+        asks: int = ASKS,
+        target: str = "",
     ) -> None:
         self._on_elicit, self._on_sample = on_elicit, on_sample
-        self.roots = None if roots is None else [as_root(one) for one in roots]
+        self._on_ask, self._on_answer = on_ask, on_answer
+        self._target = target
+        self._asks, self._asked = asks, deque[float](maxlen=asks)
+        self.roots = None if roots is None else Roots(roots)
+        sampling = SamplingCapability(
+            tools={} if sampling_tools or getattr(on_sample, "tools", None) is True else None,
+            context={} if sampling_context or getattr(on_sample, "context", None) is True else None,
+        )
         self.capabilities = ClientCapabilities(
             elicitation=ElicitationCapability(form={}, url={}) if on_elicit else None,
-            sampling=SamplingCapability() if on_sample else None,
+            sampling=sampling if on_sample else None,
             roots=RootsCapability(list_changed=True) if self.roots is not None else None,
             experimental=experimental,
         )
         table: dict[str, tuple[Any, Answer]] = {
-            "elicitation/create": (on_elicit, self._elicit),
-            "sampling/createMessage": (on_sample, self._sample),
-            "roots/list": (self.roots is not None, self._roots),
+            ElicitRequest.method: (on_elicit, self._elicit),
+            SampleRequest.method: (on_sample, self._sample),
+            RootsRequest.method: (self.roots is not None, self._roots),
         }
         self.answers: dict[str, Answer] = {name: answer for name, (given, answer) in table.items() if given}
 
+    def set_roots(self, roots: Iterable[Any]) -> None:
+        """Replace the roots; a client that declared none cannot have any."""
+        if self.roots is None:
+            raise ConfigError("This client was made without roots=, so it never declared that it has any")
+        self.roots.replace(roots)
+
+    def drop_vanished_roots(self) -> bool:
+        """Whether roots are gone since the last look, so that the change is to be announced."""
+        return bool(self.roots is not None and self.roots.drop_vanished())
+
+    # one question
+
     async def _elicit(self, call: Call) -> ElicitResult:
         assert self._on_elicit is not None
-        mode = call.params.mode or "form"
-        self._declared("elicitation", mode)
-        given = await _called(self._on_elicit, replace(call.params, mode=mode))
-        if isinstance(given, ElicitResult):
-            return given
-        if given is None:
-            return ElicitResult(action="decline")
-        return ElicitResult(action="accept", content=msgspec.json.decode(_any.encode(given)))
+        request = self._request(ElicitRequest, call)
+        request.mode = request.mode or "form"
+        self._declared(call, "elicitation", request.mode)
+        form = _sound(request)
+        answer = await self._consented(request, self._on_elicit, _elicited)
+        return ElicitResult(action="decline") if answer is None else _filled(request, answer, form)
 
     async def _sample(self, call: Call) -> CreateMessageResult:
         assert self._on_sample is not None
-        if call.params.tools is not None or call.params.tool_choice is not None:
-            self._declared("sampling", "tools")
-        given = await _called(self._on_sample, call.params)
-        if isinstance(given, CreateMessageResult):
-            return given
-        if given is None:
-            raise ProtocolError(REFUSED, "User rejected sampling request")
-        return CreateMessageResult(role="assistant", content=TextContent(str(given)), model="unknown", stop_reason="endTurn")
-
-    def _declared(self, capability: str, part: str) -> None:
-        if part not in self.capabilities.get(capability, {}):
-            raise InvalidParams(f"This client did not declare {capability}.{part}")
+        request = self._request(SampleRequest, call)
+        blocks = [block for message in request.messages for block in _blocks(message)]
+        used = any(isinstance(block, ToolUseContent | ToolResultContent) for block in blocks)
+        if request.tools is not None or request.tool_choice is not None or used:
+            self._declared(call, "sampling", "tools")
+            _check_balance(request.messages)
+        answer = await self._consented(request, self._on_sample, _sampled)
+        if answer is None:
+            raise _refusal("sampling")
+        if not request.tools and any(isinstance(block, ToolUseContent) for block in _blocks(answer)):
+            raise ConfigError(f"on_sample: {asker(request)} gave no tools, so the model cannot use one")
+        return answer
 
     async def _roots(self, call: Call) -> ListRootsResult:
-        return ListRootsResult(roots=self.roots or [])
+        assert self.roots is not None
+        self.roots.drop_vanished()
+        request = self._request(RootsRequest, call)
+        answer = await self._consented(request, lambda _: list(self.roots or ()), _listed)
+        if answer is None:
+            raise _refusal("roots")
+        return answer
+
+    def _request(self, view: type[Request], call: Call) -> Request:
+        """The question as callbacks see it, if it is not one too many."""
+        now = asyncio.get_running_loop().time()
+        if len(self._asked) == self._asks and (not self._asked or now - self._asked[0] < MINUTE):
+            raise Overloaded(f"{call.method.name}: this client takes {self._asks} questions a minute")
+        self._asked.append(now)
+        fields = {name: getattr(call.params, name) for name in call.params.__struct_fields__}
+        return view(**fields, server=call.caller.info, target=self._target)
+
+    def _declared(self, call: Call, capability: str, part: str) -> None:
+        """What this client did not say that it can, in this revision, is not answered."""
+        declared = call.revision.lower(self.capabilities).get(capability)
+        parts = {"form"} if capability == "elicitation" and not declared else set(declared or ())  # an empty one means forms
+        if part not in parts:
+            raise InvalidParams(f"This client did not declare {capability}.{part}")
+
+    async def _consented(
+        self, request: Request, ask: Callable[[Request], Any], made: Callable[[Any], Given | None]
+    ) -> Given | None:
+        """What the callback answers, by leave of the two hooks; None where any of them refuses."""
+        if self._on_ask is not None:
+            request = _same("on_ask", request, await _called(self._on_ask, request))
+            if request is None:
+                return None
+        answer = made(await _called(ask, request))
+        if self._on_answer is not None and answer is not None:
+            answer = _same("on_answer", answer, await _called(self._on_answer, request, answer))
+        return answer
+
+    # a round of questions
 
     async def respond(self, asked: InputRequiredResult, revision: Revision, origin: Any) -> dict[str, msgspec.Raw]:
-        """The answers to all questions of a round, by their keys."""
-        responses: dict[str, msgspec.Raw] = {}
-        for key, question in (asked.input_requests or {}).items():
-            name = str(question.get("method"))
-            answer = self.answers.get(name)
-            if answer is None:
-                raise InvalidRequest(f"The server asks {name}, which this client did not declare")
-            try:
-                params = msgspec.convert(question.get("params") or {}, METHODS[name].params, dec_hook=open_hook)
-            except msgspec.ValidationError as problem:
-                raise InvalidRequest(f"What the server asks back makes no sense: {name}: {problem}") from None
-            call = Call(key, METHODS[name], params, Caller(revision), origin)
-            result: Result = await answer(call)
-            responses[key] = msgspec.Raw(msgspec.json.encode(revision.lower(result)))
-        return responses
+        """The answers to all questions of a round, by their keys: asked at once, and if one fails, none are given."""
+        caller = Caller(revision, getattr(origin, "server_info", None))
+        calls = [self._call(key, question, caller, origin) for key, question in (asked.input_requests or {}).items()]
+        answering = [asyncio.ensure_future(self.answers[call.method.name](call)) for call in calls]
+        try:
+            results: list[Result] = await asyncio.gather(*answering)
+        except BaseException:
+            for task in answering:
+                task.cancel()
+            await asyncio.gather(*answering, return_exceptions=True)  # nobody is asked on behalf of a round that is over
+            raise
+        return {
+            str(call.id): msgspec.Raw(msgspec.json.encode(revision.lower(result)))
+            for call, result in zip(calls, results, strict=True)
+        }
+
+    def _call(self, key: str, question: dict[str, Any], caller: Caller, origin: Any) -> Call:
+        name = str(question.get("method"))
+        if name not in self.answers:
+            raise InvalidRequest(f"The server asks {name}, which this client did not declare")
+        try:
+            params = msgspec.convert(question.get("params") or {}, METHODS[name].params, dec_hook=open_hook)
+        except msgspec.ValidationError as problem:
+            raise InvalidRequest(f"What the server asks back makes no sense: {name}: {problem}") from None
+        return Call(key, METHODS[name], params, caller, origin)
 
 
-def as_root(given: Any) -> Root:
-    """A root out of a path, a `file://` URI, or a Root."""
-    root = given if isinstance(given, Root) else None
-    if isinstance(given, Mapping):
-        root = msgspec.convert(given, Root)
-    elif isinstance(given, str) and "://" in given:
-        root = Root(given)
-    elif isinstance(given, str | Path):
-        path = Path(given).resolve()
-        root = Root(path.as_uri(), path.name or None)
-    if root is None or not root.uri.startswith("file://"):
-        raise ConfigError(f"{given!r} is no root: give a path or a file:// URI")
-    return root
-
-
-async def _called(function: Callable[[Any], Any], request: Any) -> Any:
-    given = function(request)
+async def _called(function: Callable[..., Any], *arguments: Any) -> Any:
+    given = function(*arguments)
     return await given if inspect.isawaitable(given) else given
+
+
+def _same(hook: str, shown: Any, given: Any) -> Any:
+    """What a hook gives back, which is of the kind that it was shown, or None."""
+    if given is not None and not isinstance(given, type(shown)):
+        raise ConfigError(f"{hook}: give back the {type(shown).__name__}, changed or not, or None to refuse; not {given!r}")
+    return given
+
+
+def _refusal(what: str) -> ProtocolError:
+    refusal = ProtocolError(REFUSED, f"User rejected {what} request")
+    refusal.fault = LOCAL
+    return refusal
+
+
+# is it a sound question?
+
+
+def _sound(request: ElicitRequest) -> Validator | None:
+    """What the form must fit. Nobody is asked to fill in one that cannot be, nor to visit what is not on the web."""
+    if request.mode != "form":
+        scheme, _, rest = (request.url or "").partition("://")
+        if scheme.lower() not in ("http", "https") or not rest or not rest.isprintable() or " " in rest:
+            raise InvalidParams("url: give the http or https URL of a page")
+        return None
+    try:
+        return compile(request.schema or {})
+    except SchemaError as problem:
+        raise InvalidParams(f"requestedSchema: {problem}") from None
+
+
+def _check_balance(messages: Sequence[SamplingMessage]) -> None:
+    """Every use of a tool is followed by its result, in a message of results and nothing else."""
+    owed: set[str] = set()
+    for message in messages:
+        blocks = _blocks(message)
+        results = {block.tool_use_id for block in blocks if isinstance(block, ToolResultContent)}
+        if results and not all(isinstance(block, ToolResultContent) for block in blocks):
+            raise InvalidParams("messages: tool results are mixed with other content")
+        if results != owed:
+            raise InvalidParams("messages: the tool results are not those of the tool uses before them")
+        owed = {block.id for block in blocks if isinstance(block, ToolUseContent)}
+    if owed:
+        raise InvalidParams("messages: a tool use is left without its result")
+
+
+def _blocks(message: SamplingMessage | CreateMessageResult) -> list[SamplingContent]:
+    return message.content if isinstance(message.content, list) else [message.content]
+
+
+# what callbacks may give for an answer
+
+
+def _elicited(given: Any) -> ElicitResult | None:
+    if given is None or given is False:
+        return None
+    if isinstance(given, ElicitResult):
+        return given
+    try:
+        content = {} if given is True else msgspec.json.decode(_any.encode(given))
+    except (TypeError, ValueError) as problem:
+        raise ConfigError(f"on_elicit: the answer cannot be sent: {problem}") from None
+    if not isinstance(content, dict):
+        raise ConfigError(f"on_elicit: a form is answered with a value for each of its fields, not with {given!r}")
+    return ElicitResult(action="accept", content=content)
+
+
+def _sampled(given: Any) -> CreateMessageResult | None:
+    if given is None or isinstance(given, CreateMessageResult):
+        return given
+    blocks = given if isinstance(given, list) else [TextContent(given) if isinstance(given, str) else given]
+    if not blocks or not all(isinstance(one, TextContent | ImageContent | AudioContent | ToolUseContent) for one in blocks):
+        raise ConfigError(f"on_sample: a model answers with text or content, not with {type(given).__name__}")
+    stopped = "toolUse" if any(isinstance(block, ToolUseContent) for block in blocks) else "endTurn"
+    return CreateMessageResult(
+        role="assistant", content=blocks if len(blocks) > 1 else blocks[0], model="unknown", stop_reason=stopped
+    )
+
+
+def _listed(given: list[Root]) -> ListRootsResult:
+    return ListRootsResult(roots=given)
+
+
+# does the answer fit?
+
+
+def _filled(request: ElicitRequest, answer: ElicitResult, form: Validator | None) -> ElicitResult:
+    """The answer as it may leave: a page has no content, and a form all of its defaults. None is a field left empty."""
+    if answer.action != "accept" or form is None:
+        return replace(answer, content=None)
+    fields = (request.schema or {}).get("properties") or {}
+    content = {name: field["default"] for name, field in fields.items() if isinstance(field, dict) and "default" in field}
+    content.update({name: value for name, value in (answer.content or {}).items() if value is not None})
+    problems = form.problems(content)
+    if problems:
+        raise ConfigError(f"on_elicit: the answer is not what {asker(request)} asks for: {'; '.join(problems)}")
+    return replace(answer, content=content)

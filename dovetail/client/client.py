@@ -50,7 +50,9 @@ from ..protocol.resources import ReadResourceParams, Resource, ResourceTemplate
 from ..protocol.tools import CallToolParams, Tool, ToolResult
 from ..revisions import decode
 from ..shapes import Shape
-from .callbacks import Callbacks, OnElicit, OnSample, as_root
+from .caching import Cached, SharedCache
+from .callbacks import Callbacks, OnAnswer, OnAsk, OnElicit, OnSample
+from .completing import Completing
 from .link import Link, backoff, ping_of
 from .subscriptions import Handle, Subscriptions
 from .typed import Typed, typed
@@ -75,6 +77,8 @@ class Client:
         on_elicit: OnElicit | None = None,
         on_sample: OnSample | None = None,
         roots: Iterable[Any] | None = None,
+        on_ask: OnAsk | None = None,
+        on_answer: OnAnswer | None = None,
         on_log: Callable[[LogParams], Any] | None = None,
         on_progress: OnProgress | None = None,
         on_stderr: Callable[[str], None] | None = None,
@@ -87,6 +91,7 @@ class Client:
         long_polling: bool = False,
         timeout: float | None = None,
         limits: Limits = DEFAULT,
+        cache: bool | SharedCache = True,
         trusted: bool = False,
         validate: str = "warn",
         experimental: dict[str, Any] | None = None,
@@ -97,15 +102,18 @@ class Client:
         self._on_progress = on_progress
         self._trusted = trusted
         self._validation = Validation(validate, limits)
-        self._callbacks = Callbacks(on_elicit, on_sample, roots, experimental)
+        door = connect.door(
+            target,
+            server,
+            limits,
+            connect.Started(env, cwd, on_stderr),
+            connect.Reached(headers, verify, proxy, long_polling),
+        )
+        self._callbacks = Callbacks(
+            on_elicit, on_sample, roots, experimental, on_ask=on_ask, on_answer=on_answer, target=door.name
+        )
         self._link = Link(
-            connect.door(
-                target,
-                server,
-                limits,
-                connect.Started(env, cwd, on_stderr),
-                connect.Reached(headers, verify, proxy, long_polling),
-            ),
+            door,
             wanted(revision),
             info or Implementation(name="dovetail", version=__version__),
             self._callbacks,
@@ -380,9 +388,7 @@ class Client:
 
     async def set_roots(self, roots: Iterable[Any]) -> None:
         """Replace the roots; the server is told where its revision has a way to."""
-        if self._callbacks.roots is None:
-            raise ConfigError("This client was made without roots=, so it never declared that it has any")
-        self._callbacks.roots[:] = [as_root(one) for one in roots]
+        self._callbacks.set_roots(roots)
         if self._link.calling is not None:
             self._link.calling.notify("notifications/roots/list_changed")
 

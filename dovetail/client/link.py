@@ -159,6 +159,8 @@ class Link:
         self.calling = calling
         self._become("connected")
         await self._on_open(calling)
+        if hasattr(calling.connection.channel, "renewed"):
+            calling.connection.channel.renewed = lambda: self._renew(calling)
         if self._limits.ping_interval is not None and self._pinger is None:
             self._pinger = asyncio.get_running_loop().create_task(heartbeat(self._beat, self._dead, self._limits))
         return calling
@@ -201,6 +203,20 @@ class Link:
                 raise ConnectFailed(_hinted(str(problem))) from None
             raise
         return calling
+
+    def _renew(self, calling: Calling) -> None:
+        """The server may have been replaced by one that knows the session, but not what was asked of it."""
+
+        async def again() -> None:
+            try:
+                await self._set_level(calling)
+                await self._on_open(calling)
+            except DovetailError as problem:
+                log.debug("Could not ask %s again for what was asked before: %s", self.door.name, problem)
+
+        task = asyncio.get_running_loop().create_task(again())
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
 
     async def _set_level(self, calling: Calling) -> None:
         if self.level is None or not calling.spoken.set_level or calling.server_capabilities.logging is None:

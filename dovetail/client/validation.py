@@ -46,7 +46,7 @@ class Validation:
     async def prepare(self, name: str, client: Any) -> None:
         """Know the tool before it is called, where results must be checked."""
         if self._mode == "strict" and (self._tools is None or name not in self._tools):
-            await client.list_tools()
+            await client.list_tools(fresh=self._tools is not None)  # a list that lacks it is an old one
 
     def repeatable(self, name: str) -> bool:
         """Whether the server marks the tool as safe to call twice."""

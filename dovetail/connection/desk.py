@@ -10,20 +10,21 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
 from ..errors import InvalidParams, ProtocolError
-from ..jsonrpc.messages import Id, Request
+from ..jsonrpc.messages import NOTHING, Failure, Id, Request
+from ..jsonrpc.messages import Result as Reply
 from ..ports import Answer, Call, Caller, Service
-from ..protocol.base import EmptyResult, Meta, Params
-from ..protocol.lifecycle import DiscoverResult, ProgressParams, ShutdownResult
+from ..protocol.base import EmptyResult, Meta, Params, Result
+from ..protocol.lifecycle import DiscoverResult, InputRequired, ProgressParams, ShutdownResult
 from ..protocol.logging import SEVERITY
 from ..protocol.meta import PROGRESS_TOKEN
 from ..protocol.methods import METHODS, Method
 from ..protocol.resources import UriParams
 from ..revisions import Revision
+from ..sealing import KeyRing, key_ring
 from . import handshake, stateless
 from .answer import answer, stop
+from .asking import Asking, refused
 from .listening import Listening, hears, merge
 from .outgoing import Outgoing
 from .progress import Progress
@@ -34,11 +35,14 @@ Tell = Callable[[str, Params], None]
 class ServerDesk:
     """Takes requests on behalf of one server, in one event loop."""
 
-    def __init__(self, service: Service, state: Any, outgoing: Outgoing, tell: Tell) -> None:
+    def __init__(
+        self, service: Service, state: Any, outgoing: Outgoing, tell: Tell, ring: Callable[[], KeyRing] = key_ring
+    ) -> None:
         self.service = service
         self.outgoing = outgoing
         self.loop = asyncio.get_running_loop()
         self.listening = Listening(service.limits.subscriptions)
+        self.asking = Asking(service.limits, ring, service.replay)
         self._state = state
         self._tell_callers = tell
         self._changes: dict[tuple[str, str], Params] = {}
@@ -79,8 +83,14 @@ class ServerDesk:
 
     async def answer(self, call: Call) -> Any:
         """Let the server answer, and sign the result where the revision wants it signed."""
-        result = await self.service.answer(call)
-        if call.caller.revision.stateless and isinstance(result, msgspec.Struct):
+        handle = self.service.answer
+        if self.asking.concerns(call):
+            result = await self.asking.answer(call, handle)
+        else:
+            result = await handle(call)
+            if type(result) is InputRequired:
+                result = await self.asking.rounds(call, handle, result)
+        if call.caller.revision.stateless and isinstance(result, Result):
             return stateless.signed(result, self.service.info, call.caller.revision)
         return result
 
@@ -99,6 +109,18 @@ class ServerDesk:
         if call.over or method not in revision.methods:
             return None
         return self.outgoing.notification(revision, METHODS[method], params)
+
+    def question(self, call: Call, id: Id, method: Method, params: Any) -> bytes:
+        """A question to the client of a call, as bytes."""
+        revision = call.caller.revision
+        wire = revision.lower_params(method, params)
+        return self.outgoing.encode(Request(id, revision.wire_name(method.name), NOTHING if wire is None else wire))
+
+    def outcome(self, method: Method, answer: Reply | Failure) -> Any:
+        """What the client answered to it; raises where that was an error."""
+        if isinstance(answer, Failure):
+            raise refused(method.name, answer.error.code, answer.error.message)
+        return answer.result
 
     def cancel(self, call: Call) -> None:
         """Nobody waits for this call any more."""
@@ -158,6 +180,7 @@ class ServerDesk:
         """Hear of nothing more, and end every stream of changes in good order."""
         self._unlisten()
         self.listening.end()
+        self.asking.close()
 
 
 async def _set_level(call: Call) -> EmptyResult:

@@ -18,7 +18,8 @@ from ..protocol.meta import PROTOCOL_VERSION
 from ..protocol.methods import METHODS, Method
 from ..revisions import Revision, decode
 from . import handshake, stateless
-from .connection import Connection
+from .asking import refused
+from .connection import Connection, PeerError
 from .desk import ServerDesk
 from .listening import hears
 
@@ -82,6 +83,13 @@ class Serving:
         if data is not None:
             self._connection.channel.send(data)
 
+    async def ask(self, call: Call, method: Method, params: Any) -> Any:
+        """Put a question to the client, on behalf of a call of the handshake era."""
+        try:
+            return await self._connection.request(call.caller.revision, method, params)
+        except PeerError as refusal:
+            raise refused(method.name, refusal.code, refusal.message) from None
+
     def close_stream(self, call: Call) -> None:
         """There is one stream, and it stays."""
 
@@ -116,6 +124,8 @@ class Serving:
             self._connection.cancel(params.request_id, params.reason)
         elif method.name == "notifications/progress":
             self._connection.progressed(params)
+        elif method.name == "notifications/roots/list_changed" and caller is not None:
+            caller.roots = None
         elif method.name == "exit" and caller is not None and "exit" in caller.revision.methods:
             self._connection.stop()
             self._connection.leave()

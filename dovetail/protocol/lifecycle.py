@@ -4,6 +4,8 @@ https://modelcontextprotocol.io/specification/2026-07-28/server/discover"""
 
 from typing import Any
 
+from msgspec import Struct
+
 from .base import Implementation, Params, Result
 from .capabilities import ClientCapabilities, ServerCapabilities
 from .lists import CacheHints
@@ -52,6 +54,14 @@ class ProgressParams(Params, kw_only=True):
     progress: float
     total: float | None = None
     message: str | None = None
+
+
+class InputRequired(Struct, frozen=True, eq=False):
+    """What a handler returns that asks by itself, in the protocol's own way: it is called again with the answers. `requests`
+    are questions by key: ElicitParams, CreateMessageParams, or None for the roots. `state` comes back as it went."""
+
+    requests: dict[str, Params | None] = {}
+    state: str | None = None
 
 
 class InputRequiredResult(Result, kw_only=True):

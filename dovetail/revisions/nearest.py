@@ -18,6 +18,7 @@ from ..protocol.content import (
     ToolResultContent,
     ToolUseContent,
 )
+from ..protocol.elicitation import ElicitParams
 from ..protocol.sampling import CreateMessageParams, CreateMessageResult, SamplingMessage
 from ..protocol.tools import Tool
 
@@ -99,3 +100,26 @@ def object_content(result: Any) -> Any:
     if structured is None or not (raw or isinstance(structured, (list, str, int, float))):
         return result
     return replace(result, structured_content=None)
+
+
+def old_form(params: ElicitParams) -> ElicitParams:
+    """Forms had no lists of choices, no titles for choices but `enumNames`, and no defaults except for yes or no."""
+    schema = params.requested_schema
+    if schema is None or not isinstance(given := schema.get("properties"), dict):
+        return params
+    fields = {name: _old_field(field) if isinstance(field, dict) else field for name, field in given.items()}
+    old = {key: value for key, value in schema.items() if key != "$schema"} | {"properties": fields}
+    return params if old == schema else replace(params, requested_schema=old)
+
+
+def _old_field(field: dict[str, Any]) -> dict[str, Any]:
+    kept = ("type", "title", "description") if "oneOf" in field or "items" in field else field
+    old = {key: field[key] for key in kept if key in field and (key != "default" or field.get("type") == "boolean")}
+    if options := field.get("oneOf"):
+        return old | {"enum": [one["const"] for one in options], "enumNames": [one["title"] for one in options]}
+    if items := field.get("items"):
+        # Typed in as text; the server takes it apart again.
+        values = items.get("enum") or [one["const"] for one in items["anyOf"]]
+        advice = f"Any of these, separated by commas: {', '.join(values)}"
+        return old | {"type": "string", "description": f"{old.get('description', '')} {advice}".strip()}
+    return old

@@ -63,6 +63,8 @@ class Revision(Struct, frozen=True, eq=False, kw_only=True):
     """Wrong arguments are a result that the model can read; elsewhere they are an error."""
     paging: bool = True
     """Lists come in pages."""
+    sampling_parts: bool = False
+    """Tools and context in sampling are declared each by themselves."""
     cancelled_result: Any = None
     """What a cancelled call is answered with, to acknowledge it; None where it is not answered at all."""
 

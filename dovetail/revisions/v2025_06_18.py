@@ -13,11 +13,12 @@ from ..protocol.content import (
     ResourceLink,
     TextContent,
 )
+from ..protocol.elicitation import ElicitParams
 from ..protocol.prompts import Prompt, PromptArgument
 from ..protocol.resources import Resource, ResourceTemplate
 from ..protocol.roots import Root
 from ..protocol.tools import Tool, ToolResult
-from . import v2025_03_26
+from . import nearest, v2025_03_26
 from .revision import evolve
 
 REVISION = evolve(
@@ -26,6 +27,7 @@ REVISION = evolve(
     batching=False,
     methods=("elicitation/create",),
     kinds=(ResourceLink,),
+    instead={ElicitParams: nearest.old_form},
     adds={
         ToolResult: ("structured_content",),
         Tool: ("title", "output_schema", "meta"),

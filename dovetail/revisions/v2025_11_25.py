@@ -17,7 +17,8 @@ REVISION = evolve(
     "2025-11-25",
     unnamed_errors=True,
     methods=("notifications/elicitation/complete",),
-    kinds=(ToolUseContent, CreateMessageParams, CreateMessageResult),
+    sampling_parts=True,
+    kinds=(ToolUseContent, CreateMessageParams, CreateMessageResult, ElicitParams),
     instead={ToolResultContent: nearest.object_content},
     adds={
         Implementation: ("description", "website_url", "icons"),

@@ -26,7 +26,7 @@ from ..ports import Bus, Channel, HttpRequest, HttpResponse, Service
 from ..protocol.base import Params
 from ..protocol.methods import METHODS
 from ..revisions import decode
-from ..sealing import key_ring
+from ..sealing import KeyRing, key_ring
 from ..transports.http import policy
 from ..transports.http.policy import Policy, Reject
 from ..transports.http.replies import Receive, Refused, Scope, Send, read_body, reply
@@ -120,12 +120,13 @@ class Here:
         self._service, self._bus, self._state = service, bus, state
         self._options, self._rules = options, rules
         limits = service.limits
-        self.desk = ServerDesk(service, state, Outgoing(limits.outgoing, service.redact), self._tell)
+        self._ring: KeyRing | None = None
+        self.desk = ServerDesk(service, state, Outgoing(limits.outgoing, service.redact), self._tell, self._keys)
         events = MemoryEvents(limits) if options.events is None else options.events()
         self.standing = Standing(self.desk, limits, events, bus, options.long_polling)
         self.sessions: Sessions | None = None
         if rules.sessions:
-            ring = key_ring(options.keys)
+            ring = self._keys()
             if ring.origin == "process" and bus.alone and _several_processes():
                 log.warning(
                     "Several workers do not share a key for session ids: set DOVETAIL_KEYS, the same for all of them"
@@ -139,6 +140,12 @@ class Here:
         self._pairs: Pairs | None = None
         bus.on("change", self._changed_elsewhere)
         self._unlisten = service.listen(self._changed) if not bus.alone else lambda: None
+
+    def _keys(self) -> KeyRing:
+        """What session ids and the states of questions are sealed with."""
+        if self._ring is None:
+            self._ring = key_ring(self._options.keys)
+        return self._ring
 
     # conversations over a channel
 

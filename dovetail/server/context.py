@@ -15,6 +15,7 @@ from ..protocol.capabilities import ClientCapabilities
 from ..protocol.content import ResourceContents
 from ..protocol.lifecycle import ProgressParams
 from ..protocol.logging import SEVERITY, Level, LogParams
+from .questions import Questions
 
 
 class Room:
@@ -29,7 +30,7 @@ class Room:
         return self._call.connection.drain().__await__()  # type: ignore[no-any-return]
 
 
-class Context:
+class Context(Questions):
     """One call, as its handler sees it."""
 
     __slots__ = ("_call", "_server")

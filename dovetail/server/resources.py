@@ -12,6 +12,7 @@ from ..protocol.base import Icon, Meta
 from ..protocol.content import Annotations, BlobResourceContents, ResourceContents, TextResourceContents
 from ..protocol.resources import Resource, ResourceTemplate
 from .arguments import ArgumentError
+from .caching import Cache, given
 from .completions import Completers
 from .context import Context
 from .media import File, Media
@@ -31,6 +32,7 @@ class Entry(Struct, frozen=True, eq=False):
     listed: Resource
     signature: "Signature"
     completers: Completers
+    cache: Cache | None = None
 
     @property
     def mime_type(self) -> str | None:
@@ -45,6 +47,7 @@ class TemplateEntry(Struct, frozen=True, eq=False):
     signature: "Signature"
     completers: Completers
     template: "UriTemplate"
+    cache: Cache | None = None
 
     @property
     def mime_type(self) -> str | None:
@@ -64,12 +67,15 @@ def entry(
     icons: list[Icon] | None = None,
     annotations: Annotations | dict[str, Any] | None = None,
     meta: Meta | None = None,
+    cache: Cache | None = None,
 ) -> Entry | TemplateEntry:
     """Compile a function into a resource, or into a template where the URI has variables."""
     from .signature import Signature
 
     signature = Signature.of(function, context_type=Context)
     name = name or getattr(function, "__name__", "") or type(function).__name__
+    if cache is not None:
+        given(cache, f"The cache of resource {uri!r}")
     about: dict[str, Any] = {
         "name": name,
         "title": title,
@@ -87,7 +93,7 @@ def entry(
         if signature.parameters:
             names = ", ".join(parameter.name for parameter in signature.parameters)
             raise SchemaError(f"Resource {uri!r} has no variables, so its function cannot take {names}")
-        return Entry(Resource(uri=uri, size=size, **about), signature, Completers(name, ()))
+        return Entry(Resource(uri=uri, size=size, **about), signature, Completers(name, ()), cache)
     from ..protocol.uri_template import UriTemplate
 
     template = UriTemplate(uri)
@@ -97,6 +103,7 @@ def entry(
         signature,
         Completers(name, template.variables),
         template,
+        cache,
     )
 
 

@@ -39,6 +39,7 @@ async def within(seconds: float, name: str, call: Call, work: Any) -> Any:
     """Wait for `work` so long and no longer."""
     try:
         async with asyncio.timeout(seconds) as timer:
+            call.timer = timer
             return await work
     except TimeoutError:
         if not timer.expired():

@@ -6,9 +6,11 @@ it is run, not when it is defined. What the layers below see of it is `ports.Ser
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast, overload
+
+from msgspec.structs import replace
 
 from ..connection.middleware import Middleware, compose
 from ..connection.stateless import signed
@@ -19,12 +21,15 @@ from ..protocol.base import Icon, Implementation, Meta, Params
 from ..protocol.capabilities import ListCapability, ResourcesCapability, ServerCapabilities
 from ..protocol.completion import CompleteResult, PromptReference
 from ..protocol.content import Annotations, ResourceContents
+from ..protocol.lifecycle import InputRequired
 from ..protocol.lists import ListChangedParams
-from ..protocol.prompts import GetPromptResult, ListPromptsResult
-from ..protocol.resources import ListResourcesResult, ListResourceTemplatesResult, ReadResourceResult, UriParams
-from ..protocol.tools import ListToolsResult, ToolAnnotations, ToolResult
+from ..protocol.methods import METHODS
+from ..protocol.prompts import GetPromptResult
+from ..protocol.resources import ReadResourceResult, UriParams
+from ..protocol.tools import ToolAnnotations, ToolResult
 from ..revisions import ALL, BY_NAME, Revision
 from . import prompts, resources, tools
+from .caching import Cache, Caching, took_a_round
 from .completions import Completers
 from .context import Context
 from .pagination import encoded_page, page
@@ -70,6 +75,7 @@ class Server:
         icons: list[Icon] | None = None,
         instructions: str | None = None,
         page_size: int | None = None,
+        cache: Cache | Mapping[str, Cache] | None = None,
         lifespan: Callable[..., AbstractAsyncContextManager[Any]] | None = None,
         middleware: Sequence[Middleware] = (),
         limits: Limits = DEFAULT,
@@ -77,7 +83,10 @@ class Server:
         redact: Redact | None = None,
         experimental: dict[str, Any] | None = None,
         revisions: Sequence[str] | None = None,
+        resume: str = "live",
     ) -> None:
+        if resume not in ("live", "replay"):
+            raise ConfigError(f'resume={resume!r}: a call that asked goes on "live" where it can, or always by "replay"')
         if page_size is not None and page_size < 1:
             raise ConfigError("page_size must be at least 1")
         self.info = Implementation(
@@ -86,6 +95,7 @@ class Server:
         self.instructions = instructions
         self.limits = limits
         self.redact = redact
+        self.replay = resume == "replay"
         self.revisions = ALL if revisions is None else _revisions(revisions)
         self.capabilities = ServerCapabilities(
             tools=ListCapability(list_changed=True),
@@ -96,6 +106,7 @@ class Server:
             experimental=experimental,
         )
         self._page_size = page_size
+        self._caching = Caching(cache, bool(middleware))
         self._mask = mask_errors
         self._lifespan = lifespan
         self._listeners: tuple[Listener, ...] = ()
@@ -105,12 +116,13 @@ class Server:
         self._templates: Registry[resources.TemplateEntry] = Registry("template", self._announce("resources"))
         self._prompts: Registry[prompts.Entry] = Registry("prompt", self._announce("prompts"))
         self._handlers: dict[str, Answer] = {
-            "tools/list": self._lists(self._tools, ListToolsResult, "tools"),
+            "server/discover": self._discover,
+            "tools/list": self._lists("tools/list", self._tools, "tools"),
             "tools/call": self._call_tool,
-            "resources/list": self._lists(self._resources, ListResourcesResult, "resources"),
-            "resources/templates/list": self._lists(self._templates, ListResourceTemplatesResult, "resource_templates"),
+            "resources/list": self._lists("resources/list", self._resources, "resources"),
+            "resources/templates/list": self._lists("resources/templates/list", self._templates, "resource_templates"),
             "resources/read": self._read_resource,
-            "prompts/list": self._lists(self._prompts, ListPromptsResult, "prompts"),
+            "prompts/list": self._lists("prompts/list", self._prompts, "prompts"),
             "prompts/get": self._get_prompt,
             "completion/complete": self._complete,
         }
@@ -167,13 +179,13 @@ class Server:
         entry = self._tools.now.items.get(tool)
         return () if entry is None else entry.mirrors
 
-    async def _call_tool(self, call: Call) -> ToolResult:
+    async def _call_tool(self, call: Call) -> ToolResult | InputRequired:
         entry = self._tools.now.items.get(call.params.name)
         if entry is None:
             raise InvalidParams(f"Unknown tool: {call.params.name}")
         context = Context(call, self) if entry.signature.context else None
         result = await tools.call_tool(entry, call, context, self.limits, self._mask)
-        return result if self._plain else tools.opened(result)
+        return result if self._plain or isinstance(result, InputRequired) else tools.opened(result)
 
     # resources
 
@@ -191,6 +203,7 @@ class Server:
         icons: list[Icon] | None = None,
         annotations: Annotations | dict[str, Any] | None = None,
         meta: Meta | None = None,
+        cache: Cache | None = None,
     ) -> Callable[[Callable[P, R]], Completable[P, R]]: ...
     @overload
     def resource(self, uri: str, /, **options: Any) -> Callable[[Callable[P, R]], Completable[P, R]]: ...
@@ -237,18 +250,33 @@ class Server:
         """Tell all who subscribed to this resource that it changed. Works anywhere, from any thread."""
         self._tell("notifications/resources/updated", UriParams(uri=uri))
 
-    async def _read_resource(self, call: Call) -> ReadResourceResult:
-        return ReadResourceResult(contents=await self.read(call.params.uri, call))
+    async def _read_resource(self, call: Call) -> ReadResourceResult | InputRequired:
+        entry, values = self._found(call.params.uri)
+        contents = await self._read(entry, values, call.params.uri, call)
+        if isinstance(contents, InputRequired):
+            return contents
+        personal = entry.signature.context is not None
+        hints = {} if took_a_round(call) else self._caching.hints("resources/read", entry.cache, personal)
+        return ReadResourceResult(contents=contents, **hints)
 
     async def read(self, uri: str, call: Call) -> list[ResourceContents]:
-        """The contents of a resource, on behalf of a call."""
-        entry: resources.Entry | resources.TemplateEntry | None = self._resources.get(uri)
-        values: dict[str, Any] = {}
-        if entry is None:
-            found = resources.match(list(self._templates), uri)
-            if found is None:
-                raise resources.not_found(uri)
-            entry, values = found
+        """The contents of a resource, on behalf of a call to something else."""
+        contents = await self._read(*self._found(uri), uri, call)
+        if isinstance(contents, InputRequired):
+            raise InternalError(f"Resource {uri} asks by itself, which only works when a client reads it")
+        return contents
+
+    def _found(self, uri: str) -> tuple[resources.Entry | resources.TemplateEntry, dict[str, Any]]:
+        """What is read under a URI, with the values of its variables."""
+        entry = self._resources.get(uri)
+        found = (entry, {}) if entry is not None else resources.match(list(self._templates), uri)
+        if found is None:
+            raise resources.not_found(uri)
+        return found
+
+    async def _read(
+        self, entry: resources.Entry | resources.TemplateEntry, values: dict[str, Any], uri: str, call: Call
+    ) -> list[ResourceContents] | InputRequired:
         context = Context(call, self)
         args, kwargs = resources.bind(entry, values, uri, context)
         try:
@@ -256,7 +284,7 @@ class Server:
         except NotFound as error:
             error.data = {"uri": uri} if error.data is None else error.data
             raise
-        return resources.contents(value, uri, entry.mime_type)
+        return value if isinstance(value, InputRequired) else resources.contents(value, uri, entry.mime_type)
 
     # prompts
 
@@ -287,12 +315,13 @@ class Server:
         """Take a prompt out again; clients are told."""
         self._prompts.remove(name)
 
-    async def _get_prompt(self, call: Call) -> GetPromptResult:
+    async def _get_prompt(self, call: Call) -> GetPromptResult | InputRequired:
         entry = self._prompts.get(call.params.name)
         if entry is None:
             raise InvalidParams(f"Unknown prompt: {call.params.name}")
         args, kwargs = prompts.bind(entry, call.params.arguments or {}, Context(call, self))
-        return prompts.result(entry, await self._run(entry, args, kwargs, f"Prompt {call.params.name}"))
+        value = await self._run(entry, args, kwargs, f"Prompt {call.params.name}")
+        return value if isinstance(value, InputRequired) else prompts.result(entry, value)
 
     # completions
 
@@ -383,19 +412,23 @@ class Server:
 
         return end
 
+    async def _discover(self, call: Call) -> Any:
+        assert call.local is not None
+        return replace(await call.local(call), **self._caching.hints("server/discover"))
+
     async def _dispatch(self, call: Call) -> Any:
-        if call.local is not None:
-            return await call.local(call)
-        handler = self._handlers.get(call.method.name)
+        handler = self._handlers.get(call.method.name, call.local)
         if handler is None:
             raise MethodNotFound(f"There is no method {call.name!r} here")
         return await handler(call)
 
-    def _lists(self, registry: Registry[Any], result: type[Any], field: str) -> Answer:
+    def _lists(self, method: str, registry: Registry[Any], field: str) -> Answer:
         """What answers a list: a page, as ready bytes unless middleware wants to look at it."""
+        result: Any = METHODS[method].result
+        hints = self._caching.hints(method)  # the same for all pages
 
         def make(entries: list[Any], cursor: str | None) -> Any:
-            return result(**{field: [entry.listed for entry in entries], "next_cursor": cursor})
+            return result(**{field: [entry.listed for entry in entries], "next_cursor": cursor}, **hints)
 
         async def answer(call: Call) -> Any:
             if not self._plain:

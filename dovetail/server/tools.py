@@ -17,6 +17,7 @@ from ..errors import CannotAsk, ConfigError, InvalidParams, NotFound, ProtocolEr
 from ..limits import Limits
 from ..ports import Call
 from ..protocol.base import Icon, Meta
+from ..protocol.lifecycle import InputRequired
 from ..protocol.tools import Tool, ToolAnnotations, ToolResult
 from .arguments import ArgumentError
 from .context import Context
@@ -105,7 +106,9 @@ def _level() -> int:
     return level
 
 
-async def call_tool(entry: Entry, call: Call, context: Context | None, limits: Limits, mask: bool) -> ToolResult:
+async def call_tool(
+    entry: Entry, call: Call, context: Context | None, limits: Limits, mask: bool
+) -> ToolResult | InputRequired:
     """Run a tool for a call."""
     try:
         args, kwargs = entry.bind(call.params.arguments, context)
@@ -118,11 +121,15 @@ async def call_tool(entry: Entry, call: Call, context: Context | None, limits: L
             value = await entry.signature.function(*args, **kwargs)
         else:
             value = await _run(entry, call, args, kwargs, limits)
-        return entry.finish(value)
+        return value if type(value) is InputRequired else entry.finish(value)
     except (ToolError, NotFound) as error:
         return failed(str(error))
-    except (ProtocolError, CannotAsk):
+    except ProtocolError:
         raise
+    except CannotAsk as error:
+        if call.revision.stateless:
+            raise
+        return failed(str(error))  # older revisions have no error for it
     except BaseException as error:
         if call.cancelled:
             raise

@@ -1,7 +1,8 @@
 """The matrix: each behaviour over every transport and in every revision, by parametrising.
 
 A test takes `talk`, and opens a conversation with the server of everything.py: `async with talk() as client:`. All messages
-are taped; when the block ends, each of them is held against the official schema of the revision it was sent in.
+are taped; when the block ends, each of them is held against the official schema of the revision it was sent in. The little
+in which transports differ is a row of `TRANSPORTS`.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -20,10 +21,33 @@ from dovetail.testing import Bare, Tape, Taped, pair
 from dovetail.transports import memory
 from examples.socket_transport import LIMIT, Lines
 from tests.behaviour import everything
+from tests.behaviour.web import TapedApp, first_era_only, on_a_port
 from tests.spec import PRESENT, check_tape, problems
 
 REVISIONS = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"]
-TRANSPORTS = ["memory", "stdio", "unix", "tcp"]
+
+
+class Facts(NamedTuple):
+    """What a transport has of its own."""
+
+    revisions: list[str] = REVISIONS
+    """What can be spoken over it."""
+    url: str | None = None
+    """Where a client finds it, if it is one of those that share a port."""
+    hang_up: bool = False
+    """Whether a client of the stateless era cancels by hanging up, and not by a message."""
+
+
+TRANSPORTS = {
+    "memory": Facts(),
+    "stdio": Facts(),
+    "unix": Facts(),
+    "tcp": Facts(),
+    "http": Facts(url="http://{}/mcp", hang_up=True),
+    "sse": Facts(url="http://{}/sse", revisions=REVISIONS[:-1]),
+    "websocket": Facts(url="ws://{}/ws"),
+}
+MATRIX = [(name, revision) for name, facts in TRANSPORTS.items() for revision in facts.revisions]
 
 
 class Talk:
@@ -31,7 +55,9 @@ class Talk:
 
     def __init__(self, transport: str, revision: str) -> None:
         self.transport, self.revision = transport, revision
+        self.facts = TRANSPORTS[transport]
         self.tape = Tape()
+        self.hung_up: list[Any] = []
 
     @property
     def stateless(self) -> bool:
@@ -40,12 +66,22 @@ class Talk:
     def at_least(self, revision: str) -> bool:
         return self.revision >= revision
 
+    def cancelled(self) -> list[Any]:
+        """The ids of the requests that the client cancelled, in the one way that is right here."""
+        sent = self.tape.messages("client")
+        by_message = [one["params"]["requestId"] for one in sent if one.get("method") == "notifications/cancelled"]
+        if not (self.facts.hang_up and self.stateless):
+            return by_message
+        assert by_message == []
+        return self.hung_up
+
     def __call__(self, server: Server | None = None, **options: Any) -> AbstractAsyncContextManager[Client]:
         return self._open(server, options)
 
     @asynccontextmanager
     async def _open(self, server: Server | None, options: dict[str, Any]) -> AsyncIterator[Client]:
-        opener: Callable[..., AbstractAsyncContextManager[Client]] = getattr(self, f"_{self.transport}")
+        kind = self.transport if self.facts.url is None else "on_a_port"
+        opener: Callable[..., AbstractAsyncContextManager[Client]] = getattr(self, f"_{kind}")
         async with opener(server, options) as client:
             yield client
         check_tape(self.tape, self.revision)
@@ -102,10 +138,14 @@ class Talk:
             listener.close()
             await listener.wait_closed()
 
-
-@pytest.fixture(params=TRANSPORTS)
-def transport(request: pytest.FixtureRequest) -> str:
-    return request.param
+    @asynccontextmanager
+    async def _on_a_port(self, server: Server | None, options: dict[str, Any]) -> AsyncIterator[Client]:
+        assert self.facts.url is not None
+        app = TapedApp((server or everything.build()).asgi(path="/mcp", sse=True, websocket=True), self.tape)
+        self.hung_up = app.hung_up
+        async with on_a_port(first_era_only(app)) as address:
+            async with Client(self.facts.url.format(address), revision=self.revision, **options) as client:
+                yield client
 
 
 @pytest.fixture(params=REVISIONS)
@@ -113,10 +153,10 @@ def revision(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-@pytest.fixture
-def talk(transport: str, revision: str) -> Talk:
+@pytest.fixture(params=MATRIX, ids="-".join)
+def talk(request: pytest.FixtureRequest) -> Talk:
     """Every transport, every revision."""
-    return Talk(transport, revision)
+    return Talk(*request.param)
 
 
 @pytest.fixture

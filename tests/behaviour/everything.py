@@ -1,6 +1,7 @@
 """A server with one of everything, for the behaviour tests. Run as a script it serves on stdio."""
 
 import asyncio
+import queue
 import threading
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
@@ -56,6 +57,7 @@ def build(**options: Any) -> Server:
         **options,
     )
     release = threading.Event()
+    cancelled: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     @server.tool(
         title="Add",
@@ -123,7 +125,10 @@ def build(**options: Any) -> Server:
     @server.tool
     async def wait(ctx: Context) -> str:
         ctx.info("waiting")
-        await asyncio.Event().wait()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.put("wait")
         return "never"
 
     @server.tool
@@ -132,7 +137,14 @@ def build(**options: Any) -> Server:
         while not ctx.cancelled and not release.wait(0.01):
             pass
         release.clear()
+        if ctx.cancelled:
+            cancelled.put("block")
         return "released"
+
+    @server.tool
+    def given_up() -> str:
+        """Wait for a call to be cancelled, and tell which."""
+        return cancelled.get(timeout=10)
 
     @server.tool
     async def let_go() -> None:

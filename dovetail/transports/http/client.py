@@ -148,15 +148,23 @@ async def connect(
     verify: Any = True,
     proxy: str | None = None,
     long_polling: bool = False,
+    mirrors: dict[str, tuple[Mirror, ...]] | None = None,
 ) -> Channel:
-    """A channel to the server at this URL. Nothing is sent yet."""
-    return Http(Wire(url, limits, headers=headers, verify=verify, proxy=proxy), limits, long_polling)
+    """A channel to the server at this URL. Nothing is sent yet. `mirrors` is what channels before it learned of its tools,
+    and where this one writes what it learns."""
+    return Http(Wire(url, limits, headers=headers, verify=verify, proxy=proxy), limits, long_polling, mirrors)
 
 
 class Http:
     """One conversation over HTTP."""
 
-    def __init__(self, wire: Wire, limits: Limits, long_polling: bool = False) -> None:
+    def __init__(
+        self,
+        wire: Wire,
+        limits: Limits,
+        long_polling: bool = False,
+        mirrors: dict[str, tuple[Mirror, ...]] | None = None,
+    ) -> None:
         self._wire, self._limits, self._long_polling = wire, limits, long_polling
         self._loop = asyncio.get_running_loop()
         self._receive: Receive
@@ -171,11 +179,13 @@ class Http:
         self._session: str | None = None
         self._stateless = False
         self._opened = False
-        self._mirrors: dict[str, tuple[Mirror, ...]] = {}
+        self._mirrors = {} if mirrors is None else mirrors
         self._held: list[Id] | None = None
         """Requests made while the channel ends: they never leave, which they are told at the end."""
         self._pair: Channel | None = None
         self._closed = False
+        self.renewed: Callable[[], None] | None = None
+        """Told when the stream of news stands again: whoever listens may have forgotten what was asked of it."""
 
     # the channel
 
@@ -393,13 +403,17 @@ class Http:
         opening = self._opening(message)
         if reply.status == 404 and self._session is not None and (failure is None or failure.code not in MODERN):
             raise _gone(reply)
-        if failure is not None and (failure.code in MODERN or not (opening and reply.status in NO_VERDICT)):
+        known = failure is not None and failure.code in MODERN
+        if opening and message.method == INITIALIZE and reply.status in PAIR and not known:
+            if await self._try_the_pair(message, data, self._limits.probe_timeout if failure else self._limits.timeout):
+                return
+            if failure is None:
+                raise ConnectFailed(f"{reply.url}: no MCP server answers there ({reply.said})")
+        if failure is not None and (known or not (opening and reply.status in NO_VERDICT)):
             if message.asks is None:
                 log.warning("The server refuses %s: %s", message.method or "a reply", failure.message)
             else:
                 self._receive(encode(Failure(message.asks, Error(failure.code, failure.message, failure.data))))
-        elif opening and message.method == INITIALIZE and reply.status in PAIR:
-            await self._try_the_pair(message, data, reply)
         else:
             raise _error(message, reply, failure, opening)
 
@@ -440,7 +454,13 @@ class Http:
             for message in messages:
                 take(Event(bytes(message)))
 
+        times = 0
+
         async def stream(reply: Reply) -> None:
+            nonlocal times
+            times += 1
+            if times > 1 and self.renewed is not None:
+                self.renewed()
             await reply.events(take)
 
         accept, read = (JSON, poll) if self._long_polling else (STREAM, stream)
@@ -461,24 +481,25 @@ class Http:
 
     # the old pair
 
-    async def _try_the_pair(self, message: _Outgoing, data: bytes, refusal: Reply) -> None:
-        """The server takes no POST here: perhaps it is of the first revision."""
+    async def _try_the_pair(self, message: _Outgoing, data: bytes, timeout: float) -> bool:
+        """The server takes no POST here: perhaps it is of the first revision. Returns whether it is."""
         from .sse import open_pair
 
         try:
             wire = self._wire
-            pair = await open_pair(wire.session, wire.url, wire.headers, self._limits, self._limits.timeout)
+            pair = await open_pair(wire.session, wire.url, wire.headers, self._limits, timeout)
         except DovetailError as problem:
             log.debug("There is no old pair either: %s", problem)
-            raise ConnectFailed(f"{refusal.url}: no MCP server answers there ({refusal.said})") from None
+            return False
         if self._closed:
             await pair.close()
-            return
+            return True
         if message.asks is not None:
             self._waiting.pop(message.asks, None)
         self._pair = pair
         pair.start(self._receive, self._end)
         pair.send(data)
+        return True
 
     # the end
 

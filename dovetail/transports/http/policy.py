@@ -4,8 +4,8 @@ A request climbs from the top; the first rung that finds something wrong ends it
 and a message that says what came and what to change. The head is judged before any of the body is read:
 
     HEAD          status
-    repeated      400  InvalidRequest      a header that may come once came twice
     origin        403  InvalidRequest      a web page of another origin is calling       -> origins=[…]
+    repeated      400  InvalidRequest      a header that may come once came twice
     host          421  InvalidRequest      a name that may be rebound to us by DNS       -> hosts=[…]
     method        405  InvalidRequest      with Allow; GET and DELETE need sessions
     characters    400  HeaderMismatch      an Mcp-* header holds what no header may
@@ -326,8 +326,8 @@ def _allow(policy: Policy) -> tuple[tuple[bytes, bytes], ...]:
 
 
 HEAD: Final = (
-    Rung("repeated", 400, InvalidRequest, _repeated),
     Rung("origin", 403, InvalidRequest, _origin, usual=True),
+    Rung("repeated", 400, InvalidRequest, _repeated),
     Rung("host", 421, InvalidRequest, _host, usual=True),
     Rung("method", 405, InvalidRequest, _method, usual=True, headers=_allow),
     Rung("characters", 400, HeaderMismatch, _characters),

@@ -19,7 +19,7 @@ import msgspec
 
 from ...errors import InvalidParams, InvalidRequest, MethodNotFound, Overloaded, ProtocolError
 from ...jsonrpc.codec import Malformed, decode, encode
-from ...jsonrpc.messages import Batch, Message, Notification, Request, Result
+from ...jsonrpc.messages import Batch, Failure, Message, Notification, Request, Result
 from ...limits import Limits
 from ...ports import Bus, Call, Desk
 from ...protocol.base import Params
@@ -27,6 +27,7 @@ from ...protocol.capabilities import ClientCapabilities
 from ...protocol.methods import METHODS, Method
 from ...revisions import HEADERLESS, Revision
 from ...revisions import decode as decode_params
+from . import headers as names
 from . import policy
 from .policy import Head, Policy, Reject
 from .replies import (
@@ -80,6 +81,7 @@ class Endpoint:
         self._verbs = {"POST": self._post, "GET": self._get, "DELETE": self._delete}
         self._closing = False
         bus.on("cancel", self._cancelled_elsewhere)
+        bus.on("answer", self._answered_elsewhere)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request."""
@@ -90,7 +92,8 @@ class Endpoint:
             return
         head = policy.head(self._rules, method, scope["headers"], name)
         if isinstance(head, Reject):
-            await self._refuse(send, head)
+            version = dict(scope["headers"]).get(names.VERSION, b"").decode("latin-1").strip()
+            await self._refuse(send, head, revision=self._served.get(version))
             return
         try:
             await self._verbs[method](head, receive, send)
@@ -132,7 +135,7 @@ class Endpoint:
         elif isinstance(message, Batch):
             await self._batch(message, head, session, receive, send)
         else:
-            self._hear(message, head, session)
+            await self._take(message, head, session)
             await reply(send, b"", 202, cors(self._rules, head))
 
     def _session(self, head: Head) -> Session | None:
@@ -271,10 +274,13 @@ class Endpoint:
 
     async def _send_replies(self, calls: list[Call], turn: Turn, head: Head, send: Send) -> None:
         headers = cors(self._rules, head)
-        if turn.batch:
-            await reply(send, b"[" + b",".join(turn.replies) + b"]", 200, headers)
-        elif not turn.replies:  # cancelled: there is nothing to say, but HTTP wants an end
+        if not turn.replies and turn.streams:  # cancelled: there is nothing to say, but a request is due JSON or a stream
+            await begin_stream(send, headers)
+            await send({"type": "http.response.body", "body": b""})
+        elif not turn.replies:
             await reply(send, b"", 202, headers)
+        elif turn.batch:
+            await reply(send, b"[" + b",".join(turn.replies) + b"]", 200, headers)
         else:
             failed, stateless = calls[0].failed, calls[0].caller.revision.stateless
             status = 200 if failed is None else policy.status(failed, stateless, refused=False)
@@ -307,7 +313,7 @@ class Endpoint:
         for message in batch.messages:
             try:
                 if type(message) is not Request:
-                    self._hear(message, head, session)
+                    await self._take(message, head, session)
                     continue
                 outcome = self._accept(message, head, session, turn)
             except Refused as refusal:
@@ -324,11 +330,27 @@ class Endpoint:
         else:
             await reply(send, b"", 202, cors(self._rules, head))
 
-    def _hear(self, message: Message, head: Head, session: Session | None) -> None:
-        """A notification; the answer to a question is for whoever asked it."""
-        if not isinstance(message, Notification):
-            hint = "; if another process asked, they need a bus between them (`workers=`)" if self._bus.alone else ""
-            raise refused(InvalidRequest(f"Nobody here waits for this answer{hint}"))
+    async def _take(self, message: Message, head: Head, session: Session | None) -> None:
+        """A notification, or the answer to a question, which another process may have asked. Where nobody did, the client
+        hears so."""
+        if isinstance(message, Notification):
+            self._hear(message, head, session)
+            return
+        if session is not None and isinstance(message, Result | Failure) and await self._settled(message, session):
+            return
+        hint = "; if another process asked, they need a bus between them (`workers=`)" if self._bus.alone else ""
+        raise refused(InvalidRequest(f"Nobody here waits for this answer{hint}"))
+
+    async def _settled(self, message: Result | Failure, session: Session) -> bool:
+        return session.answered(message) or bool(await self._bus.ask("answer", (session.key, encode(message))))
+
+    def _answered_elsewhere(self, payload: Any) -> bool | None:
+        session = self._sessions.by_key(payload[0]) if self._sessions is not None else None
+        message = decode(payload[1])
+        return (session is not None and isinstance(message, Result | Failure) and session.answered(message)) or None
+
+    def _hear(self, message: Notification, head: Head, session: Session | None) -> None:
+        """A notification."""
         revision = None if session is None else session.caller.revision
         row = (None if revision is None else revision.method(message.method)) or METHODS.get(message.method)
         try:
@@ -345,6 +367,8 @@ class Endpoint:
                 self._desk.cancel(call)
             else:
                 self._bus.publish("cancel", (session.key, params.request_id))
+        elif session is not None and self._sessions is not None and name == "notifications/roots/list_changed":
+            self._sessions.roots_changed(session)
         elif session is not None and name == "exit" and name in session.caller.revision.methods:
             self._end(session)
 

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from ...errors import InvalidParams
-from ...jsonrpc.messages import Id
+from ...jsonrpc.messages import Failure, Id, Result
 from ...limits import Limits
 from ...ports import Bus, Call, Caller, Desk, Principal
 from ...protocol.base import Implementation
@@ -30,6 +30,7 @@ PURPOSE = "session"
 LONGEST = 2048
 """A header longer than this does not pass every proxy."""
 NOBODY: dict[Id, Call] = {}
+NOTHING_ASKED: "dict[Id, asyncio.Future[Result | Failure]]" = {}
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(tuple[str, float, bytes, bytes, Any, Any]).decode
@@ -39,8 +40,8 @@ class Session:
     """One session as this process knows it."""
 
     __slots__ = (
-        "answering", "caller", "elsewhere", "expires", "id", "key", "leveled", "newest", "seen", "standing", "streams",
-        "told", "who",
+        "answering", "asked", "caller", "elsewhere", "expires", "id", "key", "leveled", "newest", "seen", "standing",
+        "streams", "told", "who",
     )  # fmt: skip
 
     def __init__(self, id: str, key: str, caller: Caller, who: bytes, expires: float, seen: float) -> None:
@@ -57,6 +58,8 @@ class Session:
         self.leveled = 0.0
         """When it last set a log level, in whichever process."""
         self.answering: dict[Id, Call] = NOBODY
+        self.asked: dict[Id, asyncio.Future[Result | Failure]] = NOTHING_ASKED
+        """The questions that its client has not answered yet."""
         self.standing: tuple[Stream, ...] = ()
         """Streams for what belongs to no request, the newest last; that one hears of everything, the others of nothing."""
         self.streams = 0
@@ -65,6 +68,21 @@ class Session:
         """When the newest of its standing streams here was opened; 0 where nobody reads one."""
         self.elsewhere = False
         """Whether another process has the newest of its standing streams."""
+
+    def ask(self, id: Id) -> "asyncio.Future[Result | Failure]":
+        """A question is on its way; the future is for the answer."""
+        if self.asked is NOTHING_ASKED:
+            self.asked = {}
+        future = self.asked[id] = asyncio.get_running_loop().create_future()
+        return future
+
+    def answered(self, message: Result | Failure) -> bool:
+        """Whether this answers a question of ours."""
+        future = self.asked.get(message.id) if message.id is not None else None
+        if future is None or future.done():
+            return False
+        future.set_result(message)
+        return True
 
     def begin(self, call: Call) -> None:
         """A call of this session is being answered."""
@@ -93,6 +111,7 @@ class Sessions:
         bus.on("session/level", self._level_elsewhere)
         bus.on("session/subscribed", self._subscribed_elsewhere)
         bus.on("session/met", self._met_elsewhere)
+        bus.on("session/roots", self._roots_elsewhere)
 
     def __len__(self) -> int:
         return len(self._open)
@@ -228,6 +247,16 @@ class Sessions:
         self._sweeper = asyncio.get_running_loop().call_later(self._limits.session_idle / 4, self._sweep)
 
     # other processes
+
+    def roots_changed(self, session: Session) -> None:
+        """Its roots are to be asked for again, wherever they are known."""
+        session.caller.roots = None
+        self._bus.publish("session/roots", session.key)
+
+    def _roots_elsewhere(self, key: str) -> None:
+        session = self._keys.get(key)
+        if session is not None:
+            session.caller.roots = None
 
     def _met_elsewhere(self, key: str) -> None:
         """Another process meets a session for the first time, and hears what is known of it here."""

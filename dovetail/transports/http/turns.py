@@ -8,9 +8,12 @@ for it, and it ends with the connection.
 
 import asyncio
 from collections.abc import Mapping
+from secrets import token_hex
 from typing import Any
 
+from ...errors import CannotAsk
 from ...ports import Call, Desk
+from ...protocol.methods import Method
 from .sessions import Session
 from .streams import Events, Stream
 
@@ -72,6 +75,23 @@ class Turn:
                 self._wake()
                 if stream.overrun and not self.resumable:
                     self._desk.cancel(call)  # it has missed something, and cannot come back for it
+
+    async def ask(self, call: Call, method: Method, params: Any) -> Any:
+        """Put a question to the client, on the stream of the call; the answer comes by a POST of its own, to whichever
+        process."""
+        session = self.session
+        if session is None or not self.streams or (self.stream is None and self.gone):
+            raise CannotAsk(
+                f"{method.name}: there is no stream to ask on: it takes a session, and a client that accepts one"
+            )
+        id = f"{session.key[:8]}-{token_hex(8)}"
+        answer = session.ask(id)
+        self.begin().push(self._desk.question(call, id, method, params))
+        self._wake()
+        try:
+            return self._desk.outcome(method, await answer)
+        finally:
+            del session.asked[id]
 
     async def drain(self) -> None:
         """Wait until the client has read some of what was sent."""

@@ -60,6 +60,7 @@ def kept(answer: Script) -> Script:
 # headers
 
 
+@pytest.mark.requirement("http-client-standard-headers", "http-client-version", "http-client-encoded")
 async def test_method_and_name_are_repeated_in_headers() -> None:
     async def answer(asked: Asked) -> None:
         results = {
@@ -92,6 +93,7 @@ async def test_method_and_name_are_repeated_in_headers() -> None:
             )
 
 
+@pytest.mark.requirement("http-client-params", "http-client-params-null", "http-client-params-safe")
 async def test_parameters_are_mirrored_once_the_tools_are_known() -> None:
     region = {"type": "string", "x-mcp-header": "Region"}
     size = {"type": "integer", "x-mcp-header": "Size"}
@@ -113,6 +115,7 @@ async def test_parameters_are_mirrored_once_the_tools_are_known() -> None:
         assert "mcp-param-region" not in second.headers
 
 
+@pytest.mark.requirement("http-client-tool-rejected", "http-client-tool-warning")
 async def test_tools_with_headers_that_are_not_allowed_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
     good, bad = {"type": "string", "x-mcp-header": "Region"}, {"type": "object", "x-mcp-header": "Region"}
 
@@ -142,6 +145,7 @@ async def test_the_handshake_era_knows_nothing_of_such_headers() -> None:
         assert not any(name.startswith(("mcp-method", "mcp-name", "mcp-param")) for name in call.headers)
 
 
+@pytest.mark.requirement("http-client-mismatch")
 async def test_a_call_whose_headers_do_not_match_is_made_again_once_the_tools_are_known() -> None:
     region = {"type": "string", "x-mcp-header": "Region"}
 
@@ -176,6 +180,7 @@ async def test_headers_that_never_match_are_an_error() -> None:
 # replies
 
 
+@pytest.mark.requirement("http-client-both-replies", "http-client-comments")
 async def test_a_reply_may_be_a_stream_with_news_before_it() -> None:
     async def answer(asked: Asked) -> None:
         await asked.stream()
@@ -212,6 +217,7 @@ async def test_a_stream_may_come_in_any_pieces(end: str) -> None:
             assert (await client.call_tool("x")).data == "done"
 
 
+@pytest.mark.requirement("http-client-both-replies")
 @pytest.mark.parametrize("kind", ["application/json; charset=utf-8", "Application/JSON"])
 async def test_a_content_type_is_read_as_http_has_it(kind: str) -> None:
     async def answer(asked: Asked) -> None:
@@ -454,6 +460,7 @@ async def test_a_read_that_broke_off_is_made_again() -> None:
 # cancelling
 
 
+@pytest.mark.requirement("http-client-cancel")
 async def test_in_the_stateless_era_hanging_up_is_the_cancellation() -> None:
     async def answer(asked: Asked) -> None:
         if asked.message["params"]["name"] == "streamed":
@@ -470,6 +477,7 @@ async def test_in_the_stateless_era_hanging_up_is_the_cancellation() -> None:
             assert server.heard("notifications/cancelled") == []
 
 
+@pytest.mark.requirement("http-client-cancel-told")
 async def test_in_the_handshake_era_a_cancellation_is_posted_and_the_answer_not_waited_for() -> None:
     hung_up_early = False
 
@@ -574,6 +582,7 @@ async def test_a_redirect_to_another_origin_is_followed_where_there_is_nothing_t
                 assert client.revision == MODERN
 
 
+@pytest.mark.requirement("http-client-session-secret")
 async def test_a_session_is_not_given_away_by_a_redirect() -> None:
     async with Scripted(modern_only) as other:
 
@@ -621,6 +630,7 @@ async def test_a_redirect_that_would_lose_the_message_is_not_followed() -> None:
         assert len(server.asked) == 1
 
 
+@pytest.mark.requirement("http-client-session-secret")
 async def test_secrets_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
 

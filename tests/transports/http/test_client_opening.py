@@ -41,6 +41,7 @@ def closed_port() -> int:
         return held.getsockname()[1]  # type: ignore[no-any-return]
 
 
+@pytest.mark.requirement("http-client-post", "http-client-accept", "http-client-version", "http-client-standard-headers")
 async def test_a_server_of_the_stateless_era_is_discovered() -> None:
     async def script(asked: Asked) -> None:
         assert await modern(asked)
@@ -57,6 +58,9 @@ async def test_a_server_of_the_stateless_era_is_discovered() -> None:
         assert "mcp-session-id" not in asked.headers
 
 
+@pytest.mark.requirement(
+    "http-client-fallback", "http-client-session", "http-client-version-agreed", "http-client-session-deleted"
+)
 @pytest.mark.parametrize(("status", "body"), REFUSED)
 async def test_a_server_that_refuses_discovery_is_greeted_the_old_way(status: int, body: bytes) -> None:
     async def script(asked: Asked) -> None:
@@ -80,6 +84,7 @@ async def test_a_server_that_refuses_discovery_is_greeted_the_old_way(status: in
             assert later.headers["mcp-protocol-version"] == OLD
 
 
+@pytest.mark.requirement("http-client-modern-error", "stateless-version-retry")
 async def test_the_first_request_may_be_refused_with_the_very_version_that_it_asked_for() -> None:
     count = 0
 
@@ -97,6 +102,7 @@ async def test_the_first_request_may_be_refused_with_the_very_version_that_it_as
         assert [one.rpc for one in server.asked] == ["server/discover"] * 2
 
 
+@pytest.mark.requirement("http-client-modern-error", "stateless-version-retry")
 async def test_a_server_that_speaks_nothing_of_ours_is_said_so() -> None:
     async def script(asked: Asked) -> None:
         await asked.error(-32022, "Unsupported", 400, {"supported": ["2099-01-01"], "requested": MODERN})
@@ -132,6 +138,7 @@ async def test_a_status_that_says_nothing_about_the_era_ends_the_attempt(
     assert link._eras == {}
 
 
+@pytest.mark.requirement("dual-era-remembered")
 async def test_the_verdict_is_remembered_by_origin_and_taken_back_when_it_is_wrong() -> None:
     upgraded = False
 
@@ -292,6 +299,7 @@ async def test_where_neither_way_is_served_the_status_is_named() -> None:
         assert [one.rpc for one in server.asked] == ["server/discover", "initialize", "GET"]
 
 
+@pytest.mark.requirement("sse-client-found", "sse-client-post", "sse-messages")
 async def test_the_old_pair_is_found_behind_a_plain_url() -> None:
     stream: Asked | None = None
 

@@ -33,6 +33,7 @@ def heard(client: Client) -> "asyncio.Queue[str]":
 # the stream of the conversation
 
 
+@pytest.mark.requirement("http-client-get-accept")
 async def test_news_come_over_a_stream_of_their_own() -> None:
     async def script(asked: Asked) -> None:
         if asked.rpc == "GET":
@@ -71,6 +72,7 @@ async def test_a_server_without_such_a_stream_is_left_alone(status: int, caplog:
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
+@pytest.mark.requirement("http-client-resume")
 async def test_a_stream_that_drops_is_taken_up_where_it_was() -> None:
     async def script(asked: Asked) -> None:
         if asked.rpc != "GET":
@@ -183,6 +185,7 @@ async def test_what_is_no_list_of_messages_ends_nothing(body: bytes) -> None:
 # taking up an answer
 
 
+@pytest.mark.requirement("http-client-poll", "http-client-retry", "http-client-resume")
 @pytest.mark.parametrize("how", ["ends", "breaks"])
 async def test_an_answer_whose_stream_ends_early_is_fetched_not_before_the_server_wants_it(how: str) -> None:
     times: list[float] = []
@@ -331,6 +334,7 @@ async def test_a_stream_that_cannot_be_resumed_is_not(era: str) -> None:
 # sessions
 
 
+@pytest.mark.requirement("http-client-session-gone")
 @pytest.mark.parametrize("body", [b"", b'{"jsonrpc":"2.0","id":"server-error","error":{"code":-32600,"message":"gone"}}'])
 async def test_a_session_that_is_gone_is_opened_anew_and_the_call_made_again(body: bytes) -> None:
     sessions = 0
@@ -465,6 +469,7 @@ async def test_a_server_that_stays_away_is_said_in_one_line() -> None:
     await client.close()
 
 
+@pytest.mark.requirement("subscriptions-renewed")
 async def test_a_stream_of_changes_that_drops_is_opened_again() -> None:
     """In the stateless era nothing else tells that the server was away."""
 

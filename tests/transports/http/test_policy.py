@@ -144,6 +144,12 @@ def test_the_head_is_read_once() -> None:
     assert (bare_head.version, bare_head.session, bare_head.last_event_id) == (None, None, None)
 
 
+@pytest.mark.requirement("http-origin")
+@pytest.mark.parametrize("more", [(b"origin", b"http://localhost"), (b"content-type", b"application/json")])
+def test_whatever_else_is_wrong_a_page_of_another_origin_hears_that(more: tuple[bytes, bytes]) -> None:
+    refused(head(Policy(OFFICIAL), "POST", [*lines(origin="https://evil.example"), more]), 403, InvalidRequest, "Origin")
+
+
 @pytest.mark.parametrize(
     "name", [
         "mcp-protocol-version", "mcp-session-id", "mcp-method", "mcp-name", "mcp-param-x", "content-type", "content-length",

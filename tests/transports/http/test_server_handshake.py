@@ -399,15 +399,20 @@ async def test_a_cancellation_ends_the_call_and_its_answer() -> None:
         assert len(messages) == 1
 
 
-async def test_a_cancelled_call_that_said_nothing_ends_without_a_body() -> None:
+@pytest.mark.requirement("http-response-type")
+@pytest.mark.parametrize(
+    ("accept", "status", "kind"), [(BOTH, 200, "text/event-stream"), ("application/json", 202, None)], ids=["both", "json"]
+)
+async def test_a_cancelled_call_that_said_nothing_ends_without_a_body(accept: str, status: int, kind: str | None) -> None:
+    """As a stream where the client takes one: a request is answered with that or with JSON, and there is no JSON to send."""
     stage = Stage()
     async with hosted(stage.server) as site:
         session = await site.greet()
-        calling = asyncio.create_task(session.call("wait", _id=5))
+        calling = asyncio.create_task(session.call("wait", _id=5, _headers={"Accept": accept}))
         await stage.started.wait()
         await session.tell("notifications/cancelled", {"requestId": 5})
         answer = await calling
-        assert (answer.status, await answer.body()) == (202, b"")
+        assert (answer.status, answer.headers.get("content-type"), await answer.body()) == (status, kind, b"")
 
 
 async def test_a_cancellation_counts_in_its_own_session_only() -> None:

@@ -56,6 +56,17 @@ async def test_a_page_of_this_machine_and_one_that_is_allowed_may_call() -> None
         assert (await site.call("add", a=1, b=2, _headers={"Origin": "https://app.example:444"})).status == 403
 
 
+@pytest.mark.requirement("error-unreadable-id")
+@pytest.mark.parametrize(("version", "named"), [(MODERN, False), (OLD, False), ("2025-06-18", True), (None, True)])
+async def test_a_refusal_that_answers_nothing_has_an_id_only_where_the_revision_wants_one(
+    version: str | None, named: bool
+) -> None:
+    async with hosted(Stage().server) as site:
+        answer = await site.post(request("ping"), {"Origin": "https://evil.example", "MCP-Protocol-Version": version})
+        assert answer.status == 403
+        assert ("id" in await answer.json()) == named
+
+
 @pytest.mark.requirement("http-origin")
 async def test_a_name_that_may_have_been_rebound_is_refused() -> None:
     async with hosted(Stage().server) as site:
@@ -359,7 +370,7 @@ async def test_the_endpoint_may_have_a_slash_at_its_end() -> None:
 # the old pair beside it
 
 
-@pytest.mark.requirement("http-endpoint")
+@pytest.mark.requirement("http-endpoint", "sse-endpoints", "sse-endpoint-event", "sse-messages")
 async def test_the_old_pair_is_served_beside_the_endpoint() -> None:
     async with hosted(Stage().server, sse=True) as site:
         stream = await site.send("GET", {"Accept": "text/event-stream"}, path="/sse")
@@ -367,7 +378,9 @@ async def test_the_old_pair_is_served_beside_the_endpoint() -> None:
         assert endpoint.name == "endpoint"
         params = {"protocolVersion": "2024-11-05", "capabilities": {}, "clientInfo": INFO}
         assert (await site.post(request("initialize", params, 1), path=endpoint.data)).status == 202
-        assert (await stream.next()).message["result"]["protocolVersion"] == "2024-11-05"
+        greeted = await stream.next()
+        assert greeted.name == "message"
+        assert greeted.message["result"]["protocolVersion"] == "2024-11-05"
         call = request("tools/call", {"name": "add", "arguments": {"a": 1, "b": 2}}, 2)
         assert (await site.post(call, path=endpoint.data)).status == 202
         assert text((await stream.next()).message) == "3"
@@ -385,6 +398,7 @@ async def test_a_post_to_the_old_address_is_the_endpoint_itself() -> None:
         assert (await site.post(message, headers, path="/sse")).status == 200
 
 
+@pytest.mark.requirement("sse-origin")
 async def test_the_old_pair_may_be_elsewhere_and_is_guarded_too() -> None:
     async with hosted(Stage().server, sse="/old/events") as site:
         stream = await site.send("GET", {"Accept": "text/event-stream"}, path="/old/events")

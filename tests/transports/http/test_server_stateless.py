@@ -146,8 +146,9 @@ REFUSALS = {
 
 
 @pytest.mark.requirement(
-    "http-method-unknown", "http-version-mismatch", "http-version-unsupported", "http-header-missing", "http-header-mismatch"
-)
+    "http-method-unknown", "http-version-mismatch", "http-version-unsupported", "http-header-missing",
+    "http-header-mismatch", "http-meta-missing", "http-capability-missing",
+)  # fmt: skip
 @pytest.mark.parametrize("case", REFUSALS)
 async def test_a_refusal_has_its_status_its_code_and_the_id_of_its_request(case: str) -> None:
     (message, headers), status, code = REFUSALS[case]

@@ -1,0 +1,414 @@
+"""Ready-made `on_sample` callbacks: a server's question, put to a model behind an HTTP API.
+
+    Client(target, on_sample=openai_sampler("http://127.0.0.1:11434/v1", models=["llama3.3", "qwen3"]))
+    Client(target, on_sample=anthropic_sampler("https://api.anthropic.com", api_key=key, models=[…]))
+
+There are two dialects that nearly every model is offered in. A dialect is a value: where to post, how the key travels, what
+a request looks like and how a reply reads. The rest is the same for both: the model is chosen by `choose_model`, the
+question translated block by block, the reply translated back, with the protocol's words for why the model stopped. What an
+API has no place for (a sound, to one that cannot hear) is refused before anything is sent. A server's `metadata` is not
+passed on: it would let the server set whatever the API knows, at the expense of whoever pays for it.
+
+The key goes to the API's own origin, over TLS or to this machine, and is never part of an error.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from ipaddress import ip_address
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from .. import connect
+from ..errors import ConfigError, ConnectFailed, ConnectionClosed, DovetailError, InvalidParams
+from ..protocol.content import (
+    AudioContent,
+    Content,
+    EmbeddedResource,
+    ImageContent,
+    ResourceLink,
+    SamplingContent,
+    TextContent,
+    ToolResultContent,
+    ToolUseContent,
+)
+from ..protocol.sampling import CreateMessageParams, CreateMessageResult, SamplingMessage
+from .models import Model, choose_model, known
+
+Json = dict[str, Any]
+T = TypeVar("T")
+TIMEOUT = 120.0
+"""Seconds that a model may think by default."""
+SOUNDS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/wave": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
+"""What the OpenAI dialect can hear."""
+
+
+class ModelError(DovetailError):
+    """The model's API failed or refused; `.status` is its HTTP status where it gave one."""
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Dialect(Struct, frozen=True, eq=False):
+    """How one kind of API is spoken to."""
+
+    path: Callable[[str], str]
+    """Where questions go, given the path of the base URL."""
+    headers: Callable[[str | None], dict[str, str]]
+    body: Callable[[CreateMessageParams, str], Json]
+    read: Callable[[bytes, str], CreateMessageResult]
+
+
+class Sampler:
+    """An `on_sample` callback that asks a model over HTTP."""
+
+    tools = True
+    """It can be given tools, so `sampling.tools` is declared."""
+
+    def __init__(
+        self, dialect: Dialect, base_url: str, api_key: str | None, models: Iterable[Model | str], timeout: float
+    ) -> None:
+        self._dialect = dialect
+        self._url = _endpoint(base_url, dialect.path, api_key)
+        self._key = api_key
+        self._models = known(models)
+        self._timeout = timeout
+
+    def __repr__(self) -> str:
+        return f"<Sampler of {', '.join(model.name for model in self._models)} at {self._url}>"
+
+    async def __call__(self, request: CreateMessageParams) -> CreateMessageResult:
+        """Ask the model that suits the request best."""
+        model = choose_model(request.model_preferences, self._models)
+        body = msgspec.json.encode(self._dialect.body(request, model))
+        try:
+            status, reply = await connect.post_json(self._url, self._dialect.headers(self._key), body, self._timeout)
+        except (ConnectionClosed, ConnectFailed) as problem:
+            raise ModelError(f"The model cannot be asked: {problem}") from None
+        if status != 200:
+            raise ModelError(f"{self._url} answered {status}: {self._complaint(reply)}", status)
+        try:
+            return self._dialect.read(reply, model)
+        except (msgspec.MsgspecError, ValueError) as problem:
+            raise ModelError(f"What {self._url} answered makes no sense: {problem}", status) from None
+
+    def _complaint(self, reply: bytes) -> str:
+        """What an API says is wrong, in one bounded line without the key, which some of them repeat."""
+        try:
+            said = str(msgspec.json.decode(reply)["error"]["message"])
+        except (msgspec.MsgspecError, KeyError, TypeError, ValueError):
+            said = reply[:1000].decode(errors="replace")
+        if self._key:
+            said = said.replace(self._key, "…")
+        return " ".join(said.split())[:300] or "nothing more"
+
+
+def openai_sampler(
+    base_url: str,
+    api_key: str | None = None,
+    *,
+    models: Iterable[Model | str],
+    timeout: float = TIMEOUT,
+    max_tokens: str = "max_tokens",
+) -> Sampler:
+    """Asks an API of OpenAI's kind (`…/v1/chat/completions`). `max_tokens` is what the API calls the bound: OpenAI's own
+    newest models want "max_completion_tokens", everybody else's the older name."""
+
+    def body(request: CreateMessageParams, model: str) -> Json:
+        return {**_openai_body(request, model), max_tokens: request.max_tokens}
+
+    return Sampler(Dialect(_openai_path, _bearer, body, _openai_read), base_url, api_key, models, timeout)
+
+
+def anthropic_sampler(
+    base_url: str, api_key: str | None = None, *, models: Iterable[Model | str], timeout: float = TIMEOUT
+) -> Sampler:
+    """Asks an API of Anthropic's kind (`…/v1/messages`)."""
+    return Sampler(ANTHROPIC, base_url, api_key, models, timeout)
+
+
+# what both share
+
+
+def _endpoint(base_url: str, path: Callable[[str], str], key: str | None) -> str:
+    try:
+        parts = urlsplit(base_url)
+        host = parts.hostname or ""
+    except ValueError as problem:
+        raise ConfigError(f"base_url={base_url!r} is no URL: {problem}") from None
+    if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment or "@" in parts.netloc:
+        raise ConfigError("base_url= must be like https://host/v1, without a password or a query; the key is api_key=")
+    if key is not None and parts.scheme == "http" and not _here(host):
+        raise ConfigError(f"base_url={base_url!r}: a key is not sent without TLS: use https, or an API on this machine")
+    return f"{parts.scheme}://{parts.netloc}{path(parts.path.rstrip('/'))}"
+
+
+def _here(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
+def _blocks(message: SamplingMessage) -> list[SamplingContent]:
+    return message.content if isinstance(message.content, list) else [message.content]
+
+
+def _no_place(block: Any, where: str) -> InvalidParams:
+    return InvalidParams(f"This model's API has no place for {block.type} content in {where}")
+
+
+def _present(fields: Json) -> Json:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _result(blocks: list[Any], model: str, stopped: str | None) -> CreateMessageResult:
+    content = (blocks[0] if len(blocks) == 1 else blocks) if blocks else TextContent("")
+    return CreateMessageResult(role="assistant", content=content, model=model, stop_reason=stopped)
+
+
+def _as_text(block: Content, where: str) -> str:
+    """What a model that only reads is told of a block."""
+    match block:
+        case TextContent():
+            return block.text
+        case ResourceLink():
+            return f"{block.name}: {block.uri}"
+        case EmbeddedResource() if block.resource.text is not None:
+            return block.resource.text
+    raise _no_place(block, where)
+
+
+def _result_text(result: ToolResultContent, where: str) -> str:
+    text = "\n".join(_as_text(block, where) for block in result.content)
+    if not result.content and result.structured_content is not None:
+        text = msgspec.json.encode(result.structured_content).decode()
+    return text
+
+
+# OpenAI's kind: https://platform.openai.com/docs/api-reference/chat
+
+OPENAI_STOPS = {"stop": "endTurn", "length": "maxTokens", "tool_calls": "toolUse", "function_call": "toolUse"}
+
+
+class _Function(Struct):
+    name: str
+    arguments: str = ""
+
+
+class _ToolCall(Struct):
+    id: str
+    function: _Function
+
+
+class _Message(Struct):
+    content: str | None = None
+    refusal: str | None = None
+    tool_calls: list[_ToolCall] | None = None
+
+
+class _Choice(Struct):
+    message: _Message
+    finish_reason: str | None = None
+
+
+class _Completion(Struct):
+    choices: list[_Choice]
+    model: str | None = None
+
+
+def _openai_path(base: str) -> str:
+    return f"{base or '/v1'}/chat/completions"
+
+
+def _bearer(key: str | None) -> dict[str, str]:
+    return {} if key is None else {"Authorization": f"Bearer {key}"}
+
+
+def _openai_body(request: CreateMessageParams, model: str) -> Json:
+    system = [{"role": "system", "content": request.system_prompt}] if request.system_prompt else []
+    tools = [
+        {"type": "function", "function": _present(_described(tool) | {"parameters": tool.input_schema})}
+        for tool in request.tools or ()
+    ]
+    choice = request.tool_choice.mode if request.tool_choice and tools else None
+    return _present(
+        {
+            "model": model,
+            "messages": system + [sent for message in request.messages for sent in _openai_messages(message)],
+            "temperature": request.temperature,
+            "stop": request.stop_sequences or None,
+            "tools": tools or None,
+            "tool_choice": choice,
+        }
+    )
+
+
+def _described(tool: Any) -> Json:
+    return {"name": tool.name, "description": tool.description}
+
+
+def _openai_messages(message: SamplingMessage) -> list[Json]:
+    """One message of ours as theirs: results of tools are messages of their own."""
+    blocks = _blocks(message)
+    results = [_openai_result(block) for block in blocks if isinstance(block, ToolResultContent)]
+    rest = [block for block in blocks if not isinstance(block, ToolResultContent)]
+    if not rest:
+        return results
+    spoken = _openai_said(rest) if message.role == "assistant" else {"role": "user", "content": _openai_parts(rest)}
+    return [*results, spoken]
+
+
+def _openai_result(result: ToolResultContent) -> Json:
+    text = _result_text(result, "the result of a tool")
+    return {"role": "tool", "tool_call_id": result.tool_use_id, "content": f"Error: {text}" if result.is_error else text}
+
+
+def _openai_said(blocks: Sequence[SamplingContent]) -> Json:
+    texts = [block.text for block in blocks if isinstance(block, TextContent)]
+    uses = [block for block in blocks if isinstance(block, ToolUseContent)]
+    for block in blocks:
+        if not isinstance(block, TextContent | ToolUseContent):
+            raise _no_place(block, "what the model said")
+    calls = [
+        {
+            "id": use.id,
+            "type": "function",
+            "function": {"name": use.name, "arguments": msgspec.json.encode(use.input).decode()},
+        }
+        for use in uses
+    ]
+    said: Json = {"role": "assistant", "content": "\n".join(texts) if texts else None}
+    return {**said, "tool_calls": calls} if calls else said
+
+
+def _openai_parts(blocks: Sequence[SamplingContent]) -> str | list[Json]:
+    """What the user says; a single text is plain, as the simplest of these APIs want it."""
+    if len(blocks) == 1 and isinstance(blocks[0], TextContent):
+        return blocks[0].text
+    return [_openai_part(block) for block in blocks]
+
+
+def _openai_part(block: SamplingContent) -> Json:
+    match block:
+        case TextContent():
+            return {"type": "text", "text": block.text}
+        case ImageContent():
+            return {"type": "image_url", "image_url": {"url": f"data:{block.mime_type};base64,{block.data}"}}
+        case AudioContent() if block.mime_type in SOUNDS:
+            return {"type": "input_audio", "input_audio": {"data": block.data, "format": SOUNDS[block.mime_type]}}
+        case AudioContent():
+            raise InvalidParams(f"This model's API hears {', '.join(sorted(set(SOUNDS.values())))}, not {block.mime_type}")
+    raise _no_place(block, "what the user says")
+
+
+def _openai_read(reply: bytes, model: str) -> CreateMessageResult:
+    completion = _decoded(reply, _Completion)
+    if not completion.choices:
+        raise ValueError("it has no choices")
+    choice = completion.choices[0]
+    said = choice.message.content or choice.message.refusal
+    blocks: list[Any] = [TextContent(said)] if said else []
+    blocks += [
+        ToolUseContent(call.id, call.function.name, _decoded(call.function.arguments or "{}", Json))
+        for call in choice.message.tool_calls or ()
+    ]
+    # Some say "stop" although the model calls tools.
+    stopped = "tool_calls" if choice.message.tool_calls else choice.finish_reason
+    return _result(blocks, completion.model or model, OPENAI_STOPS.get(stopped or "", stopped))
+
+
+# Anthropic's kind: https://docs.anthropic.com/en/api/messages
+
+ANTHROPIC_STOPS = {
+    "end_turn": "endTurn", "stop_sequence": "stopSequence", "max_tokens": "maxTokens", "tool_use": "toolUse",
+}  # fmt: skip
+ANTHROPIC_CHOICES = {"auto": "auto", "required": "any", "none": "none"}
+ANTHROPIC_VERSION = "anthropic-version: 2023-06-01"
+
+
+class _Block(Struct):
+    type: str
+    text: str = ""
+    id: str = ""
+    name: str = ""
+    input: Json = {}
+
+
+class _Reply(Struct):
+    content: list[_Block]
+    model: str | None = None
+    stop_reason: str | None = None
+
+
+def _anthropic_path(base: str) -> str:
+    return f"{base.removesuffix('/v1')}/v1/messages"
+
+
+def _x_api_key(key: str | None) -> dict[str, str]:
+    name, _, value = ANTHROPIC_VERSION.partition(": ")
+    return {name: value} if key is None else {name: value, "x-api-key": key}
+
+
+def _anthropic_body(request: CreateMessageParams, model: str) -> Json:
+    tools = [_present(_described(tool) | {"input_schema": tool.input_schema}) for tool in request.tools or ()]
+    choice = ANTHROPIC_CHOICES.get(request.tool_choice.mode or "auto") if request.tool_choice and tools else None
+    return _present(
+        {
+            "model": model,
+            "max_tokens": request.max_tokens,
+            "messages": [
+                {"role": message.role, "content": [_anthropic_block(block) for block in _blocks(message)]}
+                for message in request.messages
+            ],
+            "system": request.system_prompt or None,
+            "temperature": request.temperature,
+            "stop_sequences": request.stop_sequences or None,
+            "tools": tools or None,
+            "tool_choice": choice and {"type": choice},
+        }
+    )
+
+
+def _anthropic_block(block: SamplingContent) -> Json:
+    match block:
+        case TextContent():
+            return {"type": "text", "text": block.text}
+        case ImageContent():
+            source = {"type": "base64", "media_type": block.mime_type, "data": block.data}
+            return {"type": "image", "source": source}
+        case ToolUseContent():
+            return {"type": "tool_use", "id": block.id, "name": block.name, "input": block.input}
+        case ToolResultContent():
+            content = [_anthropic_inner(inner) for inner in block.content]
+            if not content and block.structured_content is not None:
+                content = [{"type": "text", "text": _result_text(block, "the result of a tool")}]
+            result = {"type": "tool_result", "tool_use_id": block.tool_use_id, "content": content}
+            return {**result, "is_error": True} if block.is_error else result
+    raise _no_place(block, "a message")
+
+
+def _anthropic_inner(block: Content) -> Json:
+    if isinstance(block, ImageContent):
+        return _anthropic_block(block)
+    return {"type": "text", "text": _as_text(block, "the result of a tool")}
+
+
+def _anthropic_read(reply: bytes, model: str) -> CreateMessageResult:
+    message = _decoded(reply, _Reply)
+    makers: Mapping[str, Callable[[_Block], Any]] = {
+        "text": lambda block: TextContent(block.text),
+        "tool_use": lambda block: ToolUseContent(block.id, block.name, block.input),
+    }  # what the model thought to itself is not for others
+    blocks = [makers[block.type](block) for block in message.content if block.type in makers]
+    return _result(blocks, message.model or model, ANTHROPIC_STOPS.get(message.stop_reason or "", message.stop_reason))
+
+
+ANTHROPIC = Dialect(_anthropic_path, _x_api_key, _anthropic_body, _anthropic_read)
+
+
+def _decoded(data: bytes | str, type_: type[T]) -> T:
+    return msgspec.json.decode(data, type=type_)

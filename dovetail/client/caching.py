@@ -1,0 +1,220 @@
+"""What a client keeps of a server's answers, for as long as the server said that it may.
+
+Kept are discovery, lists and reads of the stateless era, each page and each resource by itself, under the method, the
+revision and the params as they were sent. What was asked with answers to the server's questions is never kept. An answer is
+kept as bytes and decoded anew each time it is served: nobody can change what others are given, and its size is known.
+
+Time is only one end. News of a change drops what it is about, and so does a stream of changes that begins (before it there
+may have been news that nobody heard), an error that smells of an old list, and a new conversation, which may be with another
+server. An answer that was on its way while something was dropped is not kept: it may be older than the news.
+
+Each client has a cache of its own, or shares one (`SharedCache`). In a shared one, what is private belongs to the client that
+asked, and goes when it closes; what is public is found by all who reach the same URL in the same way. An answer whose time
+is over is never served, not even where the server cannot be reached.
+https://modelcontextprotocol.io/specification/2026-07-28/server/utilities/caching
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from time import monotonic
+from typing import Any, NamedTuple
+
+from ..connection.calling import Calling
+from ..errors import ConfigError
+from ..jsonrpc.codec import encode
+from ..limits import DEFAULT, Limits
+from ..protocol.base import Result
+from ..protocol.lists import CacheHints
+from ..protocol.methods import METHODS, Method
+from ..revisions import decode
+from .subscriptions import ACKNOWLEDGED, KINDS, UPDATED
+
+LISTS = {
+    "tools": ("tools/list",),
+    "resources": ("resources/list", "resources/templates/list", "completion/complete"),
+    "prompts": ("prompts/list", "completion/complete"),
+}
+"""What a change of each kind makes old."""
+DOUBTS = {
+    "tools/call": ("tools/list",),
+    "prompts/get": ("prompts/list",),
+    "resources/read": ("resources/list", "resources/templates/list"),
+}
+"""What may be old when the server does not know what it is asked for."""
+LONGEST = 86400.0
+"""Seconds that anything is kept, whatever the server says."""
+
+
+class Key(NamedTuple):
+    """What an answer is found by."""
+
+    whose: Any
+    """The one client that may have it, or None for all."""
+    place: Any
+    method: str
+    revision: str
+    params: bytes
+
+
+class Kept(NamedTuple):
+    """An answer, until when it is fresh, and which resource it is of."""
+
+    data: bytes
+    until: float
+    uri: str | None
+
+
+class SharedCache:
+    """A cache that several clients may share, on any threads: `Client(url, cache=shared)`. What was not used for longest goes
+    first, when there are more than so many entries or bytes."""
+
+    def __init__(self, entries: int = DEFAULT.cached, size: int = DEFAULT.cached_bytes) -> None:
+        self._most, self._largest = entries, size
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[Key, Kept] = OrderedDict()
+        self._size = 0
+        self.drops = 0
+        """How often something was dropped because it may be old."""
+
+    def get(self, key: Key) -> bytes | None:
+        """What is kept under this key, if it is fresh."""
+        with self._lock:
+            kept = self._kept.get(key)
+            if kept is None:
+                return None
+            if monotonic() >= kept.until:
+                self._remove(key)
+                return None
+            self._kept.move_to_end(key)
+            return kept.data
+
+    def put(self, key: Key, kept: Kept, drops: int) -> None:
+        """Keep this, unless something was dropped since it was asked for."""
+        with self._lock:
+            if drops != self.drops:
+                return
+            self._kept[key] = kept
+            self._size += _size(key, kept)
+            while len(self._kept) > self._most or self._size > self._largest:
+                self._remove(next(iter(self._kept)))
+
+    def remove(self, *keys: Key) -> None:
+        """Keep nothing under these keys."""
+        with self._lock:
+            for key in keys:
+                self._remove(key)
+
+    def drop(self, old: Callable[[Key, Kept], bool]) -> int:
+        """Drop all that this is true of; returns how many there were."""
+        with self._lock:
+            self.drops += 1
+            gone = [key for key, kept in self._kept.items() if old(key, kept)]
+            for key in gone:
+                self._remove(key)
+            return len(gone)
+
+    def _remove(self, key: Key) -> None:
+        kept = self._kept.pop(key, None)
+        if kept is not None:
+            self._size -= _size(key, kept)
+
+
+class Cached:
+    """What one client keeps, in a cache of its own or in one that it shares."""
+
+    def __init__(self, cache: bool | SharedCache, place: Any, limits: Limits) -> None:
+        if not isinstance(cache, bool | SharedCache):
+            raise ConfigError(f"cache={cache!r}: give True, False or a SharedCache")
+        shared = isinstance(cache, SharedCache)
+        self._cache = cache if shared else SharedCache(limits.cached if cache else 0, limits.cached_bytes)
+        self._place = place if shared else None
+        self._opened = False
+
+    async def ask(self, calling: Calling, fresh: bool, method: Method, params: Any, **options: Any) -> Any:
+        """The answer to a request: one that was kept, unless it has to be fresh, or else the server's."""
+        if not calling.spoken.stateless or _in_a_round(params):
+            return await calling.request(method, params, **options)
+        own = self._key(method.name, params, calling.spoken.name)
+        public = own._replace(whose=None)
+        data = None if fresh else self._cache.get(own) or self._cache.get(public)
+        if data is not None:
+            return decode(data, method.result)
+        drops = self._cache.drops
+        result = await calling.request(method, params, **options)
+        self._cache.remove(own, public)
+        if isinstance(result, CacheHints) and result.ttl_ms is not None and result.ttl_ms > 0:
+            shared = result.cache_scope == "public" and self._place is not None
+            self._keep(public if shared else own, result, result.ttl_ms / 1000, drops, getattr(params, "uri", None))
+        return result
+
+    def find(self, method: str, params: Any) -> Any:
+        """What this client itself chose to keep of a request; None where there is nothing."""
+        data = self._cache.get(self._key(method, params))
+        return None if data is None else decode(data, METHODS[method].result)
+
+    def keep(self, method: str, params: Any, result: Result, ttl: float) -> None:
+        """Keep an answer because this client chose to, for so many seconds."""
+        key = self._key(method, params)
+        self._cache.remove(key)
+        self._keep(key, result, ttl, self._cache.drops, None)
+
+    def _key(self, method: str, params: Any, revision: str = "") -> Key:
+        return Key(self, self._place, method, revision, b"{}" if params is None else encode(params))
+
+    def _keep(self, key: Key, result: Result, ttl: float, drops: int, uri: str | None) -> None:
+        self._cache.put(key, Kept(encode(result), monotonic() + min(ttl, LONGEST), uri), drops)
+
+    # what makes it old
+
+    def heard(self, method: str, params: Any) -> None:
+        """News of a change, or that from now on there will be."""
+        if method == UPDATED:
+            self._updated(params.uri)
+        elif method in KINDS:
+            self.drop(*LISTS[KINDS[method]])
+        elif method == ACKNOWLEDGED:
+            for kind, methods in LISTS.items():
+                if getattr(params.notifications, f"{kind}_list_changed"):
+                    self.drop(*methods)
+            for uri in params.notifications.resource_subscriptions or ():
+                self._updated(uri)
+
+    def doubt(self, method: str) -> None:
+        """The server does not know what it was asked for: what said that it would is dropped."""
+        if method in DOUBTS:
+            self.drop(*DOUBTS[method])
+
+    def opened(self) -> None:
+        """A conversation begins. If it is not the first, the server may be another one."""
+        if self._opened:
+            self._drop(lambda key, kept: True)
+        self._opened = True
+
+    def drop(self, *methods: str) -> int:
+        """Drop all answers to these methods; returns how many there were."""
+        return self._drop(lambda key, kept: key.method in methods)
+
+    def close(self) -> None:
+        """Leave nothing of one's own behind."""
+        self._cache.drop(lambda key, kept: key.whose is self)
+
+    def _updated(self, uri: str) -> None:
+        self._drop(lambda key, kept: kept.uri is not None and (_within(kept.uri, uri) or _within(uri, kept.uri)))
+
+    def _drop(self, old: Callable[[Key, Kept], bool]) -> int:
+        mine = (self, None)
+        return self._cache.drop(lambda key, kept: key.place == self._place and key.whose in mine and old(key, kept))
+
+
+def _size(key: Key, kept: Kept) -> int:
+    return len(key.params) + len(kept.data)
+
+
+def _in_a_round(params: Any) -> bool:
+    """Whether a request carries answers to the server's questions, on which its result depends."""
+    return getattr(params, "input_responses", None) is not None or getattr(params, "request_state", None) is not None
+
+
+def _within(uri: str, outer: str) -> bool:
+    return uri == outer or uri.startswith(outer.rstrip("/") + "/")

@@ -1,0 +1,365 @@
+r"""What is said to a person whom a server asks something: a conversation without I/O.
+
+`dialogue` is a generator: it yields what is to be shown, is sent the line that was typed (None at the end of input), and
+returns the answer. A form is asked for field by field, each until it fits, and shown once more before it is sent.
+
+Whatever a server says may be hostile. Characters that could do something to a terminal are shown as escapes (`\x1b`); names
+and titles stay on their one line, and longer texts stand behind a bar, line by line, so that they cannot pass for ours. A
+page is offered with its whole URL, its host on a line of its own, and what is odd about it. A URL that a browser could read
+otherwise than we do is not offered at all.
+"""
+
+import math
+import re
+import unicodedata
+from collections.abc import Callable, Generator, Mapping
+from datetime import date, datetime
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from ..protocol.elicitation import ElicitResult
+from ..schemas import compile
+from .callbacks import ElicitRequest, asker
+
+Dialogue = Generator[str, str | None, ElicitResult]
+BAR = "  | "
+"""Stands before every line that is the server's."""
+NONE = "-"
+"""Typed to choose nothing of many."""
+_NOTHING = object()
+_JOINERS = "\u200c\u200d"
+"""Persian, Hindi and emoji are written with them."""
+_HIDDEN = ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
+"""Unicode's names for what is not seen but does something: controls, format characters, half surrogates, separators."""
+
+
+class _Declined(Exception):
+    """The person said no."""
+
+
+def dialogue(request: ElicitRequest) -> Dialogue:
+    """The conversation about one question: `!` or the end of input declines."""
+    try:
+        return (yield from (_visit(request) if request.mode == "url" else _form(request)))
+    except _Declined:
+        return ElicitResult(action="decline")
+
+
+def unattended(request: ElicitRequest, defaults: bool) -> ElicitResult:
+    """The answer where nobody can be asked: no, or the defaults if they are wanted and enough."""
+    given = {field.name: field.default for field in fields_of(request.schema) if field.default is not None}
+    needed = {field.name for field in fields_of(request.schema) if field.required}
+    if request.mode == "url" or not defaults or not needed <= given.keys():
+        return ElicitResult(action="decline")
+    return ElicitResult(action="accept", content=given)
+
+
+def visible(text: str, *, lines: bool = False) -> str:
+    """The text with every character visible that could do something to a terminal; `lines` lets newlines pass."""
+    text = text.replace("\r\n", "\n")
+    return "".join(char if _harmless(char, lines) else char.encode("unicode_escape").decode() for char in text)
+
+
+def _harmless(char: str, lines: bool) -> bool:
+    if char == "\n":
+        return lines
+    return char in _JOINERS or unicodedata.category(char) not in _HIDDEN
+
+
+def _quoted(text: str) -> str:
+    """The server's words, each line behind the bar."""
+    return "".join(f"{BAR}{line}\n" for line in visible(text, lines=True).split("\n"))
+
+
+def _heard(text: str) -> Generator[str, str | None, str]:
+    """Show, and get the line that is typed."""
+    line = yield text
+    if line is None or line.strip() == "!":
+        raise _Declined
+    return line.rstrip("\r\n")
+
+
+def _agreed(text: str, otherwise: bool) -> Generator[str, str | None, bool]:
+    """Show, and get a yes or a no; an empty line means `otherwise`."""
+    while True:
+        word = (yield from _heard(text)).strip().lower()
+        if not word or word in YES_OR_NO:
+            return YES_OR_NO.get(word, otherwise)
+        text = "  Please answer y or n: "
+
+
+# forms
+
+
+class Field(Struct, frozen=True):
+    """One line of a form."""
+
+    name: str
+    schema: dict[str, Any]
+    required: bool
+    choices: tuple[tuple[Any, str], ...] = ()
+    """Values and what they are called, where the field is a choice."""
+    many: bool = False
+    """Whether several may be chosen."""
+
+    @property
+    def label(self) -> str:
+        """What the field is called, for people."""
+        return visible(str(self.schema.get("title") or self.name))
+
+    @property
+    def default(self) -> Any:
+        """What the server proposes, or None."""
+        return self.schema.get("default")
+
+    def read(self, line: str) -> Any:
+        """The value that a line stands for; ValueError says why it stands for none."""
+        if self.many:
+            return [] if line.strip() == NONE else [self._chosen(word) if self.choices else word for word in _words(line)]
+        return self._chosen(line) if self.choices else PARSERS.get(self.schema.get("type", ""), str)(line)
+
+    def check(self, value: Any) -> str | None:
+        """Why the value will not do."""
+        bounds = {key: value for key, value in self.schema.items() if key not in ("title", "description", "default")}
+        problems = compile(bounds).problems(value, at_most=1)
+        if problems:
+            return problems[0].partition(": ")[2]
+        kind = self.schema.get("format")
+        fits = FORMATS.get(kind) if isinstance(kind, str) and isinstance(value, str) else None
+        return None if fits is None or fits[1](value) else f"this is not {fits[0]}"
+
+    def said(self, value: Any) -> str:
+        """A value in the words of the form."""
+        if isinstance(value, list):
+            return ", ".join(map(self.said, value)) or "nothing"
+        names = [title for choice, title in self.choices if choice == value]
+        return visible(names[0] if names else {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value))
+
+    def _chosen(self, word: str) -> Any:
+        word = word.strip()
+        if word.isdecimal() and 1 <= int(word) <= len(self.choices):
+            return self.choices[int(word) - 1][0]
+        for value, title in self.choices:
+            if word.lower() in (str(value).lower(), title.lower()):
+                return value
+        raise ValueError(f"choose by number, 1 to {len(self.choices)}")
+
+
+def fields_of(schema: Mapping[str, Any] | None) -> list[Field]:
+    """The lines of a form, in the server's order."""
+    properties, required = (schema or {}).get("properties") or {}, (schema or {}).get("required") or ()
+    fields = []
+    for name, given in properties.items():
+        own = given if isinstance(given, dict) else {}
+        many = own.get("type") == "array"
+        choices = _choices(own.get("items") if many else own)
+        fields.append(Field(name, own, name in required, choices, many))
+    return fields
+
+
+def _choices(schema: Any) -> tuple[tuple[Any, str], ...]:
+    """Titled or not, of one or of many, in the oldest spelling (`enumNames`) or the newest."""
+    if not isinstance(schema, dict):
+        return ()
+    titled = schema.get("oneOf") or schema.get("anyOf")
+    if titled:
+        return tuple(
+            (one["const"], str(one.get("title", one["const"]))) for one in titled if isinstance(one, dict) and "const" in one
+        )
+    values = schema.get("enum") or ()
+    names = schema.get("enumNames") or values
+    return tuple((value, str(name)) for value, name in zip(values, names, strict=False))
+
+
+def _form(request: ElicitRequest) -> Dialogue:
+    lead = f"\n{visible(asker(request))} asks:\n{_quoted(request.message)}"
+    fields = fields_of(request.schema)
+    values: dict[str, Any] = {}
+    if not fields:
+        accepted = yield from _agreed(f"{lead}Do you agree? [y/N] ", otherwise=False)
+        return ElicitResult(action="accept", content={}) if accepted else ElicitResult(action="decline")
+    lead += "An empty line takes what stands in brackets, ! declines, Ctrl-C cancels.\n"
+    while True:
+        for field in fields:
+            value = yield from _filled(field, values.get(field.name, field.schema.get("default", _NOTHING)), lead)
+            if value is not _NOTHING:
+                values[field.name] = value
+            lead = ""
+        review = "".join(f"  {field.label}: {field.said(values[field.name])}\n" for field in fields if field.name in values)
+        if (
+            yield from _agreed(
+                f"\nYour answer:\n{review or '  nothing'}\nSend it? [Y/n; n to change it, ! to decline] ", True
+            )
+        ):
+            return ElicitResult(action="accept", content=values)
+
+
+def _filled(field: Field, current: Any, lead: str) -> Generator[str, str | None, Any]:
+    """The value of one field, asked for until it fits."""
+    text = f"{lead}{_described(field)}{'' if current is _NOTHING else f'[{field.said(current)}] '}> "
+    while True:
+        line = yield from _heard(text)
+        try:
+            value = field.read(line) if line.strip() else current
+            if value is _NOTHING and not field.required:
+                return value
+            problem = "an answer is needed" if value is _NOTHING else field.check(value)
+        except ValueError as error:
+            problem = str(error)
+        if problem is None:
+            return value
+        text = f"  {visible(problem)}\n> "
+
+
+def _described(field: Field) -> str:
+    schema = field.schema
+    kind = "one of these" if field.choices else FORMATS.get(schema.get("format", ""), (None,))[0] or _kind(schema)
+    if field.many:
+        kind = f"any of these, with commas between them, or {NONE} for none"
+    description = _quoted(str(schema["description"])) if schema.get("description") else ""
+    choices = "".join(f"  {number}. {visible(title)}\n" for number, (_, title) in enumerate(field.choices, 1))
+    return f"\n{field.label} ({kind}{', needed' if field.required else ''})\n{description}{choices}"
+
+
+def _kind(schema: Mapping[str, Any]) -> str:
+    """What is to be typed, and within which bounds."""
+    low, high = (schema.get("minimum"), schema.get("maximum"))
+    unit = ""
+    if schema.get("type") == "string":
+        low, high, unit = schema.get("minLength"), schema.get("maxLength"), " characters"
+    bounds = [f"{word} {bound}" for word, bound in (("at least", low), ("at most", high)) if bound is not None]
+    return (
+        f"{KINDS.get(schema.get('type', ''), 'text')}{', ' if bounds else ''}{' and '.join(bounds)}{unit if bounds else ''}"
+    )
+
+
+def _words(line: str) -> list[str]:
+    numbers = re.fullmatch(r"[\d\s,]+", line)
+    return [word for word in re.split(r"[\s,]+" if numbers else ",", line) if word.strip()]
+
+
+def _integer(line: str) -> int:
+    try:
+        return int(line)
+    except ValueError:
+        raise ValueError("this is not a whole number") from None
+
+
+def _number(line: str) -> float | int:
+    try:
+        number = float(line)
+        if not math.isfinite(number):
+            raise ValueError
+    except ValueError:
+        raise ValueError("this is not a number") from None
+    return int(line) if re.fullmatch(r"\s*[+-]?\d+\s*", line) else number
+
+
+def _boolean(line: str) -> bool:
+    try:
+        return YES_OR_NO[line.strip().lower()]
+    except KeyError:
+        raise ValueError("answer y or n") from None
+
+
+def _fits(read: Callable[[str], Any]) -> Callable[[str], bool]:
+    def fits(text: str) -> bool:
+        try:
+            return bool(read(text))
+        except ValueError:
+            return False
+
+    return fits
+
+
+YES_OR_NO = {"y": True, "yes": True, "true": True, "n": False, "no": False, "false": False}
+KINDS = {"string": "text", "integer": "a whole number", "number": "a number", "boolean": "y or n"}
+PARSERS: dict[str, Callable[[str], Any]] = {"integer": _integer, "number": _number, "boolean": _boolean}
+FORMATS: dict[str, tuple[str, Callable[[str], bool]]] = {
+    "email": ("an e-mail address", _fits(lambda text: re.fullmatch(r"[^@\s]+@[^@\s]+", text))),
+    "uri": ("a URI", _fits(lambda text: urlsplit(text).scheme and not re.search(r"\s", text))),
+    "date": ("a date like 1999-12-31", _fits(lambda text: len(text) == 10 and date.fromisoformat(text))),
+    "date-time": ("a time like 1999-12-31T23:59:00Z", _fits(lambda text: datetime.fromisoformat(text).tzinfo)),
+}
+"""What a format is called, and whether a text has it."""
+
+
+# pages
+
+
+def _visit(request: ElicitRequest) -> Dialogue:
+    url = request.url or ""
+    lead = f"\n{visible(asker(request))} asks you to visit a page:\n{_quoted(request.message)}"
+    flaw = unfit(url)
+    if flaw is not None:
+        yield from _heard(f"{lead}It is not offered to you, because {flaw}:\n{_quoted(url)}Press Enter to go on. ")
+        raise _Declined
+    host = urlsplit(url).hostname or ""
+    warned = "".join(f"Beware: {warning}\n" for warning in warnings(url))
+    agreed = yield from _agreed(
+        f"{lead}URL:  {visible(url)}\nHost: {visible(host)}\n{warned}Open it in your browser? [y/N] ", otherwise=False
+    )
+    return ElicitResult(action="accept" if agreed else "decline")
+
+
+def unfit(url: str) -> str | None:
+    """Why a URL is not to be opened: where a browser might go elsewhere than it seems, or do something else altogether."""
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        return "it is not a URL"
+    flaws = {
+        "only http and https are opened": parts.scheme not in ("http", "https"),
+        "it names no host": not host,
+        "it hides characters": visible(url) != url or bool(re.search(r"\s", url)),
+        "a backslash means different things to different programs": "\\" in url,
+        "its host is disguised": "%" in (host or ""),
+    }
+    return next((flaw for flaw, found in flaws.items() if found), None)
+
+
+def warnings(url: str) -> list[str]:
+    """What a person should know of a URL before agreeing to it."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    puny = any(label.startswith("xn--") for label in host.split("."))
+    found = {
+        f"the host is written in Punycode and may imitate another; it is shown as {_decoded(host)}": puny,
+        f"the host has letters that may look like others; it really is {_encoded(host)}": not host.isascii(),
+        "what stands before the @ is not the host": "@" in parts.netloc,
+        "the host is a mere number, not a name": _is_address(host) and not _is_local(host),
+        "what you send there can be read on the way (http, not https)": parts.scheme == "http" and not _is_local(host),
+    }
+    return [warning for warning, true in found.items() if true]
+
+
+def _decoded(host: str) -> str:
+    try:
+        return visible(host.encode().decode("idna"))
+    except UnicodeError:
+        return "nothing that can be read"
+
+
+def _encoded(host: str) -> str:
+    try:
+        return host.encode("idna").decode()
+    except UnicodeError:
+        return "no valid name"
+
+
+def _is_address(host: str) -> bool:
+    try:
+        return bool(ip_address(host))
+    except ValueError:
+        return not re.search(r"[^\W\d_]", host) or host.startswith("0x")
+
+
+def _is_local(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,298 @@
+"""What a server asks the client's model: how the request is made, and what is refused before it is sent."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dovetail.errors import ConfigError, SchemaError
+from dovetail.protocol.content import (
+    AudioContent,
+    EmbeddedResource,
+    ImageContent,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+    ToolResultContent,
+    ToolUseContent,
+)
+from dovetail.protocol.prompts import Message
+from dovetail.protocol.sampling import CreateMessageResult, ModelHint, ModelPreferences, SamplingMessage, ToolChoice
+from dovetail.protocol.tools import Tool
+from dovetail.server.media import Audio, File, Image
+from dovetail.server.sampling import Sampled, create, unbalanced
+from tests.spec import flaws, needs_spec
+
+
+def use(name: str = "1") -> ToolUseContent:
+    return ToolUseContent(name, "weather", {"city": "Paris"})
+
+
+def result(name: str = "1") -> ToolResultContent:
+    return ToolResultContent(name, [TextContent("sunny")])
+
+
+def user(*blocks: Any) -> SamplingMessage:
+    return SamplingMessage("user", list(blocks))
+
+
+def assistant(*blocks: Any) -> SamplingMessage:
+    return SamplingMessage("assistant", list(blocks))
+
+
+def wire(params: Any) -> Any:
+    return msgspec.to_builtins(params)
+
+
+# ----------------------------------------------------------------------------------------------------------- messages
+
+
+def test_a_string_is_all_that_is_needed() -> None:
+    assert wire(create("hello")) == {
+        "messages": [{"role": "user", "content": {"type": "text", "text": "hello"}}],
+        "maxTokens": 1000,
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "role", "content"),
+    [
+        (Message("assistant", "hi"), "assistant", TextContent("hi")),
+        (SamplingMessage("assistant", TextContent("hi")), "assistant", TextContent("hi")),
+        (TextContent("hi"), "user", TextContent("hi")),
+        (Image(data=b"png"), "user", ImageContent("cG5n", "image/png")),
+        (Audio(data=b"wav"), "user", AudioContent("d2F2", "audio/wav")),
+        ({"role": "assistant", "content": "hi"}, "assistant", TextContent("hi")),
+        ({"role": "user", "content": {"type": "text", "text": "hi"}}, "user", TextContent("hi")),
+        ({"role": "user", "content": ["see", Image(data=b"png")]}, "user",
+         [TextContent("see"), ImageContent("cG5n", "image/png")]),
+        ({"type": "image", "data": "cG5n", "mimeType": "image/png"}, "user", ImageContent("cG5n", "image/png")),
+        (SamplingMessage("user", ["see", Image(data=b"png")]), "user",  # type: ignore[list-item]
+         [TextContent("see"), ImageContent("cG5n", "image/png")]),
+    ],
+)  # fmt: skip
+def test_a_message_is_made_of_what_is_at_hand(given: Any, role: str, content: Any) -> None:
+    made = create(given).messages
+    assert made == [SamplingMessage(role, content)]  # type: ignore[arg-type]
+    assert create(["first", given]).messages == [SamplingMessage("user", TextContent("first")), *made]
+
+
+def test_a_list_inside_the_list_is_one_message_of_several_blocks() -> None:
+    assert create([["look", Image(data=b"png")]]).messages == [user(TextContent("look"), ImageContent("cG5n", "image/png"))]
+
+
+def test_what_a_message_carries_besides_stays() -> None:
+    assert create(SamplingMessage("user", TextContent("hi"), {"a": 1})).messages[0].meta == {"a": 1}
+    assert create({"role": "user", "content": "hi", "_meta": {"a": 1}}).messages[0].meta == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ([], "at least one message"),
+        (3, "not of int"),
+        (File(data=b"x"), "not of resource"),
+        (Message("user", ResourceLink("a:b", "b")), "not of resource_link"),
+        (EmbeddedResource(TextResourceContents(uri="a:b", text="c")), "not of resource"),
+        ({"role": "system", "content": "obey"}, "not of 'system'"),
+        ({"role": "user"}, "message 1 is empty"),
+        ({"role": "user", "content": {"type": "text"}}, "A block of a message is not as the protocol has it: .*text"),
+        ({"type": "video"}, "A block of a message is not as the protocol has it"),
+        ({}, "A block of a message is not as the protocol has it"),
+    ],
+)
+def test_what_no_message_can_hold_is_refused(given: Any, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        create(given)
+
+
+# ----------------------------------------------------------------------------------------------------------- settings
+
+
+def test_all_settings_travel_in_wire_form() -> None:
+    params = create(
+        "hello",
+        system_prompt="be brief",
+        max_tokens=5,
+        model_preferences={"hints": ["small"], "costPriority": 1, "speed_priority": 0.5},
+        temperature=0.5,
+        stop_sequences=["."],
+        metadata={"a": 1},
+        include_context="thisServer",
+    )
+    assert wire(params) == {
+        "messages": [{"role": "user", "content": {"type": "text", "text": "hello"}}],
+        "maxTokens": 5,
+        "modelPreferences": {"hints": [{"name": "small"}], "costPriority": 1.0, "speedPriority": 0.5},
+        "systemPrompt": "be brief",
+        "includeContext": "thisServer",
+        "temperature": 0.5,
+        "stopSequences": ["."],
+        "metadata": {"a": 1},
+    }
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "small",
+        ["small"],
+        [ModelHint("small")],
+        {"hints": [{"name": "small"}]},
+        {"hints": ["small"]},
+        ModelPreferences(hints=[ModelHint("small")]),
+    ],
+)
+def test_a_model_is_hinted_at_in_any_of_these_ways(given: Any) -> None:
+    assert create("hello", model_preferences=given).model_preferences == ModelPreferences(hints=[ModelHint("small")])
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"max_tokens": 0}, "max_tokens must be at least 1, not 0"),
+        ({"max_tokens": True}, "max_tokens"),
+        ({"max_tokens": 1.5}, "max_tokens"),
+        ({"model_preferences": {"costPriority": 1.1}}, "cost_priority must be from 0 to 1, not 1.1"),
+        ({"model_preferences": ModelPreferences(speed_priority=-0.1)}, "speed_priority"),
+        ({"model_preferences": {"intelligence_priority": float("nan")}}, "intelligence_priority"),
+        ({"model_preferences": {"costPriority": "high"}}, "A model preference is not as the protocol has it"),
+        ({"model_preferences": {"price": 1}}, "Model preferences have no price"),
+        ({"model_preferences": [3]}, "A model hint"),
+        ({"include_context": "all"}, "include_context is one of"),
+        ({"tools": [3]}, "A tool is a Tool, a dict or a function, not int"),
+        ({"tools": [{"name": "a"}]}, "A tool is not as the protocol has it"),
+        ({"tools": [Tool("a", {}), Tool("a", {})]}, "Two tools have the same name: a"),
+        ({"tool_choice": "any"}, "tool_choice is one of"),
+        ({"tool_choice": "required"}, "makes no sense without tools"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(settings: Any, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        create("hello", **settings)
+
+
+def test_one_stop_sequence_is_not_taken_for_its_letters() -> None:
+    assert create("hello", stop_sequences="END").stop_sequences == ["END"]
+
+
+def test_tools_are_given_as_values_as_dicts_or_as_functions() -> None:
+    def weather(city: str) -> str:
+        """Tell the weather."""
+        return city
+
+    tools = create("hello", tools=[weather, {"name": "b", "inputSchema": {"type": "object"}}, Tool("c", {})]).tools
+    assert tools is not None
+    assert [tool.name for tool in tools] == ["weather", "b", "c"]
+    assert tools[0].description == "Tell the weather."
+    assert tools[0].input_schema["required"] == ["city"]
+
+
+def test_a_function_that_cannot_be_a_tool_is_refused() -> None:
+    def anything(*args: Any) -> None: ...
+
+    with pytest.raises(SchemaError, match="anything"):
+        create("hello", tools=[anything])
+
+
+def test_no_tools_at_all_need_no_capability() -> None:
+    assert create("hello", tools=[]).tools is None
+
+
+@pytest.mark.parametrize("given", ["none", ToolChoice("none"), {"mode": "none"}])
+def test_a_tool_choice_is_a_word_or_a_value(given: Any) -> None:
+    assert create("hello", tool_choice=given).tool_choice == ToolChoice("none")
+
+
+# ------------------------------------------------------------------------------------------------------------ balance
+
+
+@pytest.mark.parametrize(
+    "conversation",
+    [
+        ["hello"],
+        ["hello", "hello again"],
+        ["hello", assistant(use("1"), use("2")), user(result("2"), result("1"))],
+        ["hello", assistant(TextContent("let me see"), use()), result(), assistant(use()), [result()], "thanks"],
+    ],
+)
+def test_a_conversation_with_every_use_answered_is_sent(conversation: Any) -> None:
+    assert len(create(conversation).messages) == len(conversation)
+
+
+@pytest.mark.parametrize(
+    ("conversation", "why"),
+    [
+        (["hi", assistant(use("1"), use("2")), user(result("1"))], "message 3 must hold the results .* 2 is missing"),
+        (["hi", assistant(use("1")), "never mind"], "message 3 must hold the results .* 1 is missing"),
+        (["hi", assistant(use("1")), "wait", result("1")], "message 3 must hold"),
+        (["hi", assistant(use("1"))], r"the last message uses a tool \(1\)"),
+        (["hi", result("1")], "message 2 has a result for 1, which the message before it did not use"),
+        (["hi", assistant(use("1")), user(result("1"), result("9"))], "message 3 has a result for 9"),
+        (["hi", assistant(use("1")), user(result("1"), TextContent("so?"))], "message 3 has something besides the results"),
+        (["hi", assistant(use("1")), assistant(result("1"))], "only the user gives"),
+        ([user(use("1")), result("1")], "message 1 uses a tool, which only the assistant does"),
+        (["hi", assistant(use("1"), use("1")), result("1")], "same tool use id twice"),
+        (["hi", assistant(use("1")), user(result("1"), result("1"))], "same tool use id twice"),
+        (["hi", assistant()], "message 2 is empty"),
+    ],
+)
+def test_a_conversation_out_of_balance_is_refused(conversation: Any, why: str) -> None:
+    with pytest.raises(ConfigError, match=f"The conversation cannot be sent: .*{why}"):
+        create(conversation)
+
+
+@given(st.lists(st.lists(st.uuids().map(str), min_size=1, max_size=3), max_size=4), st.data())
+def test_balance_is_lost_with_any_one_result(rounds: list[list[str]], data: Any) -> None:
+    conversation = [user(TextContent("hi"))]
+    for ids in rounds:
+        conversation += [assistant(*map(use, ids)), user(*map(result, data.draw(st.permutations(ids))))]
+    assert unbalanced(conversation) is None
+    if rounds:
+        at = 2 * data.draw(st.integers(1, len(rounds)))
+        blocks: Any = conversation[at].content
+        conversation[at] = user(*blocks[1:], TextContent("x")) if len(blocks) > 1 else user(TextContent("x"))
+        assert unbalanced(conversation) is not None
+
+
+# ------------------------------------------------------------------------------------------------------------- answers
+
+
+def test_an_answer_shows_its_parts_be_they_one_or_several() -> None:
+    one = Sampled(CreateMessageResult(role="assistant", content=TextContent("hi"), model="m", stop_reason="endTurn"))
+    assert (one.text, one.content, one.model, one.role, one.stop_reason, one.tool_uses) == (
+        "hi", [TextContent("hi")], "m", "assistant", "endTurn", [],
+    )  # fmt: skip
+    several = Sampled(CreateMessageResult(role="assistant", content=[TextContent("a"), use(), TextContent("b")], model="m"))
+    assert several.text == "a\nb"
+    assert several.tool_uses == [use()]
+    assert several.stop_reason is None
+
+
+def test_an_answer_goes_on_as_a_message_of_the_conversation() -> None:
+    answer = Sampled(CreateMessageResult(role="assistant", content=[use("1"), use("2")], model="m"))
+    messages = create(["hi", answer, [result(one.id) for one in answer.tool_uses]]).messages
+    assert [message.role for message in messages] == ["user", "assistant", "user"]
+    assert messages[1].content == [use("1"), use("2")]
+
+
+@needs_spec
+@pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
+def test_every_request_is_one_by_the_official_schema(revision: str) -> None:
+    def weather(city: str) -> str:
+        return city
+
+    params = create(
+        ["hi", Image(data=b"png"), Audio(data=b"wav"), assistant(use()), result()],
+        system_prompt="be brief",
+        model_preferences={"hints": ["small"], "costPriority": 0, "speedPriority": 1},
+        temperature=0.5,
+        stop_sequences=["."],
+        metadata={"a": 1},
+        include_context="none",
+        tools=[weather],
+        tool_choice="auto",
+    )
+    assert flaws(revision, "CreateMessageRequestParams", wire(params)) == []
