@@ -63,6 +63,8 @@ class Revision(Struct, frozen=True, eq=False, kw_only=True):
     """Wrong arguments are a result that the model can read; elsewhere they are an error."""
     paging: bool = True
     """Lists come in pages."""
+    priming: bool = False
+    """An event stream may begin with an empty event, so that it can be resumed before it has said anything."""
     sampling_parts: bool = False
     """Tools and context in sampling are declared each by themselves."""
     cancelled_result: Any = None

@@ -17,6 +17,7 @@ REVISION = evolve(
     "2025-11-25",
     unnamed_errors=True,
     methods=("notifications/elicitation/complete",),
+    priming=True,
     sampling_parts=True,
     kinds=(ToolUseContent, CreateMessageParams, CreateMessageResult, ElicitParams),
     instead={ToolResultContent: nearest.object_content},

@@ -100,7 +100,7 @@ HEADS: dict[str, tuple[bytes, set[int]]] = {
     "two hosts": (with_header(b"Host: 127.0.0.1"), {400}),
     "two sessions": (with_header(b"Mcp-Session-Id: a\r\nMcp-Session-Id: b"), {400}),
     "two versions": (with_header(b"MCP-Protocol-Version: 2025-06-18"), {400}),
-    "two origins": (with_header(b"Origin: http://127.0.0.1\r\nOrigin: http://evil.example"), {400}),
+    "two origins": (with_header(b"Origin: http://127.0.0.1\r\nOrigin: http://evil.example"), {403}),
     "two methods": (with_header(b"Mcp-Method: ping"), {400}),
     "a session id of high bytes": (with_header(b"Mcp-Session-Id: \xff\xfe"), {400}),
     "another host": (GOOD.replace(b"Host: 127.0.0.1", b"Host: evil.example"), {421}),

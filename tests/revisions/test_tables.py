@@ -75,6 +75,7 @@ def test_the_revisions_are_in_the_order_of_their_dates() -> None:
         ("stateless", {"2026-07-28"}),
         ("batching", {"2025-03-26"}),
         ("unnamed_errors", {"2025-11-25", "2026-07-28"}),
+        ("priming", {"2025-11-25", "2026-07-28"}),
         ("set_level", {"2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "detailed-draft"}),
         ("progress_by_id", {"detailed-draft"}),
         ("tool_errors", {"2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"}),

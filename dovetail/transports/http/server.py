@@ -291,8 +291,7 @@ class Endpoint:
         self._standing.enter(None)  # not the session's: a call that was taken is not refused for becoming a stream
         try:
             await begin_stream(send, cors(self._rules, head))
-            resumable = turn.resumable
-            await pump(turn.stream, 0, send, self._limits, turn.stops, ids=resumable, prime=resumable)
+            await pump(turn.stream, 0, send, self._limits, turn.stops, ids=turn.resumable, prime=turn.primes)
         finally:
             self._standing.leave(None)
 

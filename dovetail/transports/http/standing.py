@@ -53,7 +53,8 @@ class Standing:
             watcher = asyncio.get_running_loop().create_task(gone(receive))
             watcher.add_done_callback(lambda _: stream.nudge())
             await begin_stream(send, headers)
-            await pump(stream, after, send, self._limits, watcher.done, ids=True, prime=after == 0)
+            prime = after == 0 and session.caller.revision.priming
+            await pump(stream, after, send, self._limits, watcher.done, ids=True, prime=prime)
         finally:
             if watcher is not None:
                 watcher.cancel()

@@ -63,6 +63,11 @@ class Turn:
         """Whether the client can come back for the rest of the stream."""
         return self._events is not None
 
+    @property
+    def primes(self) -> bool:
+        """Whether the client knows an empty event for what it is."""
+        return self.session is not None and self.resumable and self.session.caller.revision.priming
+
     # what a call does with it
 
     def emit(self, call: Call, method: str, params: Any) -> None:
@@ -102,6 +107,8 @@ class Turn:
         """Close the connection; the client comes back for the rest. Nothing happens where it could not."""
         if not self.streams or not self.resumable or call.over:
             return
+        if not self.primes and (self.stream is None or self.stream.count == 0):
+            return  # it was told nothing yet that it could come back by
         if not self.gone:
             self.closing = True
             self.begin().nudge()

@@ -17,6 +17,7 @@ import uvicorn
 from dovetail import Context, Server
 from dovetail.errors import CannotAsk
 from dovetail.protocol.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION
+from dovetail.revisions import BY_NAME
 
 MODERN, OLD, BATCHING = "2026-07-28", "2025-11-25", "2025-03-26"
 BOTH = "application/json, text/event-stream"
@@ -203,7 +204,7 @@ class Session:
     """A session of the handshake era, as its client has it."""
 
     def __init__(self, site: Site, id: str | None, version: str, result: Any, path: str | None = None) -> None:
-        self.site, self.id, self.result, self.path = site, id, result, path
+        self.site, self.id, self.version, self.result, self.path = site, id, version, result, path
         self.headers: Headers = {"Mcp-Session-Id": id, "MCP-Protocol-Version": version}
 
     async def post(self, message: Any, headers: Headers | None = None) -> Answer:
@@ -230,8 +231,9 @@ class Session:
     async def listen(self) -> Answer:
         """Open the stream for what belongs to no request, and wait until it is."""
         answer = await self.get()
-        primer = await answer.next()
-        assert primer.data == ""
+        if BY_NAME[self.version].priming:
+            primer = await answer.next()
+            assert primer.data == ""
         return answer
 
     async def delete(self) -> Answer:

@@ -248,6 +248,26 @@ async def test_what_goes_into_headers_is_still_known_after_the_server_was_away()
         await client.close()
 
 
+@pytest.mark.requirement("http-client-mismatch")
+async def test_a_tool_that_has_changed_is_looked_up_anew_whatever_is_cached() -> None:
+    async def answer(asked: Asked) -> None:
+        if asked.rpc == "tools/list":
+            first = len(server.heard("tools/list")) == 1
+            schema = {"properties": {"region": {"type": "string"} if first else REGION}}
+            await asked.result({**listed(("sql", schema)), "ttlMs": 60_000})
+        elif "mcp-param-region" in asked.headers:
+            await asked.result(DONE)
+        else:
+            await asked.error(-32020, "Mcp-Param-Region is missing", 400)
+
+    async with Scripted(stateless(answer)) as server:
+        async with Client(server.url) as client:
+            await client.list_tools()
+            assert (await client.call_tool("sql", {"region": "north"})).data == "done"
+        calls = ["tools/list", "tools/call", "tools/list", "tools/call"]
+        assert [one.rpc for one in server.asked if one.rpc in calls] == calls
+
+
 def marked(**more: Any) -> dict[str, Any]:
     return {"x-mcp-header": "Region", **more}
 

@@ -323,8 +323,8 @@ async def test_the_draft_dialect_is_spoken_here_too() -> None:
         assert (await invoked.json())["result"] == {"status": "success", "output": 3}
         assert isinstance((await (await session.ask("tools/list")).json())["result"], list)
         counting = await session.ask("tools/invoke", {"name": "count", "arguments": {}}, id=7)
-        events = [await counting.next(), await counting.next()]
-        assert events[-1].message["params"] == {"id": 7, "percent": 25.0, "message": "a quarter"}
+        event = await counting.next()
+        assert event.message["params"] == {"id": 7, "percent": 25.0, "message": "a quarter"}
         assert (await session.tell("cancel", {"id": 7})).status == 202
         assert (await counting.messages())[-1]["result"]["status"] == "cancelled"
 
@@ -541,7 +541,7 @@ async def test_a_batch_that_is_cut_goes_on_and_is_resumed() -> None:
     async with hosted(stage.server) as site:
         session = await site.greet(BATCHING)
         answer = await session.post(batch({"talk": {}}, {"talk": {}}))
-        events = [await answer.next() for _ in range(3)]
+        events = [await answer.next() for _ in range(2)]
         answer.cut()
         stage.release.set()
         rest = await (await session.get(events[-1].id)).messages()

@@ -621,7 +621,7 @@ def test_an_option_that_makes_no_sense_is_refused_by_name(options: dict[str, Any
 def test_an_address_that_is_taken_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(ConfigError, match=f"127.0.0.1:{port}"):
+        with pytest.raises(ConfigError, match=f"127.0.0.1 port {port}: Address already in use"):
             _listen("127.0.0.1", port)
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from dovetail import Context
 from dovetail.limits import Limits
+from dovetail.revisions import HANDSHAKE
 from tests.transports.http.raw import (
     BATCHING,
     OLD,
@@ -38,6 +39,23 @@ async def greeted(site: Site, version: str = OLD) -> Session:
 
 
 # what a stream looks like
+
+
+@pytest.mark.parametrize("version", [one.version for one in HANDSHAKE if not one.priming])
+async def test_an_older_client_gets_no_empty_event_and_no_stream_that_it_could_not_come_back_to(version: str) -> None:
+    stage = Stage()
+
+    @stage.server.tool
+    async def leave(ctx: Context) -> str:
+        ctx.close_stream()
+        ctx.info("here")
+        return "done"
+
+    async with hosted(stage.server) as site:
+        session = await greeted(site, version)
+        answer = await session.call("leave")
+        events = await answer.rest()
+        assert [event.message.get("method") for event in events] == ["notifications/message", None]
 
 
 @pytest.mark.requirement("http-priming", "http-retry", "http-accel-buffering")
