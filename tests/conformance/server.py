@@ -9,7 +9,9 @@ own. What each scenario checks is said where it is not plain to see.
 import argparse
 import asyncio
 import base64
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
+
+from msgspec import Struct
 
 from dovetail import (
     Audio,
@@ -25,7 +27,7 @@ from dovetail import (
     ToolError,
     __version__,
 )
-from dovetail.errors import MissingCapability
+from dovetail.errors import CannotAsk, MissingCapability
 
 PIXEL = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg==")
 """The smallest of pictures: one red dot, as PNG."""
@@ -121,13 +123,153 @@ async def test_reconnection(ctx: Context) -> str:
     return "Reconnection test completed successfully."
 
 
+# Tools: what they ask. One body serves every era.
+
+
+class Person(Struct):
+    username: str
+    email: str
+
+
+class Defaults(Struct):
+    name: str = "John Doe"
+    age: int = 30
+    score: float = 95.5
+    status: Literal["active", "inactive", "pending"] = "active"
+    verified: bool = True
+
+
+class Name(Struct):
+    name: str
+
+
+class Colour(Struct):
+    color: str
+
+
+class Consent(Struct):
+    ok: bool
+
+
+class Background(Struct):
+    context: str
+
+
+CHOICES = [{"const": f"value{n}", "title": f"Option {n}"} for n in (1, 2, 3)]
+PLAIN = ["option1", "option2", "option3"]
+ENUMS = {
+    "type": "object",
+    "properties": {
+        "untitledSingle": {"type": "string", "enum": PLAIN},
+        "titledSingle": {"type": "string", "oneOf": CHOICES},
+        "legacyEnum": {"type": "string", "enum": ["opt1", "opt2", "opt3"], "enumNames": ["One", "Two", "Three"]},
+        "untitledMulti": {"type": "array", "items": {"type": "string", "enum": PLAIN}},
+        "titledMulti": {"type": "array", "items": {"anyOf": CHOICES}},
+    },
+}
+"""Every way to offer choices. A schema, since the suite wants the older spelling too, which no type has."""
+
+
+@server.tool
+async def test_elicitation(message: str, ctx: Context) -> str:
+    """Ask the user who they are."""
+    answer = await ctx.elicit(message, Person)
+    return f"The user chose to {answer.action}: {answer.data}"
+
+
+@server.tool
+async def test_elicitation_sep1034_defaults(ctx: Context) -> str:
+    """Ask with a default for each kind of field."""
+    answer = await ctx.elicit("Please review and update the form fields with defaults", Defaults)
+    return f"The user chose to {answer.action}: {answer.data}"
+
+
+@server.tool
+async def test_elicitation_sep1330_enums(ctx: Context) -> str:
+    """Ask for choices of every kind."""
+    answer = await ctx.elicit("Please select options from the enum fields", ENUMS)
+    return f"The user chose to {answer.action}: {answer.data}"
+
+
+@server.tool
+async def test_sampling(prompt: str, ctx: Context) -> str:
+    """Ask the client's model."""
+    return (await ctx.sample(prompt, max_tokens=100)).text
+
+
+@server.tool
+async def test_input_required_result_elicitation(ctx: Context) -> str:
+    """Ask for a name, under a key that the suite knows."""
+    answer = await ctx.elicit("What is your name?", Name, key="user_name")
+    return f"Hello, {answer.data.name if answer.data else 'whoever you are'}!"
+
+
+@server.tool
+async def test_input_required_result_sampling(ctx: Context) -> str:
+    """Ask the model for a capital."""
+    return (await ctx.sample("What is the capital of France?", max_tokens=100)).text
+
+
+@server.tool
+async def test_input_required_result_list_roots(ctx: Context) -> str:
+    """Ask for the roots."""
+    return f"There are {len(await ctx.list_roots())} roots."
+
+
+@server.tool
+async def test_input_required_result_request_state(ctx: Context) -> str:
+    """Ask for consent; what the client brings back with it is ours, and sealed."""
+    await ctx.elicit("Please confirm", Consent)
+    return "state-ok"
+
+
+@server.tool
+async def test_input_required_result_multiple_inputs(ctx: Context) -> str:
+    """Ask three things at once, in one round."""
+    answer, said, roots = await asyncio.gather(
+        ctx.elicit("What is your name?", Name), ctx.sample("Greet the user", max_tokens=50), ctx.list_roots()
+    )
+    return f"{said.text} {answer.action}, {len(roots)} roots"
+
+
+@server.tool
+async def test_input_required_result_multi_round(ctx: Context) -> str:
+    """Ask twice, one after the other."""
+    first = await ctx.elicit("Step 1: what is your name?", Name)
+    second = await ctx.elicit("Step 2: what is your favourite colour?", Colour)
+    return f"{first.action}, then {second.action}"
+
+
+@server.tool
+async def test_input_required_result_tampered_state(ctx: Context) -> str:
+    """Ask; a client that changes the state is refused."""
+    await ctx.elicit("Please confirm", Consent)
+    return "The state was as it should be."
+
+
+@server.tool
+async def test_input_required_result_capabilities(ctx: Context) -> str:
+    """Ask only what the client can be asked."""
+    try:
+        return (await ctx.elicit("What is your name?", Name)).action
+    except CannotAsk:
+        return (await ctx.sample("What might the user be called?", max_tokens=50)).text
+
+
+@server.prompt
+async def test_input_required_result_prompt(ctx: Context) -> str:
+    """A prompt that asks for its background first."""
+    answer = await ctx.elicit("What should the prompt know?", Background, key="user_context")
+    return f"With this in mind: {answer.data.context if answer.data else 'nothing'}"
+
+
 # Tools: what they need, and what they change.
 
 
 @server.tool
 def test_missing_capability(ctx: Context) -> str:
     """Refuse a client that did not declare sampling."""
-    if "sampling" not in ctx.meta.get("io.modelcontextprotocol/clientCapabilities", {}):
+    if ctx.capabilities.sampling is None:
         raise MissingCapability("This tool needs a model to sample", data={"requiredCapabilities": {"sampling": {}}})
     return "The client can sample."
 
