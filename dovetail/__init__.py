@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from .client.adapters import anthropic_sampler, openai_sampler
+    from .client.caching import SharedCache
     from .client.client import Client
+    from .client.models import Model, choose_model
+    from .client.terminal import terminal_elicit
     from .errors import CannotAsk, DovetailError, NotFound, ProtocolError, ToolError
     from .limits import Limits
     from .ports import Channel, HttpRequest, HttpResponse
@@ -25,9 +29,11 @@ if TYPE_CHECKING:
         TextContent,
         TextResourceContents,
     )
+    from .protocol.lifecycle import InputRequired
     from .protocol.prompts import Message
     from .protocol.roots import Root
     from .protocol.tools import ToolAnnotations, ToolResult
+    from .server.caching import Cache
     from .server.context import Context
     from .server.guards.redaction import redact_secrets
     from .server.media import Audio, File, Image
@@ -39,6 +45,7 @@ _HOMES = {
     "Audio": "server.media",
     "AudioContent": "protocol.content",
     "BlobResourceContents": "protocol.content",
+    "Cache": "server.caching",
     "CannotAsk": "errors",
     "Channel": "ports",
     "Client": "client.client",
@@ -52,26 +59,34 @@ _HOMES = {
     "Icon": "protocol.base",
     "Image": "server.media",
     "ImageContent": "protocol.content",
+    "InputRequired": "protocol.lifecycle",
     "Limits": "limits",
     "Message": "protocol.prompts",
+    "Model": "client.models",
     "NotFound": "errors",
     "ProtocolError": "errors",
     "ResourceLink": "protocol.content",
     "Root": "protocol.roots",
     "Server": "server.server",
+    "SharedCache": "client.caching",
     "TextContent": "protocol.content",
     "TextResourceContents": "protocol.content",
     "ToolAnnotations": "protocol.tools",
     "ToolError": "errors",
     "ToolResult": "protocol.tools",
+    "anthropic_sampler": "client.adapters",
+    "choose_model": "client.models",
+    "openai_sampler": "client.adapters",
     "redact_secrets": "server.guards.redaction",
+    "terminal_elicit": "client.terminal",
 }
 
 __all__ = [
-    "Annotations", "Audio", "AudioContent", "BlobResourceContents", "CannotAsk", "Channel", "Client", "Context",
+    "Annotations", "Audio", "AudioContent", "BlobResourceContents", "Cache", "CannotAsk", "Channel", "Client", "Context",
     "DovetailError", "EmbeddedResource", "File", "Header", "HttpRequest", "HttpResponse", "Icon", "Image", "ImageContent",
-    "Limits", "Message", "NotFound", "ProtocolError", "ResourceLink", "Root", "Server", "TextContent",
-    "TextResourceContents", "ToolAnnotations", "ToolError", "ToolResult", "redact_secrets",
+    "InputRequired", "Limits", "Message", "Model", "NotFound", "ProtocolError", "ResourceLink", "Root", "Server",
+    "SharedCache", "TextContent", "TextResourceContents", "ToolAnnotations", "ToolError", "ToolResult", "anthropic_sampler",
+    "choose_model", "openai_sampler", "redact_secrets", "terminal_elicit",
 ]  # fmt: skip
 
 

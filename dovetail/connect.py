@@ -142,7 +142,8 @@ def _url(url: str, limits: Limits, how: Reached) -> Door:
         return await connect(url, limits, headers=how.headers, verify=how.verify, proxy=how.proxy, timeout=limits.timeout)
 
     host = "{}://{}:{}".format(*origin(url))
-    return Door(url, over_http if scheme.startswith("http") else over_websocket, key=host, place=(url, how.verify, how.proxy))
+    open = over_http if scheme.startswith("http") else over_websocket
+    return Door(url, open, key=host, place=(url, how.verify, how.proxy))
 
 
 async def post_json(url: str, headers: Mapping[str, str], body: bytes, timeout: float) -> tuple[int, bytes]:

@@ -11,10 +11,12 @@
     │   ├── HeaderMismatch       -32020  HTTP headers and body disagree
     │   ├── MissingCapability    -32021  the client did not declare what this needs
     │   ├── UnsupportedVersion   -32022  no such revision here
+    │   ├── UrlRequired          -32042  a page has to be visited first; `.elicitations` says which
     │   ├── Overloaded           -31001  a bound was reached; try again later
     │   └── TooLarge             -31002  a message is over the size bound
     ├── ToolError                a tool failed; its text is meant for the model
     ├── CannotAsk                a question the client cannot be asked
+    ├── UrlRefused               a page opened by another user than was sent there, too late, or with a forged ticket
     ├── InvalidOutput            a tool's result breaks its own output schema; `.result` keeps it
     ├── ConnectFailed            no connection could be opened
     ├── ConnectionClosed         the connection ended before the answer came
@@ -28,7 +30,8 @@ REMOTE (the other side, or the way there). Which code an error carries on the wi
 (`Revision.codes`); the codes here are the newest. Codes of our own lie outside -32768…-32000, which JSON-RPC reserves.
 """
 
-from typing import Any, Literal
+from collections.abc import Iterable
+from typing import Any, Literal, NamedTuple
 
 LOCAL: Literal["local"] = "local"
 REMOTE: Literal["remote"] = "remote"
@@ -117,6 +120,48 @@ class UnsupportedVersion(ProtocolError):
     fault = LOCAL
 
 
+class Page(NamedTuple):
+    """A page that a user has to visit: what for, where, and by what id the server knows of the visit."""
+
+    message: str
+    url: str
+    id: str
+
+
+class UrlRequired(ProtocolError):
+    """A page has to be visited before this can be answered. Raise it with `url` and `id`, or with several `pages`."""
+
+    code = -32042
+
+    def __init__(
+        self,
+        code: int | str | None = None,
+        message: str | None = None,
+        data: Any = None,
+        *,
+        url: str | None = None,
+        id: str | None = None,
+        pages: Iterable[Page] = (),
+    ) -> None:
+        super().__init__(code, message, data)
+        if url is not None:
+            from secrets import token_urlsafe
+
+            pages = (Page(self.message, url, id or token_urlsafe(16)), *pages)
+        listed = [{"mode": "url", "elicitationId": page.id, "url": page.url, "message": page.message} for page in pages]
+        if listed:
+            self.data = {"elicitations": listed}
+
+    @property
+    def elicitations(self) -> list[Page]:
+        """The pages; what is none, or none that a browser should open, is left out."""
+        listed = self.data.get("elicitations") if isinstance(self.data, dict) else None
+        rows = [row for row in listed if isinstance(row, dict)] if isinstance(listed, list) else []
+        pages = (Page(row.get("message", ""), row.get("url", ""), row.get("elicitationId", "")) for row in rows)
+        sound = (page for page in pages if page.id and all(isinstance(part, str) for part in page))
+        return [page for page in sound if page.url.startswith(("https://", "http://"))]
+
+
 class Overloaded(ProtocolError):
     """Too much at once; try again later."""
 
@@ -143,6 +188,10 @@ class CannotAsk(DovetailError):
     def __init__(self, message: str = "", required: dict[str, Any] | None = None) -> None:
         super().__init__(message)
         self.required = required or {}
+
+
+class UrlRefused(DovetailError):
+    """A page was opened by somebody who was not sent there, or no more."""
 
 
 class InvalidOutput(DovetailError):
@@ -192,6 +241,6 @@ BY_CODE: dict[int, type[ProtocolError]] = {
     cls.code: cls
     for cls in (
         ParseError, InvalidRequest, MethodNotFound, InvalidParams, InternalError, HeaderMismatch,
-        MissingCapability, UnsupportedVersion, Overloaded, TooLarge,
+        MissingCapability, UnsupportedVersion, UrlRequired, Overloaded, TooLarge,
     )
 }  # fmt: skip

@@ -54,6 +54,12 @@ class Limits(Struct, frozen=True, kw_only=True):
     isolated_memory: int = 1024 * MIB
     """Address space that an isolated tool may use on top of what Python itself maps."""
 
+    # files that are watched
+    watch_interval: float = 1.0
+    """How often a file that is served with `watch=True` is looked at, while there is a client."""
+    watched: int = 1000
+    """Files that are watched at once."""
+
     # the client
     timeout: float = 60.0
     """How long a request may take by default; progress extends it."""
@@ -81,10 +87,12 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Seconds between the comments that keep a quiet stream open."""
     body_timeout: float = 30.0
     """How long the headers, and then the body, of a request may take to arrive."""
+    bodies: int = 512 * MIB
+    """Bytes of the bodies that are arriving at once, of all requests together; beyond it they are refused."""
     calls: int = 10_000
     """Requests that one endpoint answers at once; the next one is refused."""
     streams: int = 10_000
-    """Event streams that one endpoint holds open at once; the next one is refused."""
+    """Event streams that one endpoint holds open at once, and conversations over WebSocket; the next one is refused."""
     session_streams: int = 32
     """Event streams that one session may hold open at once with GET."""
     sessions: int = 100_000

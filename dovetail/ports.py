@@ -71,7 +71,7 @@ class Caller:
     """The other side of a call: its revision, what it declared, who it is. One per connection, or one per request in the
     stateless era."""
 
-    __slots__ = ("capabilities", "info", "log_level", "principal", "revision", "roots", "state", "subscribed")
+    __slots__ = ("capabilities", "info", "log_level", "pages", "principal", "revision", "roots", "state", "subscribed")
 
     def __init__(
         self,
@@ -91,6 +91,8 @@ class Caller:
         """What the server's lifespan gave."""
         self.roots: tuple[Any, ...] | None = None
         """Its roots, as long as they can be relied on."""
+        self.pages: tuple[str, ...] = ()
+        """The ids of the pages that its user was last sent to, in the handshake era."""
         self.subscribed: frozenset[str] = frozenset()
         """The resources whose changes it wants to hear of, in the handshake era."""
 
@@ -107,6 +109,8 @@ class Call(Struct, eq=False):
     """Whether nobody waits for the answer any more."""
     late: bool = False
     """Whether it ran out of its own time; it is answered, but the work is in vain."""
+    cut_off: ProtocolError | None = None
+    """Why it was ended though somebody waits for it."""
     over: bool = False
     """Whether it was answered or cancelled: nothing that belongs to it may be sent from now on."""
     failed: int | None = None
@@ -116,13 +120,13 @@ class Call(Struct, eq=False):
     progress: Any = None
     run: Any = None
     """The handler at work, where it may outlive the request (`connection/asking.py`)."""
-    kept: dict[str, bytes] | None = None
-    """What `ctx.once` has done."""
+    kept: dict[str, Any] | None = None
+    """What `ctx.once` has done, as JSON; a future where it is at it."""
     given: "Mapping[str, Any]" = {}
     """The answers that came with the request, where the handler does the asking itself."""
     own: str | None = None
     """The state that the handler gave its question along."""
-    timer: Any = None
+    clock: Any = None
     """What ends the handler when its time is over; stands still while the client is asked."""
     task: "asyncio.Task[None] | None" = None
 
@@ -159,6 +163,9 @@ class Service(Protocol):
 
     def answer(self, call: Call) -> Awaitable[Any]:
         """Answer one call."""
+
+    def asks(self, call: Call) -> bool:
+        """Whether what answers this call is able to ask its client."""
 
     def listen(self, listener: Listener) -> Callable[[], None]:
         """Tell `listener` of every change from now on; returns what ends it."""
@@ -202,11 +209,18 @@ class Desk(Protocol):
     def cancel(self, call: Call) -> None:
         """Nobody waits for this call any more."""
 
+    def cut_off(self, call: Call, reason: ProtocolError) -> None:
+        """End a call that somebody still waits for; this is what it is told."""
+
     def hears(self, caller: Caller, method: str, params: Any) -> bool:
         """Whether a caller of the handshake era is told of this change."""
 
     def change(self, revision: Revision, method: str, params: Any) -> bytes | None:
         """A change as such callers are told of it."""
+
+
+PARTED = "bus/parted"
+"""The topic under which a bus itself speaks: another process has left, or this one lost all others, or found them again."""
 
 
 class Bus(Protocol):
@@ -221,8 +235,8 @@ class Bus(Protocol):
     def publish(self, topic: str, payload: Any) -> None:
         """Tell every other process. Never blocks and never raises."""
 
-    async def ask(self, topic: str, payload: Any) -> Any:
-        """The first answer of another process that is not None; None where nobody has one."""
+    async def ask(self, topic: str, payload: Any, patience: float = 1.0) -> Any:
+        """The first answer of another process that is not None; None where nobody has one, or not in that many seconds."""
 
     async def close(self) -> None:
         """Leave."""

@@ -1,4 +1,7 @@
-"""What `make demo` shows: a client and a server that it starts, talking over stdio, then over HTTP in both eras."""
+"""What `make demo` shows: a client and servers that it starts, talking over stdio, then over HTTP in both eras.
+
+At the end a server asks back. Sit at a terminal and you are asked; anywhere else the questions' own defaults are the answer.
+"""
 
 import asyncio
 import os
@@ -9,13 +12,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired
+from typing import Any
 from urllib.parse import urlsplit
 
-from dovetail import Client, TextContent
+from dovetail import Client, TextContent, terminal_elicit
+from dovetail.protocol.elicitation import ElicitParams
 from dovetail.protocol.lifecycle import ProgressParams
 
 COLOUR = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-SERVER = Path(__file__).with_name("weather.py")
+HERE = Path(__file__).parent
+SERVER = HERE / "weather.py"
+BOOKING = HERE / "booking.py"
 
 
 def paint(text: str, code: str) -> str:
@@ -91,7 +98,7 @@ async def over_stdio() -> None:
 
 
 async def over_http() -> None:
-    with serving() as url:
+    with serving(SERVER) as url:
         chapter(f"serves the same file at {paint(url, '1')} and talks to it over {paint('HTTP', '1')}.")
 
         step("Without a session: each request stands for itself, and progress comes on the stream of its reply")
@@ -105,10 +112,37 @@ async def over_http() -> None:
             await forecast(client, "Helsinki", 3)
 
 
+async def asked_back() -> None:
+    with serving(BOOKING) as url:
+        chapter(f"serves {paint('examples/booking.py', '1')} at {paint(url, '1')}: a tool that asks {paint('you', '1')}.")
+
+        step("Without a session: it answers with its questions, and the client comes back with the answers")
+        await book(url, "stateless", "Oslo")
+
+        step("With a session: the same function, and its questions come down the back channel")
+        await book(url, "handshake", "Helsinki")
+
+
+async def book(url: str, revision: str, city: str) -> None:
+    def answered(question: Any, answer: Any) -> Any:
+        if isinstance(question, ElicitParams):
+            show(paint(f"{question.message} → {answer.content or answer.action}", "90"))
+        return answer
+
+    answers: dict[str, Any] = {
+        "on_elicit": terminal_elicit(defaults=True),
+        "on_sample": lambda question: "Sleep well, wake up there.",  # this client's whole model
+        "on_answer": None if sys.stdin.isatty() else answered,  # whoever typed it has seen it
+    }
+    async with Client(url, revision=revision, timeout=600, **answers) as client:
+        await introduce(client)
+        show((await client.call_tool("book", {"city": city})).text)
+
+
 @contextmanager
-def serving() -> Iterator[str]:
-    """`dovetail run weather.py --http` on a free port, for as long as the block lasts; gives the URL."""
-    command = [sys.executable, "-m", "dovetail", "run", str(SERVER), "--http", "--port", "0"]
+def serving(path: Path) -> Iterator[str]:
+    """`dovetail run … --http` on a free port, for as long as the block lasts; gives the URL."""
+    command = [sys.executable, "-m", "dovetail", "run", str(path), "--http", "--port", "0"]
     with Popen(command, stdin=DEVNULL, stderr=PIPE, encoding="utf-8") as process:
         try:
             assert process.stderr is not None
@@ -146,7 +180,9 @@ async def main() -> None:
     await over_stdio()
     print()
     await over_http()
-    print(f"\n{paint('Done.', '32')} Both servers have been stopped.")
+    print()
+    await asked_back()
+    print(f"\n{paint('Done.', '32')} All servers have been stopped.")
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@ it stands, and in which revisions it holds.
 A test names what it shows by `@pytest.mark.requirement("id")`, and `test_requirements.py` holds the two lists together: no
 demand without a test, no test of a demand that nobody made. What no test here can show says why (`untested`).
 
-In this table: messages, opening, stdio, HTTP, patterns, utilities, tools, resources, prompts, and a client's part in all of
-them. Not yet: authorization, tasks, and a server's part in asking its client.
+In this table: messages, opening, stdio, HTTP, patterns, utilities, tools, resources, prompts, asking, and a client's part in
+all of them. Not yet: authorization and tasks.
 """
 
 from typing import Literal
@@ -84,7 +84,10 @@ BATCHING = "2025-03-26/basic#batching"
 SAMPLING = "2026-07-28/client/sampling"
 ELICITATION = "2026-07-28/client/elicitation"
 ROOTS = "2026-07-28/client/roots"
+FORMS = since("2025-06-18")
+"""Those in which a user can be asked."""
 
+AUTHOR = "the choice of who writes the tool"
 HOST = "a duty of the application that shows things to its user"
 
 REQUIREMENTS: dict[str, Requirement] = {
@@ -576,6 +579,94 @@ REQUIREMENTS: dict[str, Requirement] = {
     "elicitation-mode-default": must("A question without a mode is a form.", ELICITATION, since("2025-11-25")),
     "roots-file-uris": must("Roots are `file://` URIs.", ROOTS),
     "roots-list-changed": must("A client that said so tells when its roots change.", "2025-11-25/client/roots", HANDSHAKE),
+    # asking, a server's part
+    "rounds-no-requests": must("What a server asks is part of its replies, never a request.", ROUNDS, STATELESS),
+    "rounds-unique-keys": must("The keys of questions are unique in their request.", ROUNDS, STATELESS),
+    "rounds-content": must(
+        "A reply that asks has questions or a state; questions are of the three kinds.", ROUNDS, STATELESS
+    ),
+    "rounds-state-protected": must(
+        "A state is protected against changes, and refused where it was changed.", ROUNDS, STATELESS
+    ),
+    "rounds-state-principal": should("A state is refused from anybody but the one who was given it.", ROUNDS, STATELESS),
+    "rounds-state-expires": should("A state is refused after a while.", ROUNDS, STATELESS),
+    "rounds-state-request": should("A state is refused with any other request than its own.", ROUNDS, STATELESS),
+    "rounds-state-once": must(
+        "What may be redeemed once is kept track of by the server.", ROUNDS, STATELESS, "what that is, its author decides"
+    ),
+    "rounds-not-assumed": must("A server does not count on answers, nor on a client that comes back.", ROUNDS, STATELESS),
+    "rounds-malformed": should("Answers that cannot be read are refused with an error.", ROUNDS, STATELESS),
+    "rounds-extra": should("Answers to what was not asked are ignored.", ROUNDS, STATELESS),
+    "rounds-missing": should("What was not answered is asked again.", ROUNDS, STATELESS),
+    "asking-declared": must("A server asks nothing that the client did not declare.", ROUNDS),
+    "elicitation-modes-asked": must(
+        "A user is asked in no mode that the client did not declare.", ELICITATION, since("2025-11-25")
+    ),
+    "elicitation-message": must("A question says in words what it is about.", ELICITATION, FORMS),
+    "elicitation-form-schema": must("A form has a schema, of one flat object.", ELICITATION, FORMS),
+    "elicitation-no-secrets": must("Secrets are not asked for by form.", ELICITATION, FORMS),
+    "elicitation-url": must("A page to visit is named as such, with a message.", ELICITATION, since("2025-11-25")),
+    "elicitation-url-valid": must("Its URL is a valid one.", ELICITATION, since("2025-11-25")),
+    "elicitation-url-secrets": must(
+        "Its URL tells nothing of the user, and opens nothing by itself.", ELICITATION, since("2025-11-25"), AUTHOR
+    ),
+    "elicitation-url-https": should("Its URL is of https outside of development.", ELICITATION, since("2025-11-25"), AUTHOR),
+    "elicitation-url-same-user": must(
+        "Who opens the page is verified to be the one who was asked.", ELICITATION, since("2025-11-25")
+    ),
+    "elicitation-url-changed": must(
+        "To change the URL does not make anybody pass for another user.", ELICITATION, since("2025-11-25")
+    ),
+    "elicitation-state-user": must(
+        "What is kept of a user is kept safe, under who they are, and not under a session alone.",
+        ELICITATION,
+        since("2025-11-25"),
+        AUTHOR,
+    ),
+    "elicitation-url-credentials": must(
+        "What a user gives away on that page never reaches the client, nor stands in for authorization.",
+        ELICITATION,
+        since("2025-11-25"),
+        AUTHOR,
+    ),
+    "elicitation-no-links": should("A form has no links to click on.", ELICITATION, since("2025-11-25"), AUTHOR),
+    "elicitation-complete": must(
+        "That a page is done with is told to the client that was asked, by the id of the question.",
+        "2025-11-25/client/elicitation",
+        REVISIONS[3:4],
+    ),
+    "elicitation-url-error": must(
+        "The error that wants pages visited first lists them, each with its id.",
+        "2025-11-25/client/elicitation",
+        REVISIONS[3:4],
+    ),
+    "elicitation-url-error-only": must(
+        "That error is sent where pages have to be visited, and nowhere else.",
+        "2025-11-25/client/elicitation",
+        REVISIONS[3:4],
+    ),
+    "elicitation-declined": must("A user may decline or cancel, and a client may fail.", ELICITATION, FORMS),
+    "elicitation-bound": must("A question belongs to one client and one user.", ELICITATION, since("2025-11-25")),
+    "elicitation-identity": must(
+        "Who the user is, is never taken from what the client says.",
+        ELICITATION,
+        since("2025-11-25"),
+        "comes with authorization",
+    ),
+    "elicitation-answer-checked": should("A form is checked against the schema that was sent.", ELICITATION, FORMS),
+    "sampling-tools-asked": must(
+        "A model is given tools only where the client declared that.", SAMPLING, since("2025-11-25")
+    ),
+    "sampling-context-asked": should(
+        "Context is asked for only where the client declared that.", SAMPLING, since("2025-11-25")
+    ),
+    "sampling-roles": must("Each message to a model is of the user or of the assistant.", SAMPLING),
+    "sampling-tool-balance": must("Each use of a tool is followed at once by its result.", SAMPLING, since("2025-11-25")),
+    "sampling-tool-results": must("A message with results of tools has nothing else.", SAMPLING, since("2025-11-25")),
+    "sampling-loops": should("Loops of questions to a model end.", SAMPLING, since("2025-11-25")),
+    "roots-consulted": should("Roots are asked for where they were declared, and cached as long as they hold.", ROOTS),
+    "roots-changes-heard": should("Roots that changed are asked for again.", "2025-11-25/client/roots", HANDSHAKE),
+    "roots-bounds": should("Paths are checked against the roots, also against those that are gone.", ROOTS),
     # caching
     "cache-hints": must("Discovery, lists and reads carry hints for caches.", CACHING, STATELESS),
     "cache-hints-elsewhere": must("Other results carry none.", CACHING, STATELESS),
@@ -584,6 +675,18 @@ REQUIREMENTS: dict[str, Requirement] = {
     "cache-ttl-odd": should("A lifetime that is missing or negative counts as none.", CACHING, STATELESS),
     "cache-key": must(
         "No answer is served for another request than its own, and none that came of a round.", CACHING, STATELESS
+    ),
+    "cache-input-required": must("A question to the client carries no hints.", CACHING, STATELESS),
+    "cache-fresh": should("A result is fresh for as long as its lifetime, from when it came.", CACHING, STATELESS),
+    "cache-stale": should("One that is fresh no more is asked for again when it is needed.", CACHING, STATELESS),
+    "cache-no-polling": should("And not before: a lifetime is no interval for polling.", CACHING, STATELESS),
+    "cache-private": must("What is private is not shared between callers of different authorization.", CACHING, STATELESS),
+    "cache-notifications": should("News of a change ends the lifetime of what changed.", CACHING, STATELESS),
+    "cache-pages": should(
+        "Each page has a lifetime of its own, and is asked for again by its own cursor.", CACHING, STATELESS
+    ),
+    "cache-pages-invalid": should(
+        "Where a cursor is not good any more, all pages are dropped and asked for from the beginning.", CACHING, STATELESS
     ),
     # pagination
     "pagination": should("Lists come in pages, and a missing cursor is the end.", PAGINATION),

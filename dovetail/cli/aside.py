@@ -9,6 +9,8 @@ import argparse
 import os
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from .terminal import complain, safe
@@ -28,11 +30,13 @@ class Aside:
         self._verbose = options.verbose
         self._bar = not options.json and sys.stderr.isatty()
         self._drawn = 0
+        self._pauses = 0
 
     def progress(self, update: "ProgressParams") -> None:
         """A call has come further."""
         if self._bar:
-            self._draw(update)
+            if not self._pauses:
+                self._draw(update)
         elif self._verbose:
             self.tell("progress", " ".join(filter(None, (_count(update), update.message))))
 
@@ -45,6 +49,16 @@ class Aside:
         """The server wrote to its stderr."""
         if self._verbose:
             self.tell("server", line)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """No bar for as long as this lasts: a question stands where it was."""
+        self.end()
+        self._pauses += 1
+        try:
+            yield
+        finally:
+            self._pauses -= 1
 
     def end(self) -> None:
         """Wipe the bar."""

@@ -7,7 +7,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from ..errors import NotFound, ToolError
-from . import contents, session
+from . import answers, contents, session
 from .arguments import parse
 from .terminal import say_json, say_text
 
@@ -24,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("tool", metavar="TOOL")
     parser.add_argument("pairs", metavar="key=value", nargs="*", help="read by the tool's schema; key:=JSON, key=@FILE")
     parser.add_argument("--args", metavar="JSON", help="all arguments as an object, or @FILE that holds it")
+    answers.add_arguments(parser)
     contents.add_arguments(parser)
 
 

@@ -3,7 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from . import contents, session
+from . import answers, contents, session
 from .arguments import parse
 from .terminal import bold, dim, say, say_json, say_text
 
@@ -21,6 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     session.add_arguments(parser)
     parser.add_argument("name", metavar="NAME")
     parser.add_argument("pairs", metavar="key=value", nargs="*", help="text; key=@FILE reads it from a file")
+    answers.add_arguments(parser)
     contents.add_arguments(parser)
 
 

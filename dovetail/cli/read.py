@@ -3,7 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from . import contents, session
+from . import answers, contents, session
 from .terminal import dim, say, say_json, say_text
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The resource."""
     session.add_arguments(parser)
     parser.add_argument("uri", metavar="URI")
+    answers.add_arguments(parser)
     contents.add_arguments(parser)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import ConfigError, DovetailError
+from . import answers
 from .aside import Aside
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ def _client(options: argparse.Namespace, aside: Aside) -> "Client":
             env=dict(options.env),
             cwd=options.cwd,
             headers=dict(options.header),
+            on_elicit=answers.asked(options, aside) if hasattr(options, "defaults") else None,  # as some verbs are asked
             on_progress=aside.progress,
             on_log=aside.log if options.verbose else None,
             on_stderr=aside.stderr,

@@ -8,17 +8,17 @@ Time is only one end. News of a change drops what it is about, and so does a str
 may have been news that nobody heard), an error that smells of an old list, and a new conversation, which may be with another
 server. An answer that was on its way while something was dropped is not kept: it may be older than the news.
 
-Each client has a cache of its own, or shares one (`SharedCache`). In a shared one, what is private belongs to the client that
-asked, and goes when it closes; what is public is found by all who reach the same URL in the same way. An answer whose time
-is over is never served, not even where the server cannot be reached.
+Each client has a cache of its own, or shares one (`SharedCache`). In a shared one, what is private belongs to the client
+that asked, and goes when it closes; what is public is found by all who reach the same URL in the same way. An answer whose
+time is over is never served, not even where the server cannot be reached.
 https://modelcontextprotocol.io/specification/2026-07-28/server/utilities/caching
 """
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from ..connection.calling import Calling
 from ..errors import ConfigError
@@ -30,6 +30,7 @@ from ..protocol.methods import METHODS, Method
 from ..revisions import decode
 from .subscriptions import ACKNOWLEDGED, KINDS, UPDATED
 
+Answer = TypeVar("Answer", bound=Result)
 LISTS = {
     "tools": ("tools/list",),
     "resources": ("resources/list", "resources/templates/list", "completion/complete"),
@@ -66,8 +67,8 @@ class Kept(NamedTuple):
 
 
 class SharedCache:
-    """A cache that several clients may share, on any threads: `Client(url, cache=shared)`. What was not used for longest goes
-    first, when there are more than so many entries or bytes."""
+    """A cache that several clients may share, on any threads: `Client(url, cache=shared)`. Of more than so many entries or
+    bytes, those not used for longest go."""
 
     def __init__(self, entries: int = DEFAULT.cached, size: int = DEFAULT.cached_bytes) -> None:
         self._most, self._largest = entries, size
@@ -94,6 +95,7 @@ class SharedCache:
         with self._lock:
             if drops != self.drops:
                 return
+            self._remove(key)
             self._kept[key] = kept
             self._size += _size(key, kept)
             while len(self._kept) > self._most or self._size > self._largest:
@@ -126,9 +128,10 @@ class Cached:
     def __init__(self, cache: bool | SharedCache, place: Any, limits: Limits) -> None:
         if not isinstance(cache, bool | SharedCache):
             raise ConfigError(f"cache={cache!r}: give True, False or a SharedCache")
-        shared = isinstance(cache, SharedCache)
-        self._cache = cache if shared else SharedCache(limits.cached if cache else 0, limits.cached_bytes)
-        self._place = place if shared else None
+        self._place = place if isinstance(cache, SharedCache) else None
+        if isinstance(cache, bool):
+            cache = SharedCache(limits.cached if cache else 0, limits.cached_bytes)
+        self._cache = cache
         self._opened = False
 
     async def ask(self, calling: Calling, fresh: bool, method: Method, params: Any, **options: Any) -> Any:
@@ -153,14 +156,20 @@ class Cached:
         data = self._cache.get(self._key(method, params))
         return None if data is None else decode(data, METHODS[method].result)
 
-    def keep(self, method: str, params: Any, result: Result, ttl: float) -> None:
-        """Keep an answer because this client chose to, for so many seconds."""
-        key = self._key(method, params)
-        self._cache.remove(key)
-        self._keep(key, result, ttl, self._cache.drops, None)
+    async def fetch(self, method: str, params: Any, ask: Callable[[], Awaitable[Answer]], ttl: float) -> Answer:
+        """Ask, and keep the answer for so many seconds because this client chose to."""
+        drops = self._cache.drops
+        result = await ask()
+        if ttl > 0:
+            self._keep(self._key(method, params), result, ttl, drops, None)
+        return result
 
     def _key(self, method: str, params: Any, revision: str = "") -> Key:
-        return Key(self, self._place, method, revision, b"{}" if params is None else encode(params))
+        try:
+            data = b"{}" if params is None else encode(params)
+        except UnicodeEncodeError:  # it will be mended on its way out
+            data = repr(params).encode()
+        return Key(self, self._place, method, revision, data)
 
     def _keep(self, key: Key, result: Result, ttl: float, drops: int, uri: str | None) -> None:
         self._cache.put(key, Kept(encode(result), monotonic() + min(ttl, LONGEST), uri), drops)

@@ -23,6 +23,7 @@ from ..errors import (
     ConfigError,
     ConnectionClosed,
     HeaderMismatch,
+    InvalidParams,
     InvalidRequest,
     MethodNotFound,
     ToolError,
@@ -33,7 +34,6 @@ from ..protocol.base import Implementation, Params
 from ..protocol.capabilities import ServerCapabilities
 from ..protocol.completion import (
     CompleteParams,
-    CompleteResult,
     Completion,
     CompletionArgument,
     CompletionContext,
@@ -125,6 +125,8 @@ class Client:
         )
         self._link.level = "debug" if on_log is not None else None
         self._subscriptions = Subscriptions(self._link, self.request, limits)
+        self._cached = Cached(cache, door.place, limits)
+        self._completing = Completing(self._cached)
         self._send = compose(middleware, self._innermost) if middleware else None
 
     # opening and closing
@@ -149,6 +151,7 @@ class Client:
     async def close(self) -> None:
         """End the conversation. May be called twice, and from any task."""
         self._subscriptions.end()
+        self._cached.close()
         await self._link.close()
 
     def blocking(self) -> "Blocking":
@@ -197,8 +200,12 @@ class Client:
         timeout: float | None = None,
         on_progress: OnProgress | None = None,
         safe: bool = True,
+        fresh: bool = False,
+        manual: bool = False,
     ) -> Any:
-        """Any request of the vocabulary, by name. `safe`: it may be asked again where the connection broke."""
+        """Any request of the vocabulary, by name. `safe`: it may be asked again where the connection broke. `fresh`: no
+        cached answer will do. `manual`: a server that asks back is not answered by the callbacks; its InputRequiredResult is
+        what you get, and you make the next request with `input_responses` and `request_state`."""
         if method not in METHODS:
             raise MethodNotFound(f"There is no method {method!r} in any revision")
         if isinstance(params, Mapping):
@@ -207,41 +214,51 @@ class Client:
         on_progress = on_progress or self._on_progress
         rounds = 0
         while True:
-            calling, result = await self._answered(method, params, limit, on_progress, safe)
-            if not isinstance(result, InputRequiredResult):
+            calling, result = await self._answered(method, params, limit, on_progress, safe, fresh)
+            if manual or not isinstance(result, InputRequiredResult):
                 return result
             rounds += 1
             if rounds > self._limits.rounds:
                 raise InvalidRequest(f"{method}: the server asked {rounds} times in a row without an answer of its own")
+            if not result.input_requests:
+                await asyncio.sleep(backoff(rounds))  # it asks nothing but to be asked again
             responses = await self._callbacks.respond(result, calling.spoken, self)
             params = replace(params, input_responses=responses or None, request_state=result.request_state)
 
     async def _answered(
-        self, method: str, params: Any, timeout: float, on_progress: OnProgress | None, safe: bool
+        self, method: str, params: Any, timeout: float, on_progress: OnProgress | None, safe: bool, fresh: bool
     ) -> tuple[Calling, Any]:
         """The answer to one request, asked again where that is safe and there is time."""
         loop = asyncio.get_running_loop()
         deadline, left = loop.time() + timeout, timeout
         for attempt in range(self._limits.restarts + 1):
             calling = await self._link.ready(left)
+            if self._callbacks.drop_vanished_roots():
+                calling.notify("notifications/roots/list_changed")
             try:
-                result = await self._once(calling, method, params, left, on_progress)
+                result = await self._once(calling, method, params, left, on_progress, fresh)
             except ConnectionClosed as problem:
                 lost, left = problem, deadline - loop.time() - (pause := backoff(attempt))
                 if not (safe or not problem.sent) or not self._link.alive or left <= 0:
                     break
                 await asyncio.sleep(pause)
                 continue
+            except (InvalidParams, MethodNotFound):
+                self._cached.doubt(method)
+                raise
             self._link.worked()
             return calling, self._link.learned(result) if method == "tools/list" else result
         raise ConnectionClosed(f"{method}: {lost}") from None
 
-    async def _once(self, calling: Calling, method: str, params: Any, timeout: float, on_progress: OnProgress | None) -> Any:
+    async def _once(
+        self, calling: Calling, method: str, params: Any, timeout: float, on_progress: OnProgress | None, fresh: bool
+    ) -> Any:
         row = METHODS[method]
+        ask = partial(self._cached.ask, calling, fresh) if row.cacheable else calling.request
         if self._send is None:
-            return await calling.request(row, params, timeout=timeout, on_progress=on_progress)
+            return await ask(row, params, timeout=timeout, on_progress=on_progress)
         call = Call(0, row, Params() if params is None else params, Caller(calling.spoken), self)
-        call.local = lambda made: calling.request(row, made.params, timeout=timeout, on_progress=on_progress)
+        call.local = lambda made: ask(row, made.params, timeout=timeout, on_progress=on_progress)
         return await self._send(call)
 
     async def _innermost(self, call: Call) -> Any:
@@ -251,37 +268,46 @@ class Client:
     async def ping(self, timeout: float | None = None) -> None:
         """Ask whether the server is there; one that was lost is looked for again."""
         limit = self._link.timeout if timeout is None else timeout
-        await self._answered(ping_of(await self._link.ready(limit)), None, limit, None, safe=True)
+        await self._answered(ping_of(await self._link.ready(limit)), None, limit, None, safe=True, fresh=True)
 
-    async def _pages(self, method: str, field: str) -> list[Any]:
-        """All pages of a list. Cursors that never end are the server's mistake; what they say is none of our business."""
+    async def _pages(self, method: str, field: str, fresh: bool) -> list[Any]:
+        """All pages of a list, from its beginning again where the cursor of a page that was kept is not good any more."""
+        try:
+            return await self._walk(method, field, fresh)
+        except InvalidParams:
+            if not self._cached.drop(method):
+                raise
+        return await self._walk(method, field, fresh)
+
+    async def _walk(self, method: str, field: str, fresh: bool) -> list[Any]:
+        """Page by page. Cursors that never end are the server's mistake; what they say is none of our business."""
         items: list[Any] = []
         cursor: str | None = None
         for _ in range(self._limits.pages):
-            result = await self.request(method, None if cursor is None else ListParams(cursor=cursor))
+            result = await self.request(method, None if cursor is None else ListParams(cursor=cursor), fresh=fresh)
             items += getattr(result, field)
             cursor = result.next_cursor
             if cursor is None:
                 return items
         raise InvalidRequest(f"{method}: the server's list has more than {self._limits.pages} pages")
 
-    async def list_tools(self) -> list[Tool]:
-        """All tools of the server."""
-        tools: list[Tool] = await self._pages("tools/list", "tools")
+    async def list_tools(self, *, fresh: bool = False) -> list[Tool]:
+        """All tools of the server. `fresh`, here and below: whatever is cached, ask the server."""
+        tools: list[Tool] = await self._pages("tools/list", "tools", fresh)
         self._validation.learn(tools)
         return tools
 
-    async def list_resources(self) -> list[Resource]:
+    async def list_resources(self, *, fresh: bool = False) -> list[Resource]:
         """All resources of the server."""
-        return await self._pages("resources/list", "resources")
+        return await self._pages("resources/list", "resources", fresh)
 
-    async def list_resource_templates(self) -> list[ResourceTemplate]:
+    async def list_resource_templates(self, *, fresh: bool = False) -> list[ResourceTemplate]:
         """All resource templates of the server."""
-        return await self._pages("resources/templates/list", "resource_templates")
+        return await self._pages("resources/templates/list", "resource_templates", fresh)
 
-    async def list_prompts(self) -> list[Prompt]:
+    async def list_prompts(self, *, fresh: bool = False) -> list[Prompt]:
         """All prompts of the server."""
-        return await self._pages("prompts/list", "prompts")
+        return await self._pages("prompts/list", "prompts", fresh)
 
     @overload
     async def call_tool(
@@ -330,7 +356,7 @@ class Client:
         try:
             result: ToolResult = await ask()
         except HeaderMismatch:
-            await self.list_tools()  # what it wants in headers has changed, or was never known
+            await self.list_tools(fresh=True)  # what it wants in headers has changed, or was never known
             result = await ask()
         if result.is_error:
             if raise_on_error:
@@ -339,9 +365,9 @@ class Client:
         self._validation.check(name, result)
         return result if type is None else typed(result, type)
 
-    async def read_resource(self, uri: str, *, timeout: float | None = None) -> list[ResourceContents]:
+    async def read_resource(self, uri: str, *, timeout: float | None = None, fresh: bool = False) -> list[ResourceContents]:
         """What a resource holds."""
-        result = await self.request("resources/read", ReadResourceParams(uri=uri), timeout=timeout)
+        result = await self.request("resources/read", ReadResourceParams(uri=uri), timeout=timeout, fresh=fresh)
         return result.contents  # type: ignore[no-any-return]
 
     async def get_prompt(
@@ -361,8 +387,11 @@ class Client:
         value: str = "",
         context: Mapping[str, str] | None = None,
         timeout: float | None = None,
+        debounce: float = 0,
+        cache: float = 0,
     ) -> Completion:
-        """Values for an argument of a prompt, or for a variable of a resource template."""
+        """Values for an argument of a prompt, or for a variable of a resource template. While somebody types: `debounce`
+        waits so many seconds for a later call, whose answer all get that wait; `cache` keeps answers for so many."""
         if (prompt is None) == (resource is None):
             raise ConfigError("complete() takes either prompt= or resource=")
         reference = PromptReference(prompt) if prompt is not None else ResourceReference(cast(str, resource))
@@ -371,8 +400,8 @@ class Client:
             argument=CompletionArgument(argument, value),
             context=CompletionContext(dict(context)) if context else None,
         )
-        result: CompleteResult = await self.request("completion/complete", params, timeout=timeout)
-        return result.completion
+        ask = partial(self.request, "completion/complete", params, timeout=timeout)
+        return (await self._completing.complete(params, ask, debounce, cache)).completion
 
     async def set_log_level(self, level: Level) -> None:
         """From now on, only log messages of this level and worse."""
@@ -407,10 +436,12 @@ class Client:
             return
         if method == "notifications/tools/list_changed":
             self._validation.forget()
+        self._cached.heard(method, params)
         self._subscriptions.heard(method, params)
 
     async def _renew(self, calling: Calling) -> None:
         self._validation.forget()
+        self._cached.opened()
         await self._subscriptions.renew(calling)
 
     def _changed(self, state: str) -> None:

@@ -7,8 +7,8 @@ text so far and the arguments chosen before.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 
-from ..jsonrpc.codec import encode
 from ..protocol.completion import CompleteParams, CompleteResult
 from .caching import Cached
 
@@ -33,7 +33,7 @@ class Completing:
 
     def __init__(self, cached: Cached) -> None:
         self._cached = cached
-        self._pauses: dict[bytes, Pause] = {}
+        self._pauses: dict[str, Pause] = {}
 
     async def complete(self, params: CompleteParams, ask: Ask, debounce: float, cache: float) -> CompleteResult:
         """The answer to `ask`, or one that was kept, or that of a later call for the same argument."""
@@ -41,16 +41,12 @@ class Completing:
             found: CompleteResult | None = self._cached.find(METHOD, params)
             if found is not None:
                 return found
+        fetch = partial(self._cached.fetch, METHOD, params, ask, cache)
+        if debounce <= 0:
+            return await fetch()
+        return await self._latest(repr((params.ref, params.argument.name)), fetch, debounce)
 
-        async def fetch() -> CompleteResult:
-            result = await ask()
-            if cache > 0:
-                self._cached.keep(METHOD, params, result, cache)
-            return result
-
-        return await (self._latest(encode((params.ref, params.argument.name)), fetch, debounce) if debounce > 0 else fetch())
-
-    async def _latest(self, about: bytes, ask: Ask, debounce: float) -> CompleteResult:
+    async def _latest(self, about: str, ask: Ask, debounce: float) -> CompleteResult:
         loop = asyncio.get_running_loop()
         pause = self._pauses.get(about)
         begins = pause is None
@@ -68,13 +64,13 @@ class Completing:
                 pause.task.cancel()
                 self._end(about, pause)
 
-    async def _run(self, about: bytes, pause: Pause) -> CompleteResult:
+    async def _run(self, about: str, pause: Pause) -> CompleteResult:
         now = asyncio.get_running_loop().time
-        while (left := pause.until - now()) > 0:
+        while (left := pause.until - now()) > 0:  # noqa: ASYNC110  (each call puts the end off)
             await asyncio.sleep(left)
         self._end(about, pause)  # who comes from now on waits for the next one
         return await pause.ask()
 
-    def _end(self, about: bytes, pause: Pause) -> None:
+    def _end(self, about: str, pause: Pause) -> None:
         if self._pauses.get(about) is pause:
             del self._pauses[about]

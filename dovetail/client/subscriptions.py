@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Generator
 from types import TracebackType
 from typing import Any
 
-from ..connection.calling import Calling, Dismissed
+from ..connection.calling import Calling
 from ..connection.connection import run_callback
 from ..errors import ConfigError, ConnectionClosed, DovetailError, MethodNotFound, Overloaded, TimedOut
 from ..jsonrpc.messages import Id
@@ -191,8 +191,6 @@ class Subscriptions:
                 began = loop.time()
                 try:
                     await self._listen(handle, calling)
-                except Dismissed:
-                    raise
                 except (ConnectionClosed, Overloaded) as error:
                     ended = error
                 failures = 0 if loop.time() - began > LASTING else failures + 1

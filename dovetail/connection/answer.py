@@ -33,6 +33,7 @@ async def answer(call: Call, handle: Answer, outgoing: Outgoing) -> bytes | None
         return None if acknowledged is None else outgoing.result(call.id, acknowledged)
     if call.progress is not None:
         call.progress.finish()
+    failure = call.cut_off or failure
     if failure is not None:
         refusal = as_protocol_error(failure, call)
         call.failed = revision.code(refusal)

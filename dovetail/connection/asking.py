@@ -21,6 +21,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from contextvars import ContextVar
 from hashlib import blake2b
 from inspect import isawaitable
 from secrets import token_urlsafe
@@ -30,22 +31,27 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from ..errors import CannotAsk, InternalError, InvalidParams, ToolError
+from ..errors import CannotAsk, ConfigError, InternalError, InvalidParams, ToolError, UrlRequired
 from ..limits import Limits
-from ..ports import Answer, Call, Principal
+from ..ports import Answer, Call, Caller, Principal
 from ..protocol.base import Params
 from ..protocol.capabilities import ClientCapabilities
+from ..protocol.content import TextContent
 from ..protocol.elicitation import ElicitParams
 from ..protocol.lifecycle import InputRequired, InputRequiredResult
 from ..protocol.methods import METHODS, Method
 from ..protocol.sampling import CreateMessageParams
+from ..protocol.tools import ToolResult
 from ..revisions import Revision, decode
 from ..sealing import Forged, KeyRing
+from .visiting import unbound
 
 log = logging.getLogger("dovetail.connection")
 
 QUESTIONS = {name: METHODS[name] for name in ("elicitation/create", "sampling/createMessage", "roots/list")}
 PURPOSE = "state"
+PAGES = 64
+"""Pages that are remembered of one caller."""
 _digest_of = msgspec.json.Encoder(order="sorted").encode
 
 
@@ -86,14 +92,14 @@ def check(call: Call, method: str, params: Any) -> None:
     """Whether the client can be asked this; CannotAsk where not."""
     caller = call.caller
     revision = caller.revision
-    what = f"{method} ({params.mode})" if isinstance(params, ElicitParams) and params.mode == "url" else method
+    wanted = needed(params, method)
+    parts = [part for parts in wanted.values() for part in parts]
+    what = f"{method} ({', '.join(parts)})" if parts else method
     if not call.method.asks:
         raise CannotAsk(f"{call.name} may not ask its client anything")
-    if not revision.stateless and method not in revision.methods:
-        raise CannotAsk(f"There is no {what} in revision {revision.version}")
-    if isinstance(params, ElicitParams) and params.mode == "url" and "url" in revision.absent.get(ElicitParams, ()):
-        raise CannotAsk(f"There is no {what} in revision {revision.version}")
-    wanted = needed(params, method)
+    absent = revision.absent.get(type(params), ())
+    if (not revision.stateless and method not in revision.methods) or any(part in absent for part in parts):
+        raise CannotAsk(f"There is no {what} in revision {revision.name}")
     if not declared(caller.capabilities, wanted, revision):
         raise CannotAsk(f"The client did not declare that it can be asked: {what}", wanted)
 
@@ -101,20 +107,28 @@ def check(call: Call, method: str, params: Any) -> None:
 async def ask(call: Call, method: str, params: Any, key: str | None = None) -> Raw:
     """Put a question to the client of a call; the answer as it came. The call's own time stands still meanwhile."""
     check(call, method, params)
-    timer, left = call.timer, 0.0
-    loop = asyncio.get_running_loop()
-    if timer is not None and timer.when() is not None:
-        left = timer.when() - loop.time()
-        timer.reschedule(None)
+    if _inside.get():
+        raise ConfigError("What ctx.once does cannot ask the client; ask before, and let it use the answer")
+    if isinstance(params, ElicitParams) and params.elicitation_id is not None:
+        sent(call.caller, params.elicitation_id)
+    if call.clock is not None:
+        call.clock.stop()
     try:
         if call.run is not None:
             kept: Raw = await call.run.ask(QUESTIONS[method], params, key)
             return kept
+        if call.caller.revision.stateless:
+            raise CannotAsk(f"{method}: this {call.name} was begun as one that does not ask")
         answer: Raw = await call.connection.ask(call, QUESTIONS[method], params)
         return answer
     finally:
-        if left > 0:
-            timer.reschedule(loop.time() + left)
+        if call.clock is not None:
+            call.clock.go()
+
+
+def sent(caller: Caller, id: str) -> None:
+    """Its user is sent to a page: that is whom it will concern that they are done there."""
+    caller.pages = (*caller.pages, id)[-PAGES:]
 
 
 def refused(method: str, code: int, message: str) -> ToolError:
@@ -124,15 +138,38 @@ def refused(method: str, code: int, message: str) -> ToolError:
 
 async def once(call: Call, key: str, function: Callable[[], Any]) -> Any:
     """Do something once per chain of rounds, and remember what came of it. Gives back what JSON makes of it, each time."""
-    if call.kept is None:
-        call.kept = {}
-    kept = call.kept
-    if key not in kept:
+    kept = call.kept = {} if call.kept is None else call.kept
+    while isinstance(done := kept.get(key), asyncio.Future):
+        await asyncio.wait([done])  # somebody is at it; where they fail, it is our turn
+    if done is None:
+        begun = kept[key] = asyncio.get_running_loop().create_future()
+        try:
+            kept[key] = done = msgspec.json.encode(await _done(call.run, function))
+        except BaseException:
+            del kept[key]
+            raise
+        finally:
+            begun.set_result(None)
+    return msgspec.json.decode(done)
+
+
+async def _done(run: "Run | None", function: Callable[[], Any]) -> Any:
+    """What comes of it. Until then no round ends, as its state would not know of it."""
+    inside = _inside.set(True)
+    if run is not None:
+        run.busy += 1
+    try:
         outcome = function()
-        if isawaitable(outcome):
-            outcome = await outcome
-        kept[key] = msgspec.json.encode(outcome)
-    return msgspec.json.decode(kept[key])
+        return await outcome if isawaitable(outcome) else outcome
+    finally:
+        _inside.reset(inside)
+        if run is not None:
+            run.busy -= 1
+            run.close_soon()
+
+
+_inside: ContextVar[bool] = ContextVar("inside", default=False)
+"""Whether this is the inside of a `once`, where nothing can be asked: the next run would not come by there."""
 
 
 # the stateless era
@@ -160,6 +197,10 @@ class Journal(Struct, array_like=True):
     kept: dict[str, bytes]
     own: str | None = None
     """The state of a handler that asks by itself."""
+    astray: bool = False
+    """Whether the last run asked nothing that the ones before had asked. Once, others may just have been faster."""
+    visits: bool = False
+    """Whether it raised UrlRequired: then answers are the consent to visit its pages, and it is run again."""
 
 
 class Run:
@@ -173,13 +214,18 @@ class Run:
         self.answers = {} if journal is None else {**journal.answers, **answers}
         self._offered = answers if journal is None else {}
         """Answers that came before anything was asked: they count once they are."""
-        call.kept = {} if journal is None else dict(journal.kept)
+        call.kept = call.kept or {} if journal is None else dict(journal.kept)
         call.own = None if journal is None else journal.own
         call.given = {key: Raw(answer) for key, answer in (self.answers | self._offered).items()}
         self.open: dict[str, Question] = {}
         self.task: asyncio.Task[Any]
         self.parked = 0.0
         self._unused = set() if journal is None else {*journal.answers}
+        self.astray = journal is not None and journal.own is None and bool(self.answers)
+        """Whether it was run again and has asked nothing yet that it had asked before."""
+        self.busy = 0
+        """Things that are being done once."""
+        self.visits = False
         self._repeats: dict[str, int] = {}
         self._closing = False
         self._turn: asyncio.Future[None] | None = None
@@ -193,10 +239,14 @@ class Run:
         result = await handle(self.call)
         if self._unused and type(result) is not InputRequired and self.call.own is None:
             # Had it asked otherwise from the start, the answers would be to other questions: it is not to be trusted.
-            text = "was run again and did not ask what it had asked before; what differs between runs belongs into ctx.once"
-            log.error("%s %s: %s", self.call.name, text, ", ".join(sorted(self._unused)))
-            raise InternalError(f"{self.call.name} {text}")
+            raise self.diverged()
         return result
+
+    def diverged(self) -> InternalError:
+        """The error of a handler that does something else each time."""
+        text = "was run again and did not ask what it had asked before; what differs between runs belongs into ctx.once"
+        log.error("%s %s: %s", self.call.name, text, ", ".join(sorted(self._unused)))
+        return InternalError(f"{self.call.name} {text}")
 
     async def ask(self, method: Method, params: Any, key: str | None) -> Raw:
         """One question: answered from the journal, or put to the client with all others of this turn of the loop."""
@@ -206,12 +256,13 @@ class Run:
         known = self.answers.get(key)
         if known is not None:
             self._unused.discard(key)
+            self.astray = False
             return Raw(known)
         if key in self.open:
             raise InternalError(f"The key {key!r} is asked twice at once")
         loop = asyncio.get_running_loop()
         question = self.open[key] = Question(method, params, loop.create_future())
-        self._close_soon()
+        self.close_soon()
         try:
             return await question.future
         finally:
@@ -221,19 +272,21 @@ class Run:
         base = given
         if base is None:
             if isinstance(params, ElicitParams):
-                params = replace(params, elicitation_id=None)  # which may be drawn anew each time
+                # Some parts may be drawn anew each time.
+                params = replace(params, elicitation_id=None, url=params.url and unbound(params.url))
             base = blake2b(_digest_of([method.name, params]), digest_size=9).hexdigest()
         count = self._repeats[base] = self._repeats.get(base, 0) + 1
         return base if count == 1 else f"{base}.{count}"
 
-    def _close_soon(self) -> None:
+    def close_soon(self) -> None:
+        """The round ends with this turn of the loop, with all that is asked until then."""
         if not self._closing:
             self._closing = True
             asyncio.get_running_loop().call_soon(self._close)
 
     def _close(self) -> None:
         self._closing = False
-        if self.open:
+        if self.open and not self.busy:
             self._end_turn()
 
     def _end_turn(self) -> None:
@@ -256,13 +309,14 @@ class Run:
     def resume(self, call: Call, answers: dict[str, bytes]) -> None:
         """Go on, on behalf of a new request."""
         adopt(self.call, call)
+        self.astray = False
         self.answers |= answers
         for key, answer in answers.items():
             question = self.open.pop(key, None)
             if question is not None and not question.future.done():
                 question.future.set_result(Raw(answer))
         if self.open:
-            self._close_soon()  # what is missing is asked again
+            self.close_soon()  # what is missing is asked again
 
 
 def adopt(call: Call, request: Call) -> None:
@@ -275,8 +329,17 @@ def adopt(call: Call, request: Call) -> None:
 class Asking:
     """The runs of one server in one event loop."""
 
-    def __init__(self, limits: Limits, ring: Callable[[], KeyRing], replay: bool) -> None:
-        self._limits, self._ring, self._replay = limits, ring, replay
+    def __init__(
+        self,
+        limits: Limits,
+        ring: Callable[[], KeyRing],
+        replay: bool,
+        may: Callable[[Call], bool] = lambda call: True,
+        server: str = "",
+    ) -> None:
+        self._limits, self._ring, self._replay, self._may = limits, ring, replay, may
+        self._bound = server.encode()
+        """Another server of the same program has the same keys, but not our runs."""
         self._made: KeyRing | None = None
         self._parked: dict[str, Run] = {}
         """Runs that wait for a client to come back, the one that waits longest first."""
@@ -286,23 +349,25 @@ class Asking:
         """Whether a call may come to ask, or comes back with answers."""
         if not call.method.asks or not call.caller.revision.stateless:
             return False
-        params, can = call.params, call.caller.capabilities
-        return bool(
-            params.request_state is not None
-            or params.input_responses
-            or can.elicitation is not None
-            or can.sampling is not None
-            or can.roots is not None
-        )
+        if call.params.request_state is not None:
+            return True
+        can = call.caller.capabilities
+        asked = call.params.input_responses or not (can.elicitation is None and can.sampling is None and can.roots is None)
+        return bool(asked) and self._may(call)
 
     async def answer(self, call: Call, handle: Answer) -> Any:
         """The result of a call of the stateless era, or what has to be asked before there is one."""
         journal = self._open(call)
         answers = self._answers(call, journal)
+        visits = journal is not None and journal.visits
+        if visits:
+            if not all(typed(Raw(answer), "elicitation/create").action == "accept" for answer in answers.values()):
+                return told(call, ToolError("The user did not want to visit the page that this needs"))
+            answers = {}
         run = None if journal is None or self._replay else self._parked.pop(journal.run, None)
         if run is not None:
             run.resume(call, {key: answer for key, answer in answers.items() if key in run.open})
-        elif journal is not None and journal.own is None and not self.ring.encrypts:
+        elif journal is not None and journal.own is None and not visits and not self.ring.encrypts:
             raise self._refused(call, "its run is not here any more")
         else:
             run = Run(call, journal, answers)
@@ -312,18 +377,31 @@ class Asking:
         except asyncio.CancelledError:
             run.stop()
             raise
+        if not done and run.astray and journal is not None and journal.astray:
+            run.stop()
+            raise run.diverged()
         if not done:
             run.call.over = True
             return self._park(run, call)
-        result = run.task.result()
+        try:
+            result = run.task.result()
+        except UrlRequired as error:
+            return self.visit(run, call, error)
         return self.explicit(run, call, result) if type(result) is InputRequired else result
 
     async def rounds(self, call: Call, handle: Answer, asked: InputRequired) -> Any:
-        """The result of a handler of the handshake era that asks by itself: its questions go down the back channel, and it
-        is called again with the answers."""
+        """The result of a handler that asks by itself, and has no run. In the handshake era its questions go down the back
+        channel, and it is called again with the answers."""
+        if call.caller.revision.stateless:
+            return self.explicit(Run(call, None, {}), call, asked)
         for _ in range(self._limits.asks):
             keys = list(asked.requests)
-            answers = await asyncio.gather(*(self._put(call, asked.requests[key]) for key in keys))
+            try:
+                for params in asked.requests.values():
+                    check(call, kind_of(params), plain(params))
+                answers = await asyncio.gather(*(self._put(call, asked.requests[key]) for key in keys))
+            except (CannotAsk, ToolError) as error:
+                return told(call, error)
             call.given, call.own = dict(zip(keys, answers, strict=True)), asked.state
             result = await handle(call)
             if type(result) is not InputRequired:
@@ -333,6 +411,29 @@ class Asking:
 
     async def _put(self, call: Call, params: Params | None) -> Raw:
         return await ask(call, kind_of(params), plain(params))
+
+    def visit(self, run: Run | None, call: Call, error: UrlRequired) -> Any:
+        """What becomes of a handler that wants pages visited first: its error goes out as it is or, in the stateless era,
+        which has none, as questions; once they are answered, it is run again."""
+        revision, method = call.caller.revision, QUESTIONS["elicitation/create"]
+        pages = {
+            page.id: (method, ElicitParams(message=page.message, mode="url", url=page.url, elicitation_id=page.id))
+            for page in error.elicitations
+        }
+        if not pages:
+            raise InternalError(f"{call.name} raised UrlRequired without a page to visit; it takes url=…")
+        try:
+            for _, params in pages.values():
+                check(call, method.name, params)
+        except CannotAsk as reason:
+            return told(call, CannotAsk(f"{error.message} ({reason})", reason.required))
+        if not revision.stateless:
+            for id in pages:
+                sent(call.caller, id)
+            raise error
+        run = Run(call, None, {}) if run is None else run
+        run.visits = True
+        return self._required(run, call, pages, run.call.own)
 
     @property
     def ring(self) -> KeyRing:
@@ -405,23 +506,26 @@ class Asking:
 
     def _seal(self, run: Run, call: Call, open: dict[str, str], own: str | None) -> str:
         replayable = self.ring.encrypts
+        if own is not None and run.call.kept and not replayable:
+            raise InternalError(f"{call.name}: ctx.once before InputRequired needs `cryptography`, to keep what came of it")
         answers = run.answers if replayable and own is None else {}
-        kept = run.call.kept or {} if replayable else {}
+        kept = {key: done for key, done in (run.call.kept or {}).items() if replayable and isinstance(done, bytes)}
         expires = time.time() + self._limits.state_life
-        data = msgspec.msgpack.encode(Journal(run.id, expires, run.rounds, _about(call), open, answers, kept, own))
+        journal = Journal(run.id, expires, run.rounds, _about(call), open, answers, kept, own, run.astray, run.visits)
+        data = msgspec.msgpack.encode(journal)
         if len(data) > self._limits.journal:
             run.stop()
             raise InternalError(
                 f"{call.name}: the answers so far are {len(data)} bytes; the limit is {self._limits.journal}"
             )
-        return self.ring.seal(PURPOSE, data)
+        return self.ring.seal(PURPOSE, data, bound=self._bound)
 
     def _open(self, call: Call) -> Journal | None:
         state = call.params.request_state
         if state is None:
             return None
         try:
-            journal = msgspec.msgpack.decode(self.ring.open(PURPOSE, state), type=Journal)
+            journal = msgspec.msgpack.decode(self.ring.open(PURPOSE, state, bound=self._bound), type=Journal)
         except (Forged, msgspec.MsgspecError):
             raise self._refused(call, "it was not made here, or was changed") from None
         if journal.expires < time.time():
@@ -454,6 +558,13 @@ def _about(call: Call) -> bytes:
     principal: Principal | None = call.caller.principal
     said = [call.method.name, getattr(params, "name", None) or getattr(params, "uri", None), arguments]
     return blake2b(_digest_of([principal.id if principal else None, said]), digest_size=16).digest()
+
+
+def told(call: Call, error: CannotAsk | ToolError) -> ToolResult:
+    """What a caller is told of a question that came to nothing, as if the handler itself had asked."""
+    if call.method.result is not ToolResult or (isinstance(error, CannotAsk) and call.caller.revision.stateless):
+        raise error
+    return ToolResult(content=[TextContent(str(error))], is_error=True)
 
 
 def kind_of(params: Params | None) -> str:

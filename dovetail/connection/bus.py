@@ -9,7 +9,7 @@ enter, and each process is a member (`join`). A frame is a length of four bytes 
     ANSWER    ""       or nil    of the ask          the first that is not nil, or the last, goes back to the asker
 
 The hub reads no payloads. It counts who has yet to answer, so that "nobody knows" comes as fast as the slowest member and
-not at the deadline, and a member that leaves has said no.
+not at the deadline, and a member that leaves has said no. The others hear that it left (`ports.PARTED`).
 
 Nothing here waits for anybody: whoever does not read what it is sent is dropped when its backlog is full, and so is whoever
 sends garbage; the others do not notice. A member without its hub is alone for a while, and comes back by itself. What was
@@ -29,13 +29,19 @@ from typing import Any
 import msgspec
 from msgspec.msgpack import Decoder, encode
 
-MIB = 1024 * 1024
-FRAME = 16 * MIB
-"""The longest frame."""
-BACKLOG = 32 * MIB
-"""What may wait for one member to read it."""
+from ..limits import DEFAULT
+from ..ports import PARTED
+
+FRAME = DEFAULT.outgoing + 4 * DEFAULT.events
+"""The longest frame: one message, with all that a stream held before it."""
+BACKLOG = 2 * FRAME
+"""What may wait for one member to read it: while it reads one such frame, others may follow."""
 DEADLINE = 1.0
-"""How long an answer may take, in seconds."""
+"""How long an answer may take, in seconds, where whoever asks has no more patience than that."""
+PACE = FRAME // 8
+"""Bytes of a long question that the slowest machine passes on in a second: so much later is the deadline."""
+FORGOTTEN = 60.0
+"""When the hub forgets a question that somebody never answered."""
 ASKS = 4096
 """Questions of one member that may wait for an answer."""
 HANDLING = 4096
@@ -75,7 +81,7 @@ class Alone:
     def publish(self, topic: str, payload: Any) -> None:
         """Nobody hears it."""
 
-    async def ask(self, topic: str, payload: Any) -> Any:
+    async def ask(self, topic: str, payload: Any, patience: float = DEADLINE) -> Any:
         """Nobody answers."""
         return None
 
@@ -87,8 +93,10 @@ class Wire(asyncio.Protocol):
     """One end of the connection between hub and member: whole frames in, whole frames out. What is sent in one turn of the
     loop goes out as one piece; what is not read waits here, as asyncio counts its own backlog anew for each write."""
 
-    def __init__(self, take: "Callable[[Wire, Frame], None]", gone: "Callable[[Wire], None]") -> None:
-        self._take, self._gone = take, gone
+    def __init__(
+        self, made: "Callable[[Wire], None]", take: "Callable[[Wire, Frame], None]", gone: "Callable[[Wire], None]"
+    ) -> None:
+        self._made, self._take, self._gone = made, take, gone
         self._buffer = bytearray()
         self._queue: list[bytes] = []
         self._size = 0
@@ -98,6 +106,7 @@ class Wire(asyncio.Protocol):
     def connection_made(self, transport: Any) -> None:
         """Begin."""
         self._transport = transport
+        self._made(self)
 
     def data_received(self, data: bytes) -> None:
         """Take each frame that is complete."""
@@ -109,12 +118,18 @@ class Wire(asyncio.Protocol):
                     raise ValueError(f"a frame of {end - body} bytes")
                 if end > len(buffer):
                     break
-                frame = _decode(bytes(buffer[body:end]))
+                frame = _decode(bytes(memoryview(buffer)[body:end]))
                 start = end
-                self._take(self, frame)
+                self._handle(frame)
         except (ValueError, RecursionError) as error:  # msgspec's are of the first kind
             self.drop(f"sends garbage ({error})")
         del buffer[:start]
+
+    def _handle(self, frame: Frame) -> None:
+        try:
+            self._take(self, frame)
+        except Exception:  # which is our own, or that of a third process: not the fault of whoever sent the frame
+            log.exception("a frame on the bus could not be handled")
 
     def connection_lost(self, error: Exception | None) -> None:
         """The other side is gone."""
@@ -194,14 +209,13 @@ class Hub:
             member.close()
 
     def _joined(self) -> Wire:
-        member = Wire(self._relay, self._left)
-        self._members.add(member)
-        return member
+        return Wire(self._members.add, self._relay, self._left)
 
     def _left(self, member: Wire) -> None:
         self._members.discard(member)
         for number in [number for number, asked in self._asked.items() if member in asked.waiting]:
             self._answered(member, number, NIL)
+        self._tell(member, _framed(PUBLISH, PARTED, None, 0))
 
     def _relay(self, member: Wire, frame: Frame) -> None:
         if frame.kind == PUBLISH:
@@ -229,7 +243,7 @@ class Hub:
             del self._asked[oldest[0]]
         number = next(self._numbers)
         waiting = self._tell(asker, _framed(ASK, frame.topic, frame.payload, number))
-        self._asked[number] = Asked(asker, frame.number, now + DEADLINE, waiting)
+        self._asked[number] = Asked(asker, frame.number, now + FORGOTTEN, waiting)
         if not waiting:
             self._answered(asker, number, NIL)
 
@@ -267,7 +281,7 @@ class LocalBus:
         """Tell every other process."""
         self._send(PUBLISH, topic, payload, 0)
 
-    async def ask(self, topic: str, payload: Any) -> Any:
+    async def ask(self, topic: str, payload: Any, patience: float = DEADLINE) -> Any:
         """The first answer of another process that is not None; None where nobody has one in time."""
         if len(self._asks) >= ASKS:
             log.warning("more than %d questions wait for an answer: %r is not asked", ASKS, topic)
@@ -275,9 +289,10 @@ class LocalBus:
         number = next(self._numbers)
         answer = self._asks[number] = asyncio.get_running_loop().create_future()
         try:
-            if not self._send(ASK, topic, payload, number):
+            size = self._send(ASK, topic, payload, number)
+            if not size:
                 return None
-            async with asyncio.timeout(DEADLINE):
+            async with asyncio.timeout(patience + size / PACE):
                 return await answer
         except TimeoutError:
             return None
@@ -300,12 +315,12 @@ class LocalBus:
         while True:
             self._lost.clear()
             try:
-                _, self._wire = await loop.create_unix_connection(lambda: Wire(self._take, self._gone), self._path)
+                await loop.create_unix_connection(lambda: Wire(self._joined, self._take, self._gone), self._path)
             except OSError as error:
                 tell = log.debug if self.tried.is_set() else log.warning
                 tell("the bus at %s cannot be reached: %s", self._path, error)
             else:
-                self.alone, pause = self._lost.is_set(), PAUSE
+                pause = PAUSE
                 self.tried.set()
                 await self._lost.wait()
                 log.info("the bus at %s is gone, trying again", self._path)
@@ -313,29 +328,35 @@ class LocalBus:
             await asyncio.sleep(pause * random.uniform(0.5, 1))  # members should not all come back at once
             pause = min(2 * pause, LONGEST_PAUSE)
 
+    def _joined(self, wire: Wire) -> None:
+        self.alone, self._wire = False, wire
+        self._hear(PARTED, None, 0)
+
     def _gone(self, wire: Wire) -> None:
         self.alone, self._wire = True, None
         self._lost.set()
+        self._hear(PARTED, None, 0)
         for answer in self._asks.values():
             if not answer.done():
                 answer.set_result(None)
 
-    def _send(self, kind: int, topic: str, payload: Any, number: int) -> bool:
+    def _send(self, kind: int, topic: str, payload: Any, number: int) -> int:
+        """How many bytes are on their way; 0 where it cannot be sent."""
         if self._wire is None:
             log.debug("alone for now: %r is not sent", topic)
-            return False
+            return 0
         try:
             data = _framed(kind, topic, payload, number)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             log.error("%r cannot go over the bus: %s", topic, error)
-            return False
+            return 0
         if len(data) > FRAME - ROOM:
             log.error("%r cannot go over the bus: %d bytes, at most %d can", topic, len(data), FRAME - ROOM)
-            return False
+            return 0
         if not self._wire.send(data):
             log.debug("the hub has no room: %r is not sent", topic)
-            return False
-        return True
+            return 0
+        return len(data)
 
     def _take(self, wire: Wire, frame: Frame) -> None:
         payload = _payload(frame.payload)

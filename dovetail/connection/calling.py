@@ -49,10 +49,6 @@ class Silent(DovetailError):
     """The server did not answer the era probe; it may have to be started again."""
 
 
-class Dismissed(ConnectionClosed):
-    """The server ended a stream of changes on purpose: it is not to be asked for again."""
-
-
 class Calling:
     """What requests and notifications mean to a client, and how it makes its own."""
 
@@ -291,7 +287,7 @@ class Calling:
             self.connection.progressed(params)
         elif method.name == "notifications/cancelled":
             self.connection.cancel(params.request_id, params.reason)
-            ended = Dismissed(f"The server ended the subscription: {params.reason or 'no reason given'}")
+            ended = ConnectionClosed(f"The server ended the subscription: {params.reason or 'no reason given'}")
             self.connection.give_up(params.request_id, "subscriptions/listen", ended)
         else:
             self._heard(method.name, params)

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from ..errors import InvalidParams, ProtocolError
+from ..errors import InvalidParams, ProtocolError, UrlRequired
 from ..jsonrpc.messages import NOTHING, Failure, Id, Request
 from ..jsonrpc.messages import Result as Reply
 from ..ports import Answer, Call, Caller, Service
@@ -19,13 +19,12 @@ from ..protocol.lifecycle import DiscoverResult, InputRequired, ProgressParams, 
 from ..protocol.logging import SEVERITY
 from ..protocol.meta import PROGRESS_TOKEN
 from ..protocol.methods import METHODS, Method
-from ..protocol.resources import UriParams
 from ..revisions import Revision
 from ..sealing import KeyRing, key_ring
 from . import handshake, stateless
 from .answer import answer, stop
 from .asking import Asking, refused
-from .listening import Listening, hears, merge
+from .listening import Listening, about, hears, merge
 from .outgoing import Outgoing
 from .progress import Progress
 
@@ -42,7 +41,7 @@ class ServerDesk:
         self.outgoing = outgoing
         self.loop = asyncio.get_running_loop()
         self.listening = Listening(service.limits.subscriptions)
-        self.asking = Asking(service.limits, ring, service.replay)
+        self.asking = Asking(service.limits, ring, service.replay, service.asks, service.info.name)
         self._state = state
         self._tell_callers = tell
         self._changes: dict[tuple[str, str], Params] = {}
@@ -87,9 +86,12 @@ class ServerDesk:
         if self.asking.concerns(call):
             result = await self.asking.answer(call, handle)
         else:
-            result = await handle(call)
-            if type(result) is InputRequired:
-                result = await self.asking.rounds(call, handle, result)
+            try:
+                result = await handle(call)
+                if type(result) is InputRequired:
+                    result = await self.asking.rounds(call, handle, result)
+            except UrlRequired as error:
+                result = self.asking.visit(None, call, error)
         if call.caller.revision.stateless and isinstance(result, Result):
             return stateless.signed(result, self.service.info, call.caller.revision)
         return result
@@ -126,6 +128,12 @@ class ServerDesk:
         """Nobody waits for this call any more."""
         stop(call)
 
+    def cut_off(self, call: Call, reason: ProtocolError) -> None:
+        """End a call that somebody still waits for; this is what it is told."""
+        if call.task is not None and call.cut_off is None and not call.cancelled:
+            call.cut_off = reason
+            self.loop.call_soon(call.task.cancel)
+
     def _follow(self, call: Call, by_id: bool) -> None:
         if by_id:
             if not call.caller.capabilities.get("supportsProgress"):
@@ -158,7 +166,7 @@ class ServerDesk:
         """A change, to be told in the next turn of the loop."""
         if not self._changes:
             self.loop.call_soon(self._tell)
-        key = (method, params.uri if isinstance(params, UriParams) else "")
+        key = (method, about(params))
         self._changes[key] = merge(self._changes.get(key), params)
 
     def _tell(self) -> None:

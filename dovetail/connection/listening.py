@@ -13,6 +13,8 @@ from msgspec.structs import replace
 from ..errors import Overloaded
 from ..ports import Call, Caller
 from ..protocol.base import EmptyResult, Params
+from ..protocol.elicitation import ElicitationCompleteParams
+from ..protocol.lifecycle import CancelledParams
 from ..protocol.lists import ListChangedParams
 from ..protocol.meta import SUBSCRIPTION_ID
 from ..protocol.resources import UriParams
@@ -60,6 +62,9 @@ class Listening:
             await ended
         finally:
             del self._streams[call]
+        # The page on cancellation wants the one, the page on subscriptions the other; clients take either.
+        goodbye = CancelledParams(request_id=call.id, reason="The server ends this subscription")
+        call.connection.emit(call, "notifications/cancelled", goodbye)
         return ListenResult(meta=meta)
 
     def end(self) -> None:
@@ -83,7 +88,16 @@ def hears(caller: Caller, method: str, params: Params) -> bool:
     """Whether a caller of the handshake era is told of this change."""
     if method not in caller.revision.methods:
         return False
+    if isinstance(params, ElicitationCompleteParams):
+        return params.elicitation_id in caller.pages
     return method != UPDATED or (isinstance(params, UriParams) and _covers(caller.subscribed, params.uri))
+
+
+def about(params: Params) -> str:
+    """What a change concerns, where that is one thing and no list."""
+    if isinstance(params, ElicitationCompleteParams):
+        return params.elicitation_id
+    return params.uri if isinstance(params, UriParams) else ""
 
 
 def merge(before: Params | None, now: Params) -> Params:

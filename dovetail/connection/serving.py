@@ -5,7 +5,7 @@ handshake that came before it. From there on, nobody can tell the difference.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -17,6 +17,7 @@ from ..protocol.base import Params
 from ..protocol.meta import PROTOCOL_VERSION
 from ..protocol.methods import METHODS, Method
 from ..revisions import Revision, decode
+from ..sealing import KeyRing, key_ring
 from . import handshake, stateless
 from .asking import refused
 from .connection import Connection, PeerError
@@ -32,13 +33,16 @@ class Serving:
     complains = True
     replies = True
 
-    def __init__(self, service: Service, connection: Connection, state: Any = None) -> None:
+    def __init__(
+        self, service: Service, connection: Connection, state: Any = None, ring: Callable[[], KeyRing] = key_ring
+    ) -> None:
         self._connection = connection
         self._caller: Caller | None = None
         self._spoken: Revision | None = None
         self._phase: str = handshake.NEW
-        self._desk = ServerDesk(service, state, connection.outgoing, self._tell)
+        self._desk = ServerDesk(service, state, connection.outgoing, self._tell, ring)
         self.answer = self._desk.answer
+        self.note = self._desk.note
         self.loop = self._desk.loop
         self.headers: Mapping[str, str] = getattr(connection.channel, "headers", {})
         """The HTTP headers that the conversation began with, where it began with any."""

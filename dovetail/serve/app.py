@@ -10,9 +10,9 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
-from weakref import WeakKeyDictionary
 
 from msgspec import Struct
 from msgspec.structs import fields
@@ -20,7 +20,7 @@ from msgspec.structs import fields
 from ..connection.bus import Alone
 from ..connection.desk import ServerDesk
 from ..connection.outgoing import Outgoing
-from ..errors import ConfigError, InternalError, InvalidRequest
+from ..errors import ConfigError, InternalError, InvalidRequest, Overloaded
 from ..jsonrpc.codec import encode
 from ..ports import Bus, Channel, HttpRequest, HttpResponse, Service
 from ..protocol.base import Params
@@ -28,13 +28,13 @@ from ..protocol.methods import METHODS
 from ..revisions import decode
 from ..sealing import KeyRing, key_ring
 from ..transports.http import policy
-from ..transports.http.policy import Policy, Reject
-from ..transports.http.replies import Receive, Refused, Scope, Send, read_body, reply
+from ..transports.http.policy import Head, Policy, Reject, cors
+from ..transports.http.replies import ClientGone, Receive, Refused, Scope, Send, read_body, reply
 from ..transports.http.server import Endpoint
 from ..transports.http.sessions import Sessions
 from ..transports.http.standing import Standing
 from ..transports.http.streams import Events, MemoryEvents
-from .conversation import Lifespan, serve
+from .conversation import Lifespan, Note, serve
 
 if TYPE_CHECKING:
     from ..transports.http.sse import Pairs
@@ -98,7 +98,7 @@ class Options(Struct, frozen=True, kw_only=True):
             parts = urlsplit(self.public_url)
             if parts.scheme not in ("http", "https") or not parts.hostname:
                 raise ConfigError(f"public_url={self.public_url!r} is no URL such as 'https://mcp.example.com'")
-            hosts.append(parts.hostname)
+            hosts.append(f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname)
             if origins != ["*"]:
                 origins.append(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}")
         return Policy(
@@ -115,18 +115,17 @@ class Options(Struct, frozen=True, kw_only=True):
 class Here:
     """The application in one event loop."""
 
-    def __init__(self, service: Service, options: Options, rules: Policy, bus: Bus, state: Any) -> None:
+    def __init__(
+        self, service: Service, options: Options, rules: Policy, ring: KeyRing, events: Events, bus: Bus, state: Any
+    ) -> None:
         self.loop = asyncio.get_running_loop()
         self._service, self._bus, self._state = service, bus, state
-        self._options, self._rules = options, rules
         limits = service.limits
-        self._ring: KeyRing | None = None
-        self.desk = ServerDesk(service, state, Outgoing(limits.outgoing, service.redact), self._tell, self._keys)
-        events = MemoryEvents(limits) if options.events is None else options.events()
+        self._ring = lambda: ring
+        self.desk = ServerDesk(service, state, Outgoing(limits.outgoing, service.redact), self._tell, self._ring)
         self.standing = Standing(self.desk, limits, events, bus, options.long_polling)
         self.sessions: Sessions | None = None
         if rules.sessions:
-            ring = self._keys()
             if ring.origin == "process" and bus.alone and _several_processes():
                 log.warning(
                     "Several workers do not share a key for session ids: set DOVETAIL_KEYS, the same for all of them"
@@ -137,28 +136,32 @@ class Here:
             json_only=options.json_only,
         )  # fmt: skip
         self._conversations: set[asyncio.Task[None]] = set()
+        self._notes: set[Note] = set()
         self._pairs: Pairs | None = None
         bus.on("change", self._changed_elsewhere)
         self._unlisten = service.listen(self._changed) if not bus.alone else lambda: None
-
-    def _keys(self) -> KeyRing:
-        """What session ids and the states of questions are sealed with."""
-        if self._ring is None:
-            self._ring = key_ring(self._options.keys)
-        return self._ring
 
     # conversations over a channel
 
     async def converse(self, channel: Channel) -> None:
         """Hold a conversation of WebSocket or of the old pair, as part of this application's life."""
-        task = asyncio.create_task(serve(self._service, channel, lambda: nullcontext(self._state), grace=0))
+        conversation = serve(
+            self._service, channel, lambda: nullcontext(self._state), grace=0, notes=self._notes, ring=self._ring
+        )
+        task = asyncio.create_task(conversation)
         self._conversations.add(task)
         task.add_done_callback(self._conversations.discard)
         try:
-            await task
-        except asyncio.CancelledError:
-            task.cancel()
-            raise
+            await asyncio.wait([task])
+        finally:
+            task.cancel()  # where it was us who were cancelled
+        if not task.cancelled():
+            task.result()
+
+    @property
+    def full(self) -> bool:
+        """Whether there are as many conversations as there may be."""
+        return len(self._conversations) >= self._service.limits.streams
 
     @property
     def pairs(self) -> "Pairs":
@@ -184,7 +187,9 @@ class Here:
 
     def _changed_elsewhere(self, payload: Any) -> None:
         method, raw = payload
-        self.desk.note(method, decode(raw, METHODS[method].params))
+        params = decode(raw, METHODS[method].params)
+        for note in (self.desk.note, *self._notes):
+            note(method, params)
 
     async def close(self, grace: float) -> None:
         """End every stream and conversation, then the calls, all within the grace."""
@@ -201,8 +206,8 @@ class App:
 
     def __init__(self, service: Service, lifespan: Lifespan, options: Options) -> None:
         self._service, self._lifespan, self._options = service, lifespan, options
-        self._rules = options.rules(service)
-        self._lives: WeakKeyDictionary[asyncio.AbstractEventLoop, _Life] = WeakKeyDictionary()
+        self._rules, self._ring = options.rules(service), key_ring(options.keys)
+        self._lives: dict[asyncio.AbstractEventLoop, _Life] = {}
         self._here: Here | None = None
         self._path = options.path.rstrip("/")
         self._sse = _place(options.sse, "/sse")
@@ -226,7 +231,7 @@ class App:
                 return
         if kind == "websocket":
             await self._meet(here, path, scope, receive, send)
-        elif path == self._path:
+        elif path == self._path != self._sse:
             await here.endpoint(scope, receive, send)
         else:
             await self._elsewhere(here, path, scope, receive, send)
@@ -239,22 +244,28 @@ class App:
         life = self._lives.get(loop)
         if life is None or life.closed:
             life = self._lives[loop] = _Life(self._lifespan, self._make)
-        try:
-            self._here = await asyncio.shield(life.here)
-        except Exception:
-            self._lives.pop(loop, None)  # the next request may have more luck
-            raise
+            life.task.add_done_callback(partial(self._over, loop, life))
+        self._here = await asyncio.shield(life.here)
         return self._here
 
+    def _over(self, loop: asyncio.AbstractEventLoop, life: "_Life", task: "asyncio.Task[None]") -> None:
+        """Let go of a life that has ended, and of its loop. Where it failed, the next request may have more luck."""
+        if self._lives.get(loop) is life:
+            del self._lives[loop]
+        if self._here is not None and self._here.loop is loop:
+            self._here = None
+
     async def _make(self, state: Any) -> Here:
-        bus = Alone() if self._options.bus is None else await self._options.bus()
-        return Here(self._service, self._options, self._rules, bus, state)
+        options = self._options
+        events = MemoryEvents(self._service.limits) if options.events is None else options.events()
+        bus = Alone() if options.bus is None else await options.bus()
+        return Here(self._service, options, self._rules, self._ring, events, bus, state)
 
     async def close(self) -> None:
         """End every stream, every conversation and every call, then leave the server's lifespan."""
         life = self._lives.get(asyncio.get_running_loop())
         if life is not None:
-            await life.close(self._service.limits.shutdown / 2)
+            await life.close(self._service.limits.shutdown)
 
     async def _live(self, receive: Receive, send: Send) -> None:
         while True:
@@ -274,7 +285,7 @@ class App:
 
     async def _sorry(self, scope: Scope, send: Send) -> None:
         if scope["type"] == "http":
-            await self._say(send, Reject(500, InternalError("The server could not be started")))
+            await _say(send, Reject(500, InternalError("The server could not be started")))
         else:
             await send({"type": "websocket.close", "code": 1011, "reason": "The server could not be started"})
 
@@ -284,63 +295,62 @@ class App:
         method = scope["method"]
         if path == self._options.health and method in ("GET", "HEAD"):
             await reply(send, b'{"status":"ok"}')
-        elif self._sse is not None and path == self._sse:
+        elif path == self._sse:
             if method == "GET" and not any(name == b"mcp-session-id" for name, _ in scope["headers"]):
                 await self._open_pair(here, scope, receive, send)
             else:
                 await here.endpoint(scope, receive, send)
-        elif self._message is not None and path == self._message and method == "POST":
+        elif path == self._message and method == "POST":
             await self._take(here, scope, receive, send)
+        elif path == self._message and method == "OPTIONS":
+            await here.endpoint(scope, receive, send)
         else:
             where = self._path or "/"
-            await self._say(
-                send, Reject(404, InvalidRequest(f"There is nothing at {path or '/'}; the endpoint is at {where}"))
-            )
+            await _say(send, Reject(404, InvalidRequest(f"There is nothing at {path or '/'}; the endpoint is at {where}")))
 
     async def _open_pair(self, here: Here, scope: Scope, receive: Receive, send: Send) -> None:
-        refusal = self._admit(scope)
-        if refusal is not None:
-            await self._say(send, refusal)
+        head = self._admit(scope)
+        if isinstance(head, Reject):
+            await _say(send, head)
         else:
-            await here.pairs.open(scope, receive, send, self._message or "")
+            await here.pairs.open(scope, receive, send, self._message or "", cors(self._rules, head))
 
     async def _take(self, here: Here, scope: Scope, receive: Receive, send: Send) -> None:
         head = policy.head(self._rules, "POST", scope["headers"], _server(scope))
         if isinstance(head, Reject):
-            await self._say(send, head)
-            return
-        try:
-            body = await read_body(receive, self._service.limits, here.endpoint.patience)
-        except Refused as refused:
-            await self._say(send, refused.reject)
+            await _say(send, head)
             return
         query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
         session = (query.get("session_id") or query.get("sessionId") or [""])[0]
-        await here.pairs.post(scope, receive, send, session, body)
+        headers = cors(self._rules, head)
+        try:
+            body = await read_body(receive, self._service.limits, here.endpoint.patience)
+            await here.pairs.post(send, session, body, headers)
+        except Refused as refused:
+            await _say(send, refused.reject, headers)
+        except ClientGone:
+            pass
 
     async def _meet(self, here: Here, path: str, scope: Scope, receive: Receive, send: Send) -> None:
         from ..transports.websocket import accept, refuse
 
-        refusal = self._admit(scope)
-        if self._websocket is None or path != self._websocket:
-            refusal = Reject(404, InvalidRequest(f"There is no WebSocket at {path or '/'}"))
-        if refusal is not None:
+        answer = self._admit(scope)
+        if path != self._websocket:
+            answer = Reject(404, InvalidRequest(f"There is no WebSocket at {path or '/'}"))
+        elif isinstance(answer, Head) and here.full:
+            answer = Reject(503, Overloaded("There are as many conversations as this server holds at once (Limits.streams)"))
+        if isinstance(answer, Reject):
             await receive()
-            await refuse(scope, send, refusal.status, refusal.error.message)
+            await refuse(scope, send, answer.status, answer.error.message)
             return
         channel = await accept(scope, receive, send, self._service.limits)
         if channel is not None:
             await here.converse(channel)
 
-    def _admit(self, scope: Scope) -> Reject | None:
-        """Host and Origin of what is no POST."""
+    def _admit(self, scope: Scope) -> Head | Reject:
+        """Judge Host and Origin of what is no POST."""
         known = [(name, value) for name, value in scope["headers"] if name in (b"host", b"origin")]
-        head = policy.head(self._rules, "POST", [*known, (b"content-type", b"application/json")], _server(scope))
-        return head if isinstance(head, Reject) else None
-
-    async def _say(self, send: Send, reject: Reject) -> None:
-        error = {"code": reject.error.code, "message": reject.error.message}
-        await reply(send, encode({"jsonrpc": "2.0", "id": None, "error": error}), reject.status, reject.headers)
+        return policy.head(self._rules, "POST", [*known, (b"content-type", b"application/json")], _server(scope))
 
 
 class _Life:
@@ -351,7 +361,8 @@ class _Life:
         self.closed = False
         self._stop = asyncio.Event()
         self._grace = 0.0
-        self._task = asyncio.get_running_loop().create_task(self._hold(lifespan(), make))
+        self._ending: asyncio.Task[None] | None = None
+        self.task = asyncio.get_running_loop().create_task(self._hold(lifespan(), make))
 
     async def _hold(self, lifespan: AbstractAsyncContextManager[Any], make: Callable[[Any], Awaitable[Here]]) -> None:
         try:
@@ -363,23 +374,35 @@ class _Life:
                 except asyncio.CancelledError:
                     pass  # the loop ends
                 await here.close(self._grace)
-        except Exception as error:
-            if self.here.done():
+        except BaseException as error:
+            usual = isinstance(error, Exception)
+            if not self.here.done():
+                self.here.set_exception(error if usual else RuntimeError(f"The server's lifespan ended by {error!r}"))
+                self.here.exception()  # nobody may be left to hear of it
+            elif usual:
                 log.exception("The server's lifespan failed at its end")
-            else:
-                self.here.set_exception(error)
+            if not usual:
+                raise
 
-    async def close(self, grace: float) -> None:
-        self.closed = True
-        self._grace = grace
+    async def close(self, patience: float) -> None:
+        """End it within that many seconds, half of which are for the calls that run."""
+        if self._ending is None:
+            self.closed, self._grace = True, patience / 2
+            self._ending = asyncio.get_running_loop().create_task(self._close(patience))
+        await asyncio.shield(self._ending)
+
+    async def _close(self, patience: float) -> None:
         self._stop.set()
-        await asyncio.wait([self._task])
+        ended, _ = await asyncio.wait([self.task], timeout=patience)
+        if not ended:
+            log.error("The server's lifespan did not end within %g s (Limits.shutdown): it is cancelled", patience)
+            self.task.cancel()
 
 
 async def handle(service: Service, lifespan: Lifespan, request: HttpRequest, options: Mapping[str, Any]) -> HttpResponse:
     """Answer one request from start to end, with nothing left running: no session is held, and every reply is JSON."""
     answer = HttpResponse()
-    body: list[bytes] = []
+    asked: list[bool] = []
 
     async def receive() -> dict[str, Any]:
         if asked:
@@ -392,18 +415,29 @@ async def handle(service: Service, lifespan: Lifespan, request: HttpRequest, opt
             answer.status = message["status"]
             answer.headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in message["headers"]}
         else:
-            body.append(message.get("body", b""))
+            answer.body += message.get("body", b"")
 
-    asked: list[bool] = []
-    headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in request.headers.items()]
-    scope = {"type": "http", "method": request.method, "path": request.path, "root_path": request.path, "headers": headers}
     app = App(service, lifespan, Options.of(**{"json_only": True, "sessions": False, **options}))
+    try:
+        headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in request.headers.items()]
+    except UnicodeEncodeError:
+        await _say(
+            send, Reject(400, InvalidRequest("A header holds what is not Latin-1, and so cannot be a header of HTTP"))
+        )
+        return answer
+    root = "" if options.get("path") else request.path  # unless told otherwise, wherever the function is called is its place
+    scope = {"type": "http", "method": request.method, "path": request.path, "root_path": root, "headers": headers}
     try:
         await app(scope, receive, send)
     finally:
         await app.close()
-    answer.body = b"".join(body)
     return answer
+
+
+async def _say(send: Send, reject: Reject, headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
+    error = {"code": reject.error.code, "message": reject.error.message}
+    body = encode({"jsonrpc": "2.0", "id": None, "error": error})
+    await reply(send, body, reject.status, [*reject.headers, *headers])
 
 
 def _place(given: str | bool, usual: str) -> str | None:
@@ -413,8 +447,8 @@ def _place(given: str | bool, usual: str) -> str | None:
 def _path(scope: Scope) -> str:
     """The path below the place that we are mounted at, without a slash at the end."""
     path: str = scope["path"]
-    root = scope.get("root_path", "")
-    if root and path.startswith(root):
+    root = scope.get("root_path", "").rstrip("/")
+    if root and (path == root or path.startswith(f"{root}/")):
         path = path[len(root) :]
     return path.rstrip("/")
 

@@ -10,18 +10,31 @@ from ..connection.heartbeat import heartbeat
 from ..connection.outgoing import Outgoing
 from ..connection.serving import Serving
 from ..ports import Channel, Service
+from ..protocol.base import Params
+from ..sealing import KeyRing, key_ring
 
 Lifespan = Callable[[], AbstractAsyncContextManager[Any]]
+Note = Callable[[str, Params], None]
 
 
 async def serve(
-    service: Service, channel: Channel, lifespan: Lifespan, *, grace: float | None = None, orderly: bool = False
+    service: Service,
+    channel: Channel,
+    lifespan: Lifespan,
+    *,
+    grace: float | None = None,
+    orderly: bool = False,
+    notes: set[Note] | None = None,
+    ring: Callable[[], KeyRing] = key_ring,
 ) -> None:
     """Hold one conversation until the client ends it. Calls still running then have `grace` seconds to finish. Where it is
-    `orderly` to cancel this, that is an end like any other, and no error to whoever wrote the lifespan."""
+    `orderly` to cancel this, that is an end like any other, and no error to whoever wrote the lifespan. Meanwhile `notes`
+    holds what takes note of changes in other processes, for this client to be told."""
+    notes = set() if notes is None else notes
     async with lifespan() as state:
         connection = Connection(channel, service.limits, Outgoing(service.limits.outgoing, service.redact))
-        serving = Serving(service, connection, state)
+        serving = Serving(service, connection, state, ring)
+        notes.add(serving.note)
         pinging: asyncio.Task[None] | None = None
         try:
             connection.start(serving)
@@ -37,6 +50,7 @@ async def serve(
         finally:
             if pinging is not None:
                 pinging.cancel()
+            notes.discard(serving.note)
             serving.ended(None)
             await asyncio.sleep(0)  # the streams that this ended say so
             await connection.close()

@@ -2,7 +2,8 @@
 
 uvicorn does what it does well; three things are ours. On the way down the event streams are ended first, so that nothing
 waits for a client that has no reason to leave. A connection that does not finish its request's headers, or finds no end of
-them, is closed. And a signal ends `run`, instead of the process that called it.
+them, is closed. And a signal ends `run`, instead of the process that called it; but where something keeps `run` from its end
+(a tool that takes no notice of being cancelled, say), the process after all, and so does a second signal.
 """
 
 import asyncio
@@ -19,8 +20,10 @@ from ..connection.bus import join
 from ..errors import ConfigError
 from ..limits import Limits
 from ..ports import Bus, Service
+from ..sealing import key_ring
 from .app import App, Options
 from .conversation import Lifespan
+from .stdio import exit_after
 
 if TYPE_CHECKING:
     import uvicorn
@@ -52,6 +55,7 @@ def run_http(service: Service, lifespan: Lifespan, transport: str, given: Mappin
         options["bound"] = [socket.gethostname()]
     chosen = Options.of(**options)
     chosen.rules(service)  # which complains now rather than in a worker
+    key_ring(chosen.keys)  # and so does this
     _need_uvicorn()
     _check(tls)
     listening = _listen(host, port)
@@ -141,7 +145,7 @@ def _serve(
         config.load()
     except (OSError, ValueError) as error:
         raise ConfigError(f"HTTP cannot be set up: {error}") from None
-    _server(config, app).run(sockets=[listening])
+    _server(config, app, limits.shutdown).run(sockets=[listening])
 
 
 def _loop() -> Any:
@@ -152,11 +156,32 @@ def _loop() -> Any:
     return "uvloop"
 
 
-def _server(config: "uvicorn.Config", app: App) -> "uvicorn.Server":
+def _server(config: "uvicorn.Config", app: App, patience: float) -> "uvicorn.Server":
     import uvicorn
 
     class Server(uvicorn.Server):
         """uvicorn, with an end that is ours."""
+
+        last: threading.Timer | None = None
+        """What ends the process, once it was told to stop and does not."""
+
+        def run(self, sockets: list[socket.socket] | None = None) -> None:
+            # From here on, as asyncio has yet to wait for every task when uvicorn is done.
+            heard = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
+            before = {number: signal.signal(number, self.handle_exit) for number in heard}
+            try:
+                super().run(sockets)
+            finally:
+                for number, handler in before.items():
+                    signal.signal(number, handler)
+                if self.last is not None:
+                    self.last.cancel()
+
+        def handle_exit(self, sig: int, frame: Any) -> None:
+            if self.last is not None:
+                os._exit(130)
+            self.last = exit_after(2 * max(1, patience))  # the first half is for an end in good order
+            super().handle_exit(sig, frame)
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             ending = asyncio.create_task(app.close())  # streams end, so that the connections can
@@ -165,16 +190,7 @@ def _server(config: "uvicorn.Config", app: App) -> "uvicorn.Server":
 
         @contextmanager
         def capture_signals(self) -> Iterator[None]:
-            # As uvicorn does it, but without raising the signal again afterwards: who called `run` goes on.
-            if threading.current_thread() is not threading.main_thread():
-                yield
-                return
-            before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
-            try:
-                yield
-            finally:
-                for number, handler in before.items():
-                    signal.signal(number, handler)
+            yield  # `run` did; uvicorn would raise the signal again afterwards, but who called `run` goes on
 
     return Server(config)
 

@@ -30,7 +30,7 @@ async def _stdio(service: Service, channel: Stdio, lifespan: Lifespan) -> thread
         await serve(service, channel, lifespan, grace=patience if channel.endless else None, orderly=True)
     except asyncio.CancelledError:
         pass
-    return _exit_after(patience)  # asyncio waits for every task; one that swallows its cancellation would keep us for ever
+    return exit_after(patience)  # asyncio waits for every task; one that swallows its cancellation would keep us for ever
 
 
 def _on_signals(task: "asyncio.Task[Any]", patience: float) -> None:
@@ -41,7 +41,7 @@ def _on_signals(task: "asyncio.Task[Any]", patience: float) -> None:
     def asked(number: int, frame: Any) -> None:
         if stuck:
             os._exit(130)
-        stuck.append(_exit_after(patience))
+        stuck.append(exit_after(patience))
 
     def stop() -> None:
         stuck[0].cancel()
@@ -55,7 +55,8 @@ def _on_signals(task: "asyncio.Task[Any]", patience: float) -> None:
             return  # Windows, or not the main thread: Ctrl-C raises KeyboardInterrupt as ever
 
 
-def _exit_after(seconds: float) -> threading.Timer:
+def exit_after(seconds: float) -> threading.Timer:
+    """End the process by then, whatever keeps it, unless the timer is cancelled."""
     timer = threading.Timer(seconds, os._exit, (1,))
     timer.daemon = True
     timer.start()

@@ -162,6 +162,10 @@ class Directory:
         """The files, in the order of their paths; the first `most` of them. Links to directories are not followed."""
         return [*islice(self._files(self._root), self._most)]
 
+    def states(self) -> Iterator[tuple[str, os.stat_result]]:
+        """The same files, each with what the system says of it now."""
+        return ((name, about) for name, _, about in islice(self._found(self._root), self._most))
+
     def read(self, relative: str, uri: str) -> Contents:
         """What the file of this name holds; for a directory the URIs of the files in it, a line each."""
         path = self._resolve(relative, uri)
@@ -201,6 +205,9 @@ class Directory:
         return _matches(parts, self._pattern)
 
     def _files(self, top: Path) -> Iterator[Entry]:
+        return ((name, about.st_size, _known_type(path.name) or mime_of(path)) for name, path, about in self._found(top))
+
+    def _found(self, top: Path) -> Iterator[tuple[str, Path, os.stat_result]]:
         waiting = [top]
         left = _LOOKED_AT
         while waiting:
@@ -217,9 +224,9 @@ class Directory:
                 elif stat.S_ISLNK(about.st_mode):
                     target = self.resolve(name.as_posix())
                     if not target.is_dir():
-                        yield name.as_posix(), target.stat().st_size, mime_of(target)
+                        yield name.as_posix(), target, target.stat()
                 elif stat.S_ISREG(about.st_mode) and self._fits(name.parts):
-                    yield name.as_posix(), about.st_size, _known_type(path.name) or mime_of(path)
+                    yield name.as_posix(), path, about
             except (OSError, NotFound):
                 continue  # gone since, or nobody's to see
 

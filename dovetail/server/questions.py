@@ -9,6 +9,7 @@ raised. In the stateless era a handler that asks may be run again from its begin
 far: what it does before it asks is done again, unless `await ctx.once("charge", fn)` did it. Asking needs `async def`.
 """
 
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -22,6 +23,8 @@ from ..protocol.roots import ListRootsResult, Root
 from ..protocol.sampling import CreateMessageResult
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from .forms import Elicited
     from .sampling import Sampled
 
@@ -33,6 +36,7 @@ class Questions:
 
     __slots__ = ()
     _call: Call
+    _server: Any
 
     @overload
     async def elicit(self, message: str, wanted: type[T], *, key: str | None = None) -> "Elicited[T]": ...
@@ -63,6 +67,17 @@ class Questions:
         result: ElicitResult = await self._ask("elicitation/create", params, key)
         return answered(None, result)
 
+    def bind_url(self, url: str, id: str | None = None) -> str:
+        """The URL of a page with a ticket for the user who is calling, and nobody else: `server.check_url` says at the page
+        whether it is them, and gives back `id`, the one of `elicit_url`. Good for `Limits.state_life` seconds."""
+        from secrets import token_urlsafe
+
+        from ..connection.visiting import bind
+
+        server, principal = self._server, self._call.caller.principal
+        user = None if principal is None else principal.id
+        return bind(server.ring, url, user, id or token_urlsafe(16), server.limits.state_life)
+
     def elicitation_complete(self, id: str) -> None:
         """Tell the client that what was to be done at a page is done, where its revision has a word for that."""
         self._emit("notifications/elicitation/complete", ElicitationCompleteParams(elicitation_id=id))
@@ -86,8 +101,21 @@ class Questions:
             caller.roots = tuple(result.roots)
         return result.roots
 
+    async def inside_roots(self, path: "str | os.PathLike[str]") -> bool:
+        """Whether a path lies inside of the client's roots, links and `..` resolved."""
+        from .rooted import inside
+
+        return inside(await self.list_roots(), path)
+
+    async def resolve_in_roots(self, path: "str | os.PathLike[str]") -> "Path":
+        """The real path that a path leads to, to go on with; ToolError where that is outside of the client's roots."""
+        from .rooted import resolve
+
+        return resolve(await self.list_roots(), path)
+
     async def once(self, key: str, function: Callable[[], Awaitable[T] | T]) -> T:
-        """Do something once, however often this handler is run again for its questions. Its outcome is kept as JSON."""
+        """Do something once, however often this handler is run again for its questions. Its outcome is kept as JSON; it
+        cannot ask anything itself."""
         from ..connection.asking import once
 
         return await once(self._call, key, function)  # type: ignore[no-any-return]

@@ -6,6 +6,7 @@ Running out of time is answered at once. An `async def` is cancelled by it; a th
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -35,11 +36,40 @@ async def run_function(
     return await outcome if asyncio.iscoroutine(outcome) else outcome
 
 
+class Clock:
+    """The time that a handler has. It stands still while the client is asked, until the last question is answered."""
+
+    __slots__ = ("_left", "_stops", "_timer")
+
+    def __init__(self, timer: asyncio.Timeout) -> None:
+        self._timer = timer
+        self._left: float | None = None
+        self._stops = 0
+
+    def stop(self) -> None:
+        """One question more."""
+        when = self._timer.when()
+        if not self._stops and when is not None:
+            self._left = when - asyncio.get_running_loop().time()
+            self._set(None)
+        self._stops += 1
+
+    def go(self) -> None:
+        """One less."""
+        self._stops -= 1
+        if not self._stops and self._left is not None:
+            self._set(asyncio.get_running_loop().time() + self._left)
+
+    def _set(self, when: float | None) -> None:
+        with suppress(RuntimeError):  # it is over already, and something it left behind still asks
+            self._timer.reschedule(when)
+
+
 async def within(seconds: float, name: str, call: Call, work: Any) -> Any:
     """Wait for `work` so long and no longer."""
     try:
         async with asyncio.timeout(seconds) as timer:
-            call.timer = timer
+            call.clock = Clock(timer)
             return await work
     except TimeoutError:
         if not timer.expired():

@@ -21,6 +21,7 @@ from ..protocol.base import Icon, Implementation, Meta, Params
 from ..protocol.capabilities import ListCapability, ResourcesCapability, ServerCapabilities
 from ..protocol.completion import CompleteResult, PromptReference
 from ..protocol.content import Annotations, ResourceContents
+from ..protocol.elicitation import ElicitationCompleteParams
 from ..protocol.lifecycle import InputRequired
 from ..protocol.lists import ListChangedParams
 from ..protocol.methods import METHODS
@@ -39,7 +40,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ..protocol.mirrors import Mirror
+    from ..sealing import KeyRing
     from ..serve.app import App
+    from .watching import Watch
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -109,7 +112,9 @@ class Server:
         self._caching = Caching(cache, bool(middleware))
         self._mask = mask_errors
         self._lifespan = lifespan
+        self._keys: Sequence[str | bytes] | None = None
         self._listeners: tuple[Listener, ...] = ()
+        self._watch: Watch | None = None
         self._lock = threading.Lock()
         self._tools: Registry[tools.Entry] = Registry("tool", self._announce("tools"))
         self._resources: Registry[resources.Entry] = Registry("resource", self._announce("resources"))
@@ -179,6 +184,13 @@ class Server:
         entry = self._tools.now.items.get(tool)
         return () if entry is None else entry.mirrors
 
+    def asks(self, call: Call) -> bool:
+        """Whether what answers this call is able to ask its client: a tool has to take a context for that."""
+        if call.name != "tools/call":
+            return True
+        entry = self._tools.now.items.get(call.params.name)
+        return entry is not None and entry.signature.context is not None
+
     async def _call_tool(self, call: Call) -> ToolResult | InputRequired:
         entry = self._tools.now.items.get(call.params.name)
         if entry is None:
@@ -229,26 +241,45 @@ class Server:
     def remove_resource(self, uri: str) -> None:
         """Take a resource or template out again; clients are told."""
         (self._templates if "{" in uri else self._resources).remove(uri)
+        if self._watch is not None:
+            self._watch.drop(uri)
 
-    def add_file(self, path: "str | Path", /, *, uri: str | None = None, **options: Any) -> None:
-        """Serve a file as a resource; it is read anew each time."""
-        from .served_files import file_resource
+    def add_file(self, path: "str | Path", /, *, uri: str | None = None, watch: bool = False, **options: Any) -> None:
+        """Serve a file as a resource; it is read anew each time. With `watch`, subscribers are told when it changes."""
+        from .served_files import file_resource, file_states
 
         function, uri, about = file_resource(path, uri)
         self.add_resource(function, uri, **(about | options))
+        if watch:
+            self._watched.add(uri, file_states(path, uri))
 
-    def add_directory(self, path: "str | Path", /, *, uri: str, hidden: bool = False, **options: Any) -> None:
-        """Serve what lies in a directory, under a URI such as `docs://`; there is no way out of it."""
-        from .served_files import directory_resources
+    def add_directory(
+        self, path: "str | Path", /, *, uri: str, hidden: bool = False, watch: bool = False, **options: Any
+    ) -> None:
+        """Serve what lies in a directory, under a URI such as `docs://`; there is no way out of it. With `watch`,
+        subscribers are told when a file in it changes."""
+        from .served_files import directory_resources, directory_states
 
         for function, place, about, complete in directory_resources(path, uri, hidden):
             made = self.add_resource(function, place, **(about | options))
             if complete is not None:
                 made.complete("path")(complete)
+        if watch:
+            self._watched.add(place, directory_states(path, uri, hidden))
 
     def notify_resource_updated(self, uri: str) -> None:
         """Tell all who subscribed to this resource that it changed. Works anywhere, from any thread."""
         self._tell("notifications/resources/updated", UriParams(uri=uri))
+
+    @property
+    def _watched(self) -> "Watch":
+        from .watching import Watch
+
+        with self._lock:
+            if self._watch is None:
+                self._watch = Watch(self.notify_resource_updated, self.limits)
+                self._watch.run(bool(self._listeners))
+            return self._watch
 
     async def _read_resource(self, call: Call) -> ReadResourceResult | InputRequired:
         entry, values = self._found(call.params.uri)
@@ -351,6 +382,26 @@ class Server:
             return matched[0]
         return found
 
+    # pages that users are sent to
+
+    def check_url(self, url: str, user: str | None) -> str:
+        """At a page that `ctx.bind_url` made the URL of: the id of its question, if `user` (the visitor's id, as the page
+        itself knows it) is who was asked; UrlRefused if not. Takes the URL or its ticket."""
+        from ..connection.visiting import check
+
+        return check(self.ring, url, user)
+
+    def elicitation_complete(self, id: str) -> None:
+        """Tell the client whose user was sent to a page that they are done there. Works anywhere, from any thread."""
+        self._tell("notifications/elicitation/complete", ElicitationCompleteParams(elicitation_id=id))
+
+    @property
+    def ring(self) -> "KeyRing":
+        """What tickets are sealed with: the `keys` that it is served with, else those that any server has."""
+        from ..sealing import key_ring
+
+        return key_ring(self._keys)
+
     # running
 
     def run(self, transport: str = "stdio", **options: Any) -> None:
@@ -369,6 +420,7 @@ class Server:
         else:
             from ..serve.http import run_http
 
+            self._keys = options.get("keys", self._keys)
             run_http(self, self.lifespan, transport, options)
 
     def asgi(self, path: str = "", **options: Any) -> "App":
@@ -376,12 +428,14 @@ class Server:
         The options are those of `dovetail.serve.app.Options`: docs/guides/http.md has them all."""
         from ..serve.app import App, Options
 
+        self._keys = options.get("keys", self._keys)
         return App(self, self.lifespan, Options.of(path=path, **options))
 
     async def handle(self, request: HttpRequest, **options: Any) -> HttpResponse:
         """Answer one HTTP request and leave nothing running: for serverless functions. Replies are JSON."""
         from ..serve.app import handle
 
+        self._keys = options.get("keys", self._keys)
         return await handle(self, self.lifespan, request, options)
 
     async def serve(self, channel: Channel) -> None:
@@ -404,13 +458,18 @@ class Server:
     def listen(self, listener: Listener) -> Callable[[], None]:
         """Tell `listener` of every change from now on; returns what ends it."""
         with self._lock:
-            self._listeners = (*self._listeners, listener)
+            self._heard_by((*self._listeners, listener))
 
         def end() -> None:
             with self._lock:
-                self._listeners = tuple(one for one in self._listeners if one is not listener)
+                self._heard_by(tuple(one for one in self._listeners if one is not listener))
 
         return end
+
+    def _heard_by(self, listeners: tuple[Listener, ...]) -> None:
+        self._listeners = listeners
+        if self._watch is not None:
+            self._watch.run(bool(listeners))
 
     async def _discover(self, call: Call) -> Any:
         assert call.local is not None

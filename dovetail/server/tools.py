@@ -131,7 +131,7 @@ async def call_tool(
             raise
         return failed(str(error))  # older revisions have no error for it
     except BaseException as error:
-        if call.cancelled:
+        if call.cancelled or call.cut_off is not None:
             raise
         return failed(explain(entry.listed.name, error, mask))
 

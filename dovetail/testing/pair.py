@@ -3,23 +3,39 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 from ..client.client import Client
 from ..limits import DEFAULT
-from ..ports import Channel
+from ..ports import Channel, Service
+from ..serve import serve
 from ..server.server import Server
 from ..transports import memory
 from .tape import Tape, Taped
 
 
+class Replayed:
+    """A server as it is, but that a handler which asked is always run again, as another process would have to."""
+
+    replay = True
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._server, name)
+
+
 @asynccontextmanager
 async def pair(
-    server: Server, *, revision: str | None = None, record: Tape | None = None, **options: Any
+    server: Server, *, revision: str | None = None, record: Tape | None = None, replay: bool = False, **options: Any
 ) -> AsyncIterator[Client]:
-    """A client of this server, for as long as the block lasts. `options` are those of Client."""
+    """A client of this server, for as long as the block lasts. `options` are those of Client. With `replay`, a handler that
+    asks in the stateless era is run again from its beginning in every round."""
     ours, theirs = memory.pair(options.get("limits", DEFAULT), server.limits)
-    serving = asyncio.get_running_loop().create_task(server.serve(theirs))
+    service = cast(Service, Replayed(server)) if replay else server
+    talk = serve(service, theirs, server.lifespan, grace=server.limits.shutdown)
+    serving = asyncio.get_running_loop().create_task(talk)
     channel: Channel = ours if record is None else Taped(ours, record)
     try:
         async with Client(channel, revision=revision, **options) as client:

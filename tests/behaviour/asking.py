@@ -67,6 +67,11 @@ def build(**options: Any) -> Server:
         return [answer.data for answer in answers]
 
     @server.tool
+    async def wish(ctx: Context) -> str:
+        """Ask what could always be asked."""
+        return (await ctx.sample("Wish me luck")).text
+
+    @server.tool
     async def by_hand(ctx: Context) -> Any:
         """Ask in the protocol's own words."""
         if not ctx.input_responses:

@@ -1,6 +1,7 @@
 """Asking the client: the same handlers in every revision, over every transport, live and run again."""
 
 import asyncio
+import json
 import logging
 import os
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from dovetail import CannotAsk, Client, Context, Server, ToolError
 from dovetail.connection import asking as engine
@@ -19,12 +20,13 @@ from dovetail.limits import Limits
 from dovetail.protocol.elicitation import ElicitParams, ElicitResult
 from dovetail.protocol.lifecycle import InputRequired
 from dovetail.protocol.meta import CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION
+from dovetail.server import rooted
 from dovetail.testing import Bare, Taped, bare
 from dovetail.transports.process import spawn
-from tests.behaviour import asking
 from tests.behaviour.asking import ANSWERS, BOOKED, UNASKED, build
 from tests.behaviour.conftest import MATRIX, Talk
-from tests.transports.http.raw import hosted, text
+from tests.transports.http.raw import BOTH, hosted, text
+from tests.transports.http.raw import modern as modern_http
 from tests.transports.http.raw import request as old_request
 
 ASKING = ["2025-06-18", "2025-11-25", "2026-07-28"]
@@ -90,7 +92,7 @@ def called(tool: str, capabilities: Any = EVERYTHING, **params: Any) -> dict[str
 
 
 @pytest.mark.parametrize("resume", ["live", "replay"])
-@pytest.mark.requirement("rounds-no-requests", "elicitation-message", "sampling-roles")
+@pytest.mark.requirement("rounds-no-requests", "elicitation-message", "elicitation-form-schema", "sampling-roles")
 async def test_one_tool_body_gives_the_same_answer_wherever_it_can_ask_and_finishes_where_it_cannot(
     talk: AskingTalk, resume: str
 ) -> None:
@@ -134,6 +136,12 @@ async def test_a_refusal_names_the_dialect_that_has_no_such_question() -> None:
         await peer.ask("initialize", {**said, "client": {"name": "old", "version": "1"}})
         reply = await peer.ask("tools/invoke", {"name": "why", "arguments": {}}, id=2)
     assert "draft" in str(reply["result"])
+
+
+async def test_the_model_can_be_asked_in_every_revision(talk: AskingTalk) -> None:
+    async with talk(**ANSWERS) as client:
+        assert (await client.call_tool("wish")).data == "Godspeed!"
+    assert questions(talk) == ["sampling/createMessage"]
 
 
 async def test_a_client_that_declared_nothing_is_asked_nothing(in_memory: AskingTalk) -> None:
@@ -298,7 +306,7 @@ async def test_a_handler_that_asks_by_itself_without_end_is_stopped(in_memory: A
             await client.call_tool("curious")
 
 
-@pytest.mark.requirement("rounds-where-asked")
+@pytest.mark.requirement("rounds-where")
 async def test_completions_and_the_like_may_not_ask(revision: str) -> None:
     server = Server("asks")
 
@@ -493,6 +501,17 @@ async def test_a_page_to_visit_is_asked_for_in_the_words_of_the_revision(in_memo
         assert [message["params"] for message in told] == [{"elicitationId": "payment-1"}]
 
 
+async def test_a_page_without_an_id_is_the_same_question_when_the_tool_is_run_again() -> None:
+    server = Server("asks", resume="replay")
+
+    @server.tool
+    async def pay(ctx: Context) -> str:
+        return (await ctx.elicit_url("Pay", "https://example.com/pay")).action
+
+    async with AskingTalk("memory", NEW)(server, on_elicit=lambda request: True) as client:
+        assert (await client.call_tool("pay")).data == "accept"
+
+
 @pytest.mark.requirement("sampling-tool-balance", "sampling-tool-results")
 async def test_a_model_that_used_tools_is_answered_with_all_their_results_and_nothing_else() -> None:
     server = Server("asks")
@@ -530,6 +549,26 @@ async def test_roots_are_read_once_and_again_when_they_changed(in_memory: Asking
         assert len(questions(in_memory)) == (3 if in_memory.stateless else 1)
         await client.set_roots([])
         assert (await client.call_tool("where")).data == []
+
+
+@pytest.mark.requirement("roots-bounds")
+async def test_a_path_is_held_against_the_roots(in_memory: AskingTalk, tmp_path: Path) -> None:
+    server = Server("asks")
+    inside, gone = tmp_path / "inside", tmp_path / "gone"
+    for folder in (inside, gone):
+        folder.mkdir()
+    (inside / "link").symlink_to(tmp_path)
+
+    @server.tool
+    async def open_it(path: str, ctx: Context) -> str:
+        return str(rooted.resolve(await ctx.list_roots(), path))
+
+    async with in_memory(server, roots=[inside, gone]) as client:
+        gone.rmdir()
+        assert (await client.call_tool("open_it", {"path": f"{inside}/file"})).data == f"{inside}/file"
+        for path in (f"{inside}/../file", f"{inside}/link/file", f"{tmp_path}/insider", f"{gone}/file"):
+            with pytest.raises(ToolError, match="outside"):
+                await client.call_tool("open_it", {"path": path})
 
 
 @pytest.mark.parametrize("revision", ASKING[:2], indirect=True)
@@ -663,7 +702,9 @@ async def test_what_a_tool_says_belongs_to_the_request_that_it_goes_on_for(resum
                 params["inputResponses"] = answers
             headers = {"X-Round": str(number)}
             answer = await site.ask("tools/call", params, id=f"id {number}", headers=headers, capabilities=capabilities)
-            *progress, reply = await answer.messages() if "event" in answer.headers["content-type"] else [await answer.json()]
+            *progress, reply = (
+                await answer.messages() if "event" in answer.headers["content-type"] else [await answer.json()]
+            )
             assert reply["id"] == f"id {number}"
             assert {message["params"]["progressToken"] for message in progress} <= {f"token {number}"}
             if number:
@@ -694,6 +735,39 @@ async def test_what_a_tool_says_before_it_asks_is_heard_before_the_question(in_m
     assert heard == ["before", "May I?", "after"]
 
 
+async def test_a_client_that_hangs_up_cancels_what_went_on_for_it() -> None:
+    server, works, ended = stoppable()
+    async with hosted(server) as site:
+        params = {"name": "work", "arguments": {}}
+        first = (await (await site.ask("tools/call", params, capabilities=EVERYTHING)).json())["result"]
+        params |= {"requestState": first["requestState"], "inputResponses": {"may": {"action": "accept"}}}
+        message, headers = modern_http("tools/call", params, capabilities=EVERYTHING)
+        proper = {"Content-Type": "application/json", "Accept": BOTH, **headers}
+        _, writer = await site.begin("POST", proper, json.dumps(message).encode())
+        await works.wait()
+        assert not ended.is_set()
+        writer.close()
+        await ended.wait()
+
+
+async def test_a_client_that_lost_its_stream_finds_the_question_when_it_comes_back() -> None:
+    async with hosted(build()) as site:
+        session = await _greeted(site, EVERYTHING)
+        stream = await session.call("by_hand", _id="mine")
+        first = await stream.next()
+        assert first.data == "", "there is an event to come back to before the question"
+        question = await stream.next()
+        stream.cut()
+        resumed = await session.get(first.id)
+        again = await resumed.next()
+        again = again if again.data else await resumed.next()
+        assert (again.id, again.data) == (question.id, question.data)
+        answer = {"action": "accept", "content": {"name": "Ann"}}
+        posted = await session.post({"jsonrpc": "2.0", "id": again.message["id"], "result": answer})
+        assert posted.status == 202
+        assert text((await resumed.rest())[-1].message) == "Ann, asked"
+
+
 # what it costs those who do not ask
 
 
@@ -713,12 +787,25 @@ async def test_a_tool_without_a_context_is_answered_without_a_run(monkeypatch: p
         assert len(made) == 1
 
 
+async def test_a_call_that_becomes_one_that_asks_sends_no_request_in_the_stateless_era() -> None:
+    async def reroute(call: Any, answer: Any) -> Any:
+        if call.name == "tools/call" and call.params.name == "pid":
+            call.params.name, call.params.arguments = "book", Raw(b'{"city": "Rome"}')
+        return await answer(call)
+
+    talk = AskingTalk("memory", NEW)
+    async with talk(build(middleware=[reroute]), **ANSWERS) as client:
+        assert (await client.call_tool("pid")).data == UNASKED
+    assert talk.tape.methods("server") == []
+
+
 # a state on its way
 
 
 @pytest.mark.requirement("rounds-state-protected", "rounds-state-request", "rounds-state-expires")
 async def test_on_the_wire_no_two_bad_states_can_be_told_apart(caplog: pytest.LogCaptureFixture) -> None:
     async with bare(build(limits=Limits(state_life=0.05))) as peer, bare(build()) as lasting:
+
         async def state(of: Bare, city: str) -> str:
             reply = await of.ask("tools/call", called("book", arguments={"city": city}))
             return str(reply["result"]["requestState"])
@@ -728,7 +815,8 @@ async def test_on_the_wire_no_two_bad_states_can_be_told_apart(caplog: pytest.Lo
         bad = [(peer, expired), (lasting, tampered[:-6] + "AAAAAA"), (lasting, other), (lasting, "x"), (lasting, "")]
         with caplog.at_level(logging.WARNING, "dovetail"):
             replies = [
-                await one.ask("tools/call", called("book", arguments={"city": "Rome"}, requestState=state)) for one, state in bad
+                await one.ask("tools/call", called("book", arguments={"city": "Rome"}, requestState=state))
+                for one, state in bad
             ]
     assert {str(reply["error"]) for reply in replies} == {str(replies[0]["error"])}
     assert replies[0]["error"]["code"] == -32602
@@ -776,6 +864,3 @@ async def _greeted(site: Any, capabilities: Any) -> Any:
     session = type(await site.greet())(site, answer.headers["mcp-session-id"], "2025-11-25", await answer.json())
     await session.tell("notifications/initialized")
     return session
-
-
-assert asking  # the program that stdio runs

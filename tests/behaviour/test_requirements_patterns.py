@@ -117,7 +117,7 @@ async def test_the_reason_of_a_cancellation_is_logged(caplog: pytest.LogCaptureF
 
 
 @pytest.mark.requirement("cancel-stream-heard")
-async def test_a_stream_that_the_server_cancels_has_ended() -> None:
+async def test_a_stream_that_the_server_cancels_has_ended_and_is_asked_for_again() -> None:
     async with handmade() as (client, server):
         changes: list[str] = []
         handle = client.on_change("tools", changes.append)
@@ -134,8 +134,8 @@ async def test_a_stream_that_the_server_cancels_has_ended() -> None:
         other = await server.receive()
         server.send(notification("notifications/cancelled", requestId=other["id"]))
         server.send(notification("notifications/cancelled", requestId=asked["id"], reason="shutting down"))
-        assert handle.task is not None
-        await handle.task
+        again = await server.receive()
+        assert (again["method"], again["id"] != asked["id"]) == ("subscriptions/listen", True)
         server.send(reply(other, complete(content=[])))
         assert (await calling).content == [], "only a stream can be cancelled by a server"
         assert server.waiting() == 0, "and nothing is said to that"
@@ -322,6 +322,8 @@ async def test_a_server_that_stops_answers_the_requests_of_its_streams() -> None
     peer, serving = Bare(ours), asyncio.create_task(server.serve(theirs))
     await listen(peer, "s", toolsListChanged=True)
     serving.cancel()
+    told = await peer.receive()
+    assert (told["method"], told["params"]["requestId"]) == ("notifications/cancelled", "s")
     last = await peer.receive()
     assert last["id"] == "s"
     assert last["result"]["resultType"] == "complete"

@@ -5,36 +5,53 @@ import subprocess
 import termios
 import threading
 import tty
+from collections.abc import Sequence
 
 from tests.cli.conftest import SECONDS, command, environment
 
+PROMPTS = (b"> ", b"] ")
+"""What the screen ends with when it is the person's turn."""
 
-def on_screen(*words: str, screen: str = "stderr", columns: int = 80, **variables: str) -> tuple[int, str, str]:
+
+def on_screen(
+    *words: str, screen: str = "stderr", columns: int = 80, typed: Sequence[str] | None = None, **variables: str
+) -> tuple[int, str, str]:
     """Exit code, what the terminal got and what the other stream did; `screen` says which stream is the terminal.
 
-    With "both" there is one terminal for the two of them, as there is for a user.
+    With "both" there is one terminal for the two of them, as there is for a user. With `typed` it is stdin too, and at each
+    prompt the next of these is typed, unseen; without, stdin is empty.
     """
     ours, theirs = os.openpty()
     tty.setraw(theirs)
+    if typed is not None:
+        modes = termios.tcgetattr(theirs)
+        modes[3] |= termios.ICANON  # line by line, and Ctrl-D ends it
+        termios.tcsetattr(theirs, termios.TCSANOW, modes)
     termios.tcsetwinsize(theirs, (24, columns))
     written = bytearray()
-    reader = threading.Thread(target=_drain, args=(ours, written))
+    reader = threading.Thread(target=_drain, args=(ours, written, [*(typed or ())]))
     reader.start()
     process = subprocess.Popen(
         command(*words),
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL if typed is None else theirs,
         stdout=theirs if screen in ("stdout", "both") else subprocess.PIPE,
         stderr=theirs if screen in ("stderr", "both") else subprocess.PIPE,
         env=environment(TERM="xterm") | variables,
     )
     os.close(theirs)
-    out, err = process.communicate(timeout=SECONDS)
-    reader.join()
+    try:
+        out, err = process.communicate(timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        raise
+    finally:
+        reader.join()
     return process.returncode, written.decode(), (out or err or b"").decode()
 
 
-def _drain(end: int, into: bytearray) -> None:
-    with os.fdopen(end, "rb", buffering=0) as stream:
+def _drain(end: int, into: bytearray, typed: list[str]) -> None:
+    with os.fdopen(end, "r+b", buffering=0) as stream:
         while True:
             try:
                 chunk = stream.read(65536)
@@ -43,3 +60,5 @@ def _drain(end: int, into: bytearray) -> None:
             if not chunk:
                 return
             into += chunk
+            if typed and into.endswith(PROMPTS):
+                stream.write(typed.pop(0).encode())

@@ -11,7 +11,7 @@ from msgspec import Raw
 
 from dovetail import sealing
 from dovetail.connection.asking import Asking, Run, ask, once, typed
-from dovetail.errors import CannotAsk, InternalError, InvalidParams, ProtocolError
+from dovetail.errors import CannotAsk, ConfigError, InternalError, InvalidParams, ProtocolError
 from dovetail.limits import Limits
 from dovetail.ports import Call, Caller, Principal
 from dovetail.protocol.base import Params
@@ -36,6 +36,8 @@ class Scene:
     """An engine, a handler, and the requests that a client sends."""
 
     def __init__(self, handle: Handle, *, keys: str | KeyRing = KEY, replay: bool = False, **limits: Any) -> None:
+        if not isinstance(keys, KeyRing):
+            pytest.importorskip("cryptography")
         ring = keys if isinstance(keys, KeyRing) else key_ring([keys])
         self.engine = Asking(Limits(**limits), lambda: ring, replay)
         self.handle = handle
@@ -223,6 +225,7 @@ async def test_the_same_key_twice_at_once_is_kept_apart(replay: bool) -> None:
     assert await scene.send(first.request_state, {"name": yes("A"), "name.2": yes("B")}) == ["A", "B"]
 
 
+@pytest.mark.requirement("sampling-loops")
 async def test_a_handler_that_never_stops_asking_is_stopped(replay: bool) -> None:
     async def handle(call: Call) -> Any:
         for number in range(1000):
@@ -279,7 +282,14 @@ async def refused(scene: Scene, caplog: pytest.LogCaptureFixture, *args: Any, **
 async def test_a_state_that_was_changed_is_refused(caplog: pytest.LogCaptureFixture, replay: bool) -> None:
     scene = Scene(two, replay=replay)
     state = (await scene.send()).request_state
-    changed = [state[:20] + ("A" if state[20] != "A" else "B") + state[21:], state[:-4], state + "AAAA", "", "x", state[::-1]]
+    changed = [
+        state[:20] + ("A" if state[20] != "A" else "B") + state[21:],
+        state[:-4],
+        state + "AAAA",
+        "",
+        "x",
+        state[::-1],
+    ]
     changed += [state + "=", " " + state, "\N{SNOWMAN}" * 40]
     for other in changed:
         assert "not made here, or was changed" in await refused(scene, caplog, other, {"one": yes("1")})
@@ -475,6 +485,17 @@ async def test_what_is_being_done_once_is_in_the_state_of_a_question_asked_meanw
     scene.engine.close()
     assert await scene.send(first.request_state, {"one": yes("1")}) == [1, "1"]
     assert done == [1]
+
+
+async def test_what_is_done_once_may_not_ask() -> None:
+    async def handle(call: Call) -> Any:
+        with pytest.raises(ConfigError, match="ask before"):
+            await once(call, "work", lambda: said(call, "inside"))
+        return await said(call, "after")
+
+    scene = Scene(handle)
+    first = await scene.send()
+    assert await scene.send(first.request_state, {"after": yes("1")}) == "1"
 
 
 # divergence
@@ -713,6 +734,15 @@ async def test_without_encryption_a_wrong_shape_does_not_lose_the_run() -> None:
     with pytest.raises(InvalidParams, match="elicitation/create"):
         await scene.send(first.request_state, {"one": 3})
     assert await scene.send(first.request_state, {"one": yes()}) == "accept"
+
+
+async def test_without_encryption_nothing_that_was_done_once_is_forgotten_in_silence() -> None:
+    async def handle(call: Call) -> Any:
+        await once(call, "charge", lambda: 1)
+        return InputRequired(state="mine")
+
+    with pytest.raises(InternalError, match="cryptography"):
+        await Scene(handle, keys=bare_ring()).send()
 
 
 # what may be asked

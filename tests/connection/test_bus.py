@@ -16,7 +16,7 @@ import pytest
 
 from dovetail.connection import bus as module
 from dovetail.connection.bus import DEADLINE, FRAME, Alone, Hub, LocalBus, join, private_socket
-from dovetail.ports import Bus
+from dovetail.ports import PARTED, Bus
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no Unix sockets")
 
@@ -146,13 +146,16 @@ async def test_nobody_says_so_at_once() -> None:
         assert three._handlers == {}
 
 
-async def test_an_answer_that_does_not_come_is_waited_for_until_the_deadline() -> None:
+async def test_an_answer_that_does_not_come_is_waited_for_until_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FORGOTTEN", 0.1)
     async with place() as here:
         one, two = await here.member(), await here.member()
         two.on("never", lambda payload: asyncio.sleep(60))
-        started = asyncio.get_running_loop().time()
-        assert await one.ask("never", 1) is None
-        assert DEADLINE * 0.9 < asyncio.get_running_loop().time() - started < DEADLINE * 2
+        for patience in ((), (0.2,)):
+            started = asyncio.get_running_loop().time()
+            assert await one.ask("never", 1, *patience) is None
+            took = asyncio.get_running_loop().time() - started
+            assert 0.9 < took / (patience or [DEADLINE])[0] < 2
         assert not one._asks
         assert await one.ask("other", 1) is None
         assert len(here.hub._asked) == 0  # the old question is forgotten with the next
@@ -271,6 +274,61 @@ async def test_garbage_drops_the_member_that_sent_it_and_no_other(data: bytes, c
         assert "sends garbage" in caplog.text
         assert await one.ask("echo", 1) == 1
         assert not one.alone and not two.alone
+
+
+async def test_what_one_member_cannot_read_costs_nobody_the_connection(caplog: pytest.LogCaptureFixture) -> None:
+    async with place() as here:
+        one, two = await here.member(), await here.member()
+        two.on("echo", lambda payload: payload)
+        await met(one, two)
+        wires, news = [one._wire, two._wire], heard(one, "t")
+        _, writer = await asyncio.open_unix_connection(here.path)
+        writer.write(b"\0\0\0\7\x94\0\xa1t\xa1\xff\0")  # no UTF-8, of which the hub knows nothing
+        writer.write(b"\0\0\0\6\x94\0\xa1t\x07\0")
+        assert await news.get() == 7
+        assert "could not be handled" in caplog.text and "dropped" not in caplog.text
+        assert [one._wire, two._wire] == wires
+        assert await one.ask("echo", 1) == 1
+        writer.close()
+
+
+async def test_members_come_and_go_while_others_speak() -> None:
+    async with place() as here:
+        one, two = await here.member(), await here.member()
+        await met(one, two)
+        wire, news = one._wire, heard(two, "news")
+        for number in range(50):
+            with socket.socket(socket.AF_UNIX) as other:
+                other.setblocking(False)
+                other.connect(here.path)
+                for _ in range(5):
+                    one.publish("news", number)
+                    await asyncio.sleep(0)
+        assert [await news.get() for _ in range(250)] == [number for number in range(50) for _ in range(5)]
+        assert one._wire is wire
+
+
+async def test_who_stays_hears_that_another_has_left() -> None:
+    async with place() as here:
+        one, two, three = [await here.member() for _ in range(3)]
+        await met(one, two, three)
+        parted = [heard(member, PARTED) for member in (one, three)]
+        await two.close()
+        for queue in parted:
+            assert await queue.get() is None
+            assert queue.empty()
+
+
+async def test_who_loses_the_hub_hears_so_and_again_when_it_is_back() -> None:
+    async with place() as here:
+        one = await here.member()
+        alone: asyncio.Queue[bool] = asyncio.Queue()
+        one.on(PARTED, lambda _: alone.put_nowait(one.alone))
+        await true(lambda: here.hub._members)
+        await here.hub.close()
+        assert await alone.get() is True
+        await here.start()
+        assert await alone.get() is False
 
 
 async def test_a_frame_may_come_in_pieces() -> None:

@@ -1,5 +1,6 @@
 """The documentation holds: what it shows runs, what it links to exists, what it tabulates is what the code has."""
 
+import ast
 import asyncio
 import os
 import re
@@ -66,6 +67,16 @@ def test_every_page_is_linked_from_the_readme_or_the_index() -> None:
 def test_every_public_name_is_explained_in_a_guide() -> None:
     guides = "".join(page.read_text(encoding="utf-8") for page in (DOCS / "guides").glob("*.md"))
     assert [name for name in dovetail.__all__ if not re.search(rf"\b{name}\b", guides)] == []
+
+
+def test_every_public_name_has_a_home_and_type_checkers_know_of_it() -> None:
+    tree = ast.parse((ROOT / "dovetail" / "__init__.py").read_text(encoding="utf-8"))
+    checked = next(node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
+    typed = {name.name: one.module for one in checked.body if isinstance(one, ast.ImportFrom) for name in one.names}
+    assert dovetail.__all__ == sorted(dovetail.__all__)
+    assert set(dovetail.__all__) == dovetail._HOMES.keys()
+    assert typed == dovetail._HOMES
+    assert all(getattr(dovetail, name) is not None for name in dovetail.__all__)
 
 
 def test_the_guide_to_configuration_lists_every_limit_with_its_default() -> None:

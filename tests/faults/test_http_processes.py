@@ -397,6 +397,19 @@ def test_a_killed_worker_is_replaced_and_the_other_does_not_notice() -> None:
         assert program.terminate() == 0
 
 
+def test_a_stream_that_is_read_on_the_other_worker_ends_when_the_one_that_runs_its_call_is_killed() -> None:
+    with running(options={"workers": 2}) as program, both(program) as (one, other):
+        victim, session = one.ask(modern_call("pid")).result, opened(one)
+        one.send(post(call("wait", 7, tag="killed"), session))
+        assert one.head()[0] == 200
+        last, _ = one.event()
+        one.close()
+        assert other.send(get(session, last)).head()[0] == 200
+        os.kill(victim, signal.SIGKILL)
+        assert other.rest() == []
+        assert other.ask(post(call("pid"), session)).status == 200
+
+
 def test_a_worker_that_replaces_another_knows_what_the_sessions_subscribed_to() -> None:
     with running(options={"workers": 2}) as program:
         with both(program) as (one, other):

@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.errors import ToolError
+from dovetail import Context, Server
+from dovetail.errors import MissingCapability, ToolError
 from dovetail.protocol.roots import Root
 from dovetail.server.rooted import inside, local_path, resolve
+from dovetail.testing import pair
 
 posix = pytest.mark.skipif(os.name == "nt", reason="paths of POSIX")
 
@@ -167,3 +169,25 @@ def test_dots_never_lead_out(steps: list[str]) -> None:
     path = "/".join([base, *steps])
     expected = os.path.normpath(path)
     assert inside([Root("file:///usr")], path) == (expected == base or expected.startswith(f"{base}/"))
+
+
+# asked for in a handler
+
+
+@pytest.mark.requirement("roots-bounds")
+@pytest.mark.parametrize("revision", ["2024-11-05", "2025-11-25", "2026-07-28"])
+async def test_a_handler_asks_whether_a_path_is_inside_of_the_roots_of_its_client(home: Path, revision: str) -> None:
+    server = Server("files")
+
+    @server.tool
+    async def where(path: str, ctx: Context) -> str:
+        return f"{await ctx.inside_roots(path)} {await ctx.resolve_in_roots(path)}"
+
+    async with pair(server, revision=revision, roots=[home]) as client:
+        within = await client.call_tool("where", {"path": f"{home}/in/../in/file"})
+        assert within.text == f"True {(home / 'in/file').resolve()}"
+        with pytest.raises(ToolError, match="is outside of the client's roots"):
+            await client.call_tool("where", {"path": f"{home}/../home2/file"})
+    async with pair(server, revision=revision) as client:
+        with pytest.raises((ToolError, MissingCapability), match="roots/list"):
+            await client.call_tool("where", {"path": str(home)})

@@ -327,9 +327,12 @@ class Http:
             self._session = _session_of(reply)
         if reply.status >= 300:
             await self._refused(message, data, reply)
-        elif asks is None or reply.status in (202, 204):
+        elif asks is None:
             if message.method in INITIALIZED:
                 self._listener = self._start(self._listen())
+        elif reply.status in (202, 204):
+            if self._listener is None or self._listener.done():  # else the answer may come on the stream of news
+                raise ConnectionClosed(f"{reply.url}: {message.method} was accepted, but never answered")
         elif reply.kind == JSON:
             self._opened = True
             body = await reply.body()

@@ -101,7 +101,7 @@ class Events:
         return events
 
     def _keep(self, part: bytes) -> None:
-        room = self._limit + _FIELD + len(BOM_UTF8) + 1 - len(self._line)
+        room = max(self._limit, ID) + _FIELD + len(BOM_UTF8) + 1 - len(self._line)
         self._cut = self._cut or len(part) > room
         self._line += part[:room] if len(part) > room else part
 

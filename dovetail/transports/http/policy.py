@@ -46,6 +46,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from ...errors import (
     BY_CODE,
@@ -61,6 +62,7 @@ from ...errors import (
     ProtocolError,
     TooLarge,
     UnsupportedVersion,
+    UrlRequired,
 )
 from ...limits import DEFAULT, Limits
 from ...protocol.base import Meta, Params
@@ -197,10 +199,20 @@ def head(policy: Policy, method: str, headers: Sequence[tuple[bytes, bytes]], se
     for rung in HEAD if known is None else _EACH_TIME:
         problem = rung.judge(policy, asked)
         if problem is not None:
-            return rung.reject(policy, asked, problem)
+            reject = rung.reject(policy, asked, problem)
+            return reject if rung is HEAD[0] else replace(reject, headers=(*reject.headers, *cors(policy, asked)))
     if known is None:
         _remember(policy, key, (json, streams))
     return asked
+
+
+def cors(policy: Policy, head: Head) -> list[tuple[bytes, bytes]]:
+    """What lets a page whose origin has passed read the answer."""
+    origin = head.headers.get(names.ORIGIN)
+    if origin is None or not policy.origins:
+        return []
+    exposed = b"Mcp-Session-Id, Mcp-Protocol-Version, WWW-Authenticate"
+    return [(b"access-control-allow-origin", origin), (b"access-control-expose-headers", exposed), (b"vary", b"Origin")]
 
 
 def _merged(headers: Headers) -> tuple[dict[bytes, bytes], tuple[bytes, ...]]:
@@ -608,6 +620,7 @@ STATUS: Final[Mapping[type[ProtocolError], tuple[int, int, int, int]]] = {
     HeaderMismatch:     (400,     400,      400,     200),
     MissingCapability:  (400,     400,      200,     200),
     UnsupportedVersion: (400,     400,      400,     200),
+    UrlRequired:        (400,     200,      200,     200),
     Overloaded:         (503,     200,      503,     200),
     TooLarge:           (413,     200,      413,     200),
 }  # fmt: skip

@@ -5,12 +5,13 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
-from ...errors import InvalidRequest, ProtocolError, TooLarge
+from ...errors import InvalidRequest, Overloaded, ProtocolError, TooLarge
 from ...limits import Limits
 from ...revisions import Revision
 from . import policy
 from .events import comment, event, priming
 from .policy import Head, Policy, Reject
+from .policy import cors as cors
 from .streams import Gone, Stream
 
 log = logging.getLogger("dovetail.http")
@@ -21,6 +22,8 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
 JSON = (b"content-type", b"application/json")
+TEXT = (b"content-type", b"text/plain; charset=utf-8")
+CLOSE = (b"connection", b"close")
 EVENTS: Headers = [
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-cache, no-transform"),
@@ -51,6 +54,8 @@ class Patience:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
+        self.held = 0
+        """Bytes of bodies of which more is to come."""
         self._waiting: dict[asyncio.Task[Any], float] = {}
         self._timer: asyncio.TimerHandle | None = None
 
@@ -81,60 +86,65 @@ class Patience:
 
 
 async def read_body(receive: Receive, limits: Limits, patience: Patience) -> bytes:
-    """The whole body of a request; Refused where it is too long or too slow."""
+    """The whole body of a request; Refused where it is too long or too slow, or where too much is arriving at once."""
     try:
         message = await patience.first(receive)
         body: bytes = message.get("body", b"")
         if message.get("more_body"):
             async with asyncio.timeout(limits.body_timeout):
-                body = await _rest(body, receive, limits.incoming)
+                body = await _rest(body, receive, limits, patience)
         elif message["type"] == "http.disconnect":
             raise ClientGone
     except TimeoutError:
         text = f"The body did not arrive within {limits.body_timeout:g} s"
-        raise Refused(Reject(408, InvalidRequest(text), ((b"connection", b"close"),))) from None
+        raise Refused(Reject(408, InvalidRequest(text), (CLOSE,))) from None
     if len(body) > limits.incoming:
         text = f"The body is longer than the limit of {limits.incoming} bytes (Limits.incoming)"
-        raise Refused(Reject(413, TooLarge(text), ((b"connection", b"close"),)))
+        raise Refused(Reject(413, TooLarge(text), (CLOSE,)))
     return body
 
 
-async def _rest(first: bytes, receive: Receive, limit: int) -> bytes:
+async def _rest(first: bytes, receive: Receive, limits: Limits, patience: Patience) -> bytes:
     parts, size = [first], len(first)
-    while size <= limit:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientGone
-        part = message.get("body", b"")
-        parts.append(part)
-        size += len(part)
-        if not message.get("more_body"):
-            break
-    return b"".join(parts)
+    patience.held += size
+    try:
+        while size <= limits.incoming:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGone
+            part = message.get("body", b"")
+            parts.append(part)
+            size += len(part)
+            patience.held += len(part)
+            if patience.held > limits.bodies:
+                text = f"The bodies that are arriving exceed the limit of {limits.bodies} bytes (Limits.bodies)"
+                raise Refused(Reject(503, Overloaded(text), ((b"retry-after", b"1"), CLOSE)))
+            if not message.get("more_body"):
+                break
+        return b"".join(parts)
+    finally:
+        patience.held -= size
 
 
 async def reply(
-    send: Send, body: bytes, status: int = 200, headers: Iterable[tuple[bytes, bytes]] = (), *, as_event: bool = False
+    send: Send,
+    body: bytes,
+    status: int = 200,
+    headers: Iterable[tuple[bytes, bytes]] = (),
+    *,
+    as_event: bool = False,
+    kind: tuple[bytes, bytes] = JSON,
 ) -> None:
     """Send one body, or none. `as_event` is for a client that takes nothing but an event stream."""
     if as_event:
         await begin_stream(send, list(headers))
         await send({"type": "http.response.body", "body": event(body)})
         return
-    sent = [JSON, (b"content-length", b"%d" % len(body)), *headers] if body else list(headers)
+    sent = [kind, (b"content-length", b"%d" % len(body)), *headers] if body else list(headers)
     if not body and status != 204:
         sent.append((b"content-length", b"0"))
     await send({"type": "http.response.start", "status": status, "headers": sent})
     await send({"type": "http.response.body", "body": body})
-
-
-def cors(rules: Policy, head: Head) -> Headers:
-    """What lets a page of an allowed origin read the answer."""
-    origin = head.headers.get(b"origin")
-    if origin is None or not rules.origins:
-        return []
-    exposed = b"Mcp-Session-Id, Mcp-Protocol-Version, WWW-Authenticate"
-    return [(b"access-control-allow-origin", origin), (b"access-control-expose-headers", exposed), (b"vary", b"Origin")]
 
 
 def preflight(rules: Policy, head: Head) -> Headers:

@@ -119,7 +119,7 @@ class Endpoint:
     # POST
 
     async def _post(self, head: Head, receive: Receive, send: Send) -> None:
-        session = self._session(head)
+        session = await self._session(head)
         try:
             message = decode(await read_body(receive, self._limits, self.patience))
         except Malformed as malformed:
@@ -131,18 +131,19 @@ class Endpoint:
             if isinstance(outcome, Call):
                 await self._answer([outcome], turn, head, receive, send)
             else:
-                await reply(send, outcome[0], 200, outcome[1] + cors(self._rules, head), as_event=not head.json)
+                as_event = turn.streams and not head.json
+                await reply(send, outcome[0], 200, outcome[1] + cors(self._rules, head), as_event=as_event)
         elif isinstance(message, Batch):
             await self._batch(message, head, session, receive, send)
         else:
             await self._take(message, head, session)
             await reply(send, b"", 202, cors(self._rules, head))
 
-    def _session(self, head: Head) -> Session | None:
+    async def _session(self, head: Head) -> Session | None:
         if head.session is None or self._sessions is None or policy.era(head, None):
             return None
         session = self._sessions.find(head.session)
-        if session is None:
+        if session is None or not (session.met or await self._sessions.meet(session)):
             text = "This session has ended, or was never opened here: send `initialize` again, without Mcp-Session-Id"
             raise Refused(Reject(404, InvalidRequest(text)))
         return session
@@ -222,7 +223,8 @@ class Endpoint:
             if len(session.answering) >= self._limits.in_flight:
                 raise Overloaded(f"{len(session.answering)} requests are in flight; the limit is {self._limits.in_flight}")
         if row.name == "subscriptions/listen" and not turn.streams:
-            raise InvalidRequest("Changes are told on an event stream only: accept text/event-stream")
+            remedy = "this server answers in JSON only" if self._json_only else "accept text/event-stream"
+            raise InvalidRequest(f"Changes are told on an event stream only: {remedy}")
         if row.name == "tools/call" and policy.era(head, params.meta):
             mirrors = self._desk.service.mirrors(params.name)
             reject = policy.mirrors(head, mirrors, params.arguments) if mirrors else None
@@ -236,8 +238,12 @@ class Endpoint:
                 stream.finish()
         for call in calls:
             call.task = _start(self._run(call, turn), self._loop)
-        if turn.open:
-            await asyncio.sleep(0)  # most calls are done now
+        try:
+            if turn.open:
+                await asyncio.sleep(0)  # most calls are done now
+        except asyncio.CancelledError:
+            self._left(calls, turn)
+            raise
         if not turn.open and turn.stream is None:
             await self._send_replies(calls, turn, head, send)
             return
@@ -288,12 +294,8 @@ class Endpoint:
 
     async def _send_stream(self, turn: Turn, head: Head, send: Send) -> None:
         assert turn.stream is not None
-        self._standing.enter(None)  # not the session's: a call that was taken is not refused for becoming a stream
-        try:
-            await begin_stream(send, cors(self._rules, head))
-            await pump(turn.stream, 0, send, self._limits, turn.stops, ids=turn.resumable, prime=turn.primes)
-        finally:
-            self._standing.leave(None)
+        await begin_stream(send, cors(self._rules, head))
+        await pump(turn.stream, 0, send, self._limits, turn.stops, ids=turn.resumable, prime=turn.primes)
 
     # batches, notifications, answers
 
@@ -380,27 +382,27 @@ class Endpoint:
     # GET and DELETE
 
     async def _get(self, head: Head, receive: Receive, send: Send) -> None:
-        session, headers = self._needed(head), cors(self._rules, head)
+        session, headers = await self._needed(head), cors(self._rules, head)
         if head.streams:
             await self._standing.get(session, head, headers, receive, send)
         else:
             await self._standing.poll(session, headers, receive, send)
 
     async def _delete(self, head: Head, receive: Receive, send: Send) -> None:
-        self._end(self._needed(head))
+        self._end(await self._needed(head))
         await reply(send, b"", 204, cors(self._rules, head))
 
     def _end(self, session: Session) -> None:
         assert self._sessions is not None
         self._sessions.end(session)
 
-    def _needed(self, head: Head) -> Session:
+    async def _needed(self, head: Head) -> Session:
         if policy.era(head, None):
             raise Refused(Reject(405, InvalidRequest("There are no sessions in this revision"), ((b"allow", b"POST"),)))
         reject = policy.bare(self._rules, head)
         if reject is not None:
             raise Refused(reject)
-        session = self._session(head)
+        session = await self._session(head)
         assert session is not None
         return session
 
@@ -414,7 +416,7 @@ class Endpoint:
         if tasks:
             await asyncio.wait(tasks, timeout=grace)
         for call in list(self._running):
-            self._desk.cancel(call)
+            self._desk.cut_off(call, Overloaded(f"{call.name} was cut off: the server is shutting down"))
 
 
 def _params(revision: Revision | None, row: Method | None, message: Request | Notification) -> Any:

@@ -27,6 +27,7 @@ from ...sealing import Forged, KeyRing
 from .streams import Stream
 
 PURPOSE = "session"
+ENDED = "ended"
 LONGEST = 2048
 """A header longer than this does not pass every proxy."""
 NOBODY: dict[Id, Call] = {}
@@ -40,7 +41,7 @@ class Session:
     """One session as this process knows it."""
 
     __slots__ = (
-        "answering", "asked", "caller", "elsewhere", "expires", "id", "key", "leveled", "newest", "seen", "standing",
+        "answering", "asked", "caller", "elsewhere", "expires", "id", "key", "leveled", "met", "newest", "seen", "standing",
         "streams", "told", "who",
     )  # fmt: skip
 
@@ -55,13 +56,16 @@ class Session:
         self.seen = seen
         self.told = seen
         """When the other processes were last told that it is in use."""
+        self.met = True
+        """Whether the other processes were asked what they know of it."""
         self.leveled = 0.0
         """When it last set a log level, in whichever process."""
         self.answering: dict[Id, Call] = NOBODY
         self.asked: dict[Id, asyncio.Future[Result | Failure]] = NOTHING_ASKED
         """The questions that its client has not answered yet."""
         self.standing: tuple[Stream, ...] = ()
-        """Streams for what belongs to no request, the newest last; that one hears of everything, the others of nothing."""
+        """Streams for what belongs to no request, the newest last. Of those that are read, the newest hears of everything,
+        the others of nothing."""
         self.streams = 0
         """How many of its streams are open."""
         self.newest = 0.0
@@ -101,6 +105,8 @@ class Sessions:
 
     def __init__(self, desk: Desk, ring: KeyRing, limits: Limits, bus: Bus, ended: Callable[[str], None]) -> None:
         self._desk, self._ring, self._limits, self._bus, self._ended = desk, ring, limits, bus, ended
+        self._bound = desk.service.info.name.encode()
+        """Another server of the same program has the same keys, but not our sessions."""
         self._open: dict[str, Session] = {}
         """By id, the one that was used last at the end."""
         self._keys: dict[str, Session] = {}
@@ -128,27 +134,32 @@ class Sessions:
             None if caller.info is None else revision.lower(caller.info),
             revision.lower(caller.capabilities),
         )
-        id = self._ring.seal(PURPOSE, _encode(said))
+        id = self._ring.seal(PURPOSE, _encode(said), bound=self._bound)
         if len(id) > LONGEST:
             raise InvalidParams(f"clientInfo and capabilities are too long: the session id would be {len(id)} bytes")
         return id
 
     def find(self, id: str, principal: Principal | None = None) -> Session | None:
         """The session with this id; None where it is forged, someone else's, expired or ended."""
+        session = self._known(id)
+        if session is None or session.who != _who(principal):
+            return None
+        session.caller.principal = principal
+        self._use(session, time.time())
+        return session
+
+    def _known(self, id: str) -> Session | None:
+        """The session with this id, whoever uses it."""
         session = self._open.pop(id, None)
         now = time.time()
         if session is None:
             session = self._unseal(id, now)
             if session is None:
                 return None
-        if session.expires < now:
-            self._forget(session)
-            return None
         self._open[id] = session
-        if session.who != _who(principal):
+        if session.expires < now:
+            self._bury(session.key)
             return None
-        session.caller.principal = principal
-        self._use(session, now)
         return session
 
     def _use(self, session: Session, now: float) -> None:
@@ -184,7 +195,7 @@ class Sessions:
         if len(id) > LONGEST:
             return None
         try:
-            name, expires, _, who, info, capabilities = _decode(self._ring.open(PURPOSE, id))
+            name, expires, _, who, info, capabilities = _decode(self._ring.open(PURPOSE, id, bound=self._bound))
             revision = BY_NAME[name]
             client = None if info is None else msgspec.convert(info, Implementation)
             caller = self._desk.known(revision, client, ClientCapabilities.lift(capabilities))
@@ -199,7 +210,7 @@ class Sessions:
         self._keys[key] = session
         if self._sweeper is None:
             self._sweep_later()
-        self._bus.publish("session/met", key)
+        session.met = self._bus.alone
         return session
 
     def _evict(self) -> None:
@@ -228,9 +239,12 @@ class Sessions:
     def _sweep(self) -> None:
         """End what went unused, and forget the tombstones of what has expired anyway."""
         now = time.time()
-        for session in [one for one in self._open.values() if one.busy]:
-            self._open[session.id] = self._open.pop(session.id)
-            self._use(session, now)
+        for session in list(self._open.values()):
+            if session.expires < now:
+                self._bury(session.key)
+            elif session.busy:
+                self._open[session.id] = self._open.pop(session.id)
+                self._use(session, now)
         for session in list(self._open.values()):
             if session.seen + self._limits.session_idle > now:
                 break  # the rest was used later
@@ -258,15 +272,27 @@ class Sessions:
         if session is not None:
             session.caller.roots = None
 
-    def _met_elsewhere(self, key: str) -> None:
-        """Another process meets a session for the first time, and hears what is known of it here."""
+    async def meet(self, session: Session) -> bool:
+        """This process sees it for the first time: what do the others know of it? False where it has ended."""
+        session.met = True
+        known = await self._bus.ask("session/met", session.key)
+        if known == ENDED:
+            self._bury(session.key)
+            return False
+        if known is not None:
+            level, leveled, subscribed = known
+            if leveled > session.leveled:
+                session.caller.log_level, session.leveled = level, leveled
+            session.caller.subscribed |= frozenset(subscribed)
+        return True
+
+    def _met_elsewhere(self, key: str) -> Any:
+        if key in self._tombstones:
+            return ENDED
         session = self._keys.get(key)
-        if session is None:
-            return
-        if session.leveled:
-            self._bus.publish("session/level", (session.id, session.caller.log_level, session.leveled))
-        for uri in session.caller.subscribed:
-            self._bus.publish("session/subscribed", (session.id, uri, True))
+        if session is None or not (session.leveled or session.caller.subscribed):
+            return None
+        return session.caller.log_level, session.leveled, list(session.caller.subscribed)
 
     def _seen_elsewhere(self, key: str) -> None:
         session = self._keys.get(key)
@@ -279,13 +305,13 @@ class Sessions:
 
     def _level_elsewhere(self, payload: Any) -> None:
         id, level, when = payload
-        session = self.find(id)
+        session = self._known(id)
         if session is not None and when > session.leveled:  # what is older was overtaken on its way here
             session.caller.log_level, session.leveled = level, when
 
     def _subscribed_elsewhere(self, payload: Any) -> None:
         id, uri, wanted = payload
-        session = self.find(id)
+        session = self._known(id)
         if session is not None:
             subscribed = session.caller.subscribed
             session.caller.subscribed = subscribed | {uri} if wanted else subscribed - {uri}

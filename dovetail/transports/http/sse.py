@@ -12,10 +12,10 @@ https://modelcontextprotocol.io/specification/2024-11-05/basic/transports#http-w
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from io import BytesIO
 from secrets import token_urlsafe
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ...errors import (
     ConfigError,
@@ -33,9 +33,12 @@ from ...limits import Limits
 from ...ports import Bus, Channel, Lost, Receive
 from ..pump import AsgiReceive, AsgiSend, Drain, Pump, shown, why
 from .events import Event, Events, comment, event
+from .replies import TEXT, begin_stream, reply
 
 if TYPE_CHECKING:
     import aiohttp
+
+Header: TypeAlias = tuple[bytes, bytes]
 
 SESSION: Final = "session_id"
 """The query parameter that says which conversation a POST belongs to."""
@@ -44,11 +47,7 @@ LETTERS: Final = len(token_urlsafe(TOKEN))
 TOPIC: Final = "sse"
 PATIENCE: Final = 10.0
 """Seconds that a POST waits for a client to read what it has been sent."""
-HEADERS: Final = [
-    (b"content-type", b"text/event-stream"),
-    (b"cache-control", b"no-cache"),
-    (b"x-accel-buffering", b"no"),
-]
+LATER: Final = (b"retry-after", b"1")
 REDIRECTS: Final = 3
 REFUSALS: Final[Mapping[int, type[DovetailError]]] = {413: TooLarge, 429: Overloaded, 503: Overloaded}
 """What a status means to whoever sent the message; anything else is a failure of the server."""
@@ -71,16 +70,24 @@ class Pairs:
     def __len__(self) -> int:
         return len(self._pairs)
 
-    async def open(self, scope: Mapping[str, Any], receive: AsgiReceive, send: AsgiSend, message_path: str) -> None:
+    async def open(
+        self,
+        scope: Mapping[str, Any],
+        receive: AsgiReceive,
+        send: AsgiSend,
+        message_path: str,
+        headers: Sequence[Header] = (),
+    ) -> None:
         """Answer a GET: hold a conversation until the client goes away. `message_path` is where its POSTs go."""
         from urllib.parse import quote
 
         if len(self._pairs) >= self._limit:
-            await _answer(send, 503, f"{self._limit} event streams are open, which is the limit; try again later")
+            text = f"{self._limit} event streams are open, which is the limit; try again later"
+            await reply(send, text.encode(), 503, [LATER, *headers], kind=TEXT)
             return
         session = token_urlsafe(TOKEN)
-        endpoint = f"{quote(scope.get('root_path', '') + message_path)}?{SESSION}={session}"
-        stream = _Stream(receive, send, endpoint, self._keepalive)
+        endpoint = f"{quote(scope.get('root_path', '').rstrip('/') + message_path)}?{SESSION}={session}"
+        stream = _Stream(receive, send, endpoint, self._keepalive, headers)
         channel = Pump(stream, self._limits)
         self._pairs[session] = stream, channel
         try:
@@ -89,7 +96,7 @@ class Pairs:
             del self._pairs[session]
             await channel.close()
 
-    async def post(self, scope: Mapping[str, Any], receive: AsgiReceive, send: AsgiSend, session: str, body: bytes) -> None:
+    async def post(self, send: AsgiSend, session: str, body: bytes, headers: Sequence[Header] = ()) -> None:
         """Answer a POST: the message goes to its conversation, wherever that is held."""
         payload = {"session": session, "body": body}
         if session in self._pairs:
@@ -97,7 +104,8 @@ class Pairs:
         status = self._take(payload)
         if status is None and len(session) == LETTERS:
             status = await self._bus.ask(TOPIC, payload)
-        await _answer(send, status or 404, self._words(status))
+        later = [LATER] if status == 503 else []
+        await reply(send, self._words(status).encode(), status or 404, [*later, *headers], kind=TEXT)
 
     async def _room(self, session: str) -> None:
         try:
@@ -130,15 +138,18 @@ class Pairs:
 class _Stream:
     """An open event stream of an ASGI server."""
 
-    def __init__(self, receive: AsgiReceive, send: AsgiSend, endpoint: str, keepalive: float) -> None:
+    def __init__(
+        self, receive: AsgiReceive, send: AsgiSend, endpoint: str, keepalive: float, headers: Sequence[Header]
+    ) -> None:
         self._receive, self._send, self._endpoint, self._keepalive = receive, send, endpoint, keepalive
+        self._headers = headers
         self.deliver: Receive | None = None
         """Takes the messages that are posted, as long as the client is there."""
 
     async def listen(self, receive: Receive, drain: Drain) -> None:
         """Say where to post, now that somebody listens; then wait until the client goes away."""
         self.deliver = receive
-        await self._send({"type": "http.response.start", "status": 200, "headers": HEADERS})
+        await begin_stream(self._send, list(self._headers))
         await self._say(event(self._endpoint.encode(), name="endpoint"))
         beating = asyncio.get_running_loop().create_task(self._beat())
         try:
@@ -167,14 +178,6 @@ class _Stream:
                 await self._say(comment())
         except Exception:
             pass  # the client is gone, which the listener hears too
-
-
-async def _answer(send: AsgiSend, status: int, text: str) -> None:
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"%d" % len(text.encode()))]
-    if status == 503:
-        headers.append((b"retry-after", b"1"))
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": text.encode()})
 
 
 # the client's side

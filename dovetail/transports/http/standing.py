@@ -3,7 +3,9 @@
 A session may have several such streams. Each message goes out on one of them, the newest, wherever it is: a process that
 opens one tells the others, which then keep silent. A GET that names the last event it saw takes up any stream of its
 session again, also one that another process holds. The stream of a call stays where the call runs: that process hands over
-what it has and passes on what comes. One that belongs to no call moves, as every process hears of what is said on it.
+what it has and passes on what comes. One that belongs to no call moves, as every process hears of what is said on it: its
+old process lets go of it when it hears that another has it. Where something is lost on the way, or a process is, the stream
+ends, and the client comes back for the rest.
 """
 
 import asyncio
@@ -12,7 +14,7 @@ from typing import Any
 
 from ...errors import InvalidRequest, Overloaded
 from ...limits import Limits
-from ...ports import Bus, Desk
+from ...ports import PARTED, Bus, Desk
 from ...protocol.base import Params
 from ...revisions import Revision
 from .policy import Head
@@ -22,6 +24,8 @@ from .streams import Events, Gone, Stream
 
 STANDALONE, POLL = "g", "p"
 """What the ids of such streams begin with."""
+PATIENCE = 10.0
+"""Seconds in which another process hands over a stream: what it holds may be long."""
 
 
 class Standing:
@@ -36,6 +40,7 @@ class Standing:
         self.open = 0
         """Event streams of the whole endpoint that are open."""
         self._closing = False
+        bus.on(PARTED, self._parted)
         bus.on("stream/newest", self._newest_elsewhere)
         bus.on("stream/resume", self._resumed_elsewhere)
         bus.on("stream/said", self._said_elsewhere)
@@ -65,7 +70,7 @@ class Standing:
     async def poll(self, session: Session, headers: Headers, receive: Receive, send: Send) -> None:
         """Answer a GET with all messages that wait; where there are none, wait for the first."""
         self.enter(session)
-        stream = next((one for one in session.standing if one.id.startswith(POLL)), None)
+        stream = next((one for one in self._held(session) if one.id.startswith(POLL)), None)
         if stream is None:
             stream = self._events.open(session.key, POLL)
         self._listen(session, stream)
@@ -75,10 +80,10 @@ class Standing:
         try:
             if not stream.held and not stream.done:
                 await asyncio.wait([reader], timeout=self._poll_time)
-            held = stream.held
+            held, last = stream.held, stream.count
             if not watcher.done():  # else they wait for the next poll
-                stream.forget(stream.count)
                 await reply(send, b"[" + b",".join(held) + b"]" if held else b"", 200 if held else 204, headers)
+                stream.forget(last)
         finally:
             watcher.cancel()
             stream.detach(reader)
@@ -110,7 +115,7 @@ class Standing:
         if not id:
             return self._events.open(session.key, STANDALONE), 0
         after = int(number) if number.isdigit() and len(number) < 16 else -1
-        stream = self._events.find(session.key, id) or await self._borrow(session, id)
+        stream = self._events.find(session.key, id) or await self._borrow(session, id, after)
         if stream is None and id.startswith(STANDALONE):
             return self._events.open(session.key, STANDALONE), 0  # what it would have said is gone; the rest is not
         try:
@@ -123,22 +128,26 @@ class Standing:
         return stream, after
 
     def _listen(self, session: Session, stream: Stream) -> None:
-        if stream not in session.standing:
-            session.standing = (*session.standing, stream)
+        session.standing = (*(one for one in session.standing if one is not stream), stream)
         self._sessions[session.key] = session
         session.elsewhere, session.newest = False, time.time()
-        self._bus.publish("stream/newest", (session.key, session.newest))
+        self._bus.publish("stream/newest", (session.key, session.newest, stream.id))
+
+    def _held(self, session: Session) -> tuple[Stream, ...]:
+        """Its standing streams, without those that waited too long for their client to come back."""
+        session.standing = tuple(one for one in session.standing if self._events.find(session.key, one.id))
+        return session.standing
 
     def _let_go(self, session: Session, stream: Stream) -> None:
         if not stream.id.startswith(STANDALONE):
-            self._borrowed.pop(stream.id, None)
+            self._give_back(stream)
             return
         if stream.done or stream.count == 0:  # it said nothing that anybody could come back for
             self._events.drop(stream)
             session.standing = tuple(one for one in session.standing if one is not stream)
-        if not any(one.attached for one in session.standing):
+        if session.newest and not any(one.attached for one in session.standing):
             session.newest = 0.0
-            self._bus.publish("stream/newest", (session.key, 0.0))
+            self._bus.publish("stream/newest", (session.key, 0.0, ""))
         if not session.standing:
             self._sessions.pop(session.key, None)
 
@@ -148,15 +157,18 @@ class Standing:
         """A change, to each session that listens: on its newest stream, and on no other."""
         encoded: dict[Revision, bytes | None] = {}
         for session in list(self._sessions.values()):
+            if not self._held(session):
+                del self._sessions[session.key]
+                continue
             if session.elsewhere or not self._desk.hears(session.caller, method, params):
                 continue
-            session.standing = tuple(one for one in session.standing if self._events.find(session.key, one.id))
             revision = session.caller.revision
             if revision not in encoded:
                 encoded[revision] = self._desk.change(revision, method, params)
             data = encoded[revision]
-            if data is not None and session.standing:
-                session.standing[-1].push(data)
+            if data is not None:
+                read = (one for one in reversed(session.standing) if one.attached)
+                next(read, session.standing[-1]).push(data)
 
     def ended(self, key: str) -> None:
         """A session ended: so does all that it has here."""
@@ -166,50 +178,73 @@ class Standing:
         self._events.end(key)
 
     def close(self) -> None:
-        """End every standing stream."""
+        """End every standing stream, and every one of another process."""
         self._closing = True
         for session in list(self._sessions.values()):
             for stream in session.standing:
                 stream.finish()
+        for stream in self._borrowed.values():
+            stream.finish()
 
     # other processes
 
+    def _parted(self, _: Any) -> None:
+        """Other processes may be gone: those that held what is read here, and those that spoke in our place."""
+        for stream in self._borrowed.values():
+            stream.finish()
+        for key in list(self._sessions):
+            self._newest_elsewhere((key, 0.0, ""))
+
     def _newest_elsewhere(self, payload: Any) -> None:
-        key, when = payload
+        key, when, id = payload
         session = self._sessions.get(key)
         if session is None:
             return
+        moved = self._events.find(key, id)
+        if moved is not None:  # it is held there from now on
+            moved.finish()
+            self._let_go(session, moved)
         session.elsewhere = when > session.newest or (session.elsewhere and when > 0)  # news may cross on the way
-        if not when and session.newest:  # the newest may be gone: who has it now?
-            self._bus.publish("stream/newest", (key, session.newest))
+        if session.newest > when and not session.elsewhere:  # it may not know that ours is newer
+            self._bus.publish("stream/newest", (key, session.newest, ""))
 
-    async def _borrow(self, session: Session, id: str) -> Stream | None:
+    async def _borrow(self, session: Session, id: str, after: int) -> Stream | None:
         """A stream that another process holds, read here from now on."""
         if self._bus.alone:
             return None
-        stream = self._borrowed[id] = Stream(session.key, self._limits.events, id)
-        held = await self._bus.ask("stream/resume", (session.key, id))
-        if held is not None:
-            stream.refill(*held)
-        if held is None or stream.done or id.startswith(STANDALONE):
-            self._borrowed.pop(id, None)
-        if held is not None and id.startswith(STANDALONE):
+        stream, held = Stream(session.key, self._limits.events, id), None
+        before = self._borrowed.get(id)
+        if before is not None:
+            before.finish()  # its client has come back
+        self._borrowed[id] = stream
+        try:
+            held = await self._bus.ask("stream/resume", (session.key, id, after), PATIENCE)
+        finally:
+            if held is None or id.startswith(STANDALONE):
+                self._give_back(stream)
+        if held is None:
+            return None
+        stream.refill(*held)
+        if id.startswith(STANDALONE):
             self._events.keep(stream)
-        return None if held is None else stream
+        return stream
+
+    def _give_back(self, stream: Stream) -> None:
+        if self._borrowed.get(stream.id) is stream:
+            del self._borrowed[stream.id]
 
     def _resumed_elsewhere(self, payload: Any) -> Any:
-        stream = self._events.find(*payload)
-        if stream is None:
+        key, id, after = payload
+        stream = self._events.find(key, id)
+        try:
+            if stream is None:
+                raise Gone
+            held = stream.since(after)
+        except Gone:
             return None
-        held = stream.count, stream.held, stream.done
-        session = self._sessions.get(stream.owner)
-        if session is not None and stream.id.startswith(STANDALONE):
-            stream.finish()
-            self._let_go(session, stream)
-        else:
-            stream.on_push = self._say_elsewhere
-            stream.detach(stream.attach(stream.count))  # whoever reads it here has lost its client
-        return held
+        stream.on_push = self._say_elsewhere
+        stream.let_go()  # whoever reads it here has lost its client
+        return stream.count, held, stream.done
 
     def _say_elsewhere(self, stream: Stream, data: bytes | None) -> None:
         self._bus.publish("stream/said", (stream.id, stream.count, data))
@@ -220,6 +255,6 @@ class Standing:
         if stream is None:
             return
         if data is None:
-            self._borrowed.pop(id).finish()
-        elif count > stream.count:
-            stream.push(data)
+            stream.finish()
+        else:
+            stream.repeat(count, data)

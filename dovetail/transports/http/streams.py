@@ -11,8 +11,9 @@ https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#resuma
 """
 
 import asyncio
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
+from itertools import islice
 from secrets import token_hex
 from typing import Protocol
 
@@ -44,8 +45,8 @@ class Stream:
         """When its last reader went; None while there is one."""
         self.on_push: Callable[[Stream, bytes | None], None] | None = None
         """Told each message, and None at the end: how a stream is read in another process."""
-        self.weigh: Callable[[int], None] | None = None
-        """Told by how many bytes it holds more, or less, for a client that has gone."""
+        self.weigh: Callable[[Stream, int], None] | None = None
+        """Told when its reader comes and goes: by how many bytes it holds more, or less, for a client that has gone."""
         self._limit = limit
         self._messages: deque[bytes] = deque()
         self._size = 0
@@ -73,7 +74,7 @@ class Stream:
         self.count += 1
         self._size += len(data)
         if not self.attached and self.weigh is not None:
-            self.weigh(self._size - before)
+            self.weigh(self, self._size - before)
         self._changed(data)
 
     def finish(self) -> None:
@@ -82,13 +83,24 @@ class Stream:
             self.done = True
             self._changed(None)
 
+    def repeat(self, number: int, data: bytes) -> None:
+        """Say what was said in another process, under the number that it has there."""
+        if self.count == 0:  # what came before it is still on its way here
+            self.count = number - 1
+        if number == self.count + 1:
+            self.push(data)
+        elif number > self.count:
+            self.finish()  # something was lost on the way: the client comes back for it
+
     def refill(self, count: int, messages: list[bytes], done: bool) -> None:
-        """Begin with what another process holds; what came from there meanwhile stays."""
-        later = [data for number, data in enumerate(self._messages, self.count - len(self._messages) + 1) if number > count]
+        """Begin with what another process holds, up to this number; what came from there meanwhile stays."""
+        first = self.count - len(self._messages)
+        lost = first > count
+        later = [] if lost else self.held[count - first :]
         self._messages = deque([*messages, *later])
         self._size = sum(map(len, self._messages))
         self.count = count + len(later)
-        self.done = self.done or done
+        self.done = self.done or done or lost
 
     @property
     def held(self) -> list[bytes]:
@@ -100,7 +112,9 @@ class Stream:
         first = self.count - len(self._messages)
         if not first <= number <= self.count:
             raise Gone
-        return [self._messages[place] for place in range(number - self.count, 0)]  # from the end, where it is read
+        later = list(islice(reversed(self._messages), self.count - number))  # from the end, where it is read
+        later.reverse()
+        return later
 
     def forget(self, number: int) -> None:
         """Messages up to this one are not needed again."""
@@ -113,11 +127,11 @@ class Stream:
     def attach(self, after: int) -> "asyncio.Future[None]":
         """Read from here on, in place of whoever read before. The future is done when there is something to do."""
         self._wake()
-        if not self.attached and self.weigh is not None:
-            self.weigh(-self._size)
-        self.left = None
+        alone, self.left = not self.attached, None
         self.sent = after
         self._reader = asyncio.get_running_loop().create_future()
+        if alone and self.weigh is not None:
+            self.weigh(self, -self._size)
         return self._reader
 
     def again(self, reader: "asyncio.Future[None]") -> "asyncio.Future[None] | None":
@@ -136,7 +150,7 @@ class Stream:
         self.left = asyncio.get_running_loop().time()
         self._make_room()
         if self.weigh is not None:
-            self.weigh(self._size)
+            self.weigh(self, self._size)
 
     def let_go(self) -> None:
         """Have whoever reads it leave, and perhaps come back."""
@@ -213,6 +227,8 @@ class MemoryEvents:
         self._streams: dict[str, Stream] = {}
         self._owned: dict[str, set[str]] = {}
         """The ids of each session's streams."""
+        self._left: OrderedDict[str, Stream] = OrderedDict()
+        """Those that nobody reads, the one whose reader went first at the front."""
         self._kept = 0
         """Bytes that are held for clients that have gone."""
         self._sweeper: asyncio.TimerHandle | None = None
@@ -233,9 +249,9 @@ class MemoryEvents:
         loop = asyncio.get_running_loop()
         stream.left = loop.time()
         stream.weigh = self._weigh
-        self._weigh(stream.size)
         self._streams[stream.id] = stream
         self._owned.setdefault(stream.owner, set()).add(stream.id)
+        self._weigh(stream, stream.size)
         if self._sweeper is None:
             self._sweeper = loop.call_later(self._limits.event_life / 4, self._sweep)
 
@@ -256,6 +272,7 @@ class MemoryEvents:
         if self._streams.pop(stream.id, None) is None:
             return
         stream.weigh = None
+        self._left.pop(stream.id, None)
         if not stream.attached:
             self._kept -= stream.size
         owned = self._owned[stream.owner]
@@ -263,23 +280,26 @@ class MemoryEvents:
         if not owned:
             del self._owned[stream.owner]
 
-    def _weigh(self, more: int) -> None:
+    def _weigh(self, stream: Stream, more: int) -> None:
+        if stream.left is None:
+            self._left.pop(stream.id, None)
+        else:
+            self._left.setdefault(stream.id, stream)
         self._kept += more
         while self._kept > self._limits.events_kept and self._make_room():
             pass
 
     def _make_room(self) -> bool:
-        """Drop the oldest that nobody reads, if there is one."""
-        for stream in self._streams.values():
-            if stream.left is not None:
-                self.drop(stream)
-                return True
+        """Drop the one that nobody has read for longest, if there is one."""
+        if self._left:
+            self.drop(next(iter(self._left.values())))
+            return True
         return False
 
     def _sweep(self) -> None:
         """Drop what nobody came back for."""
         loop = asyncio.get_running_loop()
         oldest = loop.time() - self._limits.event_life
-        for stream in [one for one in self._streams.values() if one.left is not None and one.left < oldest]:
+        while self._left and (stream := next(iter(self._left.values()))).left is not None and stream.left < oldest:
             self.drop(stream)
         self._sweeper = loop.call_later(self._limits.event_life / 4, self._sweep) if self._streams else None

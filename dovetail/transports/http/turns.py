@@ -13,6 +13,7 @@ from typing import Any
 
 from ...errors import CannotAsk
 from ...ports import Call, Desk
+from ...protocol.lifecycle import CancelledParams
 from ...protocol.methods import Method
 from .sessions import Session
 from .streams import Events, Stream
@@ -95,6 +96,12 @@ class Turn:
         self._wake()
         try:
             return self._desk.outcome(method, await answer)
+        except asyncio.CancelledError:
+            params = CancelledParams(request_id=id, reason="The question is not asked any more")
+            withdrawn = self._desk.change(call.caller.revision, "notifications/cancelled", params)
+            if withdrawn is not None and self.stream is not None:
+                self.stream.push(withdrawn)
+            raise
         finally:
             del session.asked[id]
 

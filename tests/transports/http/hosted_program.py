@@ -2,21 +2,28 @@
 
 import asyncio
 import json
+import os
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from dovetail import Context, Server
+from dovetail import Context, Limits, Server
 
 
 @asynccontextmanager
 async def lifespan() -> AsyncIterator[dict[str, asyncio.Event]]:
     print("entered", flush=True)
-    yield {"cancelled": asyncio.Event()}
+    state = {"cancelled": asyncio.Event(), "left": asyncio.Event()}
+    state["left"].set()
+    yield state
+    await state["left"].wait()
     print("left", flush=True)
 
 
-server = Server("hosted", version="1", lifespan=lifespan)
+server = Server(
+    "hosted", version="1", lifespan=lifespan, limits=Limits(shutdown=float(os.environ.get("HOSTED_SHUTDOWN", "2")))
+)
 
 
 @server.tool
@@ -40,6 +47,33 @@ async def cancelled(ctx: Context) -> str:
     """Wait until the tool above was cancelled."""
     await ctx.state["cancelled"].wait()
     return "yes"
+
+
+@server.tool
+async def stubborn(ctx: Context) -> str:
+    """Say something, and take no notice of being cancelled."""
+    ctx.info("begun")
+    while True:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            pass
+
+
+@server.tool
+async def block(ctx: Context) -> str:
+    """Say something, and let nobody else do anything."""
+    await ctx.info("begun")
+    await asyncio.sleep(0.1)
+    time.sleep(3600)
+    return "never"
+
+
+@server.tool
+async def stay(ctx: Context) -> str:
+    """Keep the lifespan from its end."""
+    ctx.state["left"].clear()
+    return "stays"
 
 
 @server.tool

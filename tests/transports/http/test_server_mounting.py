@@ -1,6 +1,7 @@
 """The endpoint inside of other applications, and under other people's servers."""
 
 import asyncio
+import json
 import signal
 import socket
 import sys
@@ -14,7 +15,7 @@ import pytest
 
 from dovetail.limits import Limits
 from dovetail.serve.http import _protocol
-from tests.transports.http.raw import OLD, Site, Stage, hosted, logged, modern, on_port, text
+from tests.transports.http.raw import OLD, Site, Stage, drive, hosted, logged, modern, on_port, text
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = "tests.transports.http.hosted_program"
@@ -102,6 +103,40 @@ async def test_a_signal_ends_it_soon_however_many_streams_are_open() -> None:
                 await stream.ended()
         assert process.returncode == 0, "who called `run` goes on, and here that is the end of the program"
     assert output.split() == ["entered", "left"]
+
+
+@pytest.mark.parametrize("tool", ["stubborn", "block"])
+async def test_a_tool_that_cannot_be_ended_does_not_keep_the_process(tool: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOSTED_SHUTDOWN", "0.2")
+    async with program("its own") as (site, process):
+        assert logged([(await (await site.call(tool)).next()).message]) == ["begun"]
+        await asyncio.sleep(0.2)  # until it blocks
+        async with asyncio.timeout(5):
+            await stop(process)
+        assert process.returncode == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_a_second_signal_ends_it_at_once(number: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOSTED_SHUTDOWN", "20")
+    async with program("its own") as (site, process):
+        assert logged([(await (await site.call("stubborn")).next()).message]) == ["begun"]
+        process.send_signal(number)
+        await asyncio.sleep(0.5)
+        assert process.returncode is None
+        async with asyncio.timeout(3):
+            await stop(process)
+        assert process.returncode == 130
+
+
+async def test_a_lifespan_that_does_not_end_does_not_keep_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOSTED_SHUTDOWN", "0.5")
+    async with program("its own") as (site, process):
+        assert text(await (await site.call("stay")).json()) == "stays"
+        async with asyncio.timeout(1.5):
+            output = await stop(process)
+        assert process.returncode == 0, "it was cancelled, which it took notice of"
+    assert output.split() == ["entered"]
 
 
 @pytest.mark.requirement("http-localhost")
@@ -269,6 +304,31 @@ async def test_the_lifespan_of_a_mounted_server_is_entered_by_its_first_request(
         assert life == ["entered"]
         await mcp.close()
     assert life == ["entered", "left"]
+
+
+@pytest.mark.parametrize(
+    ("root", "path", "status"),
+    [
+        ("", "/mcp", 200),
+        ("/", "/mcp", 200),
+        ("/api", "/api/mcp", 200),
+        ("/api/", "/api/mcp", 200),
+        ("/api", "/mcp", 200),  # some hosts leave it out of the path
+        ("/api", "/apix/mcp", 404),
+        ("/mcp", "/mcp", 404),
+    ],
+)
+async def test_the_place_that_it_is_mounted_at_ends_at_a_slash(root: str, path: str, status: int) -> None:
+    app = Stage().server.asgi("/mcp")
+    message, headers = modern("tools/list")
+    proper = {"content-type": "application/json", **{name: value or "" for name, value in headers.items()}}
+
+    async def host(scope: Any, receive: Any, send: Any) -> None:
+        await app({**scope, "root_path": root}, receive, send)
+
+    sent = await drive(host, "POST", proper, json.dumps(message).encode(), path)
+    assert sent[0]["status"] == status
+    await app.close()
 
 
 async def test_one_server_may_be_served_in_two_places_at_once() -> None:

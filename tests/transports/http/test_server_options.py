@@ -1,9 +1,11 @@
 """What the options of the endpoint do, and what is refused before any message is read."""
 
 import asyncio
+import gc
 import json
 import logging
 import socket
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -87,6 +89,7 @@ async def test_a_name_that_may_have_been_rebound_is_refused() -> None:
         ({"hosts": ["*.example"]}, "mcp.example"),
         ({"hosts": ["*"]}, "whatever"),
         ({"public_url": "https://mcp.example/path"}, "mcp.example"),
+        ({"public_url": "http://[fd00::1]:8000/mcp"}, "[fd00::1]:8000"),
         ({}, "localhost:1234"),
     ],
 )
@@ -141,6 +144,32 @@ async def test_an_allowed_page_may_read_every_answer() -> None:
             assert answer.headers["access-control-allow-origin"] == "https://app.example"
             assert "mcp-session-id" in answer.headers["access-control-expose-headers"].lower()
             assert answer.headers["vary"] == "Origin"
+
+
+async def test_an_allowed_page_may_read_refusals_and_the_old_pair() -> None:
+    page = {"Origin": "https://app.example"}
+    limits = Limits(incoming=1000)
+    async with hosted(Stage(limits=limits).server, origins=["https://app.example"], sse=True) as site:
+        stream = await site.send("GET", page, path="/sse")
+        endpoint = (await stream.next()).data
+        answers = [
+            stream,
+            await site.post(request("ping"), page, path=endpoint),
+            await site.post(request("ping"), page, path="/message?session_id=x"),
+            await site.post(b"x" * 1001, page, path=endpoint),
+            await site.post(request("ping"), {**page, "Accept": "text/html"}),
+            await site.send("PUT", page),
+        ]
+        assert [answer.status for answer in answers] == [200, 202, 404, 413, 406, 405]
+        for answer in answers:
+            assert answer.headers["access-control-allow-origin"] == "https://app.example"
+            assert answer.headers["vary"] == "Origin"
+        for path in ("/mcp", "/sse", endpoint):
+            asked = await site.send("OPTIONS", {**page, "Access-Control-Request-Method": "POST"}, path=path)
+            assert (asked.status, asked.headers["access-control-allow-origin"]) == (204, "https://app.example")
+        refused = await site.post(request("ping"), {"Origin": "https://evil.example"})
+        assert refused.status == 403
+        assert "access-control-allow-origin" not in refused.headers
 
 
 async def test_without_allowed_origins_nothing_is_said_to_browsers() -> None:
@@ -225,6 +254,31 @@ async def test_a_body_that_turns_out_too_long_is_refused() -> None:
         answer = await answered(reader, writer)
         assert (answer.status, answer.headers["connection"]) == (413, "close")
         assert "Limits.incoming" in (await answer.error())["message"]
+
+
+async def test_more_bytes_of_bodies_than_the_limit_are_put_off() -> None:
+    def piece(size: int) -> bytes:
+        return b"%x\r\n%b\r\n" % (size, b" " * size)
+
+    async with hosted(Stage(limits=Limits(incoming=1000, bodies=1000)).server) as site:
+        head = {**PLAIN, "Transfer-Encoding": "chunked"}
+        connections = [await site.begin("POST", head) for _ in range(2)]
+        for _, writer in connections:
+            writer.write(piece(300))
+        for _, writer in connections:  # none is too long, but together they are
+            await asyncio.sleep(0.05)
+            writer.write(piece(300))
+        answer = await answered(*connections[1])
+        assert (answer.status, answer.headers["retry-after"], answer.headers["connection"]) == (503, "1", "close")
+        assert "Limits.bodies" in (await answer.error())["message"]
+        connections[0][1].write(b"0\r\n\r\n")
+        assert (await answered(*connections[0])).status == 400, "which was read to its end"
+        reader, writer = await site.begin("POST", head)
+        for _ in range(3):
+            writer.write(piece(300))
+            await asyncio.sleep(0)
+        writer.write(b"0\r\n\r\n")
+        assert (await answered(reader, writer)).status == 400, "there is room again"
 
 
 async def test_a_body_in_many_pieces_is_read() -> None:
@@ -410,7 +464,31 @@ async def test_the_old_pair_may_be_elsewhere_and_is_guarded_too() -> None:
         assert (await site.send("GET", {"Host": "evil.example"}, path="/old/events")).status == 421
 
 
+async def test_the_old_pair_may_be_where_the_endpoint_is() -> None:
+    async with hosted(Stage().server, path="/mcp", sse="/mcp") as site:
+        stream = await site.send("GET", {"Accept": "text/event-stream"})
+        assert (await stream.next()).data.startswith("/message?session_id=")
+        session = await site.greet()
+        assert (await session.listen()).status == 200
+        assert (await site.call("add", a=1, b=2)).status == 200
+
+
 # a serverless function
+
+
+async def test_a_function_may_have_its_endpoint_at_a_path() -> None:
+    server = Stage().server
+    for path, status in (("/mcp", 200), ("/mcp/", 200), ("/", 404), ("/other", 404)):
+        body = json.dumps(request("ping")).encode()
+        answer = await server.handle(HttpRequest(headers=PLAIN, body=body, path=path), path="/mcp")
+        assert answer.status == status, path
+
+
+async def test_a_header_that_http_cannot_carry_is_refused() -> None:
+    body = json.dumps(request("ping")).encode()
+    answer = await Stage().server.handle(HttpRequest(headers={**PLAIN, "x-user": "日本"}, body=body))
+    assert answer.status == 400
+    assert "Latin-1" in json.loads(answer.body)["error"]["message"]
 
 
 async def test_one_request_is_answered_from_start_to_end() -> None:
@@ -529,6 +607,74 @@ async def test_a_lifespan_that_fails_is_logged_and_tried_again(caplog: pytest.Lo
     assert "the database is asleep" in caplog.text
 
 
+async def test_a_lifespan_that_is_cancelled_from_within_is_a_failure_like_any_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    @asynccontextmanager
+    async def lifespan() -> AsyncIterator[None]:
+        raise asyncio.CancelledError
+        yield
+
+    async with hosted(Stage(lifespan=lifespan).server) as site:
+        async with asyncio.timeout(2):
+            assert (await site.call("add", a=1, b=2)).status == 500
+    assert "could not be started" in caplog.text
+
+
+async def test_closing_does_not_wait_for_a_lifespan_that_does_not_end(caplog: pytest.LogCaptureFixture) -> None:
+    @asynccontextmanager
+    async def lifespan() -> AsyncIterator[None]:
+        yield
+        await asyncio.Event().wait()
+
+    app = Stage(lifespan=lifespan, limits=Limits(shutdown=0.1)).server.asgi()
+    await app.start()
+    async with asyncio.timeout(2):
+        await asyncio.gather(app.close(), app.close())
+    assert [record.getMessage() for record in caplog.records] == [
+        "The server's lifespan did not end within 0.1 s (Limits.shutdown): it is cancelled"
+    ]
+
+
+def test_an_application_keeps_nothing_of_event_loops_that_are_gone() -> None:
+    app = Stage().server.asgi()
+    message, headers = modern("tools/list")
+    proper = {**PLAIN, **{name: value or "" for name, value in headers.items()}}
+    loops = []
+
+    async def once() -> None:
+        loops.append(weakref.ref(asyncio.get_running_loop()))
+        assert (await drive(app, "POST", proper, json.dumps(message).encode()))[0]["status"] == 200
+
+    for _ in range(3):
+        asyncio.run(once())
+    gc.collect()
+    assert [loop() for loop in loops] == [None] * 3
+
+
+async def test_after_its_end_it_may_begin_again() -> None:
+    life: list[str] = []
+    app = Stage(lifespan=lasting(life)).server.asgi("/mcp")
+    async with on_port(app) as site:
+        for _ in range(2):
+            assert (await site.call("add", a=1, b=2)).status == 200
+            await app.close()
+    assert life == ["entered", "left"] * 2
+
+
+async def test_what_fails_at_the_start_leaves_nothing_behind(caplog: pytest.LogCaptureFixture) -> None:
+    def events() -> Any:
+        raise OSError("the store is asleep")
+
+    caplog.set_level(logging.CRITICAL)
+    server = Stage().server
+    app = server.asgi("/mcp", events=events)
+    async with on_port(app) as site:
+        for _ in range(3):
+            assert (await site.call("add", a=1, b=2)).status == 500
+    assert len(server._listeners) == 0
+
+
 async def test_a_request_that_is_given_up_does_not_take_the_lifespan_with_it() -> None:
     entered: list[int] = []
     awake = asyncio.Event()
@@ -610,12 +756,21 @@ async def test_closing_ends_streams_first_and_does_not_hang() -> None:
         {"hosts": ["http://mcp.example"]},
         {"origins": ["mcp.example"]},
         {"public_url": "mcp.example"},
+        {"keys": ["short"]},
     ],
 )
 def test_an_option_that_makes_no_sense_is_refused_by_name(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError) as refused:
         Stage().server.asgi(**options)
     assert next(iter(options)) in str(refused.value)
+
+
+def test_keys_of_the_environment_are_checked_before_anybody_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOVETAIL_KEYS", "short")
+    with pytest.raises(ConfigError, match="DOVETAIL_KEYS"):
+        Stage().server.asgi()
+    with pytest.raises(ConfigError, match="DOVETAIL_KEYS"):
+        Stage().server.run("http", port=0, workers=2)
 
 
 def test_an_address_that_is_taken_is_named() -> None:

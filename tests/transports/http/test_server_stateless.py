@@ -502,8 +502,9 @@ async def test_a_subscription_ends_in_good_order_with_the_server() -> None:
         closing = asyncio.create_task(app.close())
         messages = await answer.messages()
         await closing
-    assert [message["id"] for message in messages] == [3]
-    assert messages[0]["result"]["_meta"][SUBSCRIPTION_ID] == 3
+    told, last = messages
+    assert (told["method"], told["params"]["requestId"]) == ("notifications/cancelled", 3)
+    assert (last["id"], last["result"]["_meta"][SUBSCRIPTION_ID]) == (3, 3)
 
 
 async def test_a_client_that_takes_no_stream_cannot_subscribe() -> None:

@@ -1,13 +1,21 @@
 """Streams of the handshake era: what goes where, what is lost, what is said twice. Nothing should be either."""
 
 import asyncio
+import os
+import shutil
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from time import perf_counter
 from typing import Any
 
 import pytest
 
 from dovetail import Context
+from dovetail.connection.bus import Hub, LocalBus, join, private_socket
 from dovetail.limits import Limits
 from dovetail.revisions import HANDSHAKE
+from dovetail.transports.http.streams import Gone, MemoryEvents, Stream
 from tests.transports.http.raw import (
     BATCHING,
     OLD,
@@ -191,6 +199,49 @@ async def test_when_the_newest_stream_is_left_unused_the_older_one_hears_the_res
             await asyncio.sleep(0.01)
         stage.server.remove_tool("add")
         assert methods([await older.next()]) == [CHANGED]
+
+
+async def test_when_the_newest_stream_is_left_the_older_one_that_is_read_hears_the_rest() -> None:
+    app = (stage := Stage()).server.asgi("/mcp")
+    async with on_port(app) as site:
+        session = await greeted(site)
+        older, newer = await session.listen(), await session.listen()
+        stage.server.remove_tool("add")
+        assert methods([await newer.next()]) == [CHANGED]
+        here = await app.start()
+        newer.cut()
+        while here.standing.open == 2:
+            await asyncio.sleep(0.01)
+        stage.server.remove_prompt("greet")
+        assert methods([await older.next()]) == ["notifications/prompts/list_changed"]
+
+
+async def test_a_stream_that_is_taken_up_again_is_the_newest() -> None:
+    stage = Stage()
+    async with hosted(stage.server) as site:
+        session = await greeted(site)
+        older = await session.listen()
+        stage.server.remove_tool("add")
+        seen = await older.next()
+        newer = await session.listen()
+        older = await session.get(seen.id)
+        stage.server.remove_prompt("greet")
+        assert methods([await older.next()]) == ["notifications/prompts/list_changed"]
+        await session.delete()
+        assert await newer.rest() == []
+
+
+async def test_a_session_whose_streams_were_dropped_is_not_told_of_changes() -> None:
+    app = (stage := Stage(limits=Limits(event_life=0.05))).server.asgi("/mcp", long_polling=0.01)
+    async with on_port(app) as site:
+        session = await greeted(site)
+        assert (await session.get(headers=JSON)).status == 204
+        here = await app.start()
+        while len(here.endpoint._events):  # type: ignore[arg-type]
+            await asyncio.sleep(0.01)
+        stage.server.remove_tool("add")
+        while here.standing._sessions:
+            await asyncio.sleep(0.01)
 
 
 async def test_what_is_said_while_nobody_listens_waits_for_the_client_to_come_back() -> None:
@@ -582,6 +633,45 @@ async def test_a_poll_whose_client_has_gone_keeps_its_messages_for_the_next() ->
         assert [message["method"] for message in await (await session.get(headers=JSON)).json()] == [CHANGED]
 
 
+async def test_a_poll_that_could_not_be_answered_keeps_its_messages_for_the_next() -> None:
+    app = (stage := Stage()).server.asgi("/mcp", long_polling=1)
+    async with on_port(app) as site:
+        session = await greeted(site)
+        here = await app.start()
+
+        async def receive() -> Any:
+            await asyncio.Event().wait()
+
+        async def send(message: Any) -> None:
+            raise OSError("it is gone")
+
+        headers = {**session.headers, **JSON}
+        raw = [(name.lower().encode(), (value or "").encode()) for name, value in headers.items()]
+        scope = {"type": "http", "method": "GET", "path": "/mcp", "headers": raw, "query_string": b""}
+        poll = asyncio.create_task(app(scope, receive, send))
+        while not here.standing.open:
+            await asyncio.sleep(0)
+        stage.server.remove_tool("add")
+        with pytest.raises(OSError, match="it is gone"):
+            await poll
+        assert [message["method"] for message in await (await session.get(headers=JSON)).json()] == [CHANGED]
+
+
+async def test_a_poll_after_a_long_pause_hears_of_what_comes() -> None:
+    app = (stage := Stage(limits=Limits(event_life=0.05))).server.asgi("/mcp", long_polling=20)
+    async with on_port(app) as site:
+        session = await greeted(site)
+        poll = await polling(app, session)
+        stage.server.remove_tool("add")
+        assert (await poll).status == 200
+        here = await app.start()
+        while len(here.endpoint._events):  # type: ignore[arg-type]
+            await asyncio.sleep(0.01)
+        poll = await polling(app, session)
+        stage.server.remove_prompt("greet")
+        assert (await poll).status == 200
+
+
 async def test_a_poll_ends_with_its_session() -> None:
     app = Stage().server.asgi("/mcp", long_polling=20)
     async with on_port(app) as site:
@@ -597,3 +687,277 @@ async def test_polling_is_refused_where_it_is_not_switched_on() -> None:
         answer = await (await greeted(site)).get(headers=JSON)
         assert answer.status == 406
         assert "text/event-stream" in (await answer.error())["message"]
+
+
+# what is kept
+
+
+def test_reading_takes_time_in_proportion_to_what_is_read() -> None:
+    def best(length: int) -> float:
+        stream = Stream("", 1 << 30, "")
+        for _ in range(length):
+            stream.push(b"x")
+        took = []
+        for _ in range(5):
+            began = perf_counter()
+            assert len(stream.since(0)) == length
+            took.append(perf_counter() - began)
+        return min(took)
+
+    assert best(200_000) < 50 * best(20_000)
+
+
+async def test_the_stream_whose_reader_went_first_is_dropped_first() -> None:
+    events = MemoryEvents(Limits(events_kept=15))
+    older, newer = events.open("session"), events.open("session")
+    readers = [older.attach(0), newer.attach(0)]
+    for stream in (older, newer):
+        stream.push(b"x" * 10)
+    newer.detach(readers[1])
+    older.detach(readers[0])
+    assert [events.find("session", stream.id) for stream in (older, newer)] == [older, None]
+    older.detach(older.attach(0))
+    assert events.find("session", older.id) is older
+    events.end("session")
+    assert (len(events), events._kept, len(events._left)) == (0, 0, 0)
+
+
+def test_what_another_process_said_is_taken_in_its_order_or_not_at_all() -> None:
+    stream = Stream("", 1000, "")
+    stream.repeat(4, b"4")  # it may overtake what came before
+    stream.repeat(5, b"5")
+    stream.refill(3, [b"2", b"3"], False)
+    stream.repeat(5, b"5")
+    stream.repeat(6, b"6")
+    assert (stream.since(1), stream.count, stream.done) == ([b"2", b"3", b"4", b"5", b"6"], 6, False)
+    with pytest.raises(Gone):
+        stream.since(0)
+    stream.repeat(8, b"8")
+    assert (stream.count, stream.done) == (6, True), "the seventh is lost: the client comes back for it"
+
+
+def test_what_was_lost_before_the_rest_arrived_ends_the_stream_too() -> None:
+    stream = Stream("", 1000, "")
+    stream.repeat(5, b"5")
+    stream.refill(3, [b"2", b"3"], False)
+    assert (stream.since(1), stream.count, stream.done) == ([b"2", b"3"], 3, True)
+
+
+# several processes: here, two applications that know each other only by their bus
+
+on_a_bus = pytest.mark.skipif(sys.platform == "win32", reason="no Unix sockets")
+
+
+class Process:
+    """One of several processes of a server."""
+
+    def __init__(self, stage: Stage, app: Any, site: Site) -> None:
+        self.stage, self.app, self.site = stage, app, site
+        self.bus: LocalBus = app._here._bus
+        self.standing = app._here.standing
+
+    def at(self, session: Session) -> Session:
+        """A session of another process, here."""
+        return Session(self.site, session.id, session.version, session.result)
+
+
+class Bus:
+    """The bus of such processes."""
+
+    def __init__(self) -> None:
+        self.path, self._listening = private_socket()
+        self.hub = Hub()
+
+    async def start(self) -> None:
+        self.hub = Hub()
+        await self.hub.start(self._listening.dup())
+
+    async def close(self) -> None:
+        await self.hub.close()
+        self._listening.close()
+        shutil.rmtree(os.path.dirname(self.path))
+
+
+@asynccontextmanager
+async def processes(count: int = 2, **options: Any) -> AsyncIterator[tuple[Any, ...]]:
+    """The bus, and so many processes."""
+    bus = Bus()
+    await bus.start()
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(bus.close)
+        members = []
+        for _ in range(count):
+            stage = Stage(**options)
+            app = stage.server.asgi("/mcp", bus=lambda: join(bus.path), sse=True)
+            site = await stack.enter_async_context(on_port(app))
+            await app.start()
+            members.append(Process(stage, app, site))
+        while len(bus.hub._members) < count:
+            await asyncio.sleep(0)
+        yield bus, *members
+
+
+async def lent(one: Process, other: Process, **arguments: Any) -> tuple[Session, Event, Answer]:
+    """A session of one process that reads the stream of its call in the other; and the last event before."""
+    session = await greeted(one.site)
+    answer = await session.call("talk", **arguments)
+    last = [await answer.next(), await answer.next()][-1]
+    answer.cut()
+    resumed = await other.at(session).get(last.id)
+    assert resumed.status == 200
+    return session, last, resumed
+
+
+@on_a_bus
+async def test_a_stream_that_is_spoken_on_all_the_time_is_resumed_elsewhere_without_loss() -> None:
+    async with processes() as (_, one, other):
+
+        @one.stage.server.tool
+        async def mutter(ctx: Context) -> str:
+            for number in range(300):
+                await ctx.info(f"{number}")
+                await asyncio.sleep(0)
+            return "done"
+
+        session = await greeted(one.site)
+        for id in range(10):
+            answer = await session.call("mutter", _id=id)
+            seen = [await answer.next() for _ in range(5)]
+            answer.cut()
+            seen += await (await other.at(session).get(seen[-1].id)).rest()
+            messages = [event.message for event in seen if event.data]
+            assert logged(messages) == [f"{number}" for number in range(300)]
+            assert text(messages[-1]) == "done"
+        assert not other.standing._borrowed
+
+
+@on_a_bus
+async def test_of_two_who_resume_a_stream_elsewhere_the_second_hears_the_rest() -> None:
+    async with processes() as (_, one, other):
+        session, last, first = await lent(one, other, after=2)
+        second = await other.at(session).get(last.id)
+        assert await first.rest() == [], "it ends"
+        one.stage.release.set()
+        assert logged(await second.messages()) == ["after 0", "after 1"]
+        assert not other.standing._borrowed
+
+
+@on_a_bus
+@pytest.mark.parametrize("whose", ["the holder", "the hub", "the reader"])
+async def test_a_stream_that_is_read_elsewhere_ends_when_the_way_to_it_is_lost(whose: str) -> None:
+    async with processes(3) as (bus, one, other, _):
+        session, last, resumed = await lent(one, other, after=1)
+        await {"the holder": one.bus, "the hub": bus.hub, "the reader": other.bus}[whose].close()
+        assert await resumed.rest() == []
+        assert not other.standing._borrowed
+        again = await session.get(last.id)  # and its client finds it where it is
+        one.stage.release.set()
+        assert logged(await again.messages()) == ["after 0"]
+
+
+@on_a_bus
+async def test_a_stream_that_is_read_elsewhere_ends_with_the_process_that_reads_it() -> None:
+    async with processes() as (_, one, other):
+        _, _, resumed = await lent(one, other)
+        closing = asyncio.create_task(other.app.close())
+        assert await resumed.rest() == []
+        await closing
+
+
+@on_a_bus
+async def test_nothing_is_left_of_a_stream_that_could_not_be_resumed_elsewhere() -> None:
+    async with processes() as (_, one, other):
+        session = await greeted(one.site)
+        last = (await (await session.call("chat")).rest())[-1].id or ""
+        refused = await other.at(session).get(last.rpartition("-")[0] + "-77")
+        assert refused.status == 400
+        headers = {name: value or "" for name, value in session.headers.items()}
+        headers |= {"Accept": "text/event-stream", "Last-Event-ID": last}
+        cancelled = asyncio.create_task(drive(other.app, "GET", headers, path="/mcp"))
+        while not other.standing._borrowed:
+            await asyncio.sleep(0)
+        cancelled.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await cancelled
+        assert not other.standing._borrowed
+
+
+@on_a_bus
+async def test_a_long_result_is_resumed_elsewhere() -> None:
+    size = 17 * 1024 * 1024
+    async with processes() as (_, one, other):
+
+        @one.stage.server.tool
+        async def long(ctx: Context) -> str:
+            await ctx.info("here it comes")
+            await one.stage.release.wait()
+            return "x" * size
+
+        session = await greeted(one.site)
+        answer = await session.call("long")
+        last = [await answer.next(), await answer.next()][-1]
+        answer.cut()
+        one.stage.release.set()
+        for _ in range(2):  # while it comes, and when it is there
+            resumed = await other.at(session).get(last.id)
+            assert resumed.status == 200
+            assert len(await resumed.body()) > size
+
+
+@on_a_bus
+async def test_a_standing_stream_stays_where_it_is_until_another_process_has_it() -> None:
+    async with processes() as (bus, one, other):
+        session = await greeted(one.site)
+        standing = await session.listen()
+        one.stage.server.remove_tool("add")
+        last = await standing.next()
+        standing.cut()
+        while one.standing.open:
+            await asyncio.sleep(0.01)
+        one.stage.server.remove_prompt("greet")
+        forgetful = await join(bus.path)
+        id = (last.id or "").rpartition("-")[0]
+        key = one.app._here.sessions.find(session.id).key
+        while await forgetful.ask("stream/resume", (key, id, 1)) is None:
+            pass  # it has just come
+        await forgetful.close()
+        resumed = await other.at(session).get(last.id)
+        assert methods([await resumed.next()]) == ["notifications/prompts/list_changed"]
+        while one.standing._sessions:
+            await asyncio.sleep(0.01)
+        other.stage.server.remove_tool("chat")
+        assert methods([await resumed.next()]) == [CHANGED]
+
+
+@on_a_bus
+async def test_when_the_process_with_the_newest_stream_is_lost_another_speaks() -> None:
+    async with processes(3) as (_, one, other, third):
+        session = await greeted(one.site)
+        older = await session.listen()
+        newer = await other.at(session).listen()
+        third.stage.server.remove_tool("add")
+        assert methods([await newer.next()]) == [CHANGED]
+        await other.bus.close()
+        while one.standing._sessions[next(iter(one.standing._sessions))].elsewhere:
+            await asyncio.sleep(0.01)
+        third.stage.server.remove_prompt("greet")
+        assert methods([await older.next()]) == ["notifications/prompts/list_changed"]
+
+
+@on_a_bus
+@pytest.mark.requirement("http-one-stream")
+async def test_after_the_bus_was_lost_and_found_one_stream_speaks_and_not_both() -> None:
+    async with processes() as (bus, one, other):
+        session = await greeted(one.site)
+        streams = [await session.listen(), await other.at(session).listen()]
+        await bus.hub.close()
+        while not (one.bus.alone and other.bus.alone):
+            await asyncio.sleep(0.01)
+        await bus.start()
+        [here], [there] = one.standing._sessions.values(), other.standing._sessions.values()
+        while (here.elsewhere, there.elsewhere) != (True, False):
+            await asyncio.sleep(0.01)
+        one.stage.server.remove_tool("add")
+        assert methods([await streams[1].next()]) == [CHANGED]
+        await session.delete()
+        assert await streams[0].rest() == []

@@ -1,0 +1,97 @@
+"""Tickets for pages: who they are good for, and how long."""
+
+import logging
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from dovetail.connection.visiting import bind, check, unbound
+from dovetail.errors import UrlRefused
+from dovetail.sealing import KeyRing, key_ring
+
+RING = key_ring(["a key that is long enough"])
+REFUSAL = "This link is not valid for you, or not any more; ask for a new one"
+
+
+def ticket(url: str) -> str:
+    return parse_qs(urlsplit(url).query)["ticket"][0]
+
+
+@pytest.fixture(params=["encrypted", "signed"])
+def ring(request: pytest.FixtureRequest) -> KeyRing:
+    made = key_ring(["another key, long enough too"])
+    if request.param == "signed":
+        made._load().pop(1)
+    assert made.encrypts is (request.param == "encrypted")
+    return made
+
+
+@pytest.mark.requirement("elicitation-url-same-user")
+def test_a_ticket_is_good_for_its_user_and_does_not_name_them(ring: KeyRing) -> None:
+    url = bind(ring, "https://example.com/pay", "ann@example.com", "e-1", 60)
+    assert check(ring, url, "ann@example.com") == "e-1"
+    assert check(ring, ticket(url), "ann@example.com") == "e-1"
+    assert check(ring, f"/pay?ticket={ticket(url)}", "ann@example.com") == "e-1"
+    assert "ann" not in url
+    assert b"ann" not in ring.open("url", ticket(url), bound=b"=ann@example.com")
+
+
+@pytest.mark.requirement("elicitation-url-same-user")
+@pytest.mark.parametrize(("asked", "opens"), [("ann", "bob"), ("ann", None), (None, "ann"), (None, ""), ("", None)])
+def test_nobody_else_can_open_the_page(
+    asked: str | None, opens: str | None, ring: KeyRing, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = bind(ring, "https://example.com/pay", asked, "e-1", 60)
+    assert check(ring, url, asked) == "e-1"
+    with caplog.at_level(logging.WARNING), pytest.raises(UrlRefused) as refused:
+        check(ring, url, opens)
+    assert str(refused.value) == REFUSAL
+    assert "another user's" in caplog.text
+
+
+@pytest.mark.requirement("elicitation-url-changed")
+@pytest.mark.parametrize(
+    "given", ["", "?", "/pay", "https://example.com/pay?ticket=", "?ticket=x", "nonsense", "http://[?ticket=1", "é?ticket=é"]
+)
+def test_what_is_no_ticket_is_refused_in_the_same_words(given: str) -> None:
+    with pytest.raises(UrlRefused) as refused:
+        check(RING, given, "ann")
+    assert str(refused.value) == REFUSAL
+
+
+@pytest.mark.requirement("elicitation-url-changed")
+def test_a_ticket_that_was_changed_or_is_of_another_use_is_refused() -> None:
+    good = ticket(bind(RING, "https://example.com/pay", "ann", "e-1", 60))
+    other = RING.seal("state", b"\x92\xa3e-1\xcb\x7f\xef\xff\xff\xff\xff\xff\xff", bound=b"=ann")
+    strange = RING.seal("url", b"\x91\xa3e-1", bound=b"=ann")
+    for forged in (good[:-2] + ("AA" if good[-2:] != "AA" else "BB"), other, strange, good + "A"):
+        with pytest.raises(UrlRefused):
+            check(RING, forged, "ann")
+
+
+def test_a_ticket_expires(caplog: pytest.LogCaptureFixture) -> None:
+    url = bind(RING, "https://example.com/pay", "ann", "e-1", -1)
+    with caplog.at_level(logging.WARNING), pytest.raises(UrlRefused, match=REFUSAL):
+        check(RING, url, "ann")
+    assert "it has expired" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://example.com",
+        "https://example.com/a?b=c&d=",
+        "https://example.com/a?x=%20y#part",
+        "https://example.com/?ticketing=1",
+    ],
+)
+def test_the_rest_of_the_url_stays_and_a_second_ticket_takes_the_place_of_the_first(url: str) -> None:
+    once = bind(RING, url, "ann", "one", 60)
+    twice = bind(RING, once, "bob", "two", 60)
+    parts, before = urlsplit(twice), urlsplit(url)
+    assert (parts.scheme, parts.netloc, parts.path, parts.fragment) == before[:3] + before[4:]
+    query = parse_qs(parts.query, keep_blank_values=True)
+    assert len(query.pop("ticket")) == 1
+    assert query == parse_qs(before.query, keep_blank_values=True)
+    assert check(RING, twice, "bob") == "two"
+    assert unbound(once) == unbound(twice)

@@ -1,0 +1,72 @@
+"""The test kit: what a forced replay shows of a tool that asks."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from dovetail import Context, Server
+from dovetail.errors import InternalError
+from dovetail.testing import pair
+
+NEW = "2026-07-28"
+
+
+def shop() -> tuple[Server, list[str]]:
+    server, done = Server("shop"), []
+
+    @server.tool
+    async def buy(ctx: Context) -> str:
+        done.append("began")
+        await ctx.elicit("What?", str)
+        await ctx.once("charge", lambda: done.append("charged"))
+        await ctx.elicit("Sure?", bool)
+        return "bought"
+
+    @server.tool
+    async def fickle(ctx: Context) -> str:
+        done.append("began")
+        await ctx.elicit(f"Question {len(done)}", str)
+        await ctx.elicit(f"Question {len(done)} again", str)
+        return "done"
+
+    return server, done
+
+
+def yes(request: Any) -> Any:
+    return {"value": True if "Sure" in request.message else "yes"}
+
+
+async def test_a_replay_runs_the_handler_again_in_every_round() -> None:
+    server, done = shop()
+    async with pair(server, revision=NEW, replay=True, on_elicit=yes) as client:
+        assert (await client.call_tool("buy")).data == "bought"
+    assert done == ["began", "began", "charged", "began"]
+
+
+@pytest.mark.parametrize(("revision", "replay"), [(NEW, False), ("2025-11-25", False), ("2025-11-25", True)])
+async def test_elsewhere_the_handler_runs_once(revision: str, replay: bool) -> None:
+    server, done = shop()
+    async with pair(server, revision=revision, replay=replay, on_elicit=yes) as client:
+        assert (await client.call_tool("buy")).data == "bought"
+    assert done == ["began", "charged"]
+
+
+async def test_a_replay_shows_a_handler_that_does_not_ask_the_same_each_time() -> None:
+    server, _ = shop()
+    async with pair(server, revision=NEW, on_elicit=yes) as client:
+        await client.call_tool("fickle")
+    async with pair(server, revision=NEW, replay=True, on_elicit=yes) as client:
+        with pytest.raises(InternalError, match="did not ask what it had asked before"):
+            await client.call_tool("fickle")
+
+
+async def test_a_replay_of_one_pair_leaves_the_others_alone() -> None:
+    server, done = shop()
+    async with (
+        pair(server, revision=NEW, replay=True, on_elicit=yes) as again,
+        pair(server, revision=NEW, on_elicit=yes) as live,
+    ):
+        await asyncio.gather(again.call_tool("buy"), live.call_tool("buy"))
+    assert (done.count("began"), done.count("charged")) == (4, 2)
+    assert not server.replay
