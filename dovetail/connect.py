@@ -86,7 +86,7 @@ def _named(text: str, server: str | None, limits: Limits, started: Started, reac
     if path.suffix in SCRIPTS:
         if not path.is_file():
             raise ConfigError(f"There is no file {text}")
-        return _command([*SCRIPTS[path.suffix], str(path.absolute())], limits, started)
+        return replace(_command([*SCRIPTS[path.suffix], str(path.absolute())], limits, started), name=text)
     if not text.strip():
         raise ConfigError("The target is empty")
     raise ConfigError(f"{text!r} is no URL, script or mcp.json; give a command as a list: {text.split()!r}")

@@ -119,7 +119,7 @@ class Call(Struct, eq=False):
     """Answers what only the connection can (subscriptions, levels); the server passes such a call on to it."""
     progress: Any = None
     run: Any = None
-    """The handler at work, where it may outlive the request (`connection/asking.py`)."""
+    """The handler at work, where it may outlive the request (`connection/rounds.py`)."""
     kept: dict[str, Any] | None = None
     """What `ctx.once` has done, as JSON; a future where it is at it."""
     given: "Mapping[str, Any]" = {}

@@ -231,6 +231,8 @@ def _kind(schema: Mapping[str, Any]) -> str:
     if schema.get("type") == "string":
         low, high, unit = schema.get("minLength"), schema.get("maxLength"), " characters"
     bounds = [f"{word} {bound}" for word, bound in (("at least", low), ("at most", high)) if bound is not None]
+    if (high if high is not None else low) == 1:
+        unit = unit.removesuffix("s")
     return (
         f"{KINDS.get(schema.get('type', ''), 'text')}{', ' if bounds else ''}{' and '.join(bounds)}{unit if bounds else ''}"
     )

@@ -116,10 +116,13 @@ def _listening(source: TextIO, line: "asyncio.Future[str]") -> Iterator[None]:
         except (OSError, ValueError):  # it is gone, or closed
             return ""
 
+    def ready() -> None:
+        loop.remove_reader(number)  # a terminal gives one line at a time; the next is for the next question
+        settle(read(lambda: os.read(number, 1 << 16).decode(errors="replace")))
+
     try:
         number = source.fileno()
-        # A terminal gives one line at a time.
-        loop.add_reader(number, lambda: settle(read(lambda: os.read(number, 1 << 16).decode(errors="replace"))))
+        loop.add_reader(number, ready)
     except (OSError, ValueError, NotImplementedError):
         waiting = threading.Thread(
             target=lambda: loop.call_soon_threadsafe(settle, read(source.readline)), daemon=True, name="dovetail-terminal"

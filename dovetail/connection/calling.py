@@ -271,7 +271,11 @@ class Calling:
     async def answer(self, call: Call) -> Result:
         """Let the callback answer."""
         assert call.local is not None
-        result: Result = await call.local(call)
+        self.connection.hold(True)  # a person who thinks is no server that is slow
+        try:
+            result: Result = await call.local(call)
+        finally:
+            self.connection.hold(False)
         return result
 
     def hear(self, notification: Notification) -> None:

@@ -79,7 +79,7 @@ class End(Protocol):
 class _Asked:
     """A request of ours that waits for its reply."""
 
-    __slots__ = ("deadline", "future", "limit", "method", "on_progress", "seen", "timeout", "timer")
+    __slots__ = ("future", "left", "limit", "method", "on_progress", "seen", "timeout", "timer")
 
     def __init__(self, method: Method, future: "asyncio.Future[Any]", on_progress: OnProgress | None) -> None:
         self.method = method
@@ -87,6 +87,8 @@ class _Asked:
         self.on_progress = on_progress
         self.timer: asyncio.TimerHandle | None = None
         self.timeout = self.limit = 0.0
+        self.left: float | None = None
+        """What was left of its time when it was made to stand still."""
         self.seen = float("-inf")
 
 
@@ -102,6 +104,7 @@ class Connection:
         """Done once the channel has ended, with the reason."""
         self._loop = asyncio.get_running_loop()
         self._idle: asyncio.Event | None = None
+        self._holding, self._held = 0, 0.0
         self._end: End
 
     def start(self, end: End) -> None:
@@ -301,12 +304,31 @@ class Connection:
         allowed = asked.timeout if self._loop.time() < asked.limit else max(asked.timeout, self.limits.timeout_max)
         self._finish(asked, TimedOut(f"{asked.method.name}: no answer within {allowed:g} s"))
 
+    def hold(self, paused: bool) -> None:
+        """While the peer waits for us in turn, the time of our own requests stands still."""
+        before = self._holding
+        self._holding += 1 if paused else -1
+        if bool(before) == bool(self._holding):
+            return
+        now = self._loop.time()
+        for asked in self.exchange.asked.values():
+            if asked.timer is None:
+                continue
+            if paused:
+                asked.left = max(0.0, asked.timer.when() - now)
+                asked.timer.cancel()
+            elif asked.left is not None:
+                asked.limit += now - self._held
+                asked.timer = self._loop.call_later(asked.left, self._timed_out, asked)
+                asked.left = None
+        self._held = now
+
     def progressed(self, update: ProgressParams) -> None:
         """Progress of one of our requests: tell whoever asked, and give it more time."""
         asked = self.exchange.asked.get(update.progress_token)
         if asked is None or asked.future.done():
             return
-        if asked.timer is not None:
+        if asked.timer is not None and not self._holding:
             asked.timer.cancel()
             left = max(0.0, min(asked.timeout, asked.limit - self._loop.time()))
             asked.timer = self._loop.call_later(left, self._timed_out, asked)

@@ -23,10 +23,11 @@ from ..revisions import Revision
 from ..sealing import KeyRing, key_ring
 from . import handshake, stateless
 from .answer import answer, stop
-from .asking import Asking, refused
+from .asking import refused
 from .listening import Listening, about, hears, merge
 from .outgoing import Outgoing
 from .progress import Progress
+from .rounds import Asking
 
 Tell = Callable[[str, Params], None]
 

@@ -15,6 +15,7 @@ from msgspec import Raw, Struct
 
 from dovetail import CannotAsk, Client, Context, Server, ToolError
 from dovetail.connection import asking as engine
+from dovetail.connection import rounds
 from dovetail.errors import ConfigError, InvalidParams, MissingCapability, ProtocolError
 from dovetail.limits import Limits
 from dovetail.protocol.elicitation import ElicitParams, ElicitResult
@@ -773,13 +774,13 @@ async def test_a_client_that_lost_its_stream_finds_the_question_when_it_comes_ba
 
 async def test_a_tool_without_a_context_is_answered_without_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
-    begun = engine.Run.__init__
+    begun = rounds.Run.__init__
 
     def counted(run: Any, *args: Any) -> None:
         made.append(run)
         begun(run, *args)
 
-    monkeypatch.setattr(engine.Run, "__init__", counted)
+    monkeypatch.setattr(rounds.Run, "__init__", counted)
     async with AskingTalk("memory", NEW)(**ANSWERS) as client:
         assert (await client.call_tool("pid")).data == os.getpid()
         assert made == []

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from dovetail import Client, Context, Server
+from dovetail.errors import TimedOut
 from dovetail.protocol.lifecycle import InputRequiredResult
 from tests.behaviour.handmade import complete, handmade, reply
 from tests.client.test_callbacks import form
@@ -67,3 +69,23 @@ async def test_a_root_that_is_gone_is_dropped_and_the_server_is_told(tmp_path: P
         assert [root["uri"] for root in roots] == [stays.as_uri()]
         server.send(reply(request, {"tools": []}))
         await listing
+
+
+@pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
+async def test_the_time_that_a_person_takes_to_answer_is_not_the_servers(revision: str) -> None:
+    server = Server("patient")
+
+    @server.tool
+    async def ask(ctx: Context, slow: float = 0.0) -> str:
+        answer = await ctx.elicit("Take your time")
+        await asyncio.sleep(slow)
+        return answer.action
+
+    async def think(request: Any) -> dict[str, Any]:
+        await asyncio.sleep(0.3)
+        return {}
+
+    async with Client(server, revision=revision, on_elicit=think, timeout=0.2) as client:
+        assert (await client.call_tool("ask")).data == "accept"
+        with pytest.raises(TimedOut):
+            await client.call_tool("ask", {"slow": 5})

@@ -10,7 +10,8 @@ import pytest
 from msgspec import Raw
 
 from dovetail import sealing
-from dovetail.connection.asking import Asking, Run, ask, once, typed
+from dovetail.connection.asking import ask, once, typed
+from dovetail.connection.rounds import Asking, Run
 from dovetail.errors import CannotAsk, ConfigError, InternalError, InvalidParams, ProtocolError
 from dovetail.limits import Limits
 from dovetail.ports import Call, Caller, Principal
