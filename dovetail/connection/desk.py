@@ -7,7 +7,7 @@ stream of `subscriptions/listen` from here, to callers of the handshake era thro
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from ..errors import InvalidParams, ProtocolError, UrlRequired
@@ -44,6 +44,7 @@ class ServerDesk:
         self.listening = Listening(service.limits.subscriptions)
         self.asking = Asking(service.limits, ring, service.replay, service.asks, service.info.name)
         self._state = state
+        self._stateless = stateless.served(service)
         self._tell_callers = tell
         self._changes: dict[tuple[str, str], Params] = {}
         self._local: dict[str, Answer] = {
@@ -60,7 +61,7 @@ class ServerDesk:
 
     def caller(self, meta: Meta) -> Caller:
         """Who is calling, as a request of the stateless era says itself."""
-        return stateless.caller_of(meta, self.service, self._state)
+        return stateless.caller_of(meta, self._stateless, self.service, self._state)
 
     def known(self, revision: Revision, info: Any, capabilities: Any) -> Caller:
         """Who is calling, as a session says that was opened before."""
@@ -97,9 +98,9 @@ class ServerDesk:
             return stateless.signed(result, self.service.info, call.caller.revision)
         return result
 
-    async def reply(self, call: Call) -> bytes | None:
+    def reply(self, call: Call) -> Coroutine[Any, Any, bytes | None]:
         """The reply to a call as bytes; None where nobody waits for one any more."""
-        return await answer(call, self.answer, self.outgoing)
+        return answer(call, self.answer, self.outgoing)
 
     def failure(self, id: Id | None, error: ProtocolError, revision: Revision | None) -> bytes:
         """The reply to a request that is refused."""

@@ -220,6 +220,8 @@ class Asking:
         if call.params.request_state is not None:
             return True
         can = call.caller.capabilities
+        if not can and not call.params.input_responses:
+            return False
         asked = call.params.input_responses or not (can.elicitation is None and can.sampling is None and can.roots is None)
         return bool(asked) and self._may(call)
 
@@ -348,7 +350,7 @@ class Asking:
         lower = call.caller.revision.lower_params
         requests = {key: _question(method, lower(method, params)) for key, (method, params) in questions.items()}
         state = self._seal(run, call, {key: method.name for key, (method, _) in questions.items()}, own)
-        return InputRequiredResult(input_requests=requests or None, request_state=state)
+        return InputRequiredResult(result_type="input_required", input_requests=requests or None, request_state=state)
 
     def _evict(self, id: str) -> None:
         self._parked.pop(id).stop()

@@ -26,10 +26,15 @@ _clients: dict[bytes, Client] = {}
 """Clients seen lately, by what they say of themselves; never more than CLIENTS, and none that says too much."""
 
 
-def caller_of(meta: Meta, service: Service, state: Any) -> Caller:
+def served(service: Service) -> dict[Any, Revision]:
+    """The revisions of this era that a server speaks, by their versions."""
+    return {revision.version: revision for revision in service.revisions if revision.stateless}
+
+
+def caller_of(meta: Meta, served: dict[Any, Revision], service: Service, state: Any) -> Caller:
     """Who is calling, as the request itself says."""
     requested = meta[PROTOCOL_VERSION]
-    revision = next((one for one in service.revisions if one.stateless and one.version == requested), None)
+    revision = served.get(requested) if isinstance(requested, str) else None
     if revision is None:
         raise unsupported(requested, service.revisions)
     if CLIENT_CAPABILITIES not in meta:
@@ -87,7 +92,10 @@ def discovery(service: Service) -> DiscoverResult:
 
 def signed(result: Any, info: Implementation, revision: Revision) -> Any:
     """A result that says which server it comes from."""
-    return replace(result, meta={SERVER_INFO: revision.lower(info), **(result.meta or {})})
+    meta = {SERVER_INFO: revision.lower(info)}
+    if result.meta is not None:
+        meta |= result.meta
+    return replace(result, meta=meta, result_type=result.result_type or revision.result_type)
 
 
 def request_meta(revision: Revision, info: Implementation, capabilities: ClientCapabilities, level: str | None) -> Meta:

@@ -67,6 +67,8 @@ class Revision(Struct, frozen=True, eq=False, kw_only=True):
     """An event stream may begin with an empty event, so that it can be resumed before it has said anything."""
     sampling_parts: bool = False
     """Tools and context in sampling are declared each by themselves."""
+    result_type: str | None = None
+    """What a result that is one calls itself, where results have a type."""
     cancelled_result: Any = None
     """What a cancelled call is answered with, to acknowledge it; None where it is not answered at all."""
 

@@ -24,6 +24,7 @@ REVISION = evolve(
     "2026-07-28",
     stateless=True,
     set_level=False,
+    result_type="complete",
     methods=("server/discover", "subscriptions/listen", "notifications/subscriptions/acknowledged"),
     without=(
         "initialize", "notifications/initialized", "ping", "logging/setLevel",

@@ -220,7 +220,9 @@ class App:
         if kind == "lifespan":
             await self._live(receive, send)
             return
-        path = _path(scope)
+        path = scope["path"]
+        if path != self._path or scope.get("root_path"):
+            path = _path(scope)
         here = self._here
         if here is None or here.loop is not asyncio.get_running_loop():
             try:

@@ -36,8 +36,7 @@ names any version at all:
 
 Errors found further in get their status from the last table, STATUS.
 
-Most clients say the same on every request, so the combinations of headers that passed are remembered, and the rungs marked
-`usual` are left out for them: 2.5 µs for the head instead of 9.4.
+Most clients say the same on every request, so the heads that passed are remembered whole: 1 µs instead of 9.
 """
 
 import re
@@ -79,8 +78,8 @@ Origin: TypeAlias = tuple[str, str, str]
 
 JSON, EVENTS = "application/json", "text/event-stream"
 ANYWHERE: Final[Origin] = ("*", "*", "*")
-MEMO, LONGEST = 256, 1024
-"""How many combinations of headers are remembered, and how long one may be."""
+MEMO, LONGEST = 256, 4096
+"""How many heads are remembered, and how long one may be."""
 SHOWN = 200
 """How much of what came is repeated in a message."""
 
@@ -116,8 +115,8 @@ class Policy:
         self.sessions = sessions and bool(self.handshake)
         self.methods = ("GET", "POST", "DELETE") if self.sessions else ("POST",)
         self.poll = poll
-        self.usual: dict[tuple[object, ...], tuple[bool, bool]] = {}
-        """Headers that passed lately, and whether their sender takes JSON and event streams."""
+        self.usual: dict[tuple[object, ...], Head] = {}
+        """Heads that passed lately, by all that they are made of."""
 
 
 class Head(Struct, frozen=True, gc=False):
@@ -159,8 +158,6 @@ class Rung(Struct, frozen=True):
     status: int
     error: type[ProtocolError]
     judge: Callable[..., str | None]
-    usual: bool = False
-    """The verdict depends on nothing but the headers that are remembered together."""
     requests: bool = False
     """Notifications pass by."""
     data: Callable[[Policy, Head], Any] | None = None
@@ -177,32 +174,35 @@ class Rung(Struct, frozen=True):
 
 def head(policy: Policy, method: str, headers: Sequence[tuple[bytes, bytes]], server: str | None = None) -> Head | Reject:
     """Judge the head of a request, before its body is read. `server` is the name that the ASGI server goes by."""
+    key = (method, server, *headers)
+    try:
+        usual = policy.usual.get(key)
+    except TypeError:  # an ASGI server that makes lists of them
+        return head(policy, method, [(bytes(name), bytes(value)) for name, value in headers], server)
+    if usual is not None:
+        return usual
     found = dict(headers)
     repeated: tuple[bytes, ...] = ()
     if len(found) != len(headers):
         found, repeated = _merged(headers)
     get = found.get
-    key = (
-        method, server, get(names.HOST), get(names.ORIGIN),
-        get(names.CONTENT_TYPE), get(names.ACCEPT), get(names.CONTENT_ENCODING),
-    )  # fmt: skip
-    known = policy.usual.get(key)
-    json, streams = accepted(get(names.ACCEPT)) if known is None else known
     version, session, last = get(names.VERSION), get(names.SESSION), get(names.LAST_EVENT_ID)
     asked = Head(
-        method, found, server, json, streams,
+        method, found, server, *accepted(get(names.ACCEPT)),
         None if version is None else version.decode("latin-1").strip(),
         None if session is None else session.decode("latin-1").strip(),
         None if last is None else last.decode("latin-1").strip(),
         repeated,
     )  # fmt: skip
-    for rung in HEAD if known is None else _EACH_TIME:
+    for rung in HEAD:
         problem = rung.judge(policy, asked)
         if problem is not None:
             reject = rung.reject(policy, asked, problem)
             return reject if rung is HEAD[0] else replace(reject, headers=(*reject.headers, *cors(policy, asked)))
-    if known is None:
-        _remember(policy, key, (json, streams))
+    if sum(len(name) + len(value) for name, value in headers) <= LONGEST:
+        if len(policy.usual) >= MEMO:
+            policy.usual.clear()
+        policy.usual[key] = asked
     return asked
 
 
@@ -222,13 +222,6 @@ def _merged(headers: Headers) -> tuple[dict[bytes, bytes], tuple[bytes, ...]]:
         lists.setdefault(name, []).append(value)
     merged = {name: b", ".join(values) for name, values in lists.items()}
     return merged, tuple(name for name, values in lists.items() if len(values) > 1)
-
-
-def _remember(policy: Policy, key: tuple[object, ...], accepts: tuple[bool, bool]) -> None:
-    if sum(len(part) for part in key if isinstance(part, (str, bytes))) <= LONGEST:
-        if len(policy.usual) >= MEMO:
-            policy.usual.clear()
-        policy.usual[key] = accepts
 
 
 _SINGULAR = frozenset({
@@ -338,18 +331,17 @@ def _allow(policy: Policy) -> tuple[tuple[bytes, bytes], ...]:
 
 
 HEAD: Final = (
-    Rung("origin", 403, InvalidRequest, _origin, usual=True),
+    Rung("origin", 403, InvalidRequest, _origin),
     Rung("repeated", 400, InvalidRequest, _repeated),
-    Rung("host", 421, InvalidRequest, _host, usual=True),
-    Rung("method", 405, InvalidRequest, _method, usual=True, headers=_allow),
+    Rung("host", 421, InvalidRequest, _host),
+    Rung("method", 405, InvalidRequest, _method, headers=_allow),
     Rung("characters", 400, HeaderMismatch, _characters),
     Rung("length", 400, InvalidRequest, _length),
     Rung("size", 413, TooLarge, _size),
-    Rung("type", 415, InvalidRequest, _type, usual=True),
-    Rung("encoding", 415, InvalidRequest, _encoding, usual=True),
-    Rung("accept", 406, InvalidRequest, _accept, usual=True),
+    Rung("type", 415, InvalidRequest, _type),
+    Rung("encoding", 415, InvalidRequest, _encoding),
+    Rung("accept", 406, InvalidRequest, _accept),
 )
-_EACH_TIME: Final = tuple(rung for rung in HEAD if not rung.usual)
 
 
 def accepted(value: bytes | None) -> tuple[bool, bool]:
@@ -449,8 +441,24 @@ def body(policy: Policy, head: Head, method: str, params: Params | None, *, requ
     """Judge a request or notification against its head. For a method that nobody knows, plain Params will do."""
     meta = (None if params is None else params.meta) or {}
     if era(head, meta):
+        if request and _agrees(policy, head, method, params, meta):
+            return None
         return _climb(STATELESS if request else _NOTIFIED, policy, head, Said(method, params, meta))
     return _climb(HANDSHAKE, policy, head, Said(method, params, meta))
+
+
+def _agrees(policy: Policy, head: Head, method: str, params: Any, meta: Meta) -> bool:
+    """Whether all is as it should be, to the letter: then no rung has anything to say (0.5 µs, instead of 2.5)."""
+    version, headers = head.version, head.headers
+    if version not in policy.stateless or meta.get(PROTOCOL_VERSION) != version or CLIENT_CAPABILITIES not in meta:
+        return False
+    if headers.get(names.METHOD) != method.encode():
+        return False
+    field = NAMED.get(method)
+    if field is None:
+        return True
+    value: str = getattr(params, field)
+    return headers.get(names.NAME) == value.encode() and value == value.strip() and value[:2] != "=?"
 
 
 def bare(policy: Policy, head: Head) -> Reject | None:

@@ -59,22 +59,16 @@ class Patience:
         self._waiting: dict[asyncio.Task[Any], float] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    async def first(self, receive: Receive) -> MutableMapping[str, Any]:
-        """The first piece of a body; TimeoutError where it does not come."""
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        assert task is not None
+    def begin(self, task: "asyncio.Task[Any]") -> None:
+        """This task waits for the first piece of a body."""
+        loop = asyncio.get_running_loop()
         self._waiting[task] = loop.time() + self._limits.body_timeout
         if self._timer is None:
             self._timer = loop.call_later(self._limits.body_timeout / 4, self._look, loop)
-        try:
-            return await receive()
-        except asyncio.CancelledError:
-            if self._waiting[task]:
-                raise
-            task.uncancel()
-            raise TimeoutError from None
-        finally:
-            del self._waiting[task]
+
+    def end(self, task: "asyncio.Task[Any]") -> bool:
+        """It does not wait any more. Whether it was made to stop."""
+        return not self._waiting.pop(task)
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         now = loop.time()
@@ -87,15 +81,26 @@ class Patience:
 
 async def read_body(receive: Receive, limits: Limits, patience: Patience) -> bytes:
     """The whole body of a request; Refused where it is too long or too slow, or where too much is arriving at once."""
+    task = asyncio.current_task()
+    assert task is not None
+    patience.begin(task)
+    late = False
     try:
-        message = await patience.first(receive)
+        try:
+            message = await receive()
+        finally:
+            late = patience.end(task)
         body: bytes = message.get("body", b"")
         if message.get("more_body"):
             async with asyncio.timeout(limits.body_timeout):
                 body = await _rest(body, receive, limits, patience)
         elif message["type"] == "http.disconnect":
             raise ClientGone
-    except TimeoutError:
+    except (TimeoutError, asyncio.CancelledError) as end:
+        if isinstance(end, asyncio.CancelledError):
+            if not late:
+                raise
+            task.uncancel()
         text = f"The body did not arrive within {limits.body_timeout:g} s"
         raise Refused(Reject(408, InvalidRequest(text), (CLOSE,))) from None
     if len(body) > limits.incoming:

@@ -167,7 +167,8 @@ class Endpoint:
             reject = policy.body(self._rules, head, name, params)
             if reject is not None:
                 raise Refused(reject, request.id, spoken)
-            if policy.era(head, params.meta):
+            stateless = policy.era(head, params.meta)
+            if stateless:
                 caller = self._desk.caller(params.meta)
                 spoken = caller.revision
             if row is None or row.result is None or row.sender == "server":
@@ -181,7 +182,9 @@ class Endpoint:
                 raise MethodNotFound(f"There is no method {name!r} in revision {spoken.version}")
             if row.name == "ping":
                 return encode(Result(request.id, {})), []
-            self._check(row, request, params, head, session, turn)
+            self._check(row, request, session, turn)
+            if stateless and row.name == "tools/call":
+                self._check_mirrors(request, params, head)
             call = self._desk.call(request.id, row, params, caller, turn)
         except ProtocolError as error:
             raise refused(error, request.id, spoken or named) from None
@@ -211,7 +214,7 @@ class Endpoint:
     def _named(self, head: Head) -> Revision | None:
         return None if head.version is None else self._served.get(head.version)
 
-    def _check(self, row: Method, request: Request, params: Any, head: Head, session: Session | None, turn: Turn) -> None:
+    def _check(self, row: Method, request: Request, session: Session | None, turn: Turn) -> None:
         """What is left to go wrong before a call begins."""
         if self._closing:
             raise Overloaded("This server is shutting down")
@@ -225,11 +228,12 @@ class Endpoint:
         if row.name == "subscriptions/listen" and not turn.streams:
             remedy = "this server answers in JSON only" if self._json_only else "accept text/event-stream"
             raise InvalidRequest(f"Changes are told on an event stream only: {remedy}")
-        if row.name == "tools/call" and policy.era(head, params.meta):
-            mirrors = self._desk.service.mirrors(params.name)
-            reject = policy.mirrors(head, mirrors, params.arguments) if mirrors else None
-            if reject is not None:
-                raise Refused(reject, request.id)
+
+    def _check_mirrors(self, request: Request, params: Any, head: Head) -> None:
+        mirrors = self._desk.service.mirrors(params.name)
+        reject = policy.mirrors(head, mirrors, params.arguments) if mirrors else None
+        if reject is not None:
+            raise Refused(reject, request.id)
 
     async def _answer(self, calls: list[Call], turn: Turn, head: Head, receive: Receive, send: Send) -> None:
         if turn.streams and not head.json:

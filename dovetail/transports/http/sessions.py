@@ -30,6 +30,8 @@ PURPOSE = "session"
 ENDED = "ended"
 LONGEST = 2048
 """A header longer than this does not pass every proxy."""
+LATELY = 1.0
+"""Seconds within which the order of use does not matter."""
 NOBODY: dict[Id, Call] = {}
 NOTHING_ASKED: "dict[Id, asyncio.Future[Result | Failure]]" = {}
 
@@ -141,11 +143,14 @@ class Sessions:
 
     def find(self, id: str, principal: Principal | None = None) -> Session | None:
         """The session with this id; None where it is forged, someone else's, expired or ended."""
-        session = self._known(id)
+        now = time.time()
+        session = self._open.get(id)
+        if session is None or session.expires < now or now - session.seen > LATELY:
+            session = self._known(id)
         if session is None or session.who != _who(principal):
             return None
         session.caller.principal = principal
-        self._use(session, time.time())
+        self._use(session, now)
         return session
 
     def _known(self, id: str) -> Session | None:
