@@ -129,6 +129,8 @@ class Connection:
             self.socket.close()
             raise
         self.file = self.socket.makefile("rb")
+        self.early: list[tuple[str | None, Any]] = []
+        """Events that came together with the one before."""
 
     def __enter__(self) -> "Connection":
         return self
@@ -179,17 +181,16 @@ class Connection:
 
     def rest(self) -> list[tuple[str | None, Any]]:
         """The events up to the end of the stream, which must be an end in good order."""
-        return events(b"".join(iter(self.chunk, b"")))
+        before, self.early = self.early, []
+        return before + events(b"".join(iter(self.chunk, b"")))
 
     def event(self) -> tuple[str | None, Any]:
-        """The next event of a stream."""
-        while True:
+        """The next event of a stream. Several may come in one chunk."""
+        while not self.early:
             chunk = self.chunk()
             assert chunk, "the stream has ended"
-            found = events(chunk)
-            if found:
-                assert len(found) == 1
-                return found[0]
+            self.early = events(chunk)
+        return self.early.pop(0)
 
     def ended(self) -> bool:
         """Wait for the other side to close, whatever else it says before."""

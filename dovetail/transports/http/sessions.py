@@ -251,9 +251,8 @@ class Sessions:
                 self._open[session.id] = self._open.pop(session.id)
                 self._use(session, now)
         for session in list(self._open.values()):
-            if session.seen + self._limits.session_idle > now:
-                break  # the rest was used later
-            self._bury(session.key)
+            if session.seen + self._limits.session_idle <= now:
+                self._bury(session.key)
         for key, expires in list(self._tombstones.items()):
             if expires > now:
                 break
