@@ -194,6 +194,9 @@ class Desk(Protocol):
     def reply(self, call: Call) -> Coroutine[Any, Any, bytes | None]:
         """The reply to a call as bytes; None where nobody waits for one any more."""
 
+    def start(self, call: Call, work: Coroutine[Any, Any, None]) -> None:
+        """Answer a call in a task of its own."""
+
     def failure(self, id: Id | None, error: ProtocolError, revision: Revision | None) -> bytes:
         """The reply to a request that is refused."""
 

@@ -6,6 +6,9 @@ written as JSON), the outcome is one reply, or None where nobody waits any more.
 
 import asyncio
 import logging
+import sys
+from collections.abc import Coroutine
+from typing import Any
 
 from msgspec import Raw
 
@@ -53,6 +56,15 @@ def as_protocol_error(error: BaseException, call: Call) -> ProtocolError:
         return InternalError(f"{call.name} was cancelled from within")
     log.error("%s failed", call.name, exc_info=error)
     return InternalError(f"{call.name} failed: {type(error).__name__}")
+
+
+EAGER: dict[str, Any] = {"eager_start": True} if sys.version_info >= (3, 12) else {}
+"""Where it can, a task takes its first step at once; most need no second."""
+
+
+def start(call: Call, work: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop) -> None:
+    """Answer a call in a task of its own: what loop.create_task does, without its checks."""
+    call.task = asyncio.Task(work, loop=loop, **EAGER)
 
 
 def stop(call: Call) -> None:

@@ -11,7 +11,6 @@ mean is the business of the `End`: the server's end (`serving.py`) or the client
 
 import asyncio
 import logging
-import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol
 
@@ -39,7 +38,7 @@ from ..protocol.lifecycle import CancelledParams, ProgressParams
 from ..protocol.meta import PROGRESS_TOKEN
 from ..protocol.methods import METHODS, Method
 from ..revisions import Revision
-from .answer import answer, stop
+from .answer import answer, start, stop
 from .outgoing import Outgoing
 
 log = logging.getLogger("dovetail.connection")
@@ -169,7 +168,7 @@ class Connection:
             reply(call)
             return
         answering[id] = call
-        call.task = _start(self._answer(call, reply), self._loop)
+        start(call, self._answer(call, reply), self._loop)
 
     async def _answer(self, call: Call, reply: Reply) -> None:
         data = await answer(call, self._end.answer, self.outgoing)
@@ -400,16 +399,6 @@ class PeerError(DovetailError):
 
 
 _background: set["asyncio.Task[None]"] = set()
-
-if sys.version_info >= (3, 12):
-
-    def _start(work: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop) -> "asyncio.Task[None]":
-        return asyncio.Task(work, loop=loop, eager_start=True)
-
-else:
-
-    def _start(work: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop) -> "asyncio.Task[None]":
-        return asyncio.Task(work, loop=loop)  # what loop.create_task does, without its checks
 
 
 def _unforeseen(request: Request) -> ProtocolError:

@@ -22,7 +22,7 @@ from ..protocol.methods import METHODS, Method
 from ..revisions import Revision
 from ..sealing import KeyRing, key_ring
 from . import handshake, stateless
-from .answer import answer, stop
+from .answer import answer, start, stop
 from .asking import refused
 from .listening import Listening, about, hears, merge
 from .outgoing import Outgoing
@@ -101,6 +101,10 @@ class ServerDesk:
     def reply(self, call: Call) -> Coroutine[Any, Any, bytes | None]:
         """The reply to a call as bytes; None where nobody waits for one any more."""
         return answer(call, self.answer, self.outgoing)
+
+    def start(self, call: Call, work: Coroutine[Any, Any, None]) -> None:
+        """Answer a call in a task of its own."""
+        start(call, work, self.loop)
 
     def failure(self, id: Id | None, error: ProtocolError, revision: Revision | None) -> bytes:
         """The reply to a request that is refused."""

@@ -36,7 +36,7 @@ names any version at all:
 
 Errors found further in get their status from the last table, STATUS.
 
-Most clients say the same on every request, so the heads that passed are remembered whole: 1 µs instead of 9.
+Most clients say the same on every request, so the heads that passed are remembered whole: 1 µs instead of 11.
 """
 
 import re
@@ -448,7 +448,7 @@ def body(policy: Policy, head: Head, method: str, params: Params | None, *, requ
 
 
 def _agrees(policy: Policy, head: Head, method: str, params: Any, meta: Meta) -> bool:
-    """Whether all is as it should be, to the letter: then no rung has anything to say (0.5 µs, instead of 2.5)."""
+    """Whether all is as it should be, to the letter: then no rung has anything to say (0.9 µs, instead of 1.8)."""
     version, headers = head.version, head.headers
     if version not in policy.stateless or meta.get(PROTOCOL_VERSION) != version or CLIENT_CAPABILITIES not in meta:
         return False

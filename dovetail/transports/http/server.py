@@ -11,8 +11,6 @@ in the handshake era it does not, and the client may come back for the rest (`st
 """
 
 import asyncio
-import sys
-from collections.abc import Coroutine
 from typing import Any
 
 import msgspec
@@ -241,7 +239,7 @@ class Endpoint:
             if not calls:
                 stream.finish()
         for call in calls:
-            call.task = _start(self._run(call, turn), self._loop)
+            self._desk.start(call, self._run(call, turn))
         try:
             if turn.open:
                 await asyncio.sleep(0)  # most calls are done now
@@ -432,14 +430,3 @@ def _params(revision: Revision | None, row: Method | None, message: Request | No
         )
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidParams(f"{message.method}: {error}") from None
-
-
-if sys.version_info >= (3, 12):
-
-    def _start(work: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop) -> "asyncio.Task[None]":
-        return asyncio.Task(work, loop=loop, eager_start=True)
-
-else:
-
-    def _start(work: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop) -> "asyncio.Task[None]":
-        return asyncio.Task(work, loop=loop)

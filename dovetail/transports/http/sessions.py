@@ -193,9 +193,6 @@ class Sessions:
             uri = call.params.uri
             self._bus.publish("session/subscribed", (session.id, uri, uri in caller.subscribed))
 
-    def __iter__(self) -> Any:
-        return iter(list(self._open.values()))
-
     def _unseal(self, id: str, now: float) -> Session | None:
         if len(id) > LONGEST:
             return None
