@@ -25,7 +25,7 @@ bench: $(VENV)/.package
 
 $(VENV)/.package: pyproject.toml Makefile
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) --editable '.[http]'
+	$(PIP) --editable '.[auth]'
 	@touch $@
 
 $(VENV)/.tools: $(VENV)/.package requirements-dev.txt
@@ -33,4 +33,4 @@ $(VENV)/.tools: $(VENV)/.package requirements-dev.txt
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .venv-bench .conformance dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-bench .conformance .node dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from .protocol.tools import ToolAnnotations, ToolResult
     from .server.caching import Cache
     from .server.context import Context
+    from .server.guards.audit import AuditRecord, audit
+    from .server.guards.rates import Rate, Rates
     from .server.guards.redaction import redact_secrets
     from .server.media import Audio, File, Image
     from .server.server import Server
@@ -44,6 +46,7 @@ _HOMES = {
     "Annotations": "protocol.content",
     "Audio": "server.media",
     "AudioContent": "protocol.content",
+    "AuditRecord": "server.guards.audit",
     "BlobResourceContents": "protocol.content",
     "Cache": "server.caching",
     "CannotAsk": "errors",
@@ -65,6 +68,8 @@ _HOMES = {
     "Model": "client.models",
     "NotFound": "errors",
     "ProtocolError": "errors",
+    "Rate": "server.guards.rates",
+    "Rates": "server.guards.rates",
     "ResourceLink": "protocol.content",
     "Root": "protocol.roots",
     "Server": "server.server",
@@ -75,6 +80,7 @@ _HOMES = {
     "ToolError": "errors",
     "ToolResult": "protocol.tools",
     "anthropic_sampler": "client.adapters",
+    "audit": "server.guards.audit",
     "choose_model": "client.models",
     "openai_sampler": "client.adapters",
     "redact_secrets": "server.guards.redaction",
@@ -82,11 +88,11 @@ _HOMES = {
 }
 
 __all__ = [
-    "Annotations", "Audio", "AudioContent", "BlobResourceContents", "Cache", "CannotAsk", "Channel", "Client", "Context",
-    "DovetailError", "EmbeddedResource", "File", "Header", "HttpRequest", "HttpResponse", "Icon", "Image", "ImageContent",
-    "InputRequired", "Limits", "Message", "Model", "NotFound", "ProtocolError", "ResourceLink", "Root", "Server",
-    "SharedCache", "TextContent", "TextResourceContents", "ToolAnnotations", "ToolError", "ToolResult", "anthropic_sampler",
-    "choose_model", "openai_sampler", "redact_secrets", "terminal_elicit",
+    "Annotations", "Audio", "AudioContent", "AuditRecord", "BlobResourceContents", "Cache", "CannotAsk", "Channel",
+    "Client", "Context", "DovetailError", "EmbeddedResource", "File", "Header", "HttpRequest", "HttpResponse", "Icon",
+    "Image", "ImageContent", "InputRequired", "Limits", "Message", "Model", "NotFound", "ProtocolError", "Rate", "Rates",
+    "ResourceLink", "Root", "Server", "SharedCache", "TextContent", "TextResourceContents", "ToolAnnotations", "ToolError",
+    "ToolResult", "anthropic_sampler", "audit", "choose_model", "openai_sampler", "redact_secrets", "terminal_elicit",
 ]  # fmt: skip
 
 

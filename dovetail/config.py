@@ -1,7 +1,11 @@
 """`mcp.json`: the file in which applications keep their servers.
 
     {"mcpServers": {"weather": {"command": "uvx", "args": ["weather"], "env": {"KEY": "${WEATHER_KEY}"}},
-                    "remote": {"url": "https://example.com/mcp", "headers": {"Authorization": "Bearer ${TOKEN}"}}}}
+                    "remote": {"url": "https://example.com/mcp", "auth": "oauth"},
+                    "other": {"url": "https://example.org/mcp", "headers": {"Authorization": "Bearer ${TOKEN}"}}}}
+
+`auth` is what `Client(auth=…)` is: `"oauth"` for a login, or a token; or an object with what `OAuth` is to be given, in the
+spelling of JSON: `{"clientId": "…", "clientSecret": "${SECRET}", "issuer": "…", "scopes": ["…"]}`.
 
 `${VAR}` is filled in from the environment when a server is used, `${VAR:-default}` has a fallback; a variable that is
 missing is an error that names it, never an empty string.
@@ -23,6 +27,15 @@ NAMES = ("mcp.json", ".mcp.json")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 
+class AuthConfig(Struct, omit_defaults=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """How a login is made, in the words of `OAuth`."""
+
+    client_id: str | None = None
+    client_secret: str | None = None
+    issuer: str | None = None
+    scopes: list[str] = []
+
+
 class ServerConfig(Struct, omit_defaults=True, kw_only=True):
     """One server of the file: a command to start, or a URL to reach."""
 
@@ -32,6 +45,7 @@ class ServerConfig(Struct, omit_defaults=True, kw_only=True):
     cwd: str | None = None
     url: str | None = None
     headers: dict[str, str] = {}
+    auth: str | AuthConfig | None = None
 
 
 class _File(Struct, rename={"servers": "mcpServers"}):
@@ -137,6 +151,16 @@ def expand(server: ServerConfig, environment: Mapping[str, str] | None = None) -
 
         return _VARIABLE.sub(one, text)
 
+    def fill_auth(auth: str | AuthConfig | None) -> str | AuthConfig | None:
+        if isinstance(auth, AuthConfig):
+            return AuthConfig(
+                client_id=auth.client_id and fill(auth.client_id),
+                client_secret=auth.client_secret and fill(auth.client_secret),
+                issuer=auth.issuer and fill(auth.issuer),
+                scopes=[fill(scope) for scope in auth.scopes],
+            )
+        return auth and fill(auth)
+
     return ServerConfig(
         command=None if server.command is None else fill(server.command),
         args=[fill(arg) for arg in server.args],
@@ -144,4 +168,5 @@ def expand(server: ServerConfig, environment: Mapping[str, str] | None = None) -
         cwd=None if server.cwd is None else fill(server.cwd),
         url=None if server.url is None else fill(server.url),
         headers={key: fill(value) for key, value in server.headers.items()},
+        auth=fill_auth(server.auth),
     )

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from . import config
 from .errors import ConfigError
 from .limits import Limits
-from .ports import Channel
+from .ports import Channel, Credentials
 from .transports import memory
 
 Open = Callable[[], Awaitable[Channel]]
@@ -36,7 +36,9 @@ class Door(Struct, frozen=True, eq=False):
     key: str | None = None
     """What the same server is known by, to remember its era."""
     place: Any = None
-    """What a server on the web is known by to clients that share a cache: where it is, and how it is trusted."""
+    """What a server on the web is known by to clients that share a cache: where it is, how it is trusted, and who asks."""
+    credentials: Credentials | None = None
+    """What gets in there."""
 
 
 class Started(Struct, frozen=True, eq=False):
@@ -58,10 +60,19 @@ class Reached(Struct, frozen=True, eq=False):
     """Instead of what the environment says."""
     long_polling: bool = False
     """Ask again and again for what the server says unasked, instead of holding a stream."""
+    auth: Any = None
+    """What to get in with: Credentials, or a bearer token."""
 
 
 def door(target: Any, server: str | None, limits: Limits, started: Started, reached: Reached) -> Door:
     """The door to a target."""
+    made = _door(target, server, limits, started, reached)
+    if reached.auth is not None and made.place is None:
+        raise ConfigError(f"auth= is for a URL, but the target is {made.name}: nobody asks there who is calling")
+    return made
+
+
+def _door(target: Any, server: str | None, limits: Limits, started: Started, reached: Reached) -> Door:
     if _is_server(target):
         return Door(f"the server {target.name!r}", lambda: _in_memory(target, limits))
     if _is_channel(target):
@@ -95,7 +106,8 @@ def _named(text: str, server: str | None, limits: Limits, started: Started, reac
 def _configured(chosen: config.ServerConfig, limits: Limits, started: Started, reached: Reached) -> Door:
     filled = config.expand(chosen)
     if filled.url is not None:
-        return _url(filled.url, limits, replace(reached, headers={**filled.headers, **(reached.headers or {})}))
+        headers, auth = {**filled.headers, **(reached.headers or {})}, reached.auth or _login(filled.auth)
+        return _url(filled.url, limits, replace(reached, headers=headers, auth=auth))
     assert filled.command is not None
     env, cwd = {**filled.env, **(started.env or {})}, started.cwd or filled.cwd
     return _command([filled.command, *filled.args], limits, replace(started, env=env, cwd=cwd))
@@ -113,7 +125,39 @@ def _command(command: Sequence[str], limits: Limits, how: Started) -> Door:
     return Door(" ".join(command), open, key="\0".join([*command, str(how.cwd or "")]))
 
 
+def _login(chosen: "str | config.AuthConfig | None") -> Any:
+    """What a configuration says about `auth`, as `Client(auth=…)` takes it."""
+    if chosen != "oauth" and not isinstance(chosen, config.AuthConfig):
+        return chosen
+    from .auth import OAuth
+
+    return OAuth() if isinstance(chosen, str) else OAuth(**asdict(chosen))
+
+
+def _credentials(url: str, how: Reached, peers: Any) -> Credentials | None:
+    """What gets in at this URL. A header of the user's own goes first: who gives one knows better."""
+    if how.auth is None or any(name.lower() == "authorization" for name in how.headers or ()):
+        return None
+    from .transports.http.addresses import loopback
+    from .transports.http.fetch import fetcher
+
+    auth = how.auth
+    if isinstance(auth, str):
+        from .auth import BearerToken
+
+        auth = BearerToken(auth)
+    elif isinstance(auth, type):
+        raise ConfigError(f"auth={auth.__name__} is a class: auth={auth.__name__}(…) makes credentials of it")
+    elif not all(hasattr(auth, name) for name in ("bind", "headers", "refused")):
+        raise ConfigError(f"auth= takes a token, or credentials such as OAuth(), not a {type(auth).__name__}")
+    if not url.startswith("https:") and not loopback(peers.host):
+        raise ConfigError(f"{url}: credentials are sent over https only, or to this machine; use an https URL")
+    bound: Credentials = auth.bind(url, fetcher(peers, getattr(auth, "named", ()), verify=how.verify, proxy=how.proxy))
+    return bound
+
+
 def _url(url: str, limits: Limits, how: Reached) -> Door:
+    from .transports.http.addresses import Peers
     from .transports.http.wire import checked, origin
 
     scheme = url.partition("://")[0].lower()
@@ -121,11 +165,16 @@ def _url(url: str, limits: Limits, how: Reached) -> Door:
         raise ConfigError(f"{url}: servers are reached by {', '.join(WEB)}")
     url = scheme + checked(url)[len(scheme) :]
 
+    asked = url if scheme.startswith("http") else "http" + url[2:]  # how a WebSocket begins
+    peers = Peers(origin(url)[1])
+    credentials = _credentials(asked, how, peers)
     mirrors: dict[str, Any] = {}  # what goes into headers is known to the next channel too
 
     async def over_http() -> Channel:
         from .transports.http.client import connect
 
+        if credentials is not None:
+            await credentials.headers("POST", url)  # what has to be renewed is renewed while nobody counts the seconds
         return await connect(
             url,
             limits,
@@ -134,16 +183,32 @@ def _url(url: str, limits: Limits, how: Reached) -> Door:
             proxy=how.proxy,
             long_polling=how.long_polling,
             mirrors=mirrors,
+            auth=credentials,
+            peers=peers,
         )
 
     async def over_websocket() -> Channel:
         from .transports.websocket import connect
 
-        return await connect(url, limits, headers=how.headers, verify=how.verify, proxy=how.proxy, timeout=limits.timeout)
+        return await connect(
+            url,
+            limits,
+            headers=how.headers,
+            verify=how.verify,
+            proxy=how.proxy,
+            timeout=limits.timeout,
+            auth=credentials,
+            peers=peers,
+        )
 
     host = "{}://{}:{}".format(*origin(url))
     open = over_http if scheme.startswith("http") else over_websocket
-    return Door(url, open, key=host, place=(url, how.verify, how.proxy))
+    who = how.auth if credentials is not None else None
+    if isinstance(who, str):
+        from hashlib import blake2b
+
+        who = blake2b(who.encode()).digest()
+    return Door(url, open, key=host, place=(url, how.verify, how.proxy, who), credentials=credentials)
 
 
 async def post_json(url: str, headers: Mapping[str, str], body: bytes, timeout: float) -> tuple[int, bytes]:

@@ -13,11 +13,13 @@
     │   ├── UnsupportedVersion   -32022  no such revision here
     │   ├── UrlRequired          -32042  a page has to be visited first; `.elicitations` says which
     │   ├── Overloaded           -31001  a bound was reached; try again later
-    │   └── TooLarge             -31002  a message is over the size bound
+    │   ├── TooLarge             -31002  a message is over the size bound
+    │   └── Forbidden            -31003  the caller may not do this; `.scopes` says what it lacks
     ├── ToolError                a tool failed; its text is meant for the model
     ├── CannotAsk                a question the client cannot be asked
     ├── UrlRefused               a page opened by another user than was sent there, too late, or with a forged ticket
     ├── InvalidOutput            a tool's result breaks its own output schema; `.result` keeps it
+    ├── Unauthorized             the server does not let this client in, or not so far
     ├── ConnectFailed            no connection could be opened
     ├── ConnectionClosed         the connection ended before the answer came
     ├── TimedOut                 no answer within the deadline
@@ -159,7 +161,7 @@ class UrlRequired(ProtocolError):
         rows = [row for row in listed if isinstance(row, dict)] if isinstance(listed, list) else []
         pages = (Page(row.get("message", ""), row.get("url", ""), row.get("elicitationId", "")) for row in rows)
         sound = (page for page in pages if page.id and all(isinstance(part, str) for part in page))
-        return [page for page in sound if page.url.startswith(("https://", "http://"))]
+        return [page for page in sound if page.url.lower().startswith(("https://", "http://"))]
 
 
 class Overloaded(ProtocolError):
@@ -167,11 +169,30 @@ class Overloaded(ProtocolError):
 
     code = -31001
 
+    @property
+    def retry_after(self) -> float | None:
+        """The seconds to wait, where the server says it."""
+        said = self.data.get("retryAfter") if isinstance(self.data, dict) else None
+        return float(said) if isinstance(said, int | float) and 0 <= said < 2**31 else None
+
 
 class TooLarge(ProtocolError):
     """The message is too large."""
 
     code = -31002
+
+
+class Forbidden(ProtocolError):
+    """The caller may not do this."""
+
+    code = -31003
+    fault = LOCAL
+
+    @property
+    def scopes(self) -> tuple[str, ...]:
+        """The scopes that it lacks."""
+        named = self.data.get("scopes") if isinstance(self.data, dict) else None
+        return tuple(scope for scope in named if isinstance(scope, str)) if isinstance(named, list) else ()
 
 
 class ToolError(DovetailError):
@@ -200,6 +221,17 @@ class InvalidOutput(DovetailError):
     def __init__(self, message: str, result: Any = None) -> None:
         super().__init__(message)
         self.result = result
+
+
+class Unauthorized(DovetailError):
+    """The server does not let this client in; the text says what to do. `curable` where a login may change that, `scopes`
+    where it is these that it takes."""
+
+    fault = LOCAL
+
+    def __init__(self, message: str = "", *, curable: bool = False, scopes: Iterable[str] = ()) -> None:
+        super().__init__(message)
+        self.curable, self.scopes = curable, tuple(scopes)
 
 
 class ConnectFailed(DovetailError):
@@ -241,6 +273,6 @@ BY_CODE: dict[int, type[ProtocolError]] = {
     cls.code: cls
     for cls in (
         ParseError, InvalidRequest, MethodNotFound, InvalidParams, InternalError, HeaderMismatch,
-        MissingCapability, UnsupportedVersion, UrlRequired, Overloaded, TooLarge,
+        MissingCapability, UnsupportedVersion, UrlRequired, Overloaded, TooLarge, Forbidden,
     )
 }  # fmt: skip

@@ -3,6 +3,8 @@
 `Server(limits=Limits(threads=8))` changes one and keeps the rest. Sizes are bytes, times are seconds.
 """
 
+from functools import lru_cache
+
 from msgspec import Struct
 
 KIB = 1024
@@ -35,6 +37,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     # asking the client
     asks: int = 100
     """How often in a row one call may ask, before it is taken for one that never ends."""
+    ask_time: float = 3600.0
+    """How long an answer may take that the call waits for on its connection or in its session."""
     parked: int = 1000
     """Calls that wait here for their client to come back with answers; the oldest are run again when it does."""
     parked_time: float = 600.0
@@ -69,7 +73,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     """How long a server may stay silent on the era probe before it is greeted the old way."""
     pages: int = 1000
     """Pages that a list call follows before it calls the server's cursors endless."""
-    rounds: int = 10
+    rounds: int = 100
     """How often a server may answer one request with questions."""
     restarts: int = 5
     """How often in a row a stdio server is started again before the client gives up."""
@@ -106,7 +110,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     retry: float = 1.0
     """How long a client is told to wait before it resumes a stream."""
     events: int = 4 * MIB
-    """Bytes that one event stream holds for a client that lags behind or comes back; the oldest go first."""
+    """Bytes that one event stream holds for a client that lags behind or comes back; the oldest go first. On a connection,
+    what a client may be told of changes that does not read; then it is left."""
     events_kept: int = 64 * MIB
     """Bytes that all streams together hold for clients that have gone."""
     event_life: float = 300.0
@@ -120,3 +125,20 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 DEFAULT = Limits()
+
+
+@lru_cache(4096)
+def network(address: str) -> str:
+    """What counts as one place to call from; empty for this machine. With IPv6 that is the network of 64 bits, as a single
+    machine has as many addresses as it likes within it."""
+    from ipaddress import IPv6Address, ip_address, ip_network
+
+    try:
+        ip = ip_address(address.partition("%")[0])
+    except ValueError:
+        return address  # a name that an ASGI server made up
+    if isinstance(ip, IPv6Address):
+        ip = ip.ipv4_mapped or ip
+    if ip.is_loopback:
+        return ""
+    return str(ip if ip.version == 4 else ip_network((ip, 64), strict=False))

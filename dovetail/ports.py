@@ -1,4 +1,4 @@
-"""What the layers hand each other. Types only; no behaviour.
+"""What the layers hand each other. Types only; no behaviour but what keeps a value true to itself.
 
 A `Channel` moves whole messages as bytes and knows nothing of what they mean. It is the seam for transports of your own:
 `Client(channel)` and `server.serve(channel)` take anything of this shape (docs/guides/transports.md).
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from .limits import Limits
     from .protocol.mirrors import Mirror
+    from .sealing import KeyRing
 
 
 class Lost(Struct, frozen=True, eq=False):
@@ -65,13 +66,22 @@ class Principal(Struct, frozen=True):
     client: str | None = None
     scopes: tuple[str, ...] = ()
     claims: Mapping[str, Any] = {}
+    expires: float | None = None
+    """When what it proved itself with ends, as `time.time()` counts."""
+
+
+PAGES = 64
+"""Pages that are remembered of one caller."""
 
 
 class Caller:
     """The other side of a call: its revision, what it declared, who it is. One per connection, or one per request in the
     stateless era."""
 
-    __slots__ = ("capabilities", "info", "log_level", "pages", "principal", "revision", "roots", "state", "subscribed")
+    __slots__ = (
+        "address", "capabilities", "info", "log_level", "on_page", "pages", "principal", "revision", "roots", "roots_told",
+        "state", "subscribed",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -87,14 +97,29 @@ class Caller:
         self.log_level = log_level
         """The lowest rank of log message it wants; None for none at all."""
         self.principal: Principal | None = None
+        """Who it is; None where nobody asked, as on stdio or without `Server(auth=…)`."""
+        self.address: str | None = None
+        """Where it calls from, on a network."""
         self.state = state
         """What the server's lifespan gave."""
         self.roots: tuple[Any, ...] | None = None
         """Its roots, as long as they can be relied on."""
+        self.roots_told = 0
+        """How often it was told that they changed: an answer that was on its way meanwhile is not to be relied on."""
         self.pages: tuple[str, ...] = ()
         """The ids of the pages that its user was last sent to, in the handshake era."""
+        self.on_page: Callable[[str], None] | None = None
+        """Told of each of them, where other processes have to know."""
         self.subscribed: frozenset[str] = frozenset()
         """The resources whose changes it wants to hear of, in the handshake era."""
+
+    def roots_changed(self) -> None:
+        """Its roots are to be asked for again."""
+        self.roots, self.roots_told = None, self.roots_told + 1
+
+    def remember_page(self, id: str) -> None:
+        """Its user is sent to a page: that is whom it will concern that they are done there."""
+        self.pages = (*self.pages, id)[-PAGES:]
 
 
 class Call(Struct, eq=False):
@@ -117,9 +142,13 @@ class Call(Struct, eq=False):
     """The code of the error that it was answered with."""
     local: "Answer | None" = None
     """Answers what only the connection can (subscriptions, levels); the server passes such a call on to it."""
+    principal: Principal | None = None
+    """Who asked this: of one caller, each request may come with another token."""
+    lacking: tuple[str, ...] = ()
+    """The scopes for want of which it failed."""
     progress: Any = None
     run: Any = None
-    """The handler at work, where it may outlive the request (`connection/rounds.py`)."""
+    """The handler at work, where it may outlive the request (`connection/runs.py`)."""
     kept: dict[str, Any] | None = None
     """What `ctx.once` has done, as JSON; a future where it is at it."""
     given: "Mapping[str, Any]" = {}
@@ -128,6 +157,10 @@ class Call(Struct, eq=False):
     """The state that the handler gave its question along."""
     clock: Any = None
     """What ends the handler when its time is over; stands still while the client is asked."""
+    asking: int = 0
+    """Questions down the back channel that have no answer yet."""
+    rounds: int = 0
+    """How often it began to ask there."""
     task: "asyncio.Task[None] | None" = None
 
     @property
@@ -149,6 +182,28 @@ Listener: TypeAlias = Callable[[str, Any], None]
 """Hears of a change, as the notification that tells it: method name and params. May be called from any thread."""
 
 
+class Form(Protocol):
+    """A form that a user is asked to fill in."""
+
+    schema: dict[str, Any]
+
+    def accept(self, content: Any) -> Any:
+        """The data in an answer; InvalidParams where it does not fit."""
+
+
+class Extras(Protocol):
+    """What the extensions of one side add (`connection/extension.py`)."""
+
+    def method(self, name: str, stateless: bool) -> Method | None:
+        """The method of that name, where an extension has it in this era."""
+
+    def handler(self, name: str) -> Answer | None:
+        """What answers or hears a method of that name."""
+
+    def spoken(self, stateless: bool) -> dict[str, Any] | None:
+        """What is declared of them to a peer of this era."""
+
+
 class Service(Protocol):
     """What a server is to the layers below."""
 
@@ -161,14 +216,36 @@ class Service(Protocol):
     replay: bool
     """Whether a handler that asked is always run again from its beginning, as another process would have to."""
 
+    guard: "Guard | None"
+    """Who is let in over HTTP and WebSocket; None lets everybody in."""
+
+    @property
+    def scopes(self) -> tuple[str, ...]:
+        """All scopes that something here needs."""
+
+    def tells(self, principal: Principal | None, method: str, params: Any) -> bool:
+        """Whether this caller may know of a change."""
+
+    @property
+    def extensions(self) -> Extras:
+        """What its extensions add."""
+
+    def admit(self, method: Method, params: Any, caller: Caller) -> None:
+        """Whether this request may begin at all: raises Forbidden where the caller's scopes do not cover it, Overloaded
+        where it has asked too often."""
+
     def answer(self, call: Call) -> Awaitable[Any]:
         """Answer one call."""
 
     def asks(self, call: Call) -> bool:
         """Whether what answers this call is able to ask its client."""
 
-    def listen(self, listener: Listener) -> Callable[[], None]:
-        """Tell `listener` of every change from now on; returns what ends it."""
+    def form(self, message: str, schema: Any) -> "Form":
+        """The form that a schema is, to be put to a user with this message; SchemaError or ConfigError where it is none."""
+
+    def listen(self, listener: Listener, *, watched: bool = True) -> Callable[[], None]:
+        """Tell `listener` of every change from now on, of those in files only where it wants what is `watched`; returns what
+        ends it."""
 
     def mirrors(self, tool: str) -> "tuple[Mirror, ...]":
         """The parameters of a tool that are repeated in HTTP headers."""
@@ -179,14 +256,23 @@ class Desk(Protocol):
 
     service: Service
 
+    def method(self, name: str, revision: Revision | None) -> Method | None:
+        """The method that goes by this name: in a revision, in an extension, or in any revision at all."""
+
+    def speaks(self, revision: Revision, method: Method) -> bool:
+        """Whether there is such a method in this revision, or in an extension."""
+
+    def notice(self, method: Method, params: Any, caller: Caller) -> None:
+        """A notification that an extension hears of."""
+
     def caller(self, meta: dict[str, Any]) -> Caller:
         """Who is calling, as a request of the stateless era says itself."""
 
     def known(self, revision: Revision, info: Implementation | None, capabilities: ClientCapabilities) -> Caller:
         """Who is calling, as a session says that was opened before."""
 
-    def welcome(self, request: Request) -> tuple[Caller, bytes]:
-        """The caller that an `initialize` describes, and the reply to it."""
+    def welcome(self, request: Request, visitor: "Visitor", *, tells: bool = True) -> tuple[Caller, bytes]:
+        """The caller that an `initialize` describes, and the reply to it. `tells`: whether it can be told of changes."""
 
     def call(self, id: Id, method: Method, params: Any, caller: Caller, connection: Any) -> Call:
         """A request as the call that it makes. `connection` is where what belongs to it goes."""
@@ -214,6 +300,9 @@ class Desk(Protocol):
 
     def cut_off(self, call: Call, reason: ProtocolError) -> None:
         """End a call that somebody still waits for; this is what it is told."""
+
+    def hang_up(self, call: Call) -> None:
+        """End a stream of changes in good order."""
 
     def hears(self, caller: Caller, method: str, params: Any) -> bool:
         """Whether a caller of the handshake era is told of this change."""
@@ -252,6 +341,10 @@ class HttpRequest(Struct, kw_only=True):
     path: str = "/"
     headers: Mapping[str, str] = {}
     body: bytes = b""
+    url: str = ""
+    """All of the address, with the query: as the client sees it, or where a request of our own goes."""
+    address: str | None = None
+    """Where it comes from."""
 
 
 class HttpResponse(Struct, kw_only=True):
@@ -260,3 +353,76 @@ class HttpResponse(Struct, kw_only=True):
     status: int = 200
     headers: Mapping[str, str] = {}
     body: bytes = b""
+
+
+Fetch: TypeAlias = Callable[[HttpRequest], Awaitable[HttpResponse]]
+"""Sends a request of our own and gives back the answer, whatever its status; raises ConnectFailed or TimedOut. Redirects are
+not followed, sizes and times are bounded, and addresses of the local network are refused unless they are allowed."""
+
+
+class Site(Struct, frozen=True, eq=False):
+    """Where a guarded server stands, as the world sees it."""
+
+    url: str
+    """The endpoint: what a token has to be for."""
+    base: str
+    """What the guard's own pages lie below: origin and mount point, without a slash at the end."""
+    ring: "KeyRing"
+    fetch: Fetch
+    """For addresses that strangers name."""
+    reach: Fetch | None = None
+    """For addresses that the configuration names, which may well be on the local network."""
+    scopes: tuple[str, ...] = ()
+    """What its tools, resources and prompts need between them."""
+    sure: bool = True
+    """Whether that is the server's own word; else it is only what the request says, which may be of an attacker's choice."""
+
+
+class Visitor(Struct, frozen=True, eq=False):
+    """Who sent a request, as far as a network and the guard can tell."""
+
+    address: str | None = None
+    principal: Principal | None = None
+    site: Site | None = None
+    """Where it was let in, by a guard."""
+    request: HttpRequest | None = None
+    """What it was let in with."""
+
+
+class Guard(Protocol):
+    """Decides who is let in. `dovetail.auth` has some; `Server(auth=…)` takes any.
+
+    It may have more than this. `again(request, site)` is asked in place of `admit` about a request that was let in before
+    and is still being answered, for a proof that can be used once. `stand(base)` may complain of the URL that the server is
+    served at, before anybody calls. `secrets` names headers that are its own business, which handlers do not get to see.
+    """
+
+    async def admit(self, request: HttpRequest, site: Site) -> Principal | HttpResponse:
+        """Who is calling, or the refusal."""
+
+    async def respond(self, request: HttpRequest, site: Site) -> HttpResponse | None:
+        """A page of the guard's own, such as its metadata; None where this is none. Paths are those of the origin."""
+
+    def challenge(self, site: Site, principal: Principal, scopes: tuple[str, ...]) -> Mapping[str, str]:
+        """The headers of a refusal to a caller that was let in, but lacks these scopes."""
+
+
+class Credentials(Protocol):
+    """What a client gets in with. `dovetail.auth` has some; `Client(auth=…)` takes any. The one that is bound to a server
+    (`bind`) is asked; all calls come from one event loop."""
+
+    def bind(self, url: str, fetch: Fetch) -> "Credentials":
+        """The same, for the server at this URL."""
+
+    async def headers(self, method: str, url: str) -> Mapping[str, str]:
+        """What goes with this request; renews what is about to end."""
+
+    async def refused(self, method: str, url: str, answer: HttpResponse) -> bool:
+        """The server answered 401 or 403. True: ask again at once, with what `headers` says now. Raises Unauthorized where
+        only `authorize` can help, and where nothing can."""
+
+    def heard(self, answer: HttpResponse) -> None:
+        """Any other answer, of which the headers may matter (nonces)."""
+
+    async def authorize(self) -> None:
+        """Do what takes a person, however long it takes, after `refused` raised an Unauthorized that is `curable`."""

@@ -5,7 +5,7 @@ A test names what it shows by `@pytest.mark.requirement("id")`, and `test_requir
 demand without a test, no test of a demand that nobody made. What no test here can show says why (`untested`).
 
 In this table: messages, opening, stdio, HTTP, patterns, utilities, tools, resources, prompts, asking, and a client's part in
-all of them. Not yet: authorization and tasks.
+all of them, and authorization. Not yet: tasks.
 """
 
 from typing import Literal
@@ -84,6 +84,14 @@ BATCHING = "2025-03-26/basic#batching"
 SAMPLING = "2026-07-28/client/sampling"
 ELICITATION = "2026-07-28/client/elicitation"
 ROOTS = "2026-07-28/client/roots"
+AUTH_OVERVIEW = f"{BASIC}/authorization"
+AUTH_DISCOVERY = f"{AUTH_OVERVIEW}/authorization-server-discovery"
+AUTH_REGISTRATION = f"{AUTH_OVERVIEW}/client-registration"
+AUTH_SECURITY = f"{AUTH_OVERVIEW}/security-considerations"
+AUTH_OF_OLD = "2025-03-26/basic/authorization"
+AUTH_PRACTICE = "2025-11-25/basic/security_best_practices"
+AUTH = since("2025-03-26")
+"""Those that have authorization."""
 FORMS = since("2025-06-18")
 """Those in which a user can be asked."""
 
@@ -224,11 +232,7 @@ REQUIREMENTS: dict[str, Requirement] = {
         "A request from a page of another origin is refused with 403.", f"{HTTP}#security-&-endpoint", since("2025-03-26")
     ),
     "http-localhost": should("A server that runs locally listens on this machine only.", f"{HTTP}#security-&-endpoint"),
-    "http-authentication": should(
-        "Connections are authenticated.",
-        f"{HTTP}#security-&-endpoint",
-        untested="authorization is not in this table yet",
-    ),
+    "http-authentication": should("Connections are authenticated.", f"{HTTP}#security-&-endpoint"),
     "http-notification-accepted": must(
         "What asks for no reply and is accepted gets 202 and no body.", f"{HTTP}#sending-messages", since("2025-03-26")
     ),
@@ -372,14 +376,9 @@ REQUIREMENTS: dict[str, Requirement] = {
         "A request of a session that has ended is answered with 404.", f"{HTTP_SESSIONS}#session-management", SESSIONS
     ),
     "http-session-no-proof": must(
-        "A session id proves nobody's identity: each request is verified.",
-        HTTP_SECURITY,
-        REVISIONS[2:4],
-        "authorization is not in this table yet",
+        "A session id proves nobody's identity: each request is verified.", HTTP_SECURITY, REVISIONS[2:4]
     ),
-    "http-session-bound": should(
-        "A session belongs to the user who opened it.", HTTP_SECURITY, REVISIONS[2:4], "comes with authorization"
-    ),
+    "http-session-bound": should("A session belongs to the user who opened it.", HTTP_SECURITY, REVISIONS[2:4]),
     "http-version-assumed": should(
         "Where nothing tells the version, 2025-03-26 is assumed.", f"{HTTP_SESSIONS}#protocol-version-header", SESSIONS
     ),
@@ -579,6 +578,59 @@ REQUIREMENTS: dict[str, Requirement] = {
     "elicitation-mode-default": must("A question without a mode is a form.", ELICITATION, since("2025-11-25")),
     "roots-file-uris": must("Roots are `file://` URIs.", ROOTS),
     "roots-list-changed": must("A client that said so tells when its roots change.", "2025-11-25/client/roots", HANDSHAKE),
+    # asking, a client's part
+    "sampling-declared": must("A client that has a model for servers declares it, and tools if it can use them.", SAMPLING),
+    "sampling-approval": should("A user can refuse or change what a model is asked, and what it answers.", SAMPLING),
+    "sampling-validated": should("What a model is to go on with is checked.", SAMPLING),
+    "sampling-tool-choice": must(
+        "A model uses the tools that it was given, and none where it must not.", SAMPLING, since("2025-11-25")
+    ),
+    "sampling-max-tokens": must("A model says no more than it is asked for.", SAMPLING),
+    "sampling-model-hints": should("A server's wishes for a model are heeded.", SAMPLING),
+    "sampling-not-retained": should("The messages of one question are not part of the next.", SAMPLING, STATELESS),
+    "sampling-rate-limit": should("Questions to a model are limited in number.", SAMPLING),
+    "sampling-sensitive": must("What is confidential about a model stays with the client.", SAMPLING),
+    "sampling-errors": should(
+        "A refusal is error -1, and what makes no sense is invalid params.", "2025-11-25/client/sampling", HANDSHAKE
+    ),
+    "roots-declared": must("A client that has roots declares it.", ROOTS),
+    "roots-traversal": must("No root leads elsewhere than it seems, whoever named it.", ROOTS),
+    "roots-accessible": must("A client keeps an eye on its roots; one that is gone is not shown.", ROOTS),
+    "roots-consent": should("A user can keep roots from a server.", ROOTS),
+    "roots-errors": should("A client without roots says that it has no such method.", "2025-11-25/client/roots", HANDSHAKE),
+    "elicitation-declares": must("A client whose user can be asked declares how.", ELICITATION, FORMS),
+    "elicitation-approval": should("The application can refuse in the user's stead.", ELICITATION, FORMS),
+    "elicitation-rate-limit": should(
+        "Questions to a user are limited in number.", "2025-11-25/client/elicitation", FORMS[:2]
+    ),
+    "elicitation-ui-server": must("A user is shown who asks.", ELICITATION, FORMS),
+    "elicitation-ui-decline": must("A user can decline or cancel at any point.", ELICITATION, FORMS),
+    "elicitation-ui-review": must("A user sees an answer again, and can change it, before it is sent.", ELICITATION, FORMS),
+    "elicitation-defaults-shown": should("A form begins with its defaults.", ELICITATION, since("2025-11-25")),
+    "elicitation-client-checks": should("A client checks an answer against the form.", ELICITATION, FORMS),
+    "elicitation-url-consent": must("No page is opened without the user's consent.", ELICITATION, since("2025-11-25")),
+    "elicitation-url-shown": must("A user sees the whole URL before consenting.", ELICITATION, since("2025-11-25")),
+    "elicitation-url-no-prefetch": must("Nothing of a page is fetched by the client.", ELICITATION, since("2025-11-25")),
+    "elicitation-url-opened-safely": must(
+        "A page is opened where the client sees nothing of it: in the user's browser.", ELICITATION, since("2025-11-25")
+    ),
+    "elicitation-url-domain": should("The host of a URL is shown by itself.", ELICITATION, since("2025-11-25")),
+    "elicitation-url-suspicious": should("A user is warned of odd URLs.", ELICITATION, since("2025-11-25")),
+    "elicitation-links-inert": should(
+        "Nothing else that a server says becomes a link to click on.", ELICITATION, since("2025-11-25")
+    ),
+    "elicitation-manual-retry": should(
+        "A user who was sent to a page says when to go on, or that they gave up.", ELICITATION, since("2025-11-25")
+    ),
+    "elicitation-complete-unknown": must(
+        "News of a page that nobody was sent to is ignored.", "2025-11-25/client/elicitation", REVISIONS[3:4]
+    ),
+    "deprecated-features": should(
+        "New implementations do without sampling and roots.",
+        SAMPLING,
+        STATELESS,
+        "they are part of every revision served here; whoever does without them leaves on_sample= and roots= out",
+    ),
     # asking, a server's part
     "rounds-no-requests": must("What a server asks is part of its replies, never a request.", ROUNDS, STATELESS),
     "rounds-unique-keys": must("The keys of questions are unique in their request.", ROUNDS, STATELESS),
@@ -648,10 +700,7 @@ REQUIREMENTS: dict[str, Requirement] = {
     "elicitation-declined": must("A user may decline or cancel, and a client may fail.", ELICITATION, FORMS),
     "elicitation-bound": must("A question belongs to one client and one user.", ELICITATION, since("2025-11-25")),
     "elicitation-identity": must(
-        "Who the user is, is never taken from what the client says.",
-        ELICITATION,
-        since("2025-11-25"),
-        "comes with authorization",
+        "Who the user is, is never taken from what the client says.", ELICITATION, since("2025-11-25")
     ),
     "elicitation-answer-checked": should("A form is checked against the schema that was sent.", ELICITATION, FORMS),
     "sampling-tools-asked": must(
@@ -688,6 +737,9 @@ REQUIREMENTS: dict[str, Requirement] = {
     "cache-pages-invalid": should(
         "Where a cursor is not good any more, all pages are dropped and asked for from the beginning.", CACHING, STATELESS
     ),
+    "cache-snapshot": should("Who needs a list as it is at one time asks from its beginning.", CACHING, STATELESS),
+    "cache-poll-jitter": must("Who polls does so with jitter and patience.", CACHING, STATELESS, "nothing here polls"),
+    "cache-access-control": must("Access is controlled for each thing by itself, whatever its scope.", CACHING, STATELESS),
     # pagination
     "pagination": should("Lists come in pages, and a missing cursor is the end.", PAGINATION),
     "pagination-opaque": must("A client sends cursors back as they came, whatever they are.", PAGINATION),
@@ -731,9 +783,7 @@ REQUIREMENTS: dict[str, Requirement] = {
     "tools-output-sane": must(
         "Whatever a tool returns is sent as valid content or refused.", f"{TOOLS}#security-considerations"
     ),
-    "tools-access": must(
-        "Access to tools is controlled.", f"{TOOLS}#security-considerations", untested="comes with authorization"
-    ),
+    "tools-access": must("Access to tools is controlled.", f"{TOOLS}#security-considerations"),
     "tools-human": should("A human can see and deny calls.", f"{TOOLS}#user-interaction-model", untested=HOST),
     "rate-limit": must("Calls and completions of one client are bounded.", f"{TOOLS}#security-considerations"),
     # resources
@@ -758,11 +808,7 @@ REQUIREMENTS: dict[str, Requirement] = {
     "resources-traversal": must(
         "No path leads out of a directory that is served.", f"{RESOURCES}#security-considerations", STATELESS
     ),
-    "resources-access": should(
-        "Permissions are looked at before a read.",
-        f"{RESOURCES}#security-considerations",
-        untested="comes with authorization",
-    ),
+    "resources-access": should("Permissions are looked at before a read.", f"{RESOURCES}#security-considerations"),
     # prompts
     "prompts-capability": must("A server with prompts declares them.", f"{PROMPTS}#capabilities"),
     "prompts-list": must("Prompts are listed with their arguments.", f"{PROMPTS}#listing-prompts"),
@@ -804,4 +850,404 @@ REQUIREMENTS: dict[str, Requirement] = {
         "Log messages never come on a subscription stream.", f"{LOGGING}#per-request-log-level", STATELESS
     ),
     "logging-secrets": must("Credentials can be kept out of log messages.", f"{LOGGING}#security"),
+    # authorization, a client's part: where a token comes from
+    "auth-http": should(
+        "Over HTTP, authorization is done as specified.", AUTH_OVERVIEW, AUTH, "what that takes is each of these rows"
+    ),
+    "auth-stdio-environment": should(
+        "A server that is started gets its secrets from its environment, and no login.", AUTH_OVERVIEW, AUTH
+    ),
+    "auth-other-transports": must(
+        "Other transports carry credentials as is good practice for them: in the headers of a WebSocket's handshake.",
+        AUTH_OVERVIEW,
+        AUTH,
+    ),
+    "auth-challenge-parsed": must(
+        "A client takes `WWW-Authenticate` apart and acts on a 401.", AUTH_DISCOVERY, since("2025-06-18")
+    ),
+    "auth-resource-metadata": must(
+        "Authorization servers are found by what a server publishes about itself.", AUTH_DISCOVERY, since("2025-06-18")
+    ),
+    "auth-metadata-from-challenge": must(
+        "Where a challenge says where the metadata is, that is where it is asked for.", AUTH_DISCOVERY, since("2025-06-18")
+    ),
+    "auth-metadata-well-known": must(
+        "Else it is asked for at the well-known path of the endpoint, then of the root.",
+        AUTH_DISCOVERY,
+        since("2025-11-25"),
+    ),
+    "auth-discovery-both": must(
+        "Metadata of OAuth and of OpenID Connect are both understood.", AUTH_DISCOVERY, since("2025-11-25")
+    ),
+    "auth-server-metadata-order": must(
+        "An issuer's metadata is looked for in all its places, in their order.",
+        f"{AUTH_DISCOVERY}#authorization-server-metadata-discovery",
+        since("2025-11-25"),
+    ),
+    "auth-issuer-identical": must(
+        "Metadata that names another issuer than the one that was asked is not used.",
+        f"{AUTH_DISCOVERY}#authorization-server-metadata-discovery",
+        AUTH,
+    ),
+    "auth-origin-metadata": must(
+        "The metadata of a server of old is at its origin, whatever its path.", AUTH_OF_OLD, BATCHES
+    ),
+    "auth-version-header": should("Who asks a server of old for it says which revision is spoken.", AUTH_OF_OLD, BATCHES),
+    "auth-metadata-first": must("Metadata is asked for before anything is assumed.", AUTH_OF_OLD, BATCHES),
+    "auth-default-endpoints": must(
+        "Without any, there are `/authorize`, `/token` and `/register` at the origin.", AUTH_OF_OLD, BATCHES
+    ),
+    # authorization, a client's part: its name
+    "auth-client-id-first": must("No login begins without a client id.", AUTH_OVERVIEW, STATELESS),
+    "auth-registration-order": should(
+        "A name that was given goes first, then a document, then registering.", AUTH_REGISTRATION, since("2025-11-25")
+    ),
+    "auth-client-given": should("A user can give the name and secret of a client.", AUTH_REGISTRATION, since("2025-11-25")),
+    "auth-client-document": should("A client can be known by a document about it.", AUTH_REGISTRATION, since("2025-11-25")),
+    "auth-client-document-https": must(
+        "The address of that document is https and has a path.", AUTH_REGISTRATION, since("2025-11-25")
+    ),
+    "auth-client-document-contents": must(
+        "The document names its own address, the client and its redirect URIs.",
+        AUTH_REGISTRATION,
+        since("2025-11-25"),
+        "the application publishes it; the library only has its address",
+    ),
+    "auth-client-document-advertised": should(
+        "It is used only where the issuer says that it reads such documents.", AUTH_REGISTRATION, since("2025-11-25")
+    ),
+    "auth-registration-dynamic": should(
+        "A client can register itself.", "2025-06-18/basic/authorization", ("2025-03-26", "2025-06-18")
+    ),
+    "auth-application-type": must("Who registers says what type of application it is.", AUTH_REGISTRATION, STATELESS),
+    "auth-application-type-fits": should(
+        "It is native where the login ends on this machine, else web.", AUTH_REGISTRATION, STATELESS
+    ),
+    "auth-registration-failure": must("A client expects its registration to be refused.", AUTH_REGISTRATION, STATELESS),
+    "auth-registration-failure-told": should("Its user hears why it was.", AUTH_REGISTRATION, STATELESS),
+    "auth-registration-per-issuer": must(
+        "Registrations and tokens are kept for each issuer by itself, and never tried at another.",
+        f"{AUTH_REGISTRATION}#authorization-server-binding",
+        STATELESS,
+    ),
+    "auth-server-moved": must(
+        "Where the authorization server has changed, a client registers anew.",
+        f"{AUTH_REGISTRATION}#authorization-server-binding",
+        STATELESS,
+    ),
+    "auth-given-per-issuer": must(
+        "A name that was given belongs to one issuer.", f"{AUTH_REGISTRATION}#authorization-server-binding", STATELESS
+    ),
+    "auth-given-moved": should(
+        "Where that is not the server's any more, the user hears so.",
+        f"{AUTH_REGISTRATION}#authorization-server-binding",
+        STATELESS,
+    ),
+    # authorization, a client's part: scopes
+    "auth-scope-authoritative": must(
+        "The scopes of a challenge are those that the request needs.", AUTH_OVERVIEW, since("2025-11-25")
+    ),
+    "auth-scope-no-relation": must(
+        "They need not be among those that the server lists.", AUTH_OVERVIEW, since("2025-11-25")
+    ),
+    "auth-scope-selection": should(
+        "The scopes of the challenge are asked for, else those of the metadata, else none.",
+        f"{AUTH_OVERVIEW}#scope-selection-strategy",
+        since("2025-11-25"),
+    ),
+    "auth-scope-least": should(
+        "Nothing more is asked for than is needed.", f"{AUTH_OVERVIEW}#scope-selection-strategy", since("2025-11-25")
+    ),
+    "auth-step-up": should(
+        "A client that lacks scopes asks for them.", f"{AUTH_OVERVIEW}#step-up-authorization-flow", since("2025-11-25")
+    ),
+    "auth-step-up-union": should(
+        "It asks for them together with those of before.", f"{AUTH_OVERVIEW}#step-up-authorization-flow", STATELESS
+    ),
+    "auth-step-up-limit": should(
+        "It remembers what it asked for, and gives up after a few times.",
+        f"{AUTH_OVERVIEW}#step-up-authorization-flow",
+        since("2025-11-25"),
+    ),
+    # authorization, a client's part: the login
+    "auth-oauth-security": must(
+        "What OAuth 2.1 says about security is done.",
+        AUTH_SECURITY,
+        AUTH,
+        "what that takes of a client is each of these rows",
+    ),
+    "auth-pkce": must("Each login has a secret of its own, of which the browser sees the hash.", AUTH_SECURITY, AUTH),
+    "auth-pkce-s256": must("That hash is S256.", AUTH_SECURITY, since("2025-11-25")),
+    "auth-pkce-verified": must(
+        "An issuer whose metadata does not promise S256 is not logged in at.", AUTH_SECURITY, since("2025-11-25")
+    ),
+    "auth-state-verified": should(
+        "An answer without the state of the question is dropped.",
+        f"{AUTH_SECURITY}#open-redirection",
+        since("2025-06-18"),
+    ),
+    "auth-issuer-recorded": must(
+        "Whose answer is expected is noted with the secret of the login.",
+        f"{AUTH_OVERVIEW}#authorization-response-validation",
+        STATELESS,
+    ),
+    "auth-iss-verified": must(
+        "An answer says whose it is, where that was promised, and is dropped where it is another's.",
+        f"{AUTH_OVERVIEW}#authorization-response-validation",
+        STATELESS,
+    ),
+    "auth-iss-letter-by-letter": must(
+        "Names of issuers are compared as they are written.",
+        f"{AUTH_OVERVIEW}#authorization-response-validation",
+        STATELESS,
+    ),
+    "auth-iss-on-errors": must(
+        "An error that is another's is neither acted on nor shown.",
+        f"{AUTH_OVERVIEW}#authorization-response-validation",
+        STATELESS,
+    ),
+    "auth-redirect-loopback": must(
+        "A login ends on this machine or at an https address.", f"{AUTH_SECURITY}#communication-security", AUTH
+    ),
+    "auth-redirect-registered": must(
+        "It ends where the client was registered to.", f"{AUTH_SECURITY}#open-redirection", since("2025-06-18")
+    ),
+    "auth-endpoints-https": must(
+        "An authorization server is asked over https only.", f"{AUTH_SECURITY}#communication-security", AUTH
+    ),
+    # authorization, a client's part: its tokens
+    "auth-resource-parameter": must(
+        "A token is asked for by the name of the server it is for, in the browser and at the token endpoint.",
+        f"{AUTH_OVERVIEW}#resource-parameter-implementation",
+        since("2025-06-18"),
+    ),
+    "auth-resource-is-the-server": must(
+        "That name is the name of the server that is talked to.",
+        f"{AUTH_OVERVIEW}#resource-parameter-implementation",
+        since("2025-06-18"),
+    ),
+    "auth-resource-always": must(
+        "It is sent whether or not the issuer heeds it.",
+        f"{AUTH_OVERVIEW}#canonical-server-uri",
+        since("2025-06-18"),
+    ),
+    "auth-resource-canonical": must(
+        "It is a canonical URI: with a scheme, without a fragment.",
+        f"{AUTH_OVERVIEW}#canonical-server-uri",
+        since("2025-06-18"),
+    ),
+    "auth-resource-specific": should(
+        "It is as specific as it can be.", f"{AUTH_OVERVIEW}#canonical-server-uri", since("2025-06-18")
+    ),
+    "auth-resource-slash": should(
+        "It has no slash that means nothing.", f"{AUTH_OVERVIEW}#canonical-server-uri", since("2025-06-18")
+    ),
+    "auth-resource-case": should(
+        "Scheme and host may be written in capitals.", f"{AUTH_OVERVIEW}#canonical-server-uri", since("2025-06-18")
+    ),
+    "auth-token-in-header": must("A token goes in the Authorization header.", f"{AUTH_OVERVIEW}#token-requirements", AUTH),
+    "auth-every-request": must("It goes with each request.", f"{AUTH_OVERVIEW}#token-requirements", AUTH),
+    "auth-token-not-in-query": must("It is never part of a URL.", f"{AUTH_OVERVIEW}#token-requirements", AUTH),
+    "auth-own-tokens-only": must(
+        "A server is sent tokens of its own authorization server only.",
+        f"{AUTH_OVERVIEW}#token-handling",
+        since("2025-06-18"),
+    ),
+    "auth-token-storage": must("Tokens are kept safely.", f"{AUTH_SECURITY}#token-theft", AUTH),
+    "auth-refresh-confidential": must(
+        "Refresh tokens are confidential on their way and where they lie.", f"{AUTH_OVERVIEW}#refresh-tokens", STATELESS
+    ),
+    "auth-refresh-grant-type": should(
+        "Who wants refresh tokens registers for them.", f"{AUTH_OVERVIEW}#refresh-tokens", STATELESS
+    ),
+    "auth-refresh-not-assumed": must("There may be no refresh token.", f"{AUTH_OVERVIEW}#refresh-tokens", STATELESS),
+    "auth-offline-access": must(
+        "`offline_access` is asked for only where the issuer has it.", f"{AUTH_OVERVIEW}#refresh-tokens", STATELESS
+    ),
+    # authorization, a server's part: who is let in
+    "authorization-not-on-stdio": should("Nobody is asked for a token on stdio.", AUTH_OVERVIEW, AUTH),
+    "authorization-other-transports": must(
+        "A WebSocket is opened with a token in the headers of its handshake, or not at all.", AUTH_OVERVIEW, AUTH
+    ),
+    "authorization-401": must(
+        "Without a token, or with one that is not good, the answer is 401.", f"{AUTH_OVERVIEW}#error-handling", AUTH
+    ),
+    "authorization-400": must("What cannot be read is answered 400.", f"{AUTH_OVERVIEW}#error-handling", AUTH),
+    "authorization-403": must("Who lacks scopes is answered 403.", f"{AUTH_OVERVIEW}#error-handling", AUTH),
+    "authorization-expired": must("A token that has expired is not good.", f"{AUTH_OVERVIEW}#token-handling", AUTH),
+    "authorization-every-request": must(
+        "Each request needs the token, those of a session too.", f"{AUTH_OVERVIEW}#token-requirements", AUTH
+    ),
+    "authorization-no-query-token": must("A token in a URL is not taken.", f"{AUTH_OVERVIEW}#token-requirements", AUTH),
+    "authorization-token-validated": must(
+        "A token is taken after its signature, issuer, time and kind were looked at.",
+        f"{AUTH_OVERVIEW}#token-handling",
+        AUTH,
+    ),
+    "authorization-audience": must(
+        "A token has to be for this server.", f"{AUTH_SECURITY}#token-audience-binding-and-validation", since("2025-06-18")
+    ),
+    "authorization-no-other-tokens": must(
+        "Tokens of others, and for others, are refused.",
+        f"{AUTH_SECURITY}#access-token-privilege-restriction",
+        since("2025-06-18"),
+    ),
+    "authorization-before-anything": must(
+        "A token is looked at before anything is done for its bearer.",
+        f"{AUTH_SECURITY}#access-token-privilege-restriction",
+        since("2025-06-18"),
+    ),
+    "authorization-no-passthrough": must(
+        "A client's token is not passed on.",
+        f"{AUTH_SECURITY}#access-token-privilege-restriction",
+        since("2025-06-18"),
+        AUTHOR,
+    ),
+    "authorization-token-storage": must(
+        "A server keeps no tokens, only digests, and logs none.", f"{AUTH_SECURITY}#token-theft", since("2025-06-18")
+    ),
+    "authorization-session-binding": should(
+        "What a user began is of no use to another: sessions, streams, states.", f"{AUTH_PRACTICE}#session-hijacking", AUTH
+    ),
+    "authorization-resource-spelling": should(
+        "Scheme and host of a server's name may be written in capitals, also in a token.",
+        f"{AUTH_OVERVIEW}#canonical-server-uri",
+        since("2025-06-18"),
+    ),
+    "authorization-resource-slash": should(
+        "A server's name has no slash at its end.", f"{AUTH_OVERVIEW}#canonical-server-uri", since("2025-06-18")
+    ),
+    # authorization, a server's part: what it says of itself
+    "authorization-resource-metadata": must(
+        "A server publishes what a client has to know (RFC 9728).", AUTH_DISCOVERY, since("2025-06-18")
+    ),
+    "authorization-servers-named": must(
+        "That names at least one authorization server.", AUTH_DISCOVERY, since("2025-06-18")
+    ),
+    "authorization-metadata-header": must(
+        "A challenge says where that is, or it is at the well-known path.", AUTH_DISCOVERY, since("2025-06-18")
+    ),
+    "authorization-challenge-scope": should(
+        "A challenge names the scopes that it takes.", f"{AUTH_OVERVIEW}#scope-selection-strategy", since("2025-11-25")
+    ),
+    "authorization-scope-consistent": should(
+        "Challenges are made of scopes in the same way each time.",
+        f"{AUTH_OVERVIEW}#scope-challenge-handling",
+        since("2025-11-25"),
+    ),
+    "authorization-insufficient-scope": should(
+        "Who lacks scopes is told `insufficient_scope`, which ones, and where the metadata is.",
+        f"{AUTH_OVERVIEW}#scope-challenge-handling",
+        since("2025-11-25"),
+    ),
+    "authorization-scopes-at-once": should(
+        "All scopes that an operation takes are named at once.", f"{AUTH_OVERVIEW}#scope-challenge-handling", STATELESS
+    ),
+    "authorization-scope-friction": should(
+        "Scopes are cut so that users are not asked over and over.",
+        f"{AUTH_OVERVIEW}#scope-challenge-handling",
+        since("2025-11-25"),
+        AUTHOR,
+    ),
+    "authorization-scopes-minimal": should(
+        "The metadata names few scopes: those that are needed in any case.",
+        f"{AUTH_OVERVIEW}#scope-selection-strategy",
+        since("2025-11-25"),
+    ),
+    "authorization-scope-hierarchy": must(
+        "A scope that has others in it counts for them.", f"{AUTH_OVERVIEW}#step-up-authorization-flow", STATELESS
+    ),
+    "authorization-no-offline-access": should(
+        "A server never asks for `offline_access`.", f"{AUTH_OVERVIEW}#refresh-tokens", STATELESS
+    ),
+    # authorization, an authorization server's part
+    "provider-oauth": must("OAuth 2.1 is spoken, with public and confidential clients.", AUTH_OVERVIEW, AUTH),
+    "provider-metadata": must("It publishes its metadata (RFC 8414 or OpenID Connect).", AUTH_OVERVIEW, AUTH),
+    "provider-default-endpoints": must("Its endpoints are where clients of old look for them.", AUTH_OF_OLD, BATCHES),
+    "provider-openid-pkce": must(
+        "What it publishes for OpenID Connect says that PKCE is understood.", AUTH_SECURITY, since("2025-11-25")
+    ),
+    "provider-https": must("All its endpoints are https.", f"{AUTH_SECURITY}#communication-security", AUTH),
+    "provider-registration": should(
+        "Clients may register themselves.", "2025-06-18/basic/authorization", ("2025-03-26", "2025-06-18")
+    ),
+    "provider-cimd": should(
+        "A client whose id is a URL is known by the document there.", AUTH_REGISTRATION, since("2025-11-25")
+    ),
+    "provider-cimd-identical": must(
+        "That document names its own URL, letter by letter.", AUTH_REGISTRATION, since("2025-11-25")
+    ),
+    "provider-cimd-fields": must("It is JSON and has all that it must have.", AUTH_REGISTRATION, since("2025-11-25")),
+    "provider-cimd-redirect": must("Redirect URIs are those of the document.", AUTH_REGISTRATION, since("2025-11-25")),
+    "provider-cimd-cache": should("It is kept for as long as its server allows.", AUTH_REGISTRATION, since("2025-11-25")),
+    "provider-ssrf": should(
+        "Nobody makes an authorization server ask what only it can reach.",
+        f"{AUTH_SECURITY}#client-id-metadata-document-security",
+        since("2025-11-25"),
+    ),
+    "provider-pkce": must("There is no code without PKCE.", f"{AUTH_SECURITY}#authorization-code-protection", AUTH),
+    "provider-code-once": must(
+        "A code is good once; used twice, what it gave is taken back.",
+        f"{AUTH_SECURITY}#authorization-code-protection",
+        AUTH,
+    ),
+    "provider-iss": should(
+        "Answers and errors say whose they are.", f"{AUTH_OVERVIEW}#authorization-response-validation", STATELESS
+    ),
+    "provider-iss-advertised": must(
+        "Its metadata says that they do.", f"{AUTH_OVERVIEW}#authorization-response-validation", STATELESS
+    ),
+    "provider-redirect-exact": must(
+        "A redirect URI is one that was registered, letter by letter.", f"{AUTH_SECURITY}#open-redirection", AUTH
+    ),
+    "provider-redirect-kinds": must(
+        "It is https or on the user's own machine, but for schemes that were named.",
+        f"{AUTH_SECURITY}#communication-security",
+        AUTH,
+    ),
+    "provider-redirect-precautions": must(
+        "A browser is not sent where an attacker wants it.", f"{AUTH_SECURITY}#open-redirection", since("2025-06-18")
+    ),
+    "provider-redirect-trusted": should(
+        "It is not sent to a site that nobody knows before a person had a word in it.",
+        f"{AUTH_SECURITY}#open-redirection",
+        since("2025-06-18"),
+    ),
+    "provider-consent-shows": must(
+        "The user sees which client asks for what, and which host they return to.",
+        f"{AUTH_SECURITY}#localhost-redirect-uri-risks",
+        since("2025-11-25"),
+    ),
+    "provider-loopback-warning": should(
+        "Of a client on the user's own machine they are warned.",
+        f"{AUTH_SECURITY}#localhost-redirect-uri-risks",
+        since("2025-11-25"),
+    ),
+    "provider-consent-csrf": must(
+        "A consent is given on a page that was shown in this browser.", f"{AUTH_PRACTICE}#confused-deputy-problem", AUTH
+    ),
+    "provider-consent-framing": must(
+        "No other page can show that page within itself.", f"{AUTH_PRACTICE}#confused-deputy-problem", AUTH
+    ),
+    "provider-cookie": must(
+        "Its cookie is `__Host-`, `Secure`, `HttpOnly` and `SameSite=Lax`.", f"{AUTH_PRACTICE}#confused-deputy-problem", AUTH
+    ),
+    "provider-short-lived": should(
+        "Access tokens live for a short time.", f"{AUTH_SECURITY}#token-theft", since("2025-06-18")
+    ),
+    "provider-rotates": must("Refresh tokens change with each use.", f"{AUTH_SECURITY}#token-theft", AUTH),
+    "provider-expiry": should("Tokens expire.", AUTH_OF_OLD, BATCHES),
+    # authorization, a server that has its users log in elsewhere
+    "provider-consent-first": must(
+        "A user consents to each client before being sent on.", f"{AUTH_SECURITY}#confused-deputy-problem", AUTH
+    ),
+    "provider-upstream-state": must(
+        "The state of such a login is made after that, is good once, soon over, and for that browser only.",
+        f"{AUTH_PRACTICE}#confused-deputy-problem",
+        AUTH,
+    ),
+    "provider-session-binding": must("What is granted ends with the login elsewhere.", AUTH_OF_OLD, BATCHES),
+    "provider-upstream-secrets": must("The tokens of others are kept safely.", AUTH_OF_OLD, BATCHES),
+    "provider-upstream-errors": must("A login elsewhere that fails is told the client.", AUTH_OF_OLD, BATCHES),
+    "provider-login-timeout": must("A login here ends after a time.", AUTH_OF_OLD, BATCHES),
 }

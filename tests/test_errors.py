@@ -30,7 +30,7 @@ CLASSES: dict[str, Any] = {
     name: kind for name, kind in vars(errors).items() if inspect.isclass(kind) and issubclass(kind, Exception)
 }
 RESERVED = range(-32768, -31999)
-OWN = {"Overloaded", "TooLarge"}
+OWN = {"Forbidden", "Overloaded", "TooLarge"}
 
 
 def drawn() -> dict[str, tuple[str | None, str | None]]:
@@ -77,7 +77,7 @@ def test_every_error_says_whose_fault_it_is() -> None:
     local = {name for name, kind in CLASSES.items() if kind.fault == LOCAL}
     assert local == {
         "ParseError", "InvalidRequest", "MethodNotFound", "InvalidParams", "NotFound", "HeaderMismatch",
-        "MissingCapability", "UnsupportedVersion", "SchemaError", "ConfigError",
+        "MissingCapability", "UnsupportedVersion", "Forbidden", "Unauthorized", "SchemaError", "ConfigError",
     }  # fmt: skip
     assert all(kind.fault in (LOCAL, REMOTE) for kind in CLASSES.values())
 

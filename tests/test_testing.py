@@ -1,4 +1,4 @@
-"""The test kit: what a forced replay shows of a tool that asks."""
+"""The test kit: what a forced replay shows of a tool that asks, and who is calling."""
 
 import asyncio
 from typing import Any
@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from dovetail import Context, Server
-from dovetail.errors import InternalError
+from dovetail.auth import Bearer, static_tokens
+from dovetail.errors import Forbidden, InternalError
+from dovetail.ports import Principal
 from dovetail.testing import pair
 
 NEW = "2026-07-28"
@@ -70,3 +72,26 @@ async def test_a_replay_of_one_pair_leaves_the_others_alone() -> None:
         await asyncio.gather(again.call_tool("buy"), live.call_tool("buy"))
     assert (done.count("began"), done.count("charged")) == (4, 2)
     assert not server.replay
+
+
+@pytest.mark.parametrize("revision", [NEW, "2025-11-25"])
+async def test_a_pair_may_say_who_is_calling(revision: str) -> None:
+    server = Server("shop", auth=Bearer(static_tokens({"t": "ada"})))
+
+    @server.tool
+    async def me(ctx: Context) -> str:
+        return "nobody" if ctx.user is None else ctx.user.id
+
+    @server.tool(scopes=["orders:cancel"])
+    async def cancel() -> str:
+        return "cancelled"
+
+    async with pair(server, revision=revision) as owner:
+        assert (await owner.call_tool("me")).data == "nobody" and (await owner.call_tool("cancel")).data == "cancelled"
+    async with pair(server, revision=revision, user=Principal("bo")) as bo:
+        assert (await bo.call_tool("me")).data == "bo"
+        assert [tool.name for tool in await bo.list_tools()] == ["me"]
+        with pytest.raises(Forbidden, match="orders:cancel"):
+            await bo.call_tool("cancel")
+    async with pair(server, revision=revision, user=Principal("ada", scopes=("orders:cancel",))) as ada:
+        assert (await ada.call_tool("cancel")).data == "cancelled"

@@ -1,12 +1,13 @@
 """`dovetail call TARGET TOOL key=value …`: call a tool and print what it gives.
 
-The tool is looked up first, for its schema says how the values are meant.
+The tool is looked up first, for its schema says how the values are meant. One that is not listed is called all the same: it
+may be there for those who have the scopes that it takes, and only who asks for it by name is told which.
 """
 
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from ..errors import NotFound, ToolError
+from ..errors import InvalidParams, MethodNotFound, NotFound, ToolError
 from . import answers, contents, session
 from .arguments import parse
 from .terminal import say_json, say_text
@@ -35,9 +36,13 @@ def execute(options: argparse.Namespace) -> None:
 
 async def ask(client: "Client", options: argparse.Namespace) -> "ToolResult":
     """Call the tool."""
-    tool = _chosen(options.tool, await client.list_tools())
-    arguments = parse(options.pairs, tool.input_schema, options.args)
-    return await client.call_tool(tool.name, arguments, raise_on_error=False)
+    tools = await client.list_tools()
+    schema = next((tool.input_schema for tool in tools if tool.name == options.tool), None)
+    arguments = parse(options.pairs, schema or {}, options.args)
+    try:
+        return await client.call_tool(options.tool, arguments, raise_on_error=False)
+    except (InvalidParams, MethodNotFound) as refusal:
+        raise refusal if schema is not None else _unknown(options.tool, tools) from None
 
 
 def show(result: "ToolResult", options: argparse.Namespace) -> None:
@@ -54,16 +59,13 @@ def show(result: "ToolResult", options: argparse.Namespace) -> None:
         say_json(result.structured_content)
 
 
-def _chosen(name: str, tools: "list[Tool]") -> "Tool":
-    for tool in tools:
-        if tool.name == name:
-            return tool
+def _unknown(name: str, tools: "list[Tool]") -> NotFound:
     from difflib import get_close_matches
 
     names = [tool.name for tool in tools]
     close = get_close_matches(name, names, n=1)
     hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(sorted(names)) or 'none'}"
-    raise NotFound(f"there is no tool {name!r}; {hint}")
+    return NotFound(f"there is no tool {name!r}; {hint}")
 
 
 def _document(result: "ToolResult") -> dict[str, Any]:

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from typing import Any, NoReturn, Protocol
 
 from .. import __version__
-from ..errors import ConfigError, DovetailError, ProtocolError, ToolError
-from . import call, inspect, ping, prompt, read, run
+from ..errors import ConfigError, DovetailError, ProtocolError, ToolError, UrlRequired
+from . import call, inspect, login, logout, ping, prompt, read, run, whoami
 from .terminal import complain, one_line, prepare, say_json
 
 DONE, FAILED, USAGE, INTERRUPTED, UNREAD = 0, 1, 2, 130, 141
@@ -43,6 +43,9 @@ VERBS: dict[str, Verb] = {
     "read": read,
     "prompt": prompt,
     "ping": ping,
+    "login": login,
+    "logout": logout,
+    "whoami": whoami,
 }
 
 
@@ -111,6 +114,8 @@ def _complain(error: Exception) -> None:
         complain(f"dovetail: error: {error}", lines=True)
     elif isinstance(error, DovetailError):
         complain(f"dovetail: error: {one_line(str(error) or type(error).__name__)}")
+        for page in error.elicitations if isinstance(error, UrlRequired) else ():
+            complain(f"  visit first: {page.url}")
     else:
         complain(f"dovetail: error: {type(error).__name__}: {one_line(str(error))} (--verbose shows where)")
 

@@ -11,8 +11,8 @@ import shlex
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..errors import ConfigError, DovetailError
-from . import answers
+from ..errors import ConfigError, DovetailError, Unauthorized
+from . import answers, logins
 from .aside import Aside
 
 if TYPE_CHECKING:
@@ -24,9 +24,12 @@ FILES = (".py", ".js", ".mjs", ".ts", ".json")
 URL = re.compile(r"[a-z][a-z0-9+.-]*://\S*", re.IGNORECASE)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+TARGET = 'a script, an mcp.json, a URL, or a command: "uvx some-server"'
+
+
+def add_arguments(parser: argparse.ArgumentParser, target: str = TARGET) -> None:
     """The target and the options of every client verb."""
-    parser.add_argument("target", metavar="TARGET", help='a script, an mcp.json, a URL, or a command: "uvx some-server"')
+    parser.add_argument("target", metavar="TARGET", help=target)
     parser.add_argument("--server", metavar="NAME", help="which server of the mcp.json")
     parser.add_argument("--revision", metavar="R", help="a revision of the protocol by its date, handshake or stateless")
     parser.add_argument("--timeout", metavar="SECONDS", type=_seconds, help="how long an answer may take")
@@ -59,6 +62,8 @@ async def _talk(options: argparse.Namespace, ask: Any, show: Any) -> None:
         answer = await ask(client, options)
         aside.end()
         show(answer, options)
+    except Unauthorized as refusal:
+        raise logins.remedy(options, refusal) from None
     finally:
         aside.end()
         await client.close()
@@ -76,6 +81,7 @@ def _client(options: argparse.Namespace, aside: Aside) -> "Client":
             env=dict(options.env),
             cwd=options.cwd,
             headers=dict(options.header),
+            auth=options.auth if hasattr(options, "auth") else logins.used(options),
             on_elicit=answers.asked(options, aside) if hasattr(options, "defaults") else None,  # as some verbs are asked
             on_progress=aside.progress,
             on_log=aside.log if options.verbose else None,
@@ -87,11 +93,9 @@ def _client(options: argparse.Namespace, aside: Aside) -> "Client":
 
 def _target(options: argparse.Namespace) -> str | list[str]:
     text: str = options.target
-    # "node server.js" is a command although it ends like a file; "no such file.py" may be taken for one.
-    url = URL.fullmatch(text) is not None
-    file = not url and text.endswith(FILES) and (os.path.exists(text) or " " not in text)
+    url, file = URL.fullmatch(text) is not None, is_file(text)
     if file and text.endswith(".json"):
-        _check_choice(text, options.server)
+        check_choice(text, options.server)
     elif options.server is not None:
         raise ConfigError(f"--server chooses from an mcp.json, but the target is {text}")
     if options.header and not url and not text.endswith(".json"):
@@ -103,7 +107,13 @@ def _target(options: argparse.Namespace) -> str | list[str]:
     return [os.path.abspath(text)] if os.path.isfile(text) else _words(text)
 
 
-def _check_choice(path: str, chosen: str | None) -> None:
+def is_file(text: str) -> bool:
+    """Whether a target is a file. "node server.js" is a command although it ends like one; "no such file.py" may be taken
+    for one."""
+    return URL.fullmatch(text) is None and text.endswith(FILES) and (os.path.exists(text) or " " not in text)
+
+
+def check_choice(path: str, chosen: str | None) -> None:
     """Where a choice is missing, say so in the words of the command line."""
     from .. import config
 

@@ -91,13 +91,14 @@ class SharedCache:
             return kept.data
 
     def put(self, key: Key, kept: Kept, drops: int) -> None:
-        """Keep this, unless something was dropped since it was asked for."""
+        """Keep this, unless something was dropped since it was asked for, or it alone is larger than all may be."""
+        size = _size(key, kept)
         with self._lock:
-            if drops != self.drops:
+            if drops != self.drops or size > self._largest:
                 return
             self._remove(key)
             self._kept[key] = kept
-            self._size += _size(key, kept)
+            self._size += size
             while len(self._kept) > self._most or self._size > self._largest:
                 self._remove(next(iter(self._kept)))
 
@@ -133,6 +134,8 @@ class Cached:
             cache = SharedCache(limits.cached if cache else 0, limits.cached_bytes)
         self._cache = cache
         self._opened = False
+        self.served = 0
+        """How often an answer that was kept was good enough."""
 
     async def ask(self, calling: Calling, fresh: bool, method: Method, params: Any, **options: Any) -> Any:
         """The answer to a request: one that was kept, unless it has to be fresh, or else the server's."""
@@ -142,13 +145,15 @@ class Cached:
         public = own._replace(whose=None)
         data = None if fresh else self._cache.get(own) or self._cache.get(public)
         if data is not None:
+            self.served += 1
             return decode(data, method.result)
         drops = self._cache.drops
         result = await calling.request(method, params, **options)
         self._cache.remove(own, public)
-        if isinstance(result, CacheHints) and result.ttl_ms is not None and result.ttl_ms > 0:
+        ttl = _seconds(result.ttl_ms) if isinstance(result, CacheHints) else 0.0
+        if ttl > 0:
             shared = result.cache_scope == "public" and self._place is not None
-            self._keep(public if shared else own, result, result.ttl_ms / 1000, drops, getattr(params, "uri", None))
+            self._keep(public if shared else own, result, ttl, drops, getattr(params, "uri", None))
         return result
 
     def find(self, method: str, params: Any) -> Any:
@@ -214,6 +219,11 @@ class Cached:
     def _drop(self, old: Callable[[Key, Kept], bool]) -> int:
         mine = (self, None)
         return self._cache.drop(lambda key, kept: key.place == self._place and key.whose in mine and old(key, kept))
+
+
+def _seconds(hint: Any) -> float:
+    """The time that a server gives an answer; none where what it says is no number."""
+    return min(hint, LONGEST * 1000) / 1000 if isinstance(hint, int | float) else 0.0
 
 
 def _size(key: Key, kept: Kept) -> int:

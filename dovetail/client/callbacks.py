@@ -14,8 +14,9 @@ is filled up with its defaults and must fit what was asked for: if it does not, 
 
 import asyncio
 import inspect
+import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
@@ -37,7 +38,7 @@ from ..protocol.elicitation import ElicitParams, ElicitResult
 from ..protocol.lifecycle import InputRequiredResult
 from ..protocol.methods import METHODS
 from ..protocol.roots import ListRootsResult, Root
-from ..protocol.sampling import CreateMessageParams, CreateMessageResult, SamplingMessage
+from ..protocol.sampling import CreateMessageParams, CreateMessageResult, SamplingMessage, unbalanced
 from ..revisions import Revision
 from ..schemas import Validator, compile
 from ..shapes import Shape
@@ -45,11 +46,15 @@ from .roots import Roots, as_root
 
 __all__ = ["Callbacks", "ElicitRequest", "OnAnswer", "OnAsk", "OnElicit", "OnSample", "SampleRequest", "as_root", "asker"]
 
+log = logging.getLogger("dovetail.client")
+
 REFUSED = -1
 """The code for "the user said no", as the specification's example has it."""
 MINUTE = 60.0
 ASKS = 1000
 """Questions that a server may ask in a minute."""
+MODES = ("auto", "required", "none")
+"""Whether a model may, must or must not use tools."""
 _any = Shape(Any)
 
 
@@ -141,9 +146,10 @@ class Callbacks:
             raise ConfigError("This client was made without roots=, so it never declared that it has any")
         self.roots.replace(roots)
 
-    def drop_vanished_roots(self) -> bool:
-        """Whether roots are gone since the last look, so that the change is to be announced."""
-        return bool(self.roots is not None and self.roots.drop_vanished())
+    async def look_at_roots(self, connection: Any, *, passing: bool = False) -> None:
+        """Drop the roots that are gone, and tell the server, whoever sees it first."""
+        if self.roots:
+            await self.roots.look(lambda: connection.notify("notifications/roots/list_changed"), passing=passing)
 
     # one question
 
@@ -153,7 +159,7 @@ class Callbacks:
         request.mode = request.mode or "form"
         self._declared(call, "elicitation", request.mode)
         form = _sound(request)
-        answer = await self._consented(request, self._on_elicit, _elicited)
+        answer = await self._consented(request, self._on_elicit, _visited if form is None else _elicited)
         return ElicitResult(action="decline") if answer is None else _filled(request, answer, form)
 
     async def _sample(self, call: Call) -> CreateMessageResult:
@@ -163,22 +169,20 @@ class Callbacks:
         used = any(isinstance(block, ToolUseContent | ToolResultContent) for block in blocks)
         if request.tools is not None or request.tool_choice is not None or used:
             self._declared(call, "sampling", "tools")
-            _check_balance(request.messages)
+        _check_sample(request)
         answer = await self._consented(request, self._on_sample, _sampled)
         if answer is None:
             raise _refusal("sampling")
-        if not request.tools and any(isinstance(block, ToolUseContent) for block in _blocks(answer)):
-            raise ConfigError(f"on_sample: {asker(request)} gave no tools, so the model cannot use one")
+        _check_uses(request, answer)
         return answer
 
     async def _roots(self, call: Call) -> ListRootsResult:
-        assert self.roots is not None
-        self.roots.drop_vanished()
         request = self._request(RootsRequest, call)
+        await self.look_at_roots(call.connection)
         answer = await self._consented(request, lambda _: list(self.roots or ()), _listed)
         if answer is None:
             raise _refusal("roots")
-        return answer
+        return replace(answer, roots=[as_root(root) for root in answer.roots])
 
     def _request(self, view: type[Request], call: Call) -> Request:
         """The question as callbacks see it, if it is not one too many."""
@@ -273,19 +277,19 @@ def _sound(request: ElicitRequest) -> Validator | None:
         raise InvalidParams(f"requestedSchema: {problem}") from None
 
 
-def _check_balance(messages: Sequence[SamplingMessage]) -> None:
-    """Every use of a tool is followed by its result, in a message of results and nothing else."""
-    owed: set[str] = set()
-    for message in messages:
-        blocks = _blocks(message)
-        results = {block.tool_use_id for block in blocks if isinstance(block, ToolResultContent)}
-        if results and not all(isinstance(block, ToolResultContent) for block in blocks):
-            raise InvalidParams("messages: tool results are mixed with other content")
-        if results != owed:
-            raise InvalidParams("messages: the tool results are not those of the tool uses before them")
-        owed = {block.id for block in blocks if isinstance(block, ToolUseContent)}
-    if owed:
-        raise InvalidParams("messages: a tool use is left without its result")
+def _check_sample(request: SampleRequest) -> None:
+    """No model is asked for less than a word, in a mode that nobody knows, or to go on with what cannot be gone on with."""
+    if request.max_tokens < 1:
+        raise InvalidParams(f"maxTokens: must be at least 1, not {request.max_tokens}")
+    if _mode(request) not in MODES:
+        raise InvalidParams(f"toolChoice: mode must be one of {', '.join(MODES)}")
+    problem = unbalanced(request.messages)
+    if problem is not None:
+        raise InvalidParams(f"messages: {problem}")
+
+
+def _mode(request: SampleRequest) -> str:
+    return (request.tool_choice and request.tool_choice.mode) or "auto"
 
 
 def _blocks(message: SamplingMessage | CreateMessageResult) -> list[SamplingContent]:
@@ -293,6 +297,14 @@ def _blocks(message: SamplingMessage | CreateMessageResult) -> list[SamplingCont
 
 
 # what callbacks may give for an answer
+
+
+def _visited(given: Any) -> ElicitResult | None:
+    if given is None or given is False:
+        return None
+    if given is not True and not isinstance(given, ElicitResult):
+        raise ConfigError(f"on_elicit: a page (request.mode is 'url') is agreed to with True, not with {given!r}")
+    return ElicitResult(action="accept") if given is True else given
 
 
 def _elicited(given: Any) -> ElicitResult | None:
@@ -328,13 +340,25 @@ def _listed(given: list[Root]) -> ListRootsResult:
 # does the answer fit?
 
 
+def _check_uses(request: SampleRequest, answer: CreateMessageResult) -> None:
+    """A model uses no tools but those that it was given, and must or must not as the server says.
+    https://modelcontextprotocol.io/specification/2026-07-28/client/sampling#tool-choice-modes"""
+    used = {block.name for block in _blocks(answer) if isinstance(block, ToolUseContent)}
+    given = {tool.name for tool in request.tools or ()} if _mode(request) != "none" else set()
+    if used - given:
+        names = ", ".join(sorted(used - given))
+        raise ConfigError(f"on_sample: {asker(request)} did not offer {names}, so the model cannot use it")
+    if _mode(request) == "required" and not used:
+        log.warning("on_sample: %s wants a tool to be used, and the model used none", asker(request))
+
+
 def _filled(request: ElicitRequest, answer: ElicitResult, form: Validator | None) -> ElicitResult:
-    """The answer as it may leave: a page has no content, and a form all of its defaults. None is a field left empty."""
+    """The answer as it may leave: a page has no content, and a form all of its defaults but where None cleared a field."""
     if answer.action != "accept" or form is None:
         return replace(answer, content=None)
     fields = (request.schema or {}).get("properties") or {}
-    content = {name: field["default"] for name, field in fields.items() if isinstance(field, dict) and "default" in field}
-    content.update({name: value for name, value in (answer.content or {}).items() if value is not None})
+    defaults = {name: field["default"] for name, field in fields.items() if isinstance(field, dict) and "default" in field}
+    content = {name: value for name, value in {**defaults, **(answer.content or {})}.items() if value is not None}
     problems = form.problems(content)
     if problems:
         raise ConfigError(f"on_elicit: the answer is not what {asker(request)} asks for: {'; '.join(problems)}")

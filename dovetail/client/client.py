@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from .. import __version__, connect
 from ..connection.calling import Calling, wanted
 from ..connection.connection import OnProgress, run_callback
+from ..connection.extension import Extension, Extensions
 from ..connection.middleware import Middleware, compose
 from ..errors import (
     ConfigError,
@@ -29,7 +30,7 @@ from ..errors import (
     ToolError,
 )
 from ..limits import DEFAULT, Limits
-from ..ports import Call, Caller
+from ..ports import Call, Caller, Credentials
 from ..protocol.base import Implementation, Params
 from ..protocol.capabilities import ServerCapabilities
 from ..protocol.completion import (
@@ -86,6 +87,7 @@ class Client:
         env: Mapping[str, str] | None = None,
         cwd: str | Path | None = None,
         headers: Mapping[str, str] | None = None,
+        auth: Credentials | str | None = None,
         verify: Any = True,
         proxy: str | None = None,
         long_polling: bool = False,
@@ -95,9 +97,13 @@ class Client:
         trusted: bool = False,
         validate: str = "warn",
         experimental: dict[str, Any] | None = None,
+        extensions: Sequence[Extension] = (),
         info: Implementation | None = None,
     ) -> None:
         self._limits = limits
+        given = {extension.id for extension in extensions}
+        used = [Extension(id=id) for id in getattr(auth, "extensions", ()) if id not in given]
+        self.extensions = Extensions([*extensions, *used])
         self._on_log = on_log
         self._on_progress = on_progress
         self._trusted = trusted
@@ -107,7 +113,7 @@ class Client:
             server,
             limits,
             connect.Started(env, cwd, on_stderr),
-            connect.Reached(headers, verify, proxy, long_polling),
+            connect.Reached(headers, verify, proxy, long_polling, auth),
         )
         self._callbacks = Callbacks(
             on_elicit, on_sample, roots, experimental, on_ask=on_ask, on_answer=on_answer, target=door.name
@@ -122,6 +128,7 @@ class Client:
             heard=self._heard,
             opened=self._renew,
             changed=self._changed,
+            extensions=self.extensions,
         )
         self._link.level = "debug" if on_log is not None else None
         self._subscriptions = Subscriptions(self._link, self.request, limits)
@@ -153,6 +160,12 @@ class Client:
         self._subscriptions.end()
         self._cached.close()
         await self._link.close()
+
+    async def log_out(self) -> bool:
+        """Forget the login to this server, and have it ended by who gave it. Whether that is done: not every authorization
+        server can be asked to, and then it ends by itself."""
+        forget = getattr(self._link.door.credentials, "forget", None)
+        return forget is not None and bool(await forget())
 
     def blocking(self) -> "Blocking":
         """The same client for code without async: `with Client(target).blocking() as client:`."""
@@ -206,23 +219,28 @@ class Client:
         """Any request of the vocabulary, by name. `safe`: it may be asked again where the connection broke. `fresh`: no
         cached answer will do. `manual`: a server that asks back is not answered by the callbacks; its InputRequiredResult is
         what you get, and you make the next request with `input_responses` and `request_state`."""
-        if method not in METHODS:
-            raise MethodNotFound(f"There is no method {method!r} in any revision")
+        row = self.extensions.method(method, stateless=True) or METHODS.get(method)
+        if row is None:
+            raise MethodNotFound(f"There is no method {method!r} in any revision, nor in an extension that was given")
         if isinstance(params, Mapping):
-            params = decode(ANY.encode(params), METHODS[method].params)
+            params = decode(ANY.encode(params), row.params)
         limit = self._link.timeout if timeout is None else timeout
         on_progress = on_progress or self._on_progress
         rounds = 0
         while True:
-            calling, result = await self._answered(method, params, limit, on_progress, safe, fresh)
-            if manual or not isinstance(result, InputRequiredResult):
+            attempt = partial(self._answered, method, params, limit, on_progress, safe, fresh)
+            calling, result = await self._link.admitted(attempt)
+            if manual:
                 return result
+            if not isinstance(result, InputRequiredResult):
+                kind = self.extensions.kind_of(result)
+                return result if kind is None else await kind.finish(self, params, result)
             rounds += 1
             if rounds > self._limits.rounds:
                 raise InvalidRequest(f"{method}: the server asked {rounds} times in a row without an answer of its own")
             if not result.input_requests:
                 await asyncio.sleep(backoff(rounds))  # it asks nothing but to be asked again
-            responses = await self._callbacks.respond(result, calling.spoken, self)
+            responses = await self._callbacks.respond(result, calling.spoken, calling)
             params = replace(params, input_responses=responses or None, request_state=result.request_state)
 
     async def _answered(
@@ -233,8 +251,8 @@ class Client:
         deadline, left = loop.time() + timeout, timeout
         for attempt in range(self._limits.restarts + 1):
             calling = await self._link.ready(left)
-            if self._callbacks.drop_vanished_roots():
-                calling.notify("notifications/roots/list_changed")
+            if self._callbacks.roots:
+                await self._callbacks.look_at_roots(calling, passing=True)
             try:
                 result = await self._once(calling, method, params, left, on_progress, fresh)
             except ConnectionClosed as problem:
@@ -253,13 +271,16 @@ class Client:
     async def _once(
         self, calling: Calling, method: str, params: Any, timeout: float, on_progress: OnProgress | None, fresh: bool
     ) -> Any:
-        row = METHODS[method]
+        row = self.extensions.method(method, calling.spoken.stateless) or METHODS.get(method)
+        if row is None:
+            raise MethodNotFound(f"There is no {method} in revision {calling.spoken.version}")
         ask = partial(self._cached.ask, calling, fresh) if row.cacheable else calling.request
-        if self._send is None:
+        wrapped = self.extensions.around(method)
+        if self._send is None and not wrapped:
             return await ask(row, params, timeout=timeout, on_progress=on_progress)
         call = Call(0, row, Params() if params is None else params, Caller(calling.spoken), self)
         call.local = lambda made: ask(row, made.params, timeout=timeout, on_progress=on_progress)
-        return await self._send(call)
+        return await compose(wrapped, self._send or self._innermost)(call)
 
     async def _innermost(self, call: Call) -> Any:
         assert call.local is not None
@@ -268,15 +289,18 @@ class Client:
     async def ping(self, timeout: float | None = None) -> None:
         """Ask whether the server is there; one that was lost is looked for again."""
         limit = self._link.timeout if timeout is None else timeout
-        await self._answered(ping_of(await self._link.ready(limit)), None, limit, None, safe=True, fresh=True)
+        method = ping_of(await self._link.ready(limit))
+        await self._link.admitted(partial(self._answered, method, None, limit, None, safe=True, fresh=True))
 
     async def _pages(self, method: str, field: str, fresh: bool) -> list[Any]:
         """All pages of a list, from its beginning again where the cursor of a page that was kept is not good any more."""
+        served = self._cached.served
         try:
             return await self._walk(method, field, fresh)
         except InvalidParams:
-            if not self._cached.drop(method):
+            if self._cached.served == served:
                 raise
+            self._cached.drop(method)
         return await self._walk(method, field, fresh)
 
     async def _walk(self, method: str, field: str, fresh: bool) -> list[Any]:

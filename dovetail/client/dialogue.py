@@ -5,8 +5,9 @@ returns the answer. A form is asked for field by field, each until it fits, and 
 
 Whatever a server says may be hostile. Characters that could do something to a terminal are shown as escapes (`\x1b`); names
 and titles stay on their one line, and longer texts stand behind a bar, line by line, so that they cannot pass for ours. A
-page is offered with its whole URL, its host on a line of its own, and what is odd about it. A URL that a browser could read
-otherwise than we do is not offered at all.
+page is offered with its whole URL, its host on a line of its own, and what is odd about it; who went there says when they
+are back (`back`). A URL that a browser could read otherwise than we do is not offered at all. A form may also be odd in ways
+that no schema forbids: whatever it says, a line can be typed.
 """
 
 import math
@@ -20,6 +21,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from ..errors import SchemaError
 from ..protocol.elicitation import ElicitResult
 from ..schemas import compile
 from .callbacks import ElicitRequest, asker
@@ -46,6 +48,15 @@ def dialogue(request: ElicitRequest) -> Dialogue:
         return (yield from (_visit(request) if request.mode == "url" else _form(request)))
     except _Declined:
         return ElicitResult(action="decline")
+
+
+def back() -> Dialogue:
+    """The conversation after a page was opened, for only the person knows when they are done there: `!` cancels."""
+    try:
+        yield from _heard("Press Enter when you are done there, or type ! to cancel. ")
+    except _Declined:
+        return ElicitResult(action="cancel")
+    return ElicitResult(action="accept")
 
 
 def unattended(request: ElicitRequest, defaults: bool) -> ElicitResult:
@@ -119,17 +130,19 @@ class Field(Struct, frozen=True):
         """The value that a line stands for; ValueError says why it stands for none."""
         if self.many:
             return [] if line.strip() == NONE else [self._chosen(word) if self.choices else word for word in _words(line)]
-        return self._chosen(line) if self.choices else PARSERS.get(self.schema.get("type", ""), str)(line)
+        return self._chosen(line) if self.choices else PARSERS.get(_type(self.schema), str)(line)
 
     def check(self, value: Any) -> str | None:
         """Why the value will not do."""
         bounds = {key: value for key, value in self.schema.items() if key not in ("title", "description", "default")}
-        problems = compile(bounds).problems(value, at_most=1)
+        try:
+            problems = compile(bounds).problems(value, at_most=1)
+        except SchemaError:  # it makes sense in its form only, and will be held against that
+            problems = []
         if problems:
             return problems[0].partition(": ")[2]
-        kind = self.schema.get("format")
-        fits = FORMATS.get(kind) if isinstance(kind, str) and isinstance(value, str) else None
-        return None if fits is None or fits[1](value) else f"this is not {fits[0]}"
+        called, fits = FORMATS.get(str(self.schema.get("format")), ("", None))
+        return None if fits is None or not isinstance(value, str) or fits(value) else f"this is not {called}"
 
     def said(self, value: Any) -> str:
         """A value in the words of the form."""
@@ -154,7 +167,7 @@ def fields_of(schema: Mapping[str, Any] | None) -> list[Field]:
     fields = []
     for name, given in properties.items():
         own = given if isinstance(given, dict) else {}
-        many = own.get("type") == "array"
+        many = _type(own) == "array"
         choices = _choices(own.get("items") if many else own)
         fields.append(Field(name, own, name in required, choices, many))
     return fields
@@ -169,9 +182,16 @@ def _choices(schema: Any) -> tuple[tuple[Any, str], ...]:
         return tuple(
             (one["const"], str(one.get("title", one["const"]))) for one in titled if isinstance(one, dict) and "const" in one
         )
-    values = schema.get("enum") or ()
-    names = schema.get("enumNames") or values
-    return tuple((value, str(name)) for value, name in zip(values, names, strict=False))
+    values, names = schema.get("enum") or (), schema.get("enumNames")
+    if not isinstance(names, list) or len(names) != len(values):
+        names = values
+    return tuple((value, str(name)) for value, name in zip(values, names, strict=True))
+
+
+def _type(schema: Mapping[str, Any]) -> str:
+    """What a field takes; of several types the first that can be typed."""
+    given = schema.get("type")
+    return next((str(one) for one in (given if isinstance(given, list) else [given]) if one != "null"), "")
 
 
 def _form(request: ElicitRequest) -> Dialogue:
@@ -216,7 +236,7 @@ def _filled(field: Field, current: Any, lead: str) -> Generator[str, str | None,
 
 def _described(field: Field) -> str:
     schema = field.schema
-    kind = "one of these" if field.choices else FORMATS.get(schema.get("format", ""), (None,))[0] or _kind(schema)
+    kind = "one of these" if field.choices else FORMATS.get(str(schema.get("format")), (None,))[0] or _kind(schema)
     if field.many:
         kind = f"any of these, with commas between them, or {NONE} for none"
     description = _quoted(str(schema["description"])) if schema.get("description") else ""
@@ -228,14 +248,12 @@ def _kind(schema: Mapping[str, Any]) -> str:
     """What is to be typed, and within which bounds."""
     low, high = (schema.get("minimum"), schema.get("maximum"))
     unit = ""
-    if schema.get("type") == "string":
+    if _type(schema) == "string":
         low, high, unit = schema.get("minLength"), schema.get("maxLength"), " characters"
     bounds = [f"{word} {bound}" for word, bound in (("at least", low), ("at most", high)) if bound is not None]
     if (high if high is not None else low) == 1:
         unit = unit.removesuffix("s")
-    return (
-        f"{KINDS.get(schema.get('type', ''), 'text')}{', ' if bounds else ''}{' and '.join(bounds)}{unit if bounds else ''}"
-    )
+    return f"{KINDS.get(_type(schema), 'text')}{', ' if bounds else ''}{' and '.join(bounds)}{unit if bounds else ''}"
 
 
 def _words(line: str) -> list[str]:

@@ -4,19 +4,24 @@ A link owns at most one conversation (`calling`) and at most one attempt to open
 conversation waits for that task, and may be cancelled without harm to it. Losses in a row are counted; the first is
 answered at once, the next after growing pauses, and after `Limits.restarts` of them the link gives up until somebody asks
 again. `state` says how it stands: new, connecting, connected, reconnecting, disconnected or closed.
+
+**Logging in** can take a person some minutes, so it happens in a task of its own and outside of every deadline (`admitted`).
+Whoever is turned away meanwhile waits for the same login. What was turned away did not happen, so it is done again after it.
 """
 
 import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable
-from typing import Any, cast
+from functools import partial
+from typing import Any, TypeVar, cast
 
 from msgspec.structs import replace
 
 from ..connect import Door
 from ..connection.calling import Calling, Silent
 from ..connection.connection import Connection
+from ..connection.extension import NONE, Extensions
 from ..connection.heartbeat import heartbeat
 from ..connection.outgoing import Outgoing
 from ..errors import (
@@ -27,6 +32,7 @@ from ..errors import (
     Overloaded,
     ProtocolError,
     TimedOut,
+    Unauthorized,
 )
 from ..limits import Limits
 from ..protocol.base import Implementation
@@ -40,6 +46,9 @@ log = logging.getLogger("dovetail.client")
 _eras: dict[str, bool] = {}
 """Which servers have been found to want the handshake, by their door's key; bounded."""
 ERAS = 1000
+LOGINS = 3
+"""How often one call may lead to a login: the first, and for scopes that turn out to be wanted too."""
+T = TypeVar("T")
 
 
 class Link:
@@ -57,6 +66,7 @@ class Link:
         heard: Callable[[str, Any], None],
         opened: Callable[[Calling], Awaitable[None]],
         changed: Callable[[str], None],
+        extensions: Extensions = NONE,
     ) -> None:
         self.door = door
         self.timeout = timeout
@@ -66,9 +76,12 @@ class Link:
         """The log level that a new conversation asks for."""
         self._wanted, self._info, self._callbacks, self._limits = wanted, info, callbacks, limits
         self._heard, self._on_open, self._changed = heard, opened, changed
+        self._extensions = extensions
         self._opening: asyncio.Task[Calling] | None = None
         self._leaving: set[asyncio.Task[None]] = set()
         self._pinger: asyncio.Task[None] | None = None
+        self._login: asyncio.Task[None] | None = None
+        self._logins = 0
         self._losses = 0
 
     @property
@@ -78,10 +91,13 @@ class Link:
 
     async def ready(self, timeout: float | None) -> Calling:
         """The conversation, opened first where there is none."""
-        if self.state == "closed":
-            raise ConnectionClosed(f"The client of {self.door.name} is closed")
         if self.calling is not None:
             return self.calling
+        return await self.admitted(partial(self._ready, timeout))
+
+    async def _ready(self, timeout: float | None) -> Calling:
+        if self.state == "closed":
+            raise ConnectionClosed(f"The client of {self.door.name} is closed")
         try:
             return await asyncio.wait_for(asyncio.shield(self._opening or self._begin()), timeout)
         except TimeoutError as problem:
@@ -92,6 +108,42 @@ class Link:
             if self.state == "closed":
                 raise ConnectionClosed(f"The client of {self.door.name} is closed") from None
             raise
+
+    async def admitted(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Do this, and once more after each login that it turns out to need."""
+        for _ in range(LOGINS):
+            logins = self._logins
+            try:
+                return await attempt()
+            except Unauthorized as problem:
+                if not problem.curable or self.state == "closed":
+                    raise
+            if logins == self._logins:  # else somebody has logged in since this was sent
+                await self._log_in()
+        return await attempt()
+
+    async def _log_in(self) -> None:
+        if self._login is None:
+            self._login = asyncio.get_running_loop().create_task(self._authorize())
+            self._login.add_done_callback(self._logged_in)
+        try:
+            await asyncio.shield(self._login)
+        except asyncio.CancelledError:
+            if self.state == "closed":
+                raise ConnectionClosed(f"The client of {self.door.name} is closed") from None
+            raise
+
+    async def _authorize(self) -> None:
+        assert self.door.credentials is not None
+        await self.door.credentials.authorize()
+        self._logins += 1
+        if self.calling is not None:
+            self._renew(self.calling)  # streams that were turned away
+
+    def _logged_in(self, task: "asyncio.Task[None]") -> None:
+        self._login = None
+        if not task.cancelled():
+            task.exception()  # somebody may wait for it, nobody must
 
     def learned(self, listed: Any) -> Any:
         """A list of tools, of which the channel may want to know, and without those that it cannot call."""
@@ -107,9 +159,10 @@ class Link:
         self._become("closed")
         if self._pinger is not None:
             self._pinger.cancel()
-        if self._opening is not None:
-            self._opening.cancel()
-            await asyncio.wait([self._opening])
+        for task in (self._opening, self._login):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
         calling, self.calling = self.calling, None
         if calling is not None:
             if "shutdown" in calling.spoken.methods:
@@ -189,8 +242,18 @@ class Link:
     async def _greet(self, probe: bool) -> Calling:
         channel = await self.door.open()
         connection = Connection(channel, self._limits, Outgoing(self._limits.outgoing))
+        if hasattr(channel, "pausing"):
+            channel.pausing(connection.hold, connection.left)
         callbacks = self._callbacks
-        calling = Calling(connection, self._info, callbacks.capabilities, callbacks.answers, self._heard, self._ended)
+        calling = Calling(
+            connection,
+            self._info,
+            callbacks.capabilities,
+            callbacks.answers,
+            self._heard,
+            self._ended,
+            self._extensions,
+        )
         calling.log_level = self.level
         try:
             await calling.open(self._wanted, probe=probe, probe_timeout=self._limits.probe_timeout, timeout=self.timeout)

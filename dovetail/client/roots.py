@@ -2,14 +2,17 @@
 
 A root is given as a path, as a `file://` URI or as a Root. A path is of this machine: links and `..` are resolved and it
 must exist. A URI is passed on as it was written, for it may name a place that only the server sees; it must be an absolute
-path of no other host, without `..`. Either way, a root that was there once and is gone is dropped: `drop_vanished` says
-which, so that whoever holds the conversation can announce it.
+path of no other host, without `..`. Either way, a root that was there once and is gone is dropped: `look` tells whoever
+holds the conversation, so that it can be announced. Nobody looks by the clock: a client looks when it is asked for the
+roots, and in passing when it asks for something itself.
 """
 
+import asyncio
 import logging
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -18,34 +21,51 @@ import msgspec
 
 from ..errors import ConfigError
 from ..protocol.roots import Root
+from .detached import detached
 
 log = logging.getLogger("dovetail.client")
 _CONTROLS = re.compile(r"[\x00-\x20\x7f]")
+
+
+PASSING = 5.0
+"""Seconds between two looks in passing."""
+PATIENCE = 1.0
+"""Seconds that anybody waits for a look: a mount may hang."""
 
 
 class Roots(list[Root]):
     """The roots of one client."""
 
     def __init__(self, given: Iterable[Any] = ()) -> None:
-        super().__init__(as_root(one) for one in given)
-        self._seen: set[str] = set()
-        self.drop_vanished()
+        super().__init__()
+        self._look: asyncio.Future[set[str]] | None = None
+        self._looked = 0.0
+        self.replace(given)
 
     def replace(self, given: Iterable[Any]) -> None:
         """Take others instead; where one of them is no root, all stays as it is."""
         self[:] = [as_root(one) for one in given]
-        self._seen.clear()
-        self.drop_vanished()
+        self._seen = _there({root.uri for root in self})
 
-    def drop_vanished(self) -> list[Root]:
-        """Forget the roots that were there and are gone; these are returned."""
-        there = {root.uri for root in self if os.path.exists(_path(root.uri))}
-        gone = [root for root in self if root.uri in self._seen - there]
-        self._seen |= there
+    async def look(self, changed: Callable[[], None], *, passing: bool = False) -> None:
+        """Drop the roots that were there and are gone, and say so. In passing, only where the last look is a while ago."""
+        loop = asyncio.get_running_loop()
+        pause = PASSING if passing else 0.0
+        if self._look is None or (self._look.done() and loop.time() - self._looked >= pause):
+            uris, self._looked = {root.uri for root in self}, loop.time()
+            self._look = asyncio.wrap_future(detached(partial(_there, uris), "dovetail-roots"))
+            self._look.add_done_callback(lambda look: self._looked_at(uris, look.result(), changed))
+        elif passing:
+            return
+        await asyncio.wait([self._look], timeout=PATIENCE)
+
+    def _looked_at(self, uris: set[str], there: set[str], changed: Callable[[], None]) -> None:
+        gone = (uris - there) & self._seen
+        self._seen = (self._seen | there) - gone
         if gone:
-            log.warning("No longer a root, because it is gone: %s", ", ".join(root.uri for root in gone))
-            self[:] = [root for root in self if root not in gone]
-        return gone
+            log.warning("No longer a root, because it is gone: %s", ", ".join(sorted(gone)))
+            self[:] = [root for root in self if root.uri not in gone]
+            changed()
 
 
 def as_root(given: Any) -> Root:
@@ -87,6 +107,10 @@ def _checked(root: Root) -> Root:
         if found:
             raise ConfigError(f"{root.uri!r} is no root: {flaw}")
     return root
+
+
+def _there(uris: set[str]) -> set[str]:
+    return {uri for uri in uris if os.path.exists(_path(uri))}
 
 
 def _path(uri: str) -> str:

@@ -9,6 +9,7 @@ server restarts, is opened again too; what fails time and again, or is refused, 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Generator
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -51,9 +52,7 @@ class Handle:
         self.ready: asyncio.Future[None] | None = None
 
     def __await__(self) -> Generator[Any, None, "Handle"]:
-        if self.ready is not None:
-            yield from asyncio.shield(self.ready).__await__()
-        return self
+        return self._owner.stands(self).__await__()
 
     async def close(self) -> None:
         """Hear no more of it."""
@@ -84,8 +83,7 @@ class Subscriptions:
         self._handles.append(handle)
         try:
             if _stateless(calling):
-                self._open(handle, calling)
-                await asyncio.wait_for(_stands(handle), self._link.timeout)
+                await self._link.admitted(partial(self._stand, handle))
             else:
                 await self._request("resources/subscribe", UriParams(uri=uri))
         except BaseException as problem:
@@ -107,6 +105,14 @@ class Subscriptions:
         calling = self._link.calling
         if calling is not None and _stateless(calling) and kind in LISTS:
             self._open(handle, calling)
+        return handle
+
+    async def stands(self, handle: Handle) -> Handle:
+        """Wait until a handle is in force; for what only a server can tell there has to be a conversation first."""
+        if handle.kind != "state":
+            await self._link.ready(self._link.timeout)
+        if handle.ready is not None:
+            await asyncio.shield(handle.ready)
         return handle
 
     async def close(self, handle: Handle) -> None:
@@ -132,6 +138,10 @@ class Subscriptions:
                 if handle.kind != "state":
                     self._open(handle, calling)
             return
+        for handle in self._handles:
+            if handle.task is not None:
+                handle.task.cancel()
+            handle.task = handle.stream = handle.ready = None  # it was of the other era before
         for uri in dict.fromkeys(handle.uri for handle in self._handles if handle.uri is not None):
             try:
                 await calling.request(METHODS["resources/subscribe"], UriParams(uri=uri), timeout=self._link.timeout)
@@ -173,6 +183,11 @@ class Subscriptions:
     def _shared(self, handle: Handle) -> bool:
         return any(one.uri == handle.uri for one in self._handles if one is not handle)
 
+    async def _stand(self, handle: Handle) -> None:
+        """Open the stream of a handle, and wait until it stands."""
+        self._open(handle, await self._link.ready(self._link.timeout))
+        await asyncio.wait_for(self.stands(handle), self._link.timeout)
+
     def _open(self, handle: Handle, calling: Calling) -> None:
         if handle.task is not None:
             handle.task.cancel()
@@ -189,6 +204,8 @@ class Subscriptions:
         try:
             while failures <= self._limits.restarts:
                 began = loop.time()
+                if ready.done():
+                    ready = handle.ready = loop.create_future()  # each stream is acknowledged by itself
                 try:
                     await self._listen(handle, calling)
                 except (ConnectionClosed, Overloaded) as error:
@@ -215,10 +232,6 @@ class Subscriptions:
         wanted = SubscriptionFilter(resource_subscriptions=[handle.uri]) if handle.uri else LISTS[handle.kind]
         params = ListenParams(notifications=wanted)
         await calling.request(METHODS["subscriptions/listen"], params, timeout=None, started=started)
-
-
-async def _stands(handle: Handle) -> None:
-    await handle
 
 
 def _stateless(calling: Calling) -> bool:

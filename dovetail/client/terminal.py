@@ -2,23 +2,29 @@
 
 What is said is decided elsewhere (`dialogue.py`). Here lines are moved: shown, and read without holding up the event loop,
 one question at a time, with Ctrl-C for "cancel" while a question is open. A page is opened only after it was agreed to, and
-nothing is fetched before. Where there is no terminal nobody is asked: the answer is no, or the form's defaults.
+nothing is fetched before; the answer waits until the person is back. Where there is no terminal nobody is asked: the answer
+is no, or the form's defaults.
 """
 
 import asyncio
 import os
 import signal
 import sys
-import threading
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, TextIO
+from weakref import WeakKeyDictionary
 
 from ..protocol.elicitation import ElicitResult
 from .callbacks import ElicitRequest
-from .dialogue import Dialogue, dialogue, unattended
+from .detached import detached
+from .dialogue import Dialogue, back, dialogue, unattended
 
 __all__ = ["terminal_elicit"]
+
+_readers: "WeakKeyDictionary[TextIO, Future[str]]" = WeakKeyDictionary()
+"""The threads that wait for a line, by what they wait at."""
 
 
 class _Interrupted(Exception):
@@ -45,6 +51,7 @@ def terminal_elicit(
                 opened = await asyncio.to_thread(open_url or _browse, request.url or "")
                 if opened is False:
                     _show(screen, "No browser could be started: open the URL yourself.\n")
+                answer = await _held(back(), source, screen)
         return answer
 
     return elicit
@@ -92,48 +99,56 @@ def _show(screen: TextIO, text: str) -> None:
 
 async def _typed(source: TextIO, interrupted: "asyncio.Future[None]") -> str | None:
     """The next line; None at the end of input."""
-    line: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    either: set[asyncio.Future[Any]] = {line, interrupted}
-    with _listening(source, line):
+    with _next_line(source) as line:
+        either: set[asyncio.Future[Any]] = {line, interrupted}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-    if interrupted.done():
-        raise _Interrupted
-    return line.result() or None
+        if interrupted.done():
+            raise _Interrupted
+        try:
+            return line.result() or None
+        except (OSError, ValueError):  # the terminal is gone, or closed
+            return None
 
 
 @contextmanager
-def _listening(source: TextIO, line: "asyncio.Future[str]") -> Iterator[None]:
-    """Have the next line set: by the event loop where it can watch the terminal, else by a thread that may be left alone."""
-    loop = line.get_loop()
-
-    def settle(text: str) -> None:
-        if not line.done():
-            line.set_result(text)
-
-    def read(get: Callable[[], str]) -> str:
-        try:
-            return get()
-        except (OSError, ValueError):  # it is gone, or closed
-            return ""
+def _next_line(source: TextIO) -> Iterator["asyncio.Future[str]"]:
+    """The next line, read by the event loop where it can watch the terminal, else by a thread."""
+    loop = asyncio.get_running_loop()
+    line: asyncio.Future[str] = loop.create_future()
 
     def ready() -> None:
         loop.remove_reader(number)  # a terminal gives one line at a time; the next is for the next question
-        settle(read(lambda: os.read(number, 1 << 16).decode(errors="replace")))
+        try:
+            line.set_result(os.read(number, 1 << 16).decode(errors="replace"))
+        except OSError as problem:
+            line.set_exception(problem)
 
     try:
         number = source.fileno()
         loop.add_reader(number, ready)
     except (OSError, ValueError, NotImplementedError):
-        waiting = threading.Thread(
-            target=lambda: loop.call_soon_threadsafe(settle, read(source.readline)), daemon=True, name="dovetail-terminal"
-        )
-        waiting.start()
-        yield
+        with _from_thread(source) as line:
+            yield line
         return
     try:
-        yield
+        yield line
     finally:
         loop.remove_reader(number)
+
+
+@contextmanager
+def _from_thread(source: TextIO) -> Iterator["asyncio.Future[str]"]:
+    """The line of the one thread that reads there. It cannot be stopped, so a question that was given up leaves its thread,
+    and the line that it will get, to the next."""
+    reader = _readers.get(source) or detached(source.readline, "dovetail-terminal")
+    _readers[source] = reader
+    line = asyncio.wrap_future(reader)
+    try:
+        yield line
+    finally:
+        if line.done():
+            del _readers[source]
+        line.cancel()
 
 
 @contextmanager

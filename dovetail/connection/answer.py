@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Raw
 
-from ..errors import CannotAsk, InternalError, InvalidParams, MissingCapability, ProtocolError, ToolError
+from ..errors import CannotAsk, Forbidden, InternalError, InvalidParams, MissingCapability, ProtocolError, ToolError
 from ..ports import Answer, Call
 from .outgoing import Outgoing
 
@@ -40,6 +40,8 @@ async def answer(call: Call, handle: Answer, outgoing: Outgoing) -> bytes | None
     if failure is not None:
         refusal = as_protocol_error(failure, call)
         call.failed = revision.code(refusal)
+        if isinstance(refusal, Forbidden):
+            call.lacking = refusal.scopes
         return outgoing.failure(call.id, refusal, call.failed)
     return outgoing.result(call.id, result)
 
@@ -51,6 +53,8 @@ def as_protocol_error(error: BaseException, call: Call) -> ProtocolError:
     if isinstance(error, ToolError):
         return InvalidParams(str(error))
     if isinstance(error, CannotAsk):
+        if not error.required:  # nothing that the client could declare would help
+            return InternalError(str(error))
         return MissingCapability(str(error), data={"requiredCapabilities": error.required})
     if isinstance(error, asyncio.CancelledError):
         return InternalError(f"{call.name} was cancelled from within")

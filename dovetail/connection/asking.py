@@ -19,22 +19,22 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from ..errors import CannotAsk, ConfigError, InvalidParams, ToolError
+from ..errors import CannotAsk, ConfigError, InternalError, InvalidParams, ToolError
+from ..limits import Limits
 from ..ports import Call, Caller
 from ..protocol.base import Params
 from ..protocol.capabilities import ClientCapabilities
-from ..protocol.content import TextContent
+from ..protocol.content import TextContent, ToolResultContent, ToolUseContent
 from ..protocol.elicitation import ElicitParams
 from ..protocol.methods import METHODS
-from ..protocol.sampling import CreateMessageParams
+from ..protocol.sampling import CreateMessageParams, unbalanced
 from ..protocol.tools import ToolResult
 from ..revisions import Revision, decode
+from .visiting import openable
 
 log = logging.getLogger("dovetail.connection")
 
 QUESTIONS = {name: METHODS[name] for name in ("elicitation/create", "sampling/createMessage", "roots/list")}
-PAGES = 64
-"""Pages that are remembered of one caller."""
 
 
 # what may be asked
@@ -48,30 +48,45 @@ def needed(params: Any, method: str) -> dict[str, dict[str, Any]]:
         return {"elicitation": {params.mode or "form": {}}}
     parts: dict[str, Any] = {}
     if isinstance(params, CreateMessageParams):
-        if params.tools is not None or params.tool_choice is not None:
+        if params.tools is not None or params.tool_choice is not None or _uses_tools(params):
             parts["tools"] = {}
         if params.include_context not in (None, "none"):
             parts["context"] = {}
     return {"sampling": parts}
 
 
+def _uses_tools(params: CreateMessageParams) -> bool:
+    """Whether a conversation speaks of tools, though it offers none."""
+    blocks = (block for message in params.messages for block in message.blocks)
+    return any(isinstance(block, ToolUseContent | ToolResultContent) for block in blocks)
+
+
 def declared(capabilities: ClientCapabilities, wanted: dict[str, dict[str, Any]], revision: Revision) -> bool:
-    """Whether a client has all of these. An empty `elicitation` means forms; context came before there was a word for it."""
+    """Whether a client has all of these. An empty `elicitation` means forms; forms and context are older than the words for
+    them."""
     for name, parts in wanted.items():
         has = capabilities.get(name)
         if not isinstance(has, dict):
             return False
-        for part in parts:
-            implied = (name == "elicitation" and part == "form" and not has) or (
-                part == "context" and not revision.sampling_parts
-            )
-            if part not in has and not implied:
-                return False
+        implied = {
+            "form": not has or "mode" in revision.absent.get(ElicitParams, ()),
+            "context": not revision.sampling_parts,
+        }
+        if not all(part in has or implied.get(part) for part in parts):
+            return False
     return True
 
 
+def flaw(params: Any) -> str | None:
+    """What is wrong with a question, whoever is asked; None if nothing is."""
+    if isinstance(params, ElicitParams) and params.mode == "url" and not openable(params.url or ""):
+        return f"{params.url!r} is no page that a browser can open"
+    problem = unbalanced(params.messages) if isinstance(params, CreateMessageParams) else None
+    return problem and f"The conversation cannot be sent: {problem}"
+
+
 def check(call: Call, method: str, params: Any) -> None:
-    """Whether the client can be asked this; CannotAsk where not."""
+    """Whether the client can be asked this: CannotAsk where not, ConfigError where nobody can."""
     caller = call.caller
     revision = caller.revision
     wanted = needed(params, method)
@@ -84,6 +99,8 @@ def check(call: Call, method: str, params: Any) -> None:
         raise CannotAsk(f"There is no {what} in revision {revision.name}")
     if not declared(caller.capabilities, wanted, revision):
         raise CannotAsk(f"The client did not declare that it can be asked: {what}", wanted)
+    if problem := flaw(params):
+        raise ConfigError(problem)
 
 
 async def ask(call: Call, method: str, params: Any, key: str | None = None) -> Raw:
@@ -101,16 +118,39 @@ async def ask(call: Call, method: str, params: Any, key: str | None = None) -> R
             return kept
         if call.caller.revision.stateless:
             raise CannotAsk(f"{method}: this {call.name} was begun as one that does not ask")
-        answer: Raw = await call.connection.ask(call, QUESTIONS[method], params)
-        return answer
+        return await _put(call, method, params)
     finally:
         if call.clock is not None:
             call.clock.go()
 
 
+async def _put(call: Call, method: str, params: Any) -> Raw:
+    """A question down the back channel. Those that are open at the same time are one round, as in the other era."""
+    limits: Limits = call.connection.limits
+    call.rounds += not call.asking
+    if call.rounds > limits.asks:
+        raise endless(call, limits)
+    call.asking += 1
+    try:
+        async with asyncio.timeout(limits.ask_time):
+            answer: Raw = await call.connection.ask(call, QUESTIONS[method], params)
+            return answer
+    except TimeoutError:
+        raise ToolError(f"The client did not answer {method} within {limits.ask_time:g} s") from None
+    finally:
+        call.asking -= 1
+
+
+def endless(call: Call, limits: Limits) -> InternalError:
+    """The error of a handler that never stops asking."""
+    return InternalError(f"{call.name} asked {limits.asks} times in a row, which is the limit")
+
+
 def sent(caller: Caller, id: str) -> None:
-    """Its user is sent to a page: that is whom it will concern that they are done there."""
-    caller.pages = (*caller.pages, id)[-PAGES:]
+    """Its user is sent to a page."""
+    caller.remember_page(id)
+    if caller.on_page is not None:
+        caller.on_page(id)
 
 
 def refused(method: str, code: int, message: str) -> ToolError:

@@ -35,12 +35,13 @@ from ..protocol.meta import LOG_LEVEL
 from ..protocol.methods import METHODS, Method
 from ..revisions import BY_NAME, HANDSHAKE, STATELESS, Revision, decode, error
 from . import handshake, stateless
-from .connection import Connection, OnProgress, PeerError
+from .connection import Connection, OnProgress, PeerError, run_callback
+from .extension import NONE, Extensions
 
 log = logging.getLogger("dovetail.connection")
 
-MODERN = {HeaderMismatch.code, MissingCapability.code, UnsupportedVersion.code}
-"""Errors that only a server of the stateless era has."""
+MODERN = {HeaderMismatch.code, MissingCapability.code, UnsupportedVersion.code, Overloaded.code}
+"""Errors that only a server of the stateless era has, or that say nothing about the era."""
 Heard = Callable[[str, Any], None]
 """Takes a notification of the vocabulary: method name and params."""
 
@@ -62,6 +63,7 @@ class Calling:
         answers: Mapping[str, Answer],
         heard: Heard,
         ended: Callable[["Calling", Exception | None], None],
+        extensions: Extensions = NONE,
     ) -> None:
         self.connection = connection
         self.server_info: Implementation | None = None
@@ -75,6 +77,7 @@ class Calling:
         self._answers = answers
         self._heard = heard
         self._on_end = ended
+        self.extensions = extensions
         self._meta: dict[str, Any] = {}
         connection.start(self)
 
@@ -158,7 +161,7 @@ class Calling:
     async def _initialize(self, wanted: tuple[Revision, ...], timeout: float) -> None:
         asked = wanted[-1]
         self._revision, self._meta = asked, {}
-        params = handshake.greeting(asked, self._info, self._capabilities)
+        params = handshake.greeting(asked, self._info, self._declared(asked))
         method = METHODS["initialize"]
         try:
             raw = await self.connection.request(asked, method, params, timeout=timeout, cancellable=False)
@@ -175,7 +178,13 @@ class Calling:
 
     def _speak(self, revision: Revision) -> None:
         self._revision = revision
-        self._meta = stateless.request_meta(revision, self._info, self._capabilities, self.log_level)
+        self._meta = stateless.request_meta(revision, self._info, self._declared(revision), self.log_level)
+
+    def _declared(self, revision: Revision) -> ClientCapabilities:
+        extensions = self.extensions.spoken(revision.stateless)
+        if extensions is None:
+            return self._capabilities
+        return ClientCapabilities.of({**self._capabilities, "extensions": extensions})
 
     def set_level(self, level: str | None) -> None:
         """The level that rides on each request from now on."""
@@ -224,12 +233,20 @@ class Calling:
                 return decode(raw, InputRequiredResult)
             except msgspec.MsgspecError as problem:
                 raise InvalidRequest(f"What the server asks back makes no sense: {problem}") from None
+        if kind in self.extensions.kinds:
+            try:
+                return decode(raw, self.extensions.kinds[kind].type)
+            except msgspec.MsgspecError as problem:
+                raise InvalidRequest(f"The answer to {method.name}, of type {kind!r}, makes no sense: {problem}") from None
         if kind not in (None, "complete"):
             raise InvalidRequest(f"The answer to {method.name} is of the unknown type {kind!r}")
         return result
 
     def _check(self, method: Method, revision: Revision) -> None:
         """What the revision lacks, or the server did not declare, is not asked of it."""
+        if self.extensions.method(method.name, revision.stateless) is method:
+            self.extensions.check(method, self.server_capabilities)
+            return
         if method.name not in revision.methods:
             raise MethodNotFound(f"There is no {method.name} in revision {revision.version}")
         capability = method.capability
@@ -242,22 +259,23 @@ class Calling:
                 raise MethodNotFound(f"{method.name}: the server does not offer {capability}")
 
     def notify(self, method: str, params: Any = None) -> None:
-        """Tell the server."""
+        """Tell the server, where the revision or an extension has such a word."""
         assert self._revision is not None
-        if method in self._revision.methods:
-            self.connection.notify(self._revision, METHODS[method], params)
+        added = self.extensions.method(method, self._revision.stateless)
+        if added is not None or method in self._revision.methods:
+            self.connection.notify(self._revision, added or METHODS[method], params)
 
     # the server's
 
     def accept(self, request: Request) -> Call | bytes:
         """What a server asks: pings, and what the client declared."""
         revision = self._revision
-        method = revision.method(request.method) if revision is not None else METHODS.get(request.method)
+        method = self._method(request.method)
         if method is None or method.result is None or method.sender == "client":
             raise MethodNotFound(f"This client has no method {request.method!r}")
         if method.name == "ping":
             return self.connection.outgoing.result(request.id, {})
-        answer = self._answers.get(method.name)
+        answer = self.extensions.handler(method.name) or self._answers.get(method.name)
         if answer is None or revision is None:
             raise MethodNotFound(f"This client did not declare {method.capability}")
         try:
@@ -281,7 +299,7 @@ class Calling:
     def hear(self, notification: Notification) -> None:
         """What a server tells: progress goes to whoever asked, the rest to the client."""
         revision = self._revision
-        method = revision.method(notification.method) if revision is not None else METHODS.get(notification.method)
+        method = self._method(notification.method)
         if method is None or method.result is not None:
             log.debug("Ignored the unknown notification %s", notification.method)
             return
@@ -293,8 +311,17 @@ class Calling:
             self.connection.cancel(params.request_id, params.reason)
             ended = ConnectionClosed(f"The server ended the subscription: {params.reason or 'no reason given'}")
             self.connection.give_up(params.request_id, "subscriptions/listen", ended)
+        elif (hear := self.extensions.handler(method.name)) is not None:
+            call = Call(0, method, params, Caller(self.spoken, self.server_info), self)
+            run_callback(hear, call)
         else:
             self._heard(method.name, params)
+
+    def _method(self, name: str) -> Method | None:
+        revision = self._revision
+        if revision is None:
+            return METHODS.get(name)
+        return self.extensions.method(name, revision.stateless) or revision.method(name)
 
     def ended(self, reason: Exception | None) -> None:
         """The conversation is over."""

@@ -303,6 +303,13 @@ class Connection:
         allowed = asked.timeout if self._loop.time() < asked.limit else max(asked.timeout, self.limits.timeout_max)
         self._finish(asked, TimedOut(f"{asked.method.name}: no answer within {allowed:g} s"))
 
+    def left(self, id: Id) -> float | None:
+        """How many seconds one of our requests still has; None where it has a deadline no more, or never had."""
+        asked = self.exchange.asked.get(id)
+        if asked is None or asked.timer is None:
+            return None
+        return max(0.0, asked.timer.when() - self._loop.time()) if asked.left is None else asked.left
+
     def hold(self, paused: bool) -> None:
         """While the peer waits for us in turn, the time of our own requests stands still."""
         before = self._holding

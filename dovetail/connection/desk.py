@@ -13,7 +13,7 @@ from typing import Any
 from ..errors import InvalidParams, ProtocolError, UrlRequired
 from ..jsonrpc.messages import NOTHING, Failure, Id, Request
 from ..jsonrpc.messages import Result as Reply
-from ..ports import Answer, Call, Caller, Service
+from ..ports import Answer, Call, Caller, Service, Visitor
 from ..protocol.base import EmptyResult, Meta, Params, Result
 from ..protocol.lifecycle import DiscoverResult, InputRequired, ProgressParams, ShutdownResult
 from ..protocol.logging import SEVERITY
@@ -24,10 +24,12 @@ from ..sealing import KeyRing, key_ring
 from . import handshake, stateless
 from .answer import answer, start, stop
 from .asking import refused
+from .connection import run_callback
 from .listening import Listening, about, hears, merge
 from .outgoing import Outgoing
 from .progress import Progress
 from .rounds import Asking
+from .runs import whose_of
 
 Tell = Callable[[str, Params], None]
 
@@ -42,7 +44,7 @@ class ServerDesk:
         self.outgoing = outgoing
         self.loop = asyncio.get_running_loop()
         self.listening = Listening(service.limits.subscriptions)
-        self.asking = Asking(service.limits, ring, service.replay, service.asks, service.info.name)
+        self.asking = Asking(service, ring)
         self._state = state
         self._stateless = stateless.served(service)
         self._tell_callers = tell
@@ -59,6 +61,22 @@ class ServerDesk:
 
     # requests
 
+    def method(self, name: str, revision: Revision | None) -> Method | None:
+        """The method that goes by this name: in a revision, in an extension, or in any revision at all."""
+        found = None if revision is None else revision.method(name)
+        return found or self.service.extensions.method(name, stateless=True) or METHODS.get(name)
+
+    def speaks(self, revision: Revision, method: Method) -> bool:
+        """Whether there is such a method in this revision, or in an extension."""
+        added = self.service.extensions.method(method.name, revision.stateless)
+        return added is method or (added is None and method.name in revision.methods)
+
+    def notice(self, method: Method, params: Any, caller: Caller) -> None:
+        """A notification that an extension hears of."""
+        hear = self.service.extensions.handler(method.name)
+        if hear is not None:
+            run_callback(hear, Call(0, method, params, caller, None))
+
     def caller(self, meta: Meta) -> Caller:
         """Who is calling, as a request of the stateless era says itself."""
         return stateless.caller_of(meta, self._stateless, self.service, self._state)
@@ -67,16 +85,19 @@ class ServerDesk:
         """Who is calling, as a session says that was opened before."""
         return Caller(revision, info, capabilities, state=self._state)
 
-    def welcome(self, request: Request) -> tuple[Caller, bytes]:
-        """The caller that an `initialize` describes, and the reply to it."""
-        caller, result = handshake.welcome(request.params, self.service, self._state)
+    def welcome(self, request: Request, visitor: Visitor, *, tells: bool = True) -> tuple[Caller, bytes]:
+        """The caller that an `initialize` describes, and the reply to it. `tells`: whether it can be told of changes."""
+        caller, result = handshake.welcome(request.params, self.service, self._state, tells=tells)
+        caller.principal, caller.address = visitor.principal, visitor.address
+        self.service.admit(METHODS["initialize"], None, caller)
         lowered = caller.revision.lower_result(METHODS["initialize"], result)
         return caller, self.outgoing.result(request.id, lowered)
 
     def call(self, id: Id, method: Method, params: Any, caller: Caller, connection: Any) -> Call:
         """A request as the call that it makes. `connection` is where what belongs to it goes."""
+        self.service.admit(method, params, caller)
         call = Call(id, method, params, caller, connection)
-        call.local = self._local.get(method.name)
+        call.local, call.principal = self._local.get(method.name), caller.principal
         by_id = caller.revision.progress_by_id
         if by_id or (params.meta is not None and PROGRESS_TOKEN in params.meta):
             self._follow(call, by_id)
@@ -88,12 +109,13 @@ class ServerDesk:
         if self.asking.concerns(call):
             result = await self.asking.answer(call, handle)
         else:
+            whose = whose_of(call) if call.method.asks and call.caller.revision.stateless else None
             try:
                 result = await handle(call)
                 if type(result) is InputRequired:
-                    result = await self.asking.rounds(call, handle, result)
+                    result = await self.asking.rounds(call, handle, result, whose)
             except UrlRequired as error:
-                result = self.asking.visit(None, call, error)
+                result = self.asking.visit(None, call, error, whose)
         if call.caller.revision.stateless and isinstance(result, Result):
             return stateless.signed(result, self.service.info, call.caller.revision)
         return result
@@ -114,9 +136,10 @@ class ServerDesk:
     def notification(self, call: Call, method: str, params: Any) -> bytes | None:
         """A notification that belongs to a call, as long as somebody waits for it and its revision has it."""
         revision = call.caller.revision
-        if call.over or method not in revision.methods:
+        row = None if call.over else self.method(method, revision)
+        if row is None or not self.speaks(revision, row):
             return None
-        return self.outgoing.notification(revision, METHODS[method], params)
+        return self.outgoing.notification(revision, row, params)
 
     def question(self, call: Call, id: Id, method: Method, params: Any) -> bytes:
         """A question to the client of a call, as bytes."""
@@ -180,11 +203,16 @@ class ServerDesk:
         for (method, _), params in changes.items():
             self._tell_callers(method, params)
             for call, tagged in self.listening.streams(method, params):
-                call.connection.emit(call, method, tagged)
+                if self.service.tells(call.principal, method, params):
+                    call.connection.emit(call, method, tagged)
+
+    def hang_up(self, call: Call) -> None:
+        """End a stream of changes in good order."""
+        self.listening.end(call)
 
     def hears(self, caller: Caller, method: str, params: Params) -> bool:
         """Whether a caller of the handshake era is told of this change."""
-        return hears(caller, method, params)
+        return hears(caller, method, params) and self.service.tells(caller.principal, method, params)
 
     def change(self, revision: Revision, method: str, params: Params) -> bytes | None:
         """A change as such callers are told of it."""

@@ -11,7 +11,7 @@ import msgspec
 from ..errors import InvalidParams, InvalidRequest, NoCommonRevision, UnsupportedVersion
 from ..ports import Caller, Service
 from ..protocol.base import Implementation
-from ..protocol.capabilities import ClientCapabilities
+from ..protocol.capabilities import ClientCapabilities, ServerCapabilities
 from ..protocol.lifecycle import InitializeParams, InitializeResult
 from ..protocol.methods import METHODS
 from ..revisions import BY_NAME, DRAFT_DIALECT, HANDSHAKE, Revision
@@ -40,7 +40,7 @@ def dialect_of(raw: Any) -> Revision:
     return HANDSHAKE[-1]
 
 
-def welcome(raw: Any, service: Service, state: Any) -> tuple[Caller, InitializeResult]:
+def welcome(raw: Any, service: Service, state: Any, *, tells: bool = True) -> tuple[Caller, InitializeResult]:
     """The server's answer to a greeting, and the caller as the greeting describes it."""
     dialect = dialect_of(raw)
     try:
@@ -54,10 +54,27 @@ def welcome(raw: Any, service: Service, state: Any) -> tuple[Caller, InitializeR
     caller = Caller(revision, params.client_info, params.capabilities, state=state)
     return caller, InitializeResult(
         protocol_version=revision.version,
-        capabilities=service.capabilities,
+        capabilities=_extended(service.capabilities if tells else silent(service.capabilities), service),
         server_info=service.info,
         instructions=service.instructions,
     )
+
+
+def _extended(capabilities: ServerCapabilities, service: Service) -> ServerCapabilities:
+    """The same, with those extensions only that this era has."""
+    if not capabilities.extensions:
+        return capabilities
+    return ServerCapabilities.of({**capabilities, "extensions": service.extensions.spoken(stateless=False) or {}})
+
+
+def silent(capabilities: ServerCapabilities) -> ServerCapabilities:
+    """The same, of a server that has no way to tell of changes."""
+    kept = {
+        name: {word: value for word, value in part.items() if word not in ("subscribe", "listChanged")}
+        for name, part in capabilities.items()
+        if name in ("tools", "resources", "prompts")
+    }
+    return ServerCapabilities.of({**capabilities, **kept})
 
 
 def negotiate(requested: str, served: tuple[Revision, ...]) -> Revision:

@@ -6,6 +6,7 @@ https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/subscrip
 """
 
 import asyncio
+import time
 from collections.abc import Collection, Iterator
 
 from msgspec.structs import replace
@@ -50,7 +51,7 @@ class Listening:
         return EmptyResult()
 
     async def listen(self, call: Call) -> ListenResult:
-        """`subscriptions/listen`: acknowledge, then stay until the client cancels or the server ends."""
+        """`subscriptions/listen`: acknowledge, then stay until the client cancels, its token expires or the server ends."""
         wanted: SubscriptionFilter = call.params.notifications
         if len(wanted.resource_subscriptions or ()) > self._limit:
             raise Overloaded(f"A subscription may name {self._limit} resources at most")
@@ -58,20 +59,24 @@ class Listening:
         call.connection.emit(call, "notifications/subscriptions/acknowledged", ListenParams(notifications=wanted, meta=meta))
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._streams[call] = wanted, ended
+        expires = call.principal.expires if call.principal is not None else None
+        late = None if expires is None else ended.get_loop().call_later(max(0.0, expires - time.time()), _end, ended)
         try:
             await ended
         finally:
             del self._streams[call]
+            if late is not None:
+                late.cancel()
         # The page on cancellation wants the one, the page on subscriptions the other; clients take either.
-        goodbye = CancelledParams(request_id=call.id, reason="The server ends this subscription")
+        goodbye = CancelledParams(request_id=call.id, reason="The server ends this subscription", meta=meta)
         call.connection.emit(call, "notifications/cancelled", goodbye)
         return ListenResult(meta=meta)
 
-    def end(self) -> None:
-        """The server ends: every stream is closed in good order."""
-        for _, ended in self._streams.values():
-            if not ended.done():
-                ended.set_result(None)
+    def end(self, call: Call | None = None) -> None:
+        """The server ends every stream, or that of one call, in good order."""
+        for one, (_, ended) in self._streams.items():
+            if call is None or one is call:
+                _end(ended)
 
     def streams(self, method: str, params: Params) -> Iterator[tuple[Call, Params]]:
         """Each stream of the stateless era that is told of this change, with the params tagged for it."""
@@ -107,6 +112,11 @@ def merge(before: Params | None, now: Params) -> Params:
     added = [*(before.added or []), *(now.added or [])]
     removed = [*(before.removed or []), *(now.removed or [])]
     return ListChangedParams(added=added, removed=removed)
+
+
+def _end(stream: "asyncio.Future[None]") -> None:
+    if not stream.done():
+        stream.set_result(None)
 
 
 def _covers(uris: Collection[str], uri: str) -> bool:

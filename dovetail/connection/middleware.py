@@ -5,15 +5,29 @@
         return result
 
 It sees the call with its params, may change them, and sees or replaces the result. Several are wrapped in the order
-given: the first is the outermost.
+given: the first is the outermost. One that is an `Observer` changes nothing, and costs less.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias
 
-from ..ports import Answer, Call
+from ..errors import ProtocolError
+from ..ports import Answer, Call, Caller
+from ..protocol.methods import Method
 
 Middleware: TypeAlias = Callable[[Call, Answer], Awaitable[Any]]
+
+
+class Observer:
+    """Middleware that only looks: it changes nothing, so that results need not be opened for it, and on a server it hears
+    of the requests too that were refused before they became calls."""
+
+    async def __call__(self, call: Call, next: Answer) -> Any:
+        """Look at a call, and at what comes of it."""
+        return await next(call)
+
+    def refused(self, method: Method, params: Any, caller: Caller, error: ProtocolError) -> None:
+        """Look at a request that was not let in. Must not raise."""
 
 
 def compose(middleware: Sequence[Middleware], innermost: Answer) -> Answer:

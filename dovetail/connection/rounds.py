@@ -23,195 +23,38 @@ from secrets import token_urlsafe
 from typing import Any
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw
 from msgspec.structs import replace
 
-from ..errors import CannotAsk, InternalError, InvalidParams, ToolError, UrlRequired
-from ..limits import Limits
-from ..ports import Answer, Call, Principal
-from ..protocol.base import Params
+from ..errors import CannotAsk, ConfigError, InternalError, InvalidParams, SchemaError, ToolError, UrlRequired
+from ..ports import Answer, Call, Service
 from ..protocol.elicitation import ElicitParams
 from ..protocol.lifecycle import InputRequired, InputRequiredResult
 from ..protocol.methods import Method
 from ..sealing import Forged, KeyRing
-from .asking import QUESTIONS, ask, check, kind_of, plain, sent, told, typed
-from .visiting import unbound
+from .asking import QUESTIONS, ask, check, endless, kind_of, plain, sent, told, typed
+from .runs import Journal, Question, Run, Whose, digest_of, whose_of
 
 log = logging.getLogger("dovetail.connection")
 
 PURPOSE = "state"
-_digest_of = msgspec.json.Encoder(order="sorted").encode
-
-
-class Question(Struct, eq=False):
-    """A question that has no answer yet."""
-
-    method: Method
-    params: Any
-    future: "asyncio.Future[Raw]"
-
-
-class Journal(Struct, array_like=True):
-    """What a client carries from round to round, sealed."""
-
-    run: str
-    expires: float
-    rounds: int
-    about: bytes
-    """Whose, and which request it is: nobody else's, and no other."""
-    open: dict[str, str]
-    """The questions that wait for an answer, by their keys: the method of each."""
-    answers: dict[str, bytes]
-    kept: dict[str, bytes]
-    own: str | None = None
-    """The state of a handler that asks by itself."""
-    astray: bool = False
-    """Whether the last run asked nothing that the ones before had asked. Once, others may just have been faster."""
-    visits: bool = False
-    """Whether it raised UrlRequired: then answers are the consent to visit its pages, and it is run again."""
-
-
-class Run:
-    """A handler at work, across as many requests as it takes."""
-
-    def __init__(self, call: Call, journal: Journal | None, answers: dict[str, bytes]) -> None:
-        self.id = token_urlsafe(16)
-        self.call = call = replace(call, run=self)
-        """The call as the handler sees it; the requests that it is answered to come and go."""
-        self.rounds = 0 if journal is None else journal.rounds
-        self.answers = {} if journal is None else {**journal.answers, **answers}
-        self._offered = answers if journal is None else {}
-        """Answers that came before anything was asked: they count once they are."""
-        call.kept = call.kept or {} if journal is None else dict(journal.kept)
-        call.own = None if journal is None else journal.own
-        call.given = {key: Raw(answer) for key, answer in (self.answers | self._offered).items()}
-        self.open: dict[str, Question] = {}
-        self.task: asyncio.Task[Any]
-        self.parked = 0.0
-        self._unused = set() if journal is None else {*journal.answers}
-        self.astray = journal is not None and journal.own is None and bool(self.answers)
-        """Whether it was run again and has asked nothing yet that it had asked before."""
-        self.busy = 0
-        """Things that are being done once."""
-        self.visits = False
-        self._repeats: dict[str, int] = {}
-        self._closing = False
-        self._turn: asyncio.Future[None] | None = None
-
-    def start(self, handle: Answer) -> None:
-        """Set the handler to work."""
-        self.task = asyncio.get_running_loop().create_task(self._work(handle))
-        self.task.add_done_callback(lambda _: self._end_turn())
-
-    async def _work(self, handle: Answer) -> Any:
-        result = await handle(self.call)
-        if self._unused and type(result) is not InputRequired and self.call.own is None:
-            # Had it asked otherwise from the start, the answers would be to other questions: it is not to be trusted.
-            raise self.diverged()
-        return result
-
-    def diverged(self) -> InternalError:
-        """The error of a handler that does something else each time."""
-        text = "was run again and did not ask what it had asked before; what differs between runs belongs into ctx.once"
-        log.error("%s %s: %s", self.call.name, text, ", ".join(sorted(self._unused)))
-        return InternalError(f"{self.call.name} {text}")
-
-    async def ask(self, method: Method, params: Any, key: str | None) -> Raw:
-        """One question: answered from the journal, or put to the client with all others of this turn of the loop."""
-        key = self._key(method, params, key)
-        if key in self._offered:
-            self.answers[key] = self._offered.pop(key)
-        known = self.answers.get(key)
-        if known is not None:
-            self._unused.discard(key)
-            self.astray = False
-            return Raw(known)
-        if key in self.open:
-            raise InternalError(f"The key {key!r} is asked twice at once")
-        loop = asyncio.get_running_loop()
-        question = self.open[key] = Question(method, params, loop.create_future())
-        self.close_soon()
-        try:
-            return await question.future
-        finally:
-            self.open.pop(key, None)
-
-    def _key(self, method: Method, params: Any, given: str | None) -> str:
-        base = given
-        if base is None:
-            if isinstance(params, ElicitParams):
-                # Some parts may be drawn anew each time.
-                params = replace(params, elicitation_id=None, url=params.url and unbound(params.url))
-            base = blake2b(_digest_of([method.name, params]), digest_size=9).hexdigest()
-        count = self._repeats[base] = self._repeats.get(base, 0) + 1
-        return base if count == 1 else f"{base}.{count}"
-
-    def close_soon(self) -> None:
-        """The round ends with this turn of the loop, with all that is asked until then."""
-        if not self._closing:
-            self._closing = True
-            asyncio.get_running_loop().call_soon(self._close)
-
-    def _close(self) -> None:
-        self._closing = False
-        if self.open and not self.busy:
-            self._end_turn()
-
-    def _end_turn(self) -> None:
-        if self._turn is not None and not self._turn.done():
-            self._turn.set_result(None)
-
-    async def turn(self) -> bool:
-        """Wait until it is done (True), or until it asks."""
-        if not self.task.done():
-            self._turn = asyncio.get_running_loop().create_future()
-            await self._turn
-            self._turn = None
-        return self.task.done()
-
-    def stop(self) -> None:
-        """Nobody waits for it any more."""
-        self.call.cancelled = self.call.over = True
-        self.task.cancel()
-
-    def resume(self, call: Call, answers: dict[str, bytes]) -> None:
-        """Go on, on behalf of a new request."""
-        adopt(self.call, call)
-        self.astray = False
-        self.answers |= answers
-        for key, answer in answers.items():
-            question = self.open.pop(key, None)
-            if question is not None and not question.future.done():
-                question.future.set_result(Raw(answer))
-        if self.open:
-            self.close_soon()  # what is missing is asked again
-
-
-def adopt(call: Call, request: Call) -> None:
-    """A call that goes on under a new request: from now on all that it says belongs to that one."""
-    call.id, call.caller, call.connection, call.progress = request.id, request.caller, request.connection, request.progress
-    call.params.meta = request.params.meta
-    call.over = call.cancelled = False
+PAUSE, LONGEST_PAUSE = 0.05, 5.0
+"""Before a handler of the handshake era is called again that asked nothing but that; it doubles."""
 
 
 class Asking:
     """The runs of one server in one event loop."""
 
-    def __init__(
-        self,
-        limits: Limits,
-        ring: Callable[[], KeyRing],
-        replay: bool,
-        may: Callable[[Call], bool] = lambda call: True,
-        server: str = "",
-    ) -> None:
-        self._limits, self._ring, self._replay, self._may = limits, ring, replay, may
-        self._bound = server.encode()
+    def __init__(self, service: Service, ring: Callable[[], KeyRing]) -> None:
+        self._service, self._limits, self._replay, self._ring = service, service.limits, service.replay, ring
+        self._bound = service.info.name.encode()
         """Another server of the same program has the same keys, but not our runs."""
         self._made: KeyRing | None = None
         self._parked: dict[str, Run] = {}
         """Runs that wait for a client to come back, the one that waits longest first."""
         self._sweeper: asyncio.TimerHandle | None = None
+        if self._replay and not self.ring.encrypts:
+            raise ConfigError("resume=\"replay\" has the client carry all answers, encrypted: pip install 'dovetail[http]'")
 
     def concerns(self, call: Call) -> bool:
         """Whether a call may come to ask, or comes back with answers."""
@@ -223,11 +66,12 @@ class Asking:
         if not can and not call.params.input_responses:
             return False
         asked = call.params.input_responses or not (can.elicitation is None and can.sampling is None and can.roots is None)
-        return bool(asked) and self._may(call)
+        return bool(asked) and self._service.asks(call)
 
     async def answer(self, call: Call, handle: Answer) -> Any:
         """The result of a call of the stateless era, or what has to be asked before there is one."""
-        journal = self._open(call)
+        whose = whose_of(call)
+        journal = self._open(call, whose)
         answers = self._answers(call, journal)
         visits = journal is not None and journal.visits
         if visits:
@@ -240,7 +84,7 @@ class Asking:
         elif journal is not None and journal.own is None and not visits and not self.ring.encrypts:
             raise self._refused(call, "its run is not here any more")
         else:
-            run = Run(call, journal, answers)
+            run = Run(call, journal, answers, whose)
             run.start(handle)
         try:
             done = await run.turn()
@@ -253,57 +97,72 @@ class Asking:
         if not done:
             run.call.over = True
             return self._park(run, call)
+        assert run.task is not None
         try:
             result = run.task.result()
         except UrlRequired as error:
             return self.visit(run, call, error)
         return self.explicit(run, call, result) if type(result) is InputRequired else result
 
-    async def rounds(self, call: Call, handle: Answer, asked: InputRequired) -> Any:
+    async def rounds(self, call: Call, handle: Answer, asked: InputRequired, whose: Whose | None) -> Any:
         """The result of a handler that asks by itself, and has no run. In the handshake era its questions go down the back
         channel, and it is called again with the answers."""
         if call.caller.revision.stateless:
-            return self.explicit(Run(call, None, {}), call, asked)
-        for _ in range(self._limits.asks):
-            keys = list(asked.requests)
+            return self.explicit(Run(call, None, {}, whose), call, asked)
+        for attempt in range(self._limits.asks):
             try:
-                for params in asked.requests.values():
-                    check(call, kind_of(params), plain(params))
-                answers = await asyncio.gather(*(self._put(call, asked.requests[key]) for key in keys))
+                call.given, call.own = await _answered(call, self._questions(call, asked)), asked.state
             except (CannotAsk, ToolError) as error:
                 return told(call, error)
-            call.given, call.own = dict(zip(keys, answers, strict=True)), asked.state
+            if not call.given:
+                await asyncio.sleep(min(PAUSE * 2**attempt, LONGEST_PAUSE))
             result = await handle(call)
             if type(result) is not InputRequired:
                 return result
             asked = result
-        raise InternalError(f"{call.name} asked {self._limits.asks} times in a row, which is the limit")
+        raise endless(call, self._limits)
 
-    async def _put(self, call: Call, params: Params | None) -> Raw:
-        return await ask(call, kind_of(params), plain(params))
-
-    def visit(self, run: Run | None, call: Call, error: UrlRequired) -> Any:
+    def visit(self, run: Run | None, call: Call, error: UrlRequired, whose: Whose | None = None) -> Any:
         """What becomes of a handler that wants pages visited first: its error goes out as it is or, in the stateless era,
         which has none, as questions; once they are answered, it is run again."""
-        revision, method = call.caller.revision, QUESTIONS["elicitation/create"]
+        listed = error.elicitations
         pages = {
-            page.id: (method, ElicitParams(message=page.message, mode="url", url=page.url, elicitation_id=page.id))
-            for page in error.elicitations
+            page.id: ElicitParams(message=page.message, mode="url", url=page.url, elicitation_id=page.id) for page in listed
         }
         if not pages:
             raise InternalError(f"{call.name} raised UrlRequired without a page to visit; it takes url=…")
         try:
-            for _, params in pages.values():
-                check(call, method.name, params)
+            questions = self._questions(call, InputRequired({**pages}))
         except CannotAsk as reason:
             return told(call, CannotAsk(f"{error.message} ({reason})", reason.required))
-        if not revision.stateless:
+        if not call.caller.revision.stateless:
             for id in pages:
                 sent(call.caller, id)
-            raise error
-        run = Run(call, None, {}) if run is None else run
+            raise UrlRequired(error.message, pages=listed)  # without those that are none
+        run = Run(call, None, {}, whose) if run is None else run
         run.visits = True
-        return self._required(run, call, pages, run.call.own)
+        return self._required(run, call, questions, run.call.own)
+
+    def _questions(self, call: Call, asked: InputRequired) -> dict[str, Question]:
+        """What a handler asks by itself, held to all that its context would hold it to."""
+        if not call.method.asks:
+            raise InternalError(f"{call.name} may not ask its client anything")
+        if not asked.requests and asked.state is None:
+            raise InternalError(f"{call.name} returned InputRequired without a question or a state")
+        questions = {}
+        for key, params in asked.requests.items():
+            method, params, form = QUESTIONS[kind_of(params)], plain(params), None
+            try:
+                check(call, method.name, params)
+                if isinstance(params, ElicitParams) and params.mode == "url":
+                    params = replace(params, elicitation_id=params.elicitation_id or token_urlsafe(16))
+                elif isinstance(params, ElicitParams):
+                    form = self._service.form(params.message, params.requested_schema)
+                    params = replace(params, requested_schema=form.schema)
+            except (ConfigError, SchemaError) as error:
+                raise InternalError(f"{call.name} cannot ask {key!r}: {error}") from None
+            questions[key] = Question(method, params, form=form)
+        return questions
 
     @property
     def ring(self) -> KeyRing:
@@ -316,8 +175,7 @@ class Asking:
 
     def _park(self, run: Run, call: Call) -> InputRequiredResult:
         """Its questions, and the state to come back with; the run itself waits here, or makes room for others."""
-        questions = {key: (question.method, question.params) for key, question in run.open.items()}
-        result = self._required(run, call, questions, None)
+        result = self._required(run, call, run.open, None)
         if self._replay:
             run.stop()
             return result
@@ -331,25 +189,16 @@ class Asking:
 
     def explicit(self, run: Run, call: Call, asked: InputRequired) -> InputRequiredResult:
         """The questions of a handler that asks by itself. It is done until it is called again; nothing waits here."""
-        questions = {}
-        for key, params in asked.requests.items():
-            method = kind_of(params)
-            check(call, method, plain(params))
-            questions[key] = QUESTIONS[method], plain(params)
-        if not questions and asked.state is None:
-            raise InternalError(f"{call.name} returned InputRequired without a question or a state")
-        return self._required(run, call, questions, asked.state or "")
+        return self._required(run, call, self._questions(call, asked), asked.state or "")
 
-    def _required(
-        self, run: Run, call: Call, questions: dict[str, tuple[Method, Any]], own: str | None
-    ) -> InputRequiredResult:
+    def _required(self, run: Run, call: Call, questions: dict[str, Question], own: str | None) -> InputRequiredResult:
         run.rounds += 1
         if run.rounds > self._limits.asks:
             run.stop()
-            raise InternalError(f"{call.name} asked {self._limits.asks} times in a row, which is the limit")
+            raise endless(call, self._limits)
         lower = call.caller.revision.lower_params
-        requests = {key: _question(method, lower(method, params)) for key, (method, params) in questions.items()}
-        state = self._seal(run, call, {key: method.name for key, (method, _) in questions.items()}, own)
+        requests = {key: _question(one.method, lower(one.method, one.params)) for key, one in questions.items()}
+        state = self._seal(run, call, questions, own)
         return InputRequiredResult(result_type="input_required", input_requests=requests or None, request_state=state)
 
     def _evict(self, id: str) -> None:
@@ -374,14 +223,15 @@ class Asking:
 
     # the state
 
-    def _seal(self, run: Run, call: Call, open: dict[str, str], own: str | None) -> str:
+    def _seal(self, run: Run, call: Call, questions: dict[str, Question], own: str | None) -> str:
         replayable = self.ring.encrypts
         if own is not None and run.call.kept and not replayable:
             raise InternalError(f"{call.name}: ctx.once before InputRequired needs `cryptography`, to keep what came of it")
         answers = run.answers if replayable and own is None else {}
         kept = {key: done for key, done in (run.call.kept or {}).items() if replayable and isinstance(done, bytes)}
-        expires = time.time() + self._limits.state_life
-        journal = Journal(run.id, expires, run.rounds, _about(call), open, answers, kept, own, run.astray, run.visits)
+        expires, about = time.time() + self._limits.state_life, _about(run.whose)
+        open = {key: (one.method.name, None if one.form is None else one.form.schema) for key, one in questions.items()}
+        journal = Journal(run.id, expires, run.rounds, about, open, answers, kept, own, run.astray, run.visits)
         data = msgspec.msgpack.encode(journal)
         if len(data) > self._limits.journal:
             run.stop()
@@ -390,7 +240,7 @@ class Asking:
             )
         return self.ring.seal(PURPOSE, data, bound=self._bound)
 
-    def _open(self, call: Call) -> Journal | None:
+    def _open(self, call: Call, whose: Whose) -> Journal | None:
         state = call.params.request_state
         if state is None:
             return None
@@ -400,7 +250,7 @@ class Asking:
             raise self._refused(call, "it was not made here, or was changed") from None
         if journal.expires < time.time():
             raise self._refused(call, "it has expired")
-        if journal.about != _about(call):
+        if journal.about != _about(whose):
             raise self._refused(call, "it belongs to another request, or to somebody else")
         return journal
 
@@ -415,19 +265,34 @@ class Asking:
         if journal is not None:
             given = {key: given[key] for key in journal.open if key in given}
             for key, answer in given.items():
-                typed(answer, journal.open[key])
+                name, schema = journal.open[key]
+                form = None if schema is None else self._service.form("", schema)
+                Question(QUESTIONS[name], None, form=form).fits(answer)
         return {key: bytes(answer) for key, answer in given.items()}
 
 
-def _about(call: Call) -> bytes:
-    """Whose request this is, and which: the same for a request and all its retries, whatever order its arguments have."""
-    params = call.params
-    arguments = getattr(params, "arguments", None)
+async def _answered(call: Call, questions: dict[str, Question]) -> dict[str, Raw]:
+    """The answers to questions that are put all at once. Where one comes to nothing, the others are taken back."""
+    asked = [asyncio.ensure_future(ask(call, one.method.name, one.params)) for one in questions.values()]
+    try:
+        answers = dict(zip(questions, await asyncio.gather(*asked), strict=True))
+        for key, answer in answers.items():
+            questions[key].fits(answer)
+    except InvalidParams as error:
+        raise ToolError(str(error)) from None
+    finally:
+        for task in asked:
+            task.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
+    return answers
+
+
+def _about(whose: Whose) -> bytes:
+    """The same for a request and all its retries, whatever order its arguments have."""
+    *who, arguments = whose
     if isinstance(arguments, Raw):
         arguments = msgspec.json.decode(arguments) if bytes(arguments) else {}
-    principal: Principal | None = call.caller.principal
-    said = [call.method.name, getattr(params, "name", None) or getattr(params, "uri", None), arguments]
-    return blake2b(_digest_of([principal.id if principal else None, said]), digest_size=16).digest()
+    return blake2b(digest_of([*who, arguments]), digest_size=16).digest()
 
 
 def _question(method: Method, params: Any) -> dict[str, Any]:

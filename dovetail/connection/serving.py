@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from ..errors import InvalidParams, MethodNotFound
+from ..errors import ConnectionClosed, InvalidParams, MethodNotFound, ToolError
 from ..jsonrpc.messages import Notification, Request
-from ..ports import Call, Caller, Service
+from ..ports import Call, Caller, Service, Visitor
 from ..protocol.base import Params
 from ..protocol.meta import PROTOCOL_VERSION
 from ..protocol.methods import METHODS, Method
@@ -22,9 +22,11 @@ from . import handshake, stateless
 from .asking import refused
 from .connection import Connection, PeerError
 from .desk import ServerDesk
-from .listening import hears
 
 log = logging.getLogger("dovetail.connection")
+
+NOBODY = Visitor()
+"""Whoever started this process, on its stdio."""
 
 
 class Serving:
@@ -34,9 +36,17 @@ class Serving:
     replies = True
 
     def __init__(
-        self, service: Service, connection: Connection, state: Any = None, ring: Callable[[], KeyRing] = key_ring
+        self,
+        service: Service,
+        connection: Connection,
+        state: Any = None,
+        ring: Callable[[], KeyRing] = key_ring,
+        visitor: Visitor = NOBODY,
     ) -> None:
-        self._connection = connection
+        self._connection, self._opened = connection, visitor
+        self.limits = service.limits
+        self._unread = 0
+        """Bytes that it was told while it left too much unread."""
         self._caller: Caller | None = None
         self._spoken: Revision | None = None
         self._phase: str = handshake.NEW
@@ -48,6 +58,11 @@ class Serving:
         """The HTTP headers that the conversation began with, where it began with any."""
 
     @property
+    def _visitor(self) -> Visitor:
+        """Who speaks: who opened the conversation, unless its messages say it one by one."""
+        return getattr(self._connection.channel, "visitor", None) or self._opened
+
+    @property
     def revision(self) -> Revision | None:
         """The revision of the handshake, or else of the last request: what tells how to answer the unreadable."""
         return self._spoken if self._caller is None else self._caller.revision
@@ -55,10 +70,8 @@ class Serving:
     def accept(self, request: Request) -> Call | bytes:
         """Find out what is asked, in which revision and by whom."""
         name = request.method
-        caller = self._caller
-        method = caller.revision.method(name) if caller is not None else None
-        if method is None:
-            method = METHODS.get(name)
+        caller = self._known()
+        method = self._desk.method(name, None if caller is None else caller.revision)
         if method is None or method.result is None or method.sender == "server":
             raise MethodNotFound(f"There is no method {name!r} here")
         if method.name == "initialize":
@@ -70,12 +83,13 @@ class Serving:
         meta = params.meta
         if meta is not None and PROTOCOL_VERSION in meta:
             caller = self._desk.caller(meta)
+            caller.principal, caller.address = self._visitor.principal, self._visitor.address
             self._spoken = caller.revision
         elif caller is None:
             if method.name == "ping":
                 return self._connection.outgoing.result(request.id, {})
             raise stateless.missing(name)
-        if method.name not in caller.revision.methods:
+        if not self._desk.speaks(caller.revision, method):
             raise MethodNotFound(f"There is no method {name!r} in revision {caller.revision.version}")
         if method.name == "ping":
             return self._connection.outgoing.result(request.id, {})
@@ -83,9 +97,7 @@ class Serving:
 
     def emit(self, call: Call, method: str, params: Any) -> None:
         """Send a notification that belongs to a call, as long as somebody waits for it."""
-        data = self._desk.notification(call, method, params)
-        if data is not None:
-            self._connection.channel.send(data)
+        self._send(self._desk.notification(call, method, params))
 
     async def ask(self, call: Call, method: Method, params: Any) -> Any:
         """Put a question to the client, on behalf of a call of the handshake era."""
@@ -93,6 +105,8 @@ class Serving:
             return await self._connection.request(call.caller.revision, method, params)
         except PeerError as refusal:
             raise refused(method.name, refusal.code, refusal.message) from None
+        except ConnectionClosed:
+            raise ToolError(f"The client left before it answered {method.name}") from None
 
     def close_stream(self, call: Call) -> None:
         """There is one stream, and it stays."""
@@ -108,18 +122,25 @@ class Serving:
 
     # the handshake
 
+    def _known(self) -> Caller | None:
+        """The caller of the handshake, as whoever speaks for it now."""
+        caller = self._caller
+        if caller is not None and caller.principal is not None:
+            caller.principal = self._visitor.principal
+        return caller
+
     def _greet(self, request: Request) -> bytes:
         if self._phase != handshake.NEW:
             raise handshake.again()
-        self._caller, reply = self._desk.welcome(request)
+        self._caller, reply = self._desk.welcome(request, self._visitor)
         self._phase = handshake.TRANSITIONS[self._phase, "initialize"]
         return reply
 
     def hear(self, notification: Notification) -> None:
         """What a client may tell: that it is ready, that it no longer waits, how far it has come."""
-        caller = self._caller
+        caller = self._known()
         name = notification.method
-        method = (caller.revision.method(name) if caller else None) or METHODS.get(name)
+        method = self._desk.method(name, caller.revision if caller else None)
         if method is None or method.result is not None:
             log.debug("Ignored the unknown notification %s", name)
             return
@@ -129,17 +150,31 @@ class Serving:
         elif method.name == "notifications/progress":
             self._connection.progressed(params)
         elif method.name == "notifications/roots/list_changed" and caller is not None:
-            caller.roots = None
+            caller.roots_changed()
         elif method.name == "exit" and caller is not None and "exit" in caller.revision.methods:
             self._connection.stop()
             self._connection.leave()
+        elif caller is not None:
+            self._desk.notice(method, params, caller)
         self._phase = handshake.TRANSITIONS.get((self._phase, method.name), self._phase)
 
     def _tell(self, method: str, params: Params) -> None:
         """A change, to the caller of the handshake era."""
         caller = self._caller
-        if caller is not None and self._phase == handshake.READY and hears(caller, method, params):
-            self._connection.notify(caller.revision, METHODS[method], params)
+        if caller is not None and self._phase == handshake.READY and self._desk.hears(caller, method, params):
+            self._send(self._desk.change(caller.revision, method, params))
+
+    def _send(self, data: bytes | None) -> None:
+        """Tell what nobody asked for. A client that listens and does not read would fill our memory, so it is left."""
+        if data is None:
+            return
+        channel = self._connection.channel
+        self._unread = self._unread + len(data) if getattr(channel, "full", False) else 0
+        if self._unread <= self.limits.events:
+            channel.send(data)
+        elif not self._connection.closed.done():
+            log.warning("The client does not read, and %d more bytes wait for it: it is left", self._unread)
+            self._connection.leave()
 
     def ended(self, reason: Exception | None) -> None:
         """Nothing more will come."""

@@ -7,10 +7,10 @@ from .base import Params, Result
 
 
 class CacheHints(Result, kw_only=True):
-    """How long, and by whom, a result may be kept; the stateless era only."""
+    """How long, and by whom, a result may be kept; the stateless era only. A hint that makes no sense spoils no result."""
 
-    ttl_ms: int | None = None
-    cache_scope: str | None = None
+    ttl_ms: Any = None
+    cache_scope: Any = None
 
 
 class ListParams(Params, kw_only=True):

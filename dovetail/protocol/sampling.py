@@ -1,11 +1,12 @@
 """Sampling: a server asks the client's model. https://modelcontextprotocol.io/specification/2026-07-28/client/sampling"""
 
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec import field
 
 from .base import Meta, Params, Result, Wire
-from .content import Role, SamplingContent
+from .content import Role, SamplingContent, ToolResultContent, ToolUseContent
 from .tools import Tool
 
 
@@ -30,6 +31,11 @@ class SamplingMessage(Wire):
     role: Role
     content: SamplingContent | list[SamplingContent]
     meta: Meta | None = field(name="_meta", default=None)
+
+    @property
+    def blocks(self) -> list[SamplingContent]:
+        """All of its content, be it one block or several on the wire."""
+        return self.content if isinstance(self.content, list) else [self.content]
 
 
 class ToolChoice(Wire):
@@ -61,3 +67,30 @@ class CreateMessageResult(Result, kw_only=True):
     content: SamplingContent | list[SamplingContent]
     model: str
     stop_reason: str | None = None
+
+
+def unbalanced(messages: Iterable[SamplingMessage]) -> str | None:
+    """What is wrong with the uses of tools and their results in a conversation, in one sentence; None if nothing is.
+    https://modelcontextprotocol.io/specification/2026-07-28/client/sampling#message-content-constraints"""
+    waiting: list[str] = []
+    for number, message in enumerate(messages, 1):
+        blocks = message.blocks
+        uses = [block.id for block in blocks if isinstance(block, ToolUseContent)]
+        results = [block.tool_use_id for block in blocks if isinstance(block, ToolResultContent)]
+        where = f"message {number}"
+        if not blocks:
+            return f"{where} is empty"
+        if uses and message.role != "assistant":
+            return f"{where} uses a tool, which only the assistant does"
+        if results and message.role != "user":
+            return f"{where} has the result of a tool, which only the user gives"
+        if results and len(results) < len(blocks):
+            return f"{where} has something besides the results of tools; put it into a message of its own after them"
+        if missing := [one for one in waiting if one not in results]:
+            return f"{where} must hold the results of the tools used before it; {', '.join(missing)} is missing"
+        if strange := [one for one in results if one not in waiting]:
+            return f"{where} has a result for {', '.join(strange)}, which the message before it did not use"
+        if len(set(uses)) < len(uses) or len(set(results)) < len(results):
+            return f"{where} has the same tool use id twice"
+        waiting = uses
+    return f"the last message uses a tool ({', '.join(waiting)}); its result must follow" if waiting else None

@@ -2,7 +2,7 @@
 https://modelcontextprotocol.io/specification/2025-06-18/changelog"""
 
 from ..protocol.base import Implementation
-from ..protocol.capabilities import ClientCapabilities
+from ..protocol.capabilities import ClientCapabilities, ServerCapabilities
 from ..protocol.completion import CompleteParams, PromptReference
 from ..protocol.content import (
     Annotations,
@@ -45,6 +45,9 @@ REVISION = evolve(
         ResourceContents: ("meta",),
         Root: ("meta",),
         CompleteParams: ("context",),
-        ClientCapabilities: ("elicitation",),
+        # Not in its schema, which leaves capabilities open: extensions are negotiated here too,
+        # https://modelcontextprotocol.io/seps/2133-extensions#negotiation
+        ClientCapabilities: ("elicitation", "extensions"),
+        ServerCapabilities: ("extensions",),
     },
 )

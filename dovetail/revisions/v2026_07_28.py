@@ -40,8 +40,6 @@ REVISION = evolve(
         CallToolParams: ("input_responses", "request_state"),
         ReadResourceParams: ("input_responses", "request_state"),
         GetPromptParams: ("input_responses", "request_state"),
-        ClientCapabilities: ("extensions",),
-        ServerCapabilities: ("extensions",),
     },
     drops={
         CallToolParams: ("task",),

@@ -8,33 +8,36 @@ in `Here`, one per event loop, so one application may run on several.
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
-from msgspec import Struct
-from msgspec.structs import fields
+from msgspec import MsgspecError, Struct, json
+from msgspec.structs import fields, replace
 
 from ..connection.bus import Alone
 from ..connection.desk import ServerDesk
 from ..connection.outgoing import Outgoing
 from ..errors import ConfigError, InternalError, InvalidRequest, Overloaded
 from ..jsonrpc.codec import encode
-from ..ports import Bus, Channel, HttpRequest, HttpResponse, Service
+from ..limits import KIB
+from ..ports import PARTED, Bus, Channel, Guard, HttpResponse, Service, Visitor
 from ..protocol.base import Params
 from ..protocol.methods import METHODS
 from ..revisions import decode
 from ..sealing import KeyRing, key_ring
 from ..transports.http import policy
 from ..transports.http.policy import Head, Policy, Reject, cors
-from ..transports.http.replies import ClientGone, Receive, Refused, Scope, Send, read_body, reply
+from ..transports.http.replies import ClientGone, Receive, Refused, Scope, Send, give, read_body, reply
 from ..transports.http.server import Endpoint
 from ..transports.http.sessions import Sessions
 from ..transports.http.standing import Standing
 from ..transports.http.streams import Events, MemoryEvents
 from .conversation import Lifespan, Note, serve
+from .gate import Gate, raw
+from .life import Life
 
 if TYPE_CHECKING:
     from ..transports.http.sse import Pairs
@@ -42,6 +45,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("dovetail.http")
 
 Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+BODILESS = ("GET", "HEAD", "OPTIONS")
+PAGE = 64 * KIB
+"""The longest body that is read for a page of the guard's."""
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -96,7 +103,7 @@ class Options(Struct, frozen=True, kw_only=True):
         hosts, origins = list(self.hosts), list(self.origins)
         if self.public_url is not None:
             parts = urlsplit(self.public_url)
-            if parts.scheme not in ("http", "https") or not parts.hostname:
+            if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
                 raise ConfigError(f"public_url={self.public_url!r} is no URL such as 'https://mcp.example.com'")
             hosts.append(f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname)
             if origins != ["*"]:
@@ -116,10 +123,18 @@ class Here:
     """The application in one event loop."""
 
     def __init__(
-        self, service: Service, options: Options, rules: Policy, ring: KeyRing, events: Events, bus: Bus, state: Any
+        self,
+        service: Service,
+        options: Options,
+        rules: Policy,
+        ring: KeyRing,
+        events: Events,
+        bus: Bus,
+        state: Any,
+        gate: Gate | None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
-        self._service, self._bus, self._state = service, bus, state
+        self._service, self._bus, self._state, self._gate = service, bus, state, gate
         limits = service.limits
         self._ring = lambda: ring
         self.desk = ServerDesk(service, state, Outgoing(limits.outgoing, service.redact), self._tell, self._ring)
@@ -133,28 +148,36 @@ class Here:
             self.sessions = Sessions(self.desk, ring, limits, bus, self.standing.ended)
         self.endpoint = Endpoint(
             self.desk, rules, limits, sessions=self.sessions, standing=self.standing, events=events, bus=bus,
-            json_only=options.json_only,
+            json_only=options.json_only, gate=gate,
         )  # fmt: skip
         self._conversations: set[asyncio.Task[None]] = set()
         self._notes: set[Note] = set()
         self._pairs: Pairs | None = None
         bus.on("change", self._changed_elsewhere)
-        self._unlisten = service.listen(self._changed) if not bus.alone else lambda: None
+        bus.on(PARTED, self._parted)
+        self._unlisten: Callable[[], None] = lambda: None
+        if not isinstance(bus, Alone):
+            self._unlisten = service.listen(self._changed, watched=False)  # each process looks at the files by itself
 
     # conversations over a channel
 
-    async def converse(self, channel: Channel) -> None:
-        """Hold a conversation of WebSocket or of the old pair, as part of this application's life."""
+    async def converse(self, channel: Channel, visitor: Visitor) -> None:
+        """Hold a conversation of WebSocket or of the old pair, as part of this application's life, until the client leaves
+        or may not stay."""
         conversation = serve(
-            self._service, channel, lambda: nullcontext(self._state), grace=0, notes=self._notes, ring=self._ring
-        )
+            self._service, channel, lambda: nullcontext(self._state), grace=0, notes=self._notes, ring=self._ring,
+            visitor=visitor,
+        )  # fmt: skip
         task = asyncio.create_task(conversation)
         self._conversations.add(task)
         task.add_done_callback(self._conversations.discard)
+        staying = [] if self._gate is None else [asyncio.create_task(self._gate.outstayed(visitor))]
         try:
-            await asyncio.wait([task])
+            await asyncio.wait([task, *staying], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            task.cancel()  # where it was us who were cancelled
+            for one in (task, *staying):
+                one.cancel()  # where it was us who were cancelled, or it is not to go on
+        await asyncio.wait([task])
         if not task.cancelled():
             task.result()
 
@@ -191,6 +214,11 @@ class Here:
         for note in (self.desk.note, *self._notes):
             note(method, params)
 
+    def _parted(self, _: Any) -> None:
+        self.standing.parted()
+        if self.sessions is not None:
+            self.sessions.parted()
+
     async def close(self, grace: float) -> None:
         """End every stream and conversation, then the calls, all within the grace."""
         self._unlisten()
@@ -207,12 +235,19 @@ class App:
     def __init__(self, service: Service, lifespan: Lifespan, options: Options) -> None:
         self._service, self._lifespan, self._options = service, lifespan, options
         self._rules, self._ring = options.rules(service), key_ring(options.keys)
-        self._lives: dict[asyncio.AbstractEventLoop, _Life] = {}
+        self._small = replace(service.limits, incoming=PAGE)
+        self._lives: dict[asyncio.AbstractEventLoop, Life[Here]] = {}
         self._here: Here | None = None
         self._path = options.path.rstrip("/")
         self._sse = _place(options.sse, "/sse")
         self._message = None if self._sse is None else self._sse.rpartition("/")[0] + "/message"
         self._websocket = _place(options.websocket, "/ws")
+        self._gate = None if service.guard is None else self._guarded(service.guard)
+
+    def _guarded(self, guard: Guard) -> Gate:
+        pairs = ((self._path, self._path), (self._sse, self._sse), (self._message, self._sse), (self._websocket,) * 2)
+        places = {path: place for path, place in pairs if path is not None and place is not None}
+        return Gate(self._service, guard, self._rules, self._ring, self._options.public_url, places)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one ASGI scope."""
@@ -234,7 +269,7 @@ class App:
         if kind == "websocket":
             await self._meet(here, path, scope, receive, send)
         elif path == self._path != self._sse:
-            await here.endpoint(scope, receive, send)
+            await here.endpoint(scope, path, receive, send)
         else:
             await self._elsewhere(here, path, scope, receive, send)
 
@@ -245,12 +280,12 @@ class App:
         loop = asyncio.get_running_loop()
         life = self._lives.get(loop)
         if life is None or life.closed:
-            life = self._lives[loop] = _Life(self._lifespan, self._make)
+            life = self._lives[loop] = Life(self._lifespan, self._make)
             life.task.add_done_callback(partial(self._over, loop, life))
         self._here = await asyncio.shield(life.here)
         return self._here
 
-    def _over(self, loop: asyncio.AbstractEventLoop, life: "_Life", task: "asyncio.Task[None]") -> None:
+    def _over(self, loop: asyncio.AbstractEventLoop, life: "Life[Here]", task: "asyncio.Task[None]") -> None:
         """Let go of a life that has ended, and of its loop. Where it failed, the next request may have more luck."""
         if self._lives.get(loop) is life:
             del self._lives[loop]
@@ -261,7 +296,7 @@ class App:
         options = self._options
         events = MemoryEvents(self._service.limits) if options.events is None else options.events()
         bus = Alone() if options.bus is None else await options.bus()
-        return Here(self._service, options, self._rules, self._ring, events, bus, state)
+        return Here(self._service, options, self._rules, self._ring, events, bus, state, self._gate)
 
     async def close(self) -> None:
         """End every stream, every conversation and every call, then leave the server's lifespan."""
@@ -287,7 +322,7 @@ class App:
 
     async def _sorry(self, scope: Scope, send: Send) -> None:
         if scope["type"] == "http":
-            await _say(send, Reject(500, InternalError("The server could not be started")))
+            await say(send, Reject(500, InternalError("The server could not be started")))
         else:
             await send({"type": "websocket.close", "code": 1011, "reason": "The server could not be started"})
 
@@ -299,37 +334,73 @@ class App:
             await reply(send, b'{"status":"ok"}')
         elif path == self._sse:
             if method == "GET" and not any(name == b"mcp-session-id" for name, _ in scope["headers"]):
-                await self._open_pair(here, scope, receive, send)
+                await self._open_pair(here, path, scope, receive, send)
             else:
-                await here.endpoint(scope, receive, send)
+                await here.endpoint(scope, path, receive, send)
         elif path == self._message and method == "POST":
-            await self._take(here, scope, receive, send)
+            await self._take(here, path, scope, receive, send)
         elif path == self._message and method == "OPTIONS":
-            await here.endpoint(scope, receive, send)
-        else:
+            await here.endpoint(scope, path, receive, send)
+        elif self._gate is None or not await self._page(self._gate, here, path, scope, receive, send):
             where = self._path or "/"
-            await _say(send, Reject(404, InvalidRequest(f"There is nothing at {path or '/'}; the endpoint is at {where}")))
+            await say(send, Reject(404, InvalidRequest(f"There is nothing at {path or '/'}; the endpoint is at {where}")))
 
-    async def _open_pair(self, here: Here, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _page(self, gate: Gate, here: Here, path: str, scope: Scope, receive: Receive, send: Send) -> bool:
+        """Let the guard answer, where it wants to: it has pages that browsers visit and that every origin may read, so only
+        the Host is ours to judge."""
+        host = [(name, value) for name, value in scope["headers"] if name == b"host"]
+        head = policy.head(self._rules, "POST", [*host, (b"content-type", b"application/json")], _server(scope))
+        if isinstance(head, Reject):
+            await say(send, head)
+            return True
+        try:
+            body = b"" if scope["method"] in BODILESS else await read_body(receive, self._small, here.endpoint.patience)
+            answer = await gate.respond(scope, path, dict(scope["headers"]), body)
+        except Refused as refused:
+            await say(send, refused.reject)
+            return True
+        except ClientGone:
+            return True
+        if answer is not None:
+            await give(send, answer if scope["method"] != "HEAD" else replace(answer, body=b""))
+        return answer is not None
+
+    async def _open_pair(self, here: Here, path: str, scope: Scope, receive: Receive, send: Send) -> None:
         head = self._admit(scope)
         if isinstance(head, Reject):
-            await _say(send, head)
+            await say(send, head)
+            return
+        headers = cors(self._rules, head)
+        visitor = await self._visitor(scope, path)
+        if isinstance(visitor, HttpResponse):
+            await give(send, visitor, headers)
         else:
-            await here.pairs.open(scope, receive, send, self._message or "", cors(self._rules, head))
+            await here.pairs.open(scope, receive, send, self._message or "", headers, visitor)
 
-    async def _take(self, here: Here, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _visitor(self, scope: Scope, path: str) -> Visitor | HttpResponse:
+        """Who comes for a conversation, or how they are refused."""
+        if self._gate is not None:
+            return await self._gate.admit(scope, path, dict(scope["headers"]))
+        client = scope.get("client")
+        return Visitor(client[0] if client else None)
+
+    async def _take(self, here: Here, path: str, scope: Scope, receive: Receive, send: Send) -> None:
         head = policy.head(self._rules, "POST", scope["headers"], _server(scope))
         if isinstance(head, Reject):
-            await _say(send, head)
+            await say(send, head)
+            return
+        visitor = await self._visitor(scope, path)
+        if isinstance(visitor, HttpResponse):
+            await give(send, visitor, cors(self._rules, head))
             return
         query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
         session = (query.get("session_id") or query.get("sessionId") or [""])[0]
         headers = cors(self._rules, head)
         try:
             body = await read_body(receive, self._service.limits, here.endpoint.patience)
-            await here.pairs.post(send, session, body, headers)
+            await here.pairs.post(send, session, body, headers, visitor)
         except Refused as refused:
-            await _say(send, refused.reject, headers)
+            await say(send, refused.reject, headers)
         except ClientGone:
             pass
 
@@ -345,101 +416,40 @@ class App:
             await receive()
             await refuse(scope, send, answer.status, answer.error.message)
             return
+        visitor = await self._visitor(scope, path)
+        if isinstance(visitor, HttpResponse):
+            await receive()
+            await refuse(scope, send, visitor.status, _reason(visitor), raw(_challenges(visitor)))
+            return
         channel = await accept(scope, receive, send, self._service.limits)
         if channel is not None:
-            await here.converse(channel)
+            await here.converse(channel, visitor)
 
     def _admit(self, scope: Scope) -> Head | Reject:
-        """Judge Host and Origin of what is no POST."""
-        known = [(name, value) for name, value in scope["headers"] if name in (b"host", b"origin")]
+        """Judge Host and Origin of what is no POST, and that it has at most one Authorization."""
+        judged = (b"host", b"origin", b"authorization")
+        known = [(name, value) for name, value in scope["headers"] if name in judged]
         return policy.head(self._rules, "POST", [*known, (b"content-type", b"application/json")], _server(scope))
 
 
-class _Life:
-    """Holds the server's lifespan in a task of its own, whoever it was that needed it first."""
-
-    def __init__(self, lifespan: Lifespan, make: Callable[[Any], Awaitable[Here]]) -> None:
-        self.here: asyncio.Future[Here] = asyncio.get_running_loop().create_future()
-        self.closed = False
-        self._stop = asyncio.Event()
-        self._grace = 0.0
-        self._ending: asyncio.Task[None] | None = None
-        self.task = asyncio.get_running_loop().create_task(self._hold(lifespan(), make))
-
-    async def _hold(self, lifespan: AbstractAsyncContextManager[Any], make: Callable[[Any], Awaitable[Here]]) -> None:
-        try:
-            async with lifespan as state:
-                here = await make(state)
-                self.here.set_result(here)
-                try:
-                    await self._stop.wait()
-                except asyncio.CancelledError:
-                    pass  # the loop ends
-                await here.close(self._grace)
-        except BaseException as error:
-            usual = isinstance(error, Exception)
-            if not self.here.done():
-                self.here.set_exception(error if usual else RuntimeError(f"The server's lifespan ended by {error!r}"))
-                self.here.exception()  # nobody may be left to hear of it
-            elif usual:
-                log.exception("The server's lifespan failed at its end")
-            if not usual:
-                raise
-
-    async def close(self, patience: float) -> None:
-        """End it within that many seconds, half of which are for the calls that run."""
-        if self._ending is None:
-            self.closed, self._grace = True, patience / 2
-            self._ending = asyncio.get_running_loop().create_task(self._close(patience))
-        await asyncio.shield(self._ending)
-
-    async def _close(self, patience: float) -> None:
-        self._stop.set()
-        ended, _ = await asyncio.wait([self.task], timeout=patience)
-        if not ended:
-            log.error("The server's lifespan did not end within %g s (Limits.shutdown): it is cancelled", patience)
-            self.task.cancel()
-
-
-async def handle(service: Service, lifespan: Lifespan, request: HttpRequest, options: Mapping[str, Any]) -> HttpResponse:
-    """Answer one request from start to end, with nothing left running: no session is held, and every reply is JSON."""
-    answer = HttpResponse()
-    asked: list[bool] = []
-
-    async def receive() -> dict[str, Any]:
-        if asked:
-            await asyncio.Event().wait()  # it never goes away
-        asked.append(True)
-        return {"type": "http.request", "body": request.body, "more_body": False}
-
-    async def send(message: Any) -> None:
-        if message["type"] == "http.response.start":
-            answer.status = message["status"]
-            answer.headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in message["headers"]}
-        else:
-            answer.body += message.get("body", b"")
-
-    app = App(service, lifespan, Options.of(**{"json_only": True, "sessions": False, **options}))
-    try:
-        headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in request.headers.items()]
-    except UnicodeEncodeError:
-        await _say(
-            send, Reject(400, InvalidRequest("A header holds what is not Latin-1, and so cannot be a header of HTTP"))
-        )
-        return answer
-    root = "" if options.get("path") else request.path  # unless told otherwise, wherever the function is called is its place
-    scope = {"type": "http", "method": request.method, "path": request.path, "root_path": root, "headers": headers}
-    try:
-        await app(scope, receive, send)
-    finally:
-        await app.close()
-    return answer
-
-
-async def _say(send: Send, reject: Reject, headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
+async def say(send: Send, reject: Reject, headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
+    """Refuse a request, where there is no desk to do it."""
     error = {"code": reject.error.code, "message": reject.error.message}
     body = encode({"jsonrpc": "2.0", "id": None, "error": error})
     await reply(send, body, reject.status, [*reject.headers, *headers])
+
+
+def _reason(refusal: HttpResponse) -> str:
+    """Why, in words: a guard says it as OAuth does, or as it likes."""
+    try:
+        return str(json.decode(refusal.body)["error_description"])
+    except (MsgspecError, KeyError, TypeError):
+        return refusal.body.decode(errors="replace")
+
+
+def _challenges(refusal: HttpResponse) -> dict[str, str]:
+    """What of a refusal goes with one that has a body of its own."""
+    return {name: value for name, value in refusal.headers.items() if not name.lower().startswith("content-")}
 
 
 def _place(given: str | bool, usual: str) -> str | None:

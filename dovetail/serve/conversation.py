@@ -8,8 +8,8 @@ from typing import Any
 from ..connection.connection import Connection
 from ..connection.heartbeat import heartbeat
 from ..connection.outgoing import Outgoing
-from ..connection.serving import Serving
-from ..ports import Channel, Service
+from ..connection.serving import NOBODY, Serving
+from ..ports import Channel, Service, Visitor
 from ..protocol.base import Params
 from ..sealing import KeyRing, key_ring
 
@@ -26,6 +26,7 @@ async def serve(
     orderly: bool = False,
     notes: set[Note] | None = None,
     ring: Callable[[], KeyRing] = key_ring,
+    visitor: Visitor = NOBODY,
 ) -> None:
     """Hold one conversation until the client ends it. Calls still running then have `grace` seconds to finish. Where it is
     `orderly` to cancel this, that is an end like any other, and no error to whoever wrote the lifespan. Meanwhile `notes`
@@ -33,7 +34,7 @@ async def serve(
     notes = set() if notes is None else notes
     async with lifespan() as state:
         connection = Connection(channel, service.limits, Outgoing(service.limits.outgoing, service.redact))
-        serving = Serving(service, connection, state, ring)
+        serving = Serving(service, connection, state, ring, visitor)
         notes.add(serving.note)
         pinging: asyncio.Task[None] | None = None
         try:

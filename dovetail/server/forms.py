@@ -14,7 +14,8 @@ with `const` and `title`, or by the older `enumNames`.
 
 Secrets must not be asked for by form, since the client and its model would see them:
 https://modelcontextprotocol.io/specification/2026-07-28/client/elicitation#form-mode-security. A field that looks like one
-by its name or title is refused (`_SECRET`); yes or no and choices never do.
+by its name or title is refused (`_SECRET`), and so is a bare one by the message that it comes with; yes or no and choices
+never do.
 """
 
 import re
@@ -78,6 +79,12 @@ class Form:
         except TypeError:  # a note that cannot be hashed
             return _typed(wanted)
 
+    def labelled(self, message: str) -> "Form":
+        """The same, to be shown with this message, which is all that a bare field has for a title."""
+        if self.schema["properties"].keys() == {BARE}:
+            _checker(BARE, self.schema["properties"][BARE] | {"title": message})
+        return self
+
     def accept(self, content: Any) -> Any:
         """The data in an answer, with defaults for what is missing; InvalidParams naming each field that is wrong."""
         if not isinstance(content, dict | None):
@@ -85,10 +92,9 @@ class Form:
         values: dict[str, Any] = {}
         problems: list[str] = []
         for name, check in self._checks.items():
-            field, value = self.schema["properties"][name], (content or {}).get(name)
-            if value is None:  # some clients send null for what was left empty
-                value = field.get("default")
-            elif field["type"] == "array" and isinstance(value, str):
+            field = self.schema["properties"][name]
+            value = (content or {}).get(name, field.get("default"))  # null is what was cleared, and has no default
+            if field["type"] == "array" and isinstance(value, str):
                 # What is typed in where the client's revision has no lists of choices.
                 value = [part.strip() for part in value.split(",") if part.strip()]
             try:
@@ -254,8 +260,10 @@ def _converts(text: str, to: Any) -> bool:
 # ---------------------------------------------------------------------------------------------------------- no secrets
 
 _SECRET = re.compile(
-    r"\b(\w*pass(?:word|wd|phrase|code)s?|\w*secrets?|credentials?|\w*token|otp|pin|ssn|cvv|cvc"
-    r"|(?:api|access|private|secret|signing|encryption|ssh) ?keys?|(?:credit|debit|payment) ?card|card ?number)\d*\b"
+    r"\b(\w*pass(?:word|wd|phrase|code)s?|\w*secrets?|credentials?|\w*token|(?:access|auth|bearer|refresh|session) ?tokens"
+    r"|otp|pin|ssn|cvv|cvc|(?:api|access|private|secret|signing|encryption|ssh) ?keys?|(?:seed|recovery) ?(?:phrase|words?)"
+    r"|(?:recovery|backup|security|mfa|2fa|totp|verification|authentication|one time) ?codes?"
+    r"|(?:credit|debit|payment) ?card|card ?number)\d*\b"
     r"(?! (?:count|limit|length|size|budget|name|type|kind|brand|id|symbol|hint|policy|manager|expiry)\b)"
 )
 """Words for what grants access or authorizes payments; not where the next word makes them harmless (`token_count`)."""

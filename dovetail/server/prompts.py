@@ -1,6 +1,6 @@
 """Prompts: templates that a user picks and fills in. Arguments are strings on the wire; the function gets its types."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -14,6 +14,7 @@ from .completions import Completers
 from .context import Context
 from .media import Media
 from .results import ANY, CONTENT
+from .scopes import given
 
 if TYPE_CHECKING:
     from .signature import Signature
@@ -25,6 +26,8 @@ class Entry(Struct, frozen=True, eq=False):
     listed: Prompt
     signature: "Signature"
     completers: Completers
+    scopes: tuple[str, ...] = ()
+    """What a token must have to get it."""
 
 
 def entry(
@@ -35,6 +38,7 @@ def entry(
     description: str | None = None,
     icons: list[Icon] | None = None,
     meta: Meta | None = None,
+    scopes: Sequence[str] | str = (),
 ) -> Entry:
     """Compile a function into a prompt."""
     from .signature import Signature
@@ -52,7 +56,8 @@ def entry(
         icons=icons,
         meta=meta,
     )
-    return Entry(prompt, signature, Completers(name, (one.name for one in signature.parameters)))
+    completers = Completers(name, (one.name for one in signature.parameters))
+    return Entry(prompt, signature, completers, given(scopes, f"Prompt {name!r}"))
 
 
 def bind(entry: Entry, arguments: dict[str, str], context: Context) -> tuple[Any, Any]:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import msgspec
 
-from ..errors import InvalidParams
 from ..ports import Call
 from ..protocol.base import Params
 from ..protocol.elicitation import ElicitationCompleteParams, ElicitParams, ElicitResult
@@ -47,7 +46,7 @@ class Questions:
         their consent. `key` names the question across rounds; by default what it asks does."""
         from .forms import Form, answered
 
-        form = Form.of(wanted)
+        form = Form.of(wanted).labelled(message)
         params = ElicitParams(message=message, mode="form", requested_schema=form.schema)
         result: ElicitResult = await self._ask("elicitation/create", params, key)
         return answered(form, result)
@@ -57,8 +56,6 @@ class Questions:
         willing, not that they are done: `elicitation_complete(id)` says that."""
         from .forms import answered
 
-        if not url.startswith(("https://", "http://")):
-            raise InvalidParams(f"{url!r} is no page that a browser can open")
         if id is None:
             from secrets import token_urlsafe
 
@@ -76,11 +73,14 @@ class Questions:
 
         server, principal = self._server, self._call.caller.principal
         user = None if principal is None else principal.id
-        return bind(server.ring, url, user, id or token_urlsafe(16), server.limits.state_life)
+        return bind(server.ring, url, server.name, user, id or token_urlsafe(16), server.limits.state_life)
 
     def elicitation_complete(self, id: str) -> None:
-        """Tell the client that what was to be done at a page is done, where its revision has a word for that."""
-        self._emit("notifications/elicitation/complete", ElicitationCompleteParams(elicitation_id=id))
+        """Tell the client whose user was sent to a page that they are done there, where its revision has a word for that."""
+        if id in self._call.caller.pages:
+            self._emit("notifications/elicitation/complete", ElicitationCompleteParams(elicitation_id=id))
+        else:
+            self._server.elicitation_complete(id)
 
     async def sample(self, messages: Any, *, key: str | None = None, **options: Any) -> "Sampled":
         """Ask the client's model to go on from here. Options: system_prompt, max_tokens, model_preferences, temperature,
@@ -95,9 +95,11 @@ class Questions:
         caller = self._call.caller
         if caller.roots is not None:
             return list(caller.roots)
+        told = caller.roots_told
         result: ListRootsResult = await self._ask("roots/list", Params())
         declared = caller.capabilities.roots
-        if not caller.revision.stateless and declared is not None and declared.get("listChanged"):
+        hears = not caller.revision.stateless and declared is not None and declared.get("listChanged")
+        if hears and caller.roots_told == told:
             caller.roots = tuple(result.roots)
         return result.roots
 

@@ -11,18 +11,22 @@ from typing import Any, Generic, TypeVar
 from ..errors import ConfigError
 
 Item = TypeVar("Item")
-Changed = Callable[[list[Any], list[str]], None]
-"""Told after each change: the items that came, the names that went."""
+Changed = Callable[[dict[str, Any], dict[str, Any]], None]
+"""Told after each change what came and what went, by name."""
 
 
 class Snapshot(Generic[Item]):
     """The components at one moment."""
 
-    __slots__ = ("cache", "items")
+    __slots__ = ("cache", "items", "scopes", "views")
 
     def __init__(self, items: dict[str, Item]) -> None:
         self.items = items
         self.cache: dict[Any, Any] = {}
+        self.scopes: frozenset[str] | None = None
+        """What some of them take, once somebody asked."""
+        self.views: dict[frozenset[str], Snapshot[Item]] = {}
+        """What is left of them for whoever has only these scopes."""
 
 
 class Registry(Generic[Item]):
@@ -47,7 +51,7 @@ class Registry(Generic[Item]):
             if name in self.now.items:
                 raise ConfigError(f"There is already a {self._kind} {name!r}; remove it first to replace it")
             self.now = Snapshot({**self.now.items, name: item})
-        self._changed([item], [])
+        self._changed({name: item}, {})
 
     def remove(self, name: str) -> Item:
         """Take a component out again."""
@@ -57,5 +61,5 @@ class Registry(Generic[Item]):
             items = dict(self.now.items)
             item = items.pop(name)
             self.now = Snapshot(items)
-        self._changed([], [name])
+        self._changed({}, {name: item})
         return item

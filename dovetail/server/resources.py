@@ -2,7 +2,7 @@
 
 import re
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -17,6 +17,7 @@ from .completions import Completers
 from .context import Context
 from .media import File, Media
 from .results import ANY
+from .scopes import given as given_scopes
 
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
 """What a URI begins with, by RFC 3986."""
@@ -33,6 +34,8 @@ class Entry(Struct, frozen=True, eq=False):
     signature: "Signature"
     completers: Completers
     cache: Cache | None = None
+    scopes: tuple[str, ...] = ()
+    """What a token must have to read it."""
 
     @property
     def mime_type(self) -> str | None:
@@ -48,6 +51,8 @@ class TemplateEntry(Struct, frozen=True, eq=False):
     completers: Completers
     template: "UriTemplate"
     cache: Cache | None = None
+    scopes: tuple[str, ...] = ()
+    """What a token must have to read what it matches."""
 
     @property
     def mime_type(self) -> str | None:
@@ -68,6 +73,7 @@ def entry(
     annotations: Annotations | dict[str, Any] | None = None,
     meta: Meta | None = None,
     cache: Cache | None = None,
+    scopes: Sequence[str] | str = (),
 ) -> Entry | TemplateEntry:
     """Compile a function into a resource, or into a template where the URI has variables."""
     from .signature import Signature
@@ -76,6 +82,7 @@ def entry(
     name = name or getattr(function, "__name__", "") or type(function).__name__
     if cache is not None:
         given(cache, f"The cache of resource {uri!r}")
+    taken = given_scopes(scopes, f"Resource {uri!r}")
     about: dict[str, Any] = {
         "name": name,
         "title": title,
@@ -93,7 +100,7 @@ def entry(
         if signature.parameters:
             names = ", ".join(parameter.name for parameter in signature.parameters)
             raise SchemaError(f"Resource {uri!r} has no variables, so its function cannot take {names}")
-        return Entry(Resource(uri=uri, size=size, **about), signature, Completers(name, ()), cache)
+        return Entry(Resource(uri=uri, size=size, **about), signature, Completers(name, ()), cache, taken)
     from ..protocol.uri_template import UriTemplate
 
     template = UriTemplate(uri)
@@ -104,6 +111,7 @@ def entry(
         Completers(name, template.variables),
         template,
         cache,
+        taken,
     )
 
 

@@ -2,8 +2,7 @@
 
 `create` makes the request of whatever is at hand: a string, messages, pictures, dicts in wire form, the answer before
 (`Sampled`), functions for tools. It checks what can be checked here, since the client would only say that the request is
-invalid: the roles, and that every use of a tool is followed at once by a message that holds its result and nothing but
-results. https://modelcontextprotocol.io/specification/2026-07-28/client/sampling#message-content-constraints
+invalid; whether each use of a tool has its result is checked of whatever is asked (`connection/asking.py`).
 
 A list is a conversation, and a list inside it one message of several blocks. What has no role of its own is the user's, so
 the usual loop reads `[question, answer, [ToolResultContent(use.id, …) for use in answer.tool_uses]]`.
@@ -110,8 +109,6 @@ def create(
     _demand(include_context in (None, *_CONTEXTS), f"include_context is one of {_CONTEXTS}, not {include_context!r}")
     _demand(len(set(names)) == len(names), f"Two tools have the same name: {', '.join(sorted(names))}")
     _demand(listed or choice is None or choice.mode == "none", "tool_choice makes no sense without tools")
-    problem = unbalanced(conversation)
-    _demand(not problem, f"The conversation cannot be sent: {problem}")
     return CreateMessageParams(
         messages=conversation,
         max_tokens=max_tokens,
@@ -124,32 +121,6 @@ def create(
         tools=listed or None,
         tool_choice=choice,
     )
-
-
-def unbalanced(messages: Iterable[SamplingMessage]) -> str | None:
-    """What is wrong with the uses of tools and their results in a conversation, in one sentence; None if nothing is."""
-    waiting: list[str] = []
-    for number, message in enumerate(messages, 1):
-        blocks = message.content if isinstance(message.content, list) else [message.content]
-        uses = [block.id for block in blocks if isinstance(block, ToolUseContent)]
-        results = [block.tool_use_id for block in blocks if isinstance(block, ToolResultContent)]
-        where = f"message {number}"
-        if not blocks:
-            return f"{where} is empty"
-        if uses and message.role != "assistant":
-            return f"{where} uses a tool, which only the assistant does"
-        if results and message.role != "user":
-            return f"{where} has the result of a tool, which only the user gives"
-        if results and len(results) < len(blocks):
-            return f"{where} has something besides the results of tools; put it into a message of its own after them"
-        if missing := [one for one in waiting if one not in results]:
-            return f"{where} must hold the results of the tools used before it; {', '.join(missing)} is missing"
-        if strange := [one for one in results if one not in waiting]:
-            return f"{where} has a result for {', '.join(strange)}, which the message before it did not use"
-        if len(set(uses)) < len(uses) or len(set(results)) < len(results):
-            return f"{where} has the same tool use id twice"
-        waiting = uses
-    return f"the last message uses a tool ({', '.join(waiting)}); its result must follow" if waiting else None
 
 
 # ---------------------------------------------------------------------------------------------------------- the pieces

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast, overl
 
 from msgspec.structs import replace
 
-from ..connection.middleware import Middleware, compose
+from ..connection.extension import Extension, Extensions
+from ..connection.middleware import Middleware, Observer, compose
 from ..connection.stateless import signed
 from ..errors import CannotAsk, ConfigError, InternalError, InvalidParams, MethodNotFound, NotFound, ProtocolError, ToolError
 from ..limits import DEFAULT, Limits
-from ..ports import Answer, Call, Channel, HttpRequest, HttpResponse, Listener, Redact
+from ..ports import Answer, Call, Caller, Channel, Guard, HttpRequest, HttpResponse, Listener, Principal, Redact
 from ..protocol.base import Icon, Implementation, Meta, Params
 from ..protocol.capabilities import ListCapability, ResourcesCapability, ServerCapabilities
 from ..protocol.completion import CompleteResult, PromptReference
@@ -24,17 +25,18 @@ from ..protocol.content import Annotations, ResourceContents
 from ..protocol.elicitation import ElicitationCompleteParams
 from ..protocol.lifecycle import InputRequired
 from ..protocol.lists import ListChangedParams
-from ..protocol.methods import METHODS
+from ..protocol.methods import METHODS, Method
 from ..protocol.prompts import GetPromptResult
 from ..protocol.resources import ReadResourceResult, UriParams
 from ..protocol.tools import ToolAnnotations, ToolResult
 from ..revisions import ALL, BY_NAME, Revision
-from . import prompts, resources, tools
+from . import prompts, resources, scopes, tools
 from .caching import Cache, Caching, took_a_round
 from .completions import Completers
 from .context import Context
+from .guards.rates import NETWORK, Limiter, Rates
 from .pagination import encoded_page, page
-from .registry import Registry
+from .registry import Registry, Snapshot
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,16 +44,22 @@ if TYPE_CHECKING:
     from ..protocol.mirrors import Mirror
     from ..sealing import KeyRing
     from ..serve.app import App
+    from .forms import Form
     from .watching import Watch
 
 P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 F = TypeVar("F", bound=Callable[..., Any])
+E = TypeVar("E", tools.Entry, resources.Entry | resources.TemplateEntry, prompts.Entry)
 AnyFunction = Callable[..., Any]
 
 
+Admission = Callable[[Method, Any, Caller], None]
+"""Looks at a request before it begins; raises what refuses it."""
 TRANSPORTS = ("stdio", "http", "sse", "websocket")
+GUARD = ("admit", "respond", "challenge")
+UNGUARDED = "There are scopes=, but over HTTP nobody would ask for a token: say who is let in, with Server(auth=…)"
 
 
 class Completable(Protocol[P, R_co]):
@@ -82,9 +90,12 @@ class Server:
         lifespan: Callable[..., AbstractAsyncContextManager[Any]] | None = None,
         middleware: Sequence[Middleware] = (),
         limits: Limits = DEFAULT,
+        auth: Guard | None = None,
+        rates: Rates | None = NETWORK,
         mask_errors: bool = False,
         redact: Redact | None = None,
         experimental: dict[str, Any] | None = None,
+        extensions: Sequence[Extension] = (),
         revisions: Sequence[str] | None = None,
         resume: str = "live",
     ) -> None:
@@ -97,6 +108,7 @@ class Server:
         )
         self.instructions = instructions
         self.limits = limits
+        self.guard = _guard(auth)
         self.redact = redact
         self.replay = resume == "replay"
         self.revisions = ALL if revisions is None else _revisions(revisions)
@@ -108,12 +120,18 @@ class Server:
             logging={},
             experimental=experimental,
         )
+        self.extensions = Extensions(extensions)
+        self.capabilities.extensions = self.extensions.declared
         self._page_size = page_size
-        self._caching = Caching(cache, bool(middleware))
+        self._observers = tuple(layer for layer in middleware if isinstance(layer, Observer))
+        self._plain = len(self._observers) == len(middleware)
+        self._caching = Caching(cache, not self._plain)
         self._mask = mask_errors
         self._lifespan = lifespan
         self._keys: Sequence[str | bytes] | None = None
         self._listeners: tuple[Listener, ...] = ()
+        self._unwatched: frozenset[Listener] = frozenset()
+        """Those that do not hear of what is watched."""
         self._watch: Watch | None = None
         self._lock = threading.Lock()
         self._tools: Registry[tools.Entry] = Registry("tool", self._announce("tools"))
@@ -131,7 +149,22 @@ class Server:
             "prompts/get": self._get_prompt,
             "completion/complete": self._complete,
         }
-        self._plain = not middleware
+        for name, handler in self._handlers.items():
+            self._handlers[name] = compose(self.extensions.around(name), handler)
+        self._handlers |= self.extensions.handlers
+        self._used: dict[str, Callable[[Any], Any]] = {
+            "tools/call": lambda params: self._tools.get(params.name),
+            "resources/read": lambda params: self._at(params.uri),
+            "resources/subscribe": lambda params: self._at(params.uri),
+            "prompts/get": lambda params: self._prompts.get(params.name),
+        }
+        self._needed: tuple[Any, tuple[str, ...]] = ((), ())
+        self._networked = False
+        self.limiter = None if rates is None else Limiter(rates)
+        counted = () if self.limiter is None else (self.limiter.admit,)
+        declared = (self.extensions.admit,) if extensions else ()
+        permitted = () if auth is None else (self._permit,)
+        self._admissions: tuple[Admission, ...] = (*counted, *declared, *permitted)
         self.answer: Answer = compose(middleware, self._dispatch)
 
     @property
@@ -158,6 +191,7 @@ class Server:
         output_schema: dict[str, Any] | None = None,
         timeout: float | None = None,
         isolate: str | None = None,
+        scopes: Sequence[str] | str = (),
     ) -> Callable[[F], F]: ...
     def tool(self, first: Any = None, /, **options: Any) -> Any:
         """Register a function as a tool: `@server.tool`, or `@server.tool(title=…)`."""
@@ -173,7 +207,7 @@ class Server:
     ) -> None:
         """Register a function as a tool, with the options of `@server.tool`."""
         entry = tools.entry(function, name=name, **options)
-        self._tools.add(entry.listed.name, entry)
+        self._tools.add(entry.listed.name, self._enforceable(entry))
 
     def remove_tool(self, name: str) -> None:
         """Take a tool out again; clients are told."""
@@ -190,6 +224,12 @@ class Server:
             return True
         entry = self._tools.now.items.get(call.params.name)
         return entry is not None and entry.signature.context is not None
+
+    def form(self, message: str, schema: Any) -> "Form":
+        """The form that a schema is, to be put to a user with this message."""
+        from .forms import Form
+
+        return Form.of(schema).labelled(message)
 
     async def _call_tool(self, call: Call) -> ToolResult | InputRequired:
         entry = self._tools.now.items.get(call.params.name)
@@ -216,6 +256,7 @@ class Server:
         annotations: Annotations | dict[str, Any] | None = None,
         meta: Meta | None = None,
         cache: Cache | None = None,
+        scopes: Sequence[str] | str = (),
     ) -> Callable[[Callable[P, R]], Completable[P, R]]: ...
     @overload
     def resource(self, uri: str, /, **options: Any) -> Callable[[Callable[P, R]], Completable[P, R]]: ...
@@ -231,7 +272,7 @@ class Server:
 
     def add_resource(self, function: Callable[P, R], uri: str, /, **options: Any) -> Completable[P, R]:
         """Register a function as a resource, with the options of `@server.resource`."""
-        entry = resources.entry(function, uri, **options)
+        entry = self._enforceable(resources.entry(function, uri, **options))
         if isinstance(entry, resources.TemplateEntry):
             self._templates.add(uri, entry)
         else:
@@ -277,7 +318,7 @@ class Server:
 
         with self._lock:
             if self._watch is None:
-                self._watch = Watch(self.notify_resource_updated, self.limits)
+                self._watch = Watch(self._noticed, self.limits)
                 self._watch.run(bool(self._listeners))
             return self._watch
 
@@ -288,14 +329,26 @@ class Server:
             return contents
         personal = entry.signature.context is not None
         hints = {} if took_a_round(call) else self._caching.hints("resources/read", entry.cache, personal)
+        if entry.scopes and hints:
+            hints["cache_scope"] = "private"
         return ReadResourceResult(contents=contents, **hints)
 
     async def read(self, uri: str, call: Call) -> list[ResourceContents]:
         """The contents of a resource, on behalf of a call to something else."""
-        contents = await self._read(*self._found(uri), uri, call)
+        entry, values = self._found(uri)
+        scopes.check(entry, call.principal, f"Resource {uri}")
+        contents = await self._read(entry, values, uri, call)
         if isinstance(contents, InputRequired):
             raise InternalError(f"Resource {uri} asks by itself, which only works when a client reads it")
         return contents
+
+    def _at(self, uri: str) -> resources.Entry | resources.TemplateEntry | None:
+        """What is found under a URI, if anything is."""
+        found = self._resources.get(uri)
+        if found is not None:
+            return found
+        matched = resources.match(list(self._templates), uri)
+        return None if matched is None else matched[0]
 
     def _found(self, uri: str) -> tuple[resources.Entry | resources.TemplateEntry, dict[str, Any]]:
         """What is read under a URI, with the values of its variables."""
@@ -331,6 +384,7 @@ class Server:
         description: str | None = None,
         icons: list[Icon] | None = None,
         meta: Meta | None = None,
+        scopes: Sequence[str] | str = (),
     ) -> Callable[[Callable[P, R]], Completable[P, R]]: ...
     def prompt(self, first: Any = None, /, **options: Any) -> Any:
         """Register a function as a prompt: `@server.prompt`, or `@server.prompt(title=…)`."""
@@ -338,7 +392,7 @@ class Server:
 
     def add_prompt(self, function: Callable[P, R], /, **options: Any) -> Completable[P, R]:
         """Register a function as a prompt, with the options of `@server.prompt`."""
-        entry = prompts.entry(function, **options)
+        entry = self._enforceable(prompts.entry(function, **options))
         self._prompts.add(entry.listed.name, entry)
         return _completable(function, entry.completers)
 
@@ -361,25 +415,25 @@ class Server:
 
         reference, argument, context = call.params.ref, call.params.argument, call.params.context
         chosen = (context.arguments if context else None) or {}
-        owner = self._completed(reference)
+        owner = self._completed(reference, call.principal)
         known = {parameter.name for parameter in owner.signature.parameters}
         if argument.name not in known:
             raise InvalidParams(f"There is no argument {argument.name!r} to complete; there are {sorted(known)}")
         return await owner.completers.complete(argument.name, argument.value, chosen, threads(self.limits).run)
 
-    def _completed(self, reference: Any) -> prompts.Entry | resources.Entry | resources.TemplateEntry:
+    def _completed(
+        self, reference: Any, principal: Principal | None
+    ) -> prompts.Entry | resources.Entry | resources.TemplateEntry:
+        found: prompts.Entry | resources.Entry | resources.TemplateEntry | None
         if isinstance(reference, PromptReference):
-            prompt = self._prompts.get(reference.name)
-            if prompt is None:
-                raise InvalidParams(f"Unknown prompt: {reference.name}")
-            return prompt
-        uri = reference.uri
-        found = self._templates.get(uri) or self._resources.get(uri)
-        if found is None:
-            matched = resources.match(list(self._templates), uri)
-            if matched is None:
-                raise InvalidParams(f"Unknown resource template: {uri}")
-            return matched[0]
+            found, what = self._prompts.get(reference.name), f"prompt: {reference.name}"
+        else:
+            found, what = (
+                self._templates.get(reference.uri) or self._at(reference.uri),
+                f"resource template: {reference.uri}",
+            )
+        if found is None or not scopes.may(found, principal):
+            raise InvalidParams(f"Unknown {what}")
         return found
 
     # pages that users are sent to
@@ -389,7 +443,7 @@ class Server:
         itself knows it) is who was asked; UrlRefused if not. Takes the URL or its ticket."""
         from ..connection.visiting import check
 
-        return check(self.ring, url, user)
+        return check(self.ring, url, self.name, user)
 
     def elicitation_complete(self, id: str) -> None:
         """Tell the client whose user was sent to a page that they are done there. Works anywhere, from any thread."""
@@ -420,7 +474,7 @@ class Server:
         else:
             from ..serve.http import run_http
 
-            self._keys = options.get("keys", self._keys)
+            self._go_online(options)
             run_http(self, self.lifespan, transport, options)
 
     def asgi(self, path: str = "", **options: Any) -> "App":
@@ -428,14 +482,14 @@ class Server:
         The options are those of `dovetail.serve.app.Options`: docs/guides/http.md has them all."""
         from ..serve.app import App, Options
 
-        self._keys = options.get("keys", self._keys)
+        self._go_online(options)
         return App(self, self.lifespan, Options.of(path=path, **options))
 
     async def handle(self, request: HttpRequest, **options: Any) -> HttpResponse:
         """Answer one HTTP request and leave nothing running: for serverless functions. Replies are JSON."""
-        from ..serve.app import handle
+        from ..serve.serverless import handle
 
-        self._keys = options.get("keys", self._keys)
+        self._go_online(options)
         return await handle(self, self.lifespan, request, options)
 
     async def serve(self, channel: Channel) -> None:
@@ -455,14 +509,17 @@ class Server:
         takes_server = bool(signature(self._lifespan).parameters)
         return self._lifespan(self) if takes_server else self._lifespan()
 
-    def listen(self, listener: Listener) -> Callable[[], None]:
-        """Tell `listener` of every change from now on; returns what ends it."""
+    def listen(self, listener: Listener, *, watched: bool = True) -> Callable[[], None]:
+        """Tell `listener` of every change from now on, of those in files only where it wants what is `watched`; returns what
+        ends it."""
         with self._lock:
             self._heard_by((*self._listeners, listener))
+            self._unwatched |= frozenset(() if watched else (listener,))
 
         def end() -> None:
             with self._lock:
                 self._heard_by(tuple(one for one in self._listeners if one is not listener))
+                self._unwatched -= {listener}
 
         return end
 
@@ -470,6 +527,53 @@ class Server:
         self._listeners = listeners
         if self._watch is not None:
             self._watch.run(bool(listeners))
+
+    # who may use what
+
+    @property
+    def scopes(self) -> tuple[str, ...]:
+        """All scopes that something here takes."""
+        now: tuple[Snapshot[Any], ...] = (self._tools.now, self._resources.now, self._templates.now, self._prompts.now)
+        if self._needed[0] != now:
+            self._needed = now, tuple(sorted(frozenset[str]().union(*(scopes.needed(one) for one in now))))
+        return self._needed[1]
+
+    def tells(self, principal: Principal | None, method: str, params: Any) -> bool:
+        """Whether somebody may know of a change: of resources that they may not read, they hear nothing."""
+        if principal is None or not isinstance(params, UriParams) or not self.scopes:
+            return True
+        entry = self._at(params.uri)
+        return entry is None or scopes.may(entry, principal)
+
+    def _permit(self, method: Method, params: Any, caller: Caller) -> None:
+        find = self._used.get(method.name)
+        if find is not None and caller.principal is not None and self.scopes:
+            entry = find(params)
+            if entry is not None:
+                scopes.check(entry, caller.principal, method.name)
+
+    def _enforceable(self, entry: E) -> E:
+        """The same, unless it has scopes that nobody would ask for."""
+        if self._networked and self.guard is None and scopes.union([entry]):
+            raise ConfigError(UNGUARDED)
+        return entry
+
+    def _go_online(self, options: Mapping[str, Any]) -> None:
+        """From here on strangers may call."""
+        self._keys = options.get("keys", self._keys)
+        if self.guard is None and self.scopes:
+            raise ConfigError(UNGUARDED)
+        self._networked = True
+
+    def admit(self, method: Method, params: Any, caller: Caller) -> None:
+        """Whether this request may begin at all."""
+        try:
+            for admission in self._admissions:
+                admission(method, params, caller)
+        except ProtocolError as refusal:
+            for observer in self._observers:
+                observer.refused(method, params, caller, refusal)
+            raise
 
     async def _discover(self, call: Call) -> Any:
         assert call.local is not None
@@ -485,14 +589,17 @@ class Server:
         """What answers a list: a page, as ready bytes unless middleware wants to look at it."""
         result: Any = METHODS[method].result
         hints = self._caching.hints(method)  # the same for all pages
+        private = hints and {**hints, "cache_scope": "private"}
 
         def make(entries: list[Any], cursor: str | None) -> Any:
-            return result(**{field: [entry.listed for entry in entries], "next_cursor": cursor}, **hints)
+            said = private if scopes.needed(registry.now) else hints
+            return result(**{field: [entry.listed for entry in entries], "next_cursor": cursor}, **said)
 
         async def answer(call: Call) -> Any:
+            seen = scopes.view(registry.now, call.principal)
             if not self._plain:
-                return page(call, registry.now, self._page_size, make)
-            return encoded_page(call, registry.now, self._page_size, make, self._signed)
+                return page(call, seen, self._page_size, make)
+            return encoded_page(call, seen, self._page_size, make, self._signed)
 
         return answer
 
@@ -514,17 +621,34 @@ class Server:
                 raise
             raise InternalError(tools.explain(what, error, self._mask)) from None
 
-    def _announce(self, kind: str) -> Callable[[list[Any], list[str]], None]:
-        def changed(added: list[Any], removed: list[str]) -> None:
-            if self._listeners:
-                params = ListChangedParams(added=[entry.listed for entry in added], removed=removed)
+    def _announce(self, kind: str) -> Callable[[dict[str, Any], dict[str, Any]], None]:
+        def changed(came: dict[str, Any], went: dict[str, Any]) -> None:
+            if self._listeners:  # what is not for everybody is not named
+                added = [entry.listed for entry in came.values() if not entry.scopes]
+                params = ListChangedParams(added=added, removed=[name for name, entry in went.items() if not entry.scopes])
                 self._tell(f"notifications/{kind}/list_changed", params)
 
         return changed
 
+    def _noticed(self, uri: str) -> None:
+        """A file that is watched has changed. The other processes of this server see it by themselves."""
+        for listener in self._listeners:
+            if listener not in self._unwatched:
+                listener("notifications/resources/updated", UriParams(uri=uri))
+
     def _tell(self, method: str, params: Params) -> None:
         for listener in self._listeners:
             listener(method, params)
+
+
+def _guard(given: Any) -> Guard | None:
+    """What was given as `auth=`, if it is a guard; else what to write instead."""
+    if given is None or (not isinstance(given, type) and all(hasattr(given, part) for part in GUARD)):
+        return cast("Guard | None", given)
+    what = f"the class {given.__name__}" if isinstance(given, type) else f"a {type(given).__name__}"
+    raise ConfigError(
+        f'auth= takes a guard, not {what}: Bearer(jwt("https://issuer.example")), Provider(users={{…}}) or ApiKeys({{…}})'
+    )
 
 
 def _revisions(names: Sequence[str]) -> tuple[Revision, ...]:

@@ -8,7 +8,7 @@ for the model; only a call that names no tool is an error of the protocol.
 import re
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw, Struct
@@ -22,6 +22,7 @@ from ..protocol.tools import Tool, ToolAnnotations, ToolResult
 from .arguments import ArgumentError
 from .context import Context
 from .results import Finish, conforming, describes_object, failed, finish_any, finish_bare, finisher, plain
+from .scopes import given as given_scopes
 
 if TYPE_CHECKING:
     from ..protocol.mirrors import Mirror
@@ -46,6 +47,8 @@ class Entry(Struct, frozen=True, eq=False):
     """Whether it runs on the loop with nothing around it."""
     mirrors: "tuple[Mirror, ...]" = ()
     """The parameters that HTTP requests repeat in their headers."""
+    scopes: tuple[str, ...] = ()
+    """What a token must have to call it."""
 
 
 def entry(
@@ -61,6 +64,7 @@ def entry(
     output_schema: dict[str, Any] | None = None,
     timeout: float | None = None,
     isolate: str | None = None,
+    scopes: Sequence[str] | str = (),
 ) -> Entry:
     """Compile a function into a tool."""
     name = name or getattr(function, "__name__", "") or type(function).__name__
@@ -87,7 +91,8 @@ def entry(
     if output_schema is not None:
         given = finish_any if describes_object(output_schema) else finish_bare
         finish = conforming(name, given, _compiled(output_schema))
-    return Entry(tool, signature, bind, finish, timeout, isolate is not None, direct, _mirrors(name, input_schema))
+    taken = given_scopes(scopes, f"Tool {name!r}")
+    return Entry(tool, signature, bind, finish, timeout, isolate is not None, direct, _mirrors(name, input_schema), taken)
 
 
 def _check_name(name: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from ..client.client import Client
 from ..limits import DEFAULT
-from ..ports import Channel, Service
+from ..ports import Channel, Principal, Service, Visitor
 from ..serve import serve
 from ..server.server import Server
 from ..transports import memory
@@ -28,13 +28,19 @@ class Replayed:
 
 @asynccontextmanager
 async def pair(
-    server: Server, *, revision: str | None = None, record: Tape | None = None, replay: bool = False, **options: Any
+    server: Server,
+    *,
+    revision: str | None = None,
+    record: Tape | None = None,
+    replay: bool = False,
+    user: Principal | None = None,
+    **options: Any,
 ) -> AsyncIterator[Client]:
     """A client of this server, for as long as the block lasts. `options` are those of Client. With `replay`, a handler that
-    asks in the stateless era is run again from its beginning in every round."""
+    asks in the stateless era is run again from its beginning in every round. `user` is who the guard would have let in."""
     ours, theirs = memory.pair(options.get("limits", DEFAULT), server.limits)
     service = cast(Service, Replayed(server)) if replay else server
-    talk = serve(service, theirs, server.lifespan, grace=server.limits.shutdown)
+    talk = serve(service, theirs, server.lifespan, grace=server.limits.shutdown, visitor=Visitor(principal=user))
     serving = asyncio.get_running_loop().create_task(talk)
     channel: Channel = ours if record is None else Taped(ours, record)
     try:

@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeAlias
 
 from ..errors import ConnectionClosed
 from ..limits import Limits
-from ..ports import Ended, Receive
+from ..ports import Ended, Receive, Visitor
 
 log = logging.getLogger("dovetail.transports")
 
@@ -53,6 +53,8 @@ class Pump:
         self._closing: asyncio.Task[None] | None = None
         self._mute = self._told = False
         self._ended: Ended
+        self.visitor: Visitor | None = None
+        """Who sent what is delivered next, where each message says that by itself."""
 
     def start(self, receive: Receive, ended: Ended) -> None:
         """Begin to listen, and to write."""

@@ -108,8 +108,13 @@ class Stdio:
         """Queue one message."""
         self._writer.send(data)
 
+    @property
+    def full(self) -> bool:
+        """Whether the peer leaves too much unread."""
+        return not self._writer.room.is_set()
+
     async def drain(self) -> None:
-        """Wait while the peer leaves too much unread."""
+        """Wait while it does."""
         await self._writer.room.wait()
 
     async def close(self) -> None:

@@ -5,21 +5,26 @@ a word is noticed. Messages are not compressed. JSON of a few hundred bytes gain
 hold windows of its own, and a small frame could grow into a large message before its size is known.
 """
 
+import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from ..errors import ConfigError, ConnectFailed, ConnectionClosed
+from ..errors import ConfigError, ConnectFailed, ConnectionClosed, DovetailError
 from ..jsonrpc.framing import HEAD, TooLong
 from ..limits import Limits
-from ..ports import Channel, Receive
+from ..ports import Channel, Credentials, HttpResponse, Receive
 from .pump import AsgiReceive, AsgiSend, Drain, Pump, shown, why
+from .vouching import TURNED_AWAY, turned_away, vouched
 
 if TYPE_CHECKING:
     import ssl
 
     from websockets.asyncio.client import ClientConnection
     from websockets.exceptions import ConnectionClosed as Closed
+    from websockets.exceptions import InvalidStatus
+
+    from .http.addresses import Peers
 
 SUBPROTOCOL: Final = "mcp"
 KEEPALIVE: Final = 20.0
@@ -55,12 +60,15 @@ async def accept(scope: Mapping[str, Any], receive: AsgiReceive, send: AsgiSend,
     return Pump(_Asgi(receive, send, limits.incoming), limits)
 
 
-async def refuse(scope: Mapping[str, Any], send: AsgiSend, status: int, reason: str) -> None:
+async def refuse(
+    scope: Mapping[str, Any], send: AsgiSend, status: int, reason: str, more: Iterable[tuple[bytes, bytes]] = ()
+) -> None:
     """Turn a client away before `accept`: with an HTTP status and the reason, where the ASGI server can do that."""
     if "websocket.http.response" not in (scope.get("extensions") or {}):
         await send({"type": "websocket.close", "code": POLICY, "reason": reason.encode()[:123].decode(errors="ignore")})
         return
     headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"%d" % len(reason.encode()))]
+    headers += more
     await send({"type": "websocket.http.response.start", "status": status, "headers": headers})
     await send({"type": "websocket.http.response.body", "body": reason.encode()})
 
@@ -98,6 +106,10 @@ class _Asgi:
 # the client's side
 
 
+_quiet = logging.getLogger("dovetail.transports.handshake")
+_quiet.setLevel(logging.INFO)  # below that, the library writes down all headers, and so the token
+
+
 async def connect(
     url: str,
     limits: Limits,
@@ -106,9 +118,13 @@ async def connect(
     verify: "ssl.SSLContext | str | os.PathLike[str] | bool" = True,
     proxy: str | None = None,
     timeout: float,
+    auth: Credentials | None = None,
+    peers: "Peers | None" = None,
 ) -> Channel:
     """Open a WebSocket. `verify` is a context, certificates to trust (a file or a folder), or whether to verify at all;
-    `proxy` is a URL, in place of what the environment says."""
+    `proxy` is a URL, in place of what the environment says; `peers` notes where the server is found."""
+    from urllib.request import getproxies
+
     try:
         from websockets.asyncio import client
         from websockets.exceptions import InvalidStatus, InvalidURI, WebSocketException
@@ -120,32 +136,51 @@ async def connect(
         def process_redirect(self, exc: Exception) -> Exception:
             return exc  # whom the headers are meant for is decided by who gave them, not by who answers
 
+    direct = proxy is None and not getproxies()  # else the peer may be a proxy
+
+    class Noted(client.ClientConnection):
+        def connection_made(self, transport: Any) -> None:
+            if peers is not None and direct and (peer := transport.get_extra_info("peername")):
+                peers.note(peer[0])
+            super().connection_made(transport)
+
     name = shown(url)
     secure: dict[str, Any] = {"ssl": _context(verify)} if url.startswith("wss:") else {}
+
+    async def shake_hands(vouching: Mapping[str, str]) -> "ClientConnection | InvalidStatus":
+        try:
+            return await Direct(
+                url,
+                subprotocols=[Subprotocol(SUBPROTOCOL)],
+                compression=None,
+                additional_headers={**vouching, **(headers or {})},
+                proxy=proxy or True,
+                open_timeout=timeout,
+                ping_interval=KEEPALIVE,
+                ping_timeout=KEEPALIVE,
+                close_timeout=limits.shutdown,
+                max_size=limits.incoming,
+                logger=_quiet,
+                create_connection=Noted,
+                **secure,
+            )
+        except InvalidStatus as refusal:
+            return refusal
+
     try:
-        socket = await Direct(
-            url,
-            subprotocols=[Subprotocol(SUBPROTOCOL)],
-            compression=None,
-            additional_headers=dict(headers or {}),
-            proxy=proxy or True,
-            open_timeout=timeout,
-            ping_interval=KEEPALIVE,
-            ping_timeout=KEEPALIVE,
-            close_timeout=limits.shutdown,
-            max_size=limits.incoming,
-            **secure,
-        )
+        socket = await vouched(auth, "GET", url.replace("ws", "http", 1), shake_hands, _head, lambda shaken: None)
     except InvalidURI as problem:
         raise ConfigError(f"{name} is no WebSocket URL: {problem.msg}") from None
-    except InvalidStatus as problem:
-        raise ConnectFailed(f"{name}: {_refusal(problem)}") from None
+    except DovetailError:
+        raise  # of the credentials; a TimedOut among them would be taken for ours
     except TimeoutError:
         raise ConnectFailed(f"{name}: no connection within {timeout:g} s") from None
     except OSError as problem:
         raise ConnectFailed(f"{name}: {why(problem)}") from None
     except (WebSocketException, ImportError, ValueError, EOFError) as problem:
         raise ConnectFailed(f"{name}: the opening handshake failed: {problem}") from None
+    if isinstance(socket, InvalidStatus):
+        raise _refusal(name, socket, headers or {})
     return Pump(_Socket(socket, name, limits), limits)
 
 
@@ -197,14 +232,27 @@ def _said(code: int, reason: str | None) -> str:
     return f"code {code}: {words}" if words else f"code {code}"
 
 
-def _refusal(problem: Any) -> str:
+def _head(shaken: Any) -> HttpResponse:
+    """Status and headers of what answered the handshake."""
+    response = shaken.response
+    headers: dict[str, str] = {}
+    for name, value in response.headers.raw_items():
+        key = name.lower()
+        headers[key] = f"{headers[key]}, {value}" if key in headers else value
+    return HttpResponse(status=response.status_code, headers=headers)
+
+
+def _refusal(name: str, refusal: "InvalidStatus", given: Iterable[str]) -> DovetailError:
     """A handshake that was answered with a status instead."""
-    response = problem.response
+    response = refusal.response
     said = (response.body or b"")[:200].decode(errors="replace").strip()
-    status = f"the server refused with HTTP {response.status_code} {response.reason_phrase}".rstrip()
+    if response.status_code in TURNED_AWAY:
+        return turned_away(name, _head(refusal), given, said)
+    status = f"{name}: the server refused with HTTP {response.status_code} {response.reason_phrase}".rstrip()
     if "Location" in response.headers:
-        return f"{status}; it sends us on to {response.headers['Location']}: give that address, if you trust it"
-    return f"{status}: {said}" if said else status
+        where = response.headers["Location"]
+        return ConnectFailed(f"{status}; it sends us on to {where}: give that address, if you trust it")
+    return ConnectFailed(f"{status}: {said}" if said else status)
 
 
 def _context(verify: "ssl.SSLContext | str | os.PathLike[str] | bool") -> "ssl.SSLContext":

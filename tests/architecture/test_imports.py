@@ -31,11 +31,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "connection": LOW | {"revisions", "ports", "sealing"},
     "transports": LOW | {"revisions", "ports", "sealing"},
     "serve": VALUES | {"transports", "connection", "sealing"},
-    "connect": {"transports", "connection", "config", "ports"},
+    "auth": {"ports", "sealing"},
+    "connect": {"transports", "connection", "config", "ports", "auth"},
     "server": VALUES | {"serve", "extensions", "connection", "sealing"},
     "client": VALUES | {"connect", "extensions", "connection", "__init__"},
-    "testing": VALUES | {"server", "client", "transports", "connection", "serve", "connect"},
-    "cli": VALUES | {"server", "client", "config", "__init__"},
+    "testing": VALUES | {"server", "client", "transports", "connection", "serve", "connect", "auth"},
+    "cli": VALUES | {"server", "client", "config", "auth", "__init__"},
     "__main__": {"cli"},
     "__init__": {"server", "client", "protocol", "ports"},
 }
@@ -55,6 +56,8 @@ DOORS = {
     "uvicorn": {"serve"},
     "uvloop": {"serve"},
     "cryptography": {"sealing"},
+    "joserfc": {"auth"},
+    "keyring": {"auth"},
 }
 """Each third-party library is imported in one place."""
 

@@ -16,7 +16,7 @@ from msgspec import Raw, Struct
 from dovetail import CannotAsk, Client, Context, Server, ToolError
 from dovetail.connection import asking as engine
 from dovetail.connection import rounds
-from dovetail.errors import ConfigError, InvalidParams, MissingCapability, ProtocolError
+from dovetail.errors import ConfigError, MissingCapability, ProtocolError
 from dovetail.limits import Limits
 from dovetail.protocol.elicitation import ElicitParams, ElicitResult
 from dovetail.protocol.lifecycle import InputRequired
@@ -422,7 +422,8 @@ async def test_in_the_handshake_era_it_is_a_tool_error(capabilities: Any, allowe
                 reply = await peer.receive()
                 old = revision == ASKING[0]
                 may = kind in allowed and not (old and kind in ("url", "tools"))
-                may = may or (old and kind == "context" and "sampling" in capabilities)  # which nobody had to declare
+                # which nobody had to declare
+                may = may or (old and (kind, *capabilities) in (("context", "sampling"), ("form", "elicitation")))
                 if may:
                     assert reply["method"] in ("elicitation/create", "sampling/createMessage", "roots/list")
                     peer.send({"jsonrpc": "2.0", "id": reply["id"], "error": {"code": -1, "message": "no"}})
@@ -478,7 +479,7 @@ async def test_a_page_to_visit_is_asked_for_in_the_words_of_the_revision(in_memo
 
     @server.tool
     async def pay(ctx: Context) -> str:
-        with pytest.raises(InvalidParams):
+        with pytest.raises(ConfigError):
             await ctx.elicit_url("Pay", "javascript:alert(1)")
         answer = await ctx.elicit_url("Pay", "https://example.com/pay", id="payment-1")
         ctx.elicitation_complete("payment-1")
@@ -588,6 +589,30 @@ async def test_the_roots_of_a_client_that_tells_of_no_changes_are_read_each_time
             roots = [{"uri": f"file:///{number}"} for number in range(count)]
             peer.send({"jsonrpc": "2.0", "id": asked["id"], "result": {"roots": roots}})
             assert (await peer.receive())["result"]["content"][0]["text"] == str(count)
+
+
+@pytest.mark.requirement("roots-changes-heard")
+@pytest.mark.parametrize("first", ["answer", "change"])
+async def test_roots_that_changed_while_their_answer_was_on_its_way_are_asked_for_again(first: str) -> None:
+    server = Server("asks")
+
+    @server.tool
+    async def where(ctx: Context) -> int:
+        return len(await ctx.list_roots())
+
+    async with bare(server) as peer:
+        await peer.greet(ASKING[1], {"roots": {"listChanged": True}})
+        for _ in range(2):
+            peer.send(old_request("tools/call", {"name": "where", "arguments": {}}, 7))
+            asked = await peer.receive()
+            assert asked["method"] == "roots/list"
+            messages = [
+                {"jsonrpc": "2.0", "id": asked["id"], "result": {"roots": []}},
+                {"jsonrpc": "2.0", "method": "notifications/roots/list_changed"},
+            ]
+            for message in messages if first == "answer" else reversed(messages):
+                peer.send(message)
+            assert (await peer.receive())["id"] == 7
 
 
 # time, cancellation, and whose request it is

@@ -78,7 +78,7 @@ def test_of_the_reserved_codes_only_the_defined_ones_are_ours() -> None:
     reserved = {name: code for name, code in codes.items() if -32099 <= code <= -32000}
     retired = {"UrlRequired": -32042}  # sent in the one revision that has it
     assert reserved == {"HeaderMismatch": -32020, "MissingCapability": -32021, "UnsupportedVersion": -32022} | retired
-    own = {"Overloaded", "TooLarge"}
+    own = {"Forbidden", "Overloaded", "TooLarge"}
     assert all(
         code in (-32700, -32600, -32601, -32602, -32603) for name, code in codes.items() if name not in {*reserved, *own}
     )

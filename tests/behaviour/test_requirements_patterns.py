@@ -2,12 +2,13 @@
 
 import asyncio
 import logging
+import sys
 from typing import Any
 
 import pytest
 
-from dovetail import Context, Limits, NotFound, Server
-from dovetail.errors import ConfigError, InvalidRequest, MethodNotFound, TimedOut
+from dovetail import Client, Context, Limits, NotFound, Server
+from dovetail.errors import ConfigError, ConnectionClosed, InvalidRequest, MethodNotFound, TimedOut
 from dovetail.protocol.lifecycle import ProgressParams
 from dovetail.protocol.meta import CLIENT_CAPABILITIES, LOG_LEVEL, PROTOCOL_VERSION, SERVER_INFO, SUBSCRIPTION_ID
 from dovetail.testing import Bare, bare
@@ -377,6 +378,28 @@ async def test_streams_are_asked_for_again_in_a_new_conversation() -> None:
         await client._subscriptions.renew(calling)
         renewed = [await server.receive() for _ in range(2)]
         assert sorted(one["method"] for one in renewed) == ["notifications/cancelled", "subscriptions/listen"]
+
+
+MORTAL = """
+import os
+from dovetail import Server
+
+server = Server("mortal")
+server.add_tool(lambda: os._exit(1), name="die")
+server.add_tool(lambda: server.add_tool(lambda: 1, name="new"), name="grow")
+server.run()
+"""
+
+
+@pytest.mark.requirement("subscriptions-renewed")
+async def test_streams_are_asked_for_again_of_a_process_that_was_started_again() -> None:
+    heard = asyncio.Event()
+    async with Client([sys.executable, "-c", MORTAL]) as client:
+        await client.on_change("tools", lambda _: heard.set())
+        with pytest.raises(ConnectionClosed):
+            await client.call_tool("die")
+        await client.call_tool("grow")
+        await heard.wait()
 
 
 @pytest.mark.requirement("logging-own-request")

@@ -65,7 +65,8 @@ class Done(NamedTuple):
 
 def command(*words: str) -> list[str]:
     """The command line; a server that it starts finds the package where we do."""
-    found = ["--env", f"PYTHONPATH={ROOT}"] if words[:1] not in ((), ("run",)) and not words[0].startswith("-") else []
+    alone = ("run", "logout", "whoami")  # these start no server
+    found = ["--env", f"PYTHONPATH={ROOT}"] if words and words[0] not in alone and not words[0].startswith("-") else []
     return [sys.executable, "-m", "dovetail", *words, *found]
 
 

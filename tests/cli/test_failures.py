@@ -88,6 +88,14 @@ def test_the_document_of_a_refusal_has_its_code_and_data(scripted: Callable[...,
     assert done.json == {"error": {"type": "ProtocolError", **refusal}}
 
 
+def test_pages_that_have_to_be_visited_first_are_shown_whole(scripted: Callable[..., str]) -> None:
+    url = f"https://shop.example/{'x' * 600}?sign=in"
+    page = {"mode": "url", "elicitationId": "1", "url": url, "message": "Sign in"}
+    refusal = {"code": -32042, "message": "Sign in first", "data": {"elicitations": [page, {**page, "url": "file:///x"}]}}
+    done = dovetail("call", scripted(tool(), {"tools/call": {"error": refusal}}), "go")
+    assert (done.code, done.err) == (1, f"dovetail: error: Sign in first\n  visit first: {url}\n")
+
+
 def test_run_fails_with_a_document_as_well(tmp_path: Path) -> None:
     done = dovetail("run", str(tmp_path / "none.py"), "--json")
     assert (done.code, done.json["error"]["type"]) == (2, "ConfigError")

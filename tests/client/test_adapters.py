@@ -472,6 +472,7 @@ ANSWER = {
 }
 
 
+@pytest.mark.requirement("sampling-max-tokens")
 async def test_a_sampler_serves_a_client_of_the_handshake_era_tools_and_all() -> None:
     async with api(COMPLETION) as there:
         async with handmade("2025-11-25", on_sample=openai_sampler(there.url, models=["m"])) as (_, server):
@@ -493,6 +494,17 @@ async def test_a_sampler_serves_a_client_of_the_stateless_era_tools_and_all() ->
             await asking
 
 
+@pytest.mark.requirement("sampling-not-retained")
+async def test_a_model_is_told_nothing_of_the_question_before() -> None:
+    async with api(COMPLETION) as there:
+        async with handmade("2025-11-25", on_sample=openai_sampler(there.url, models=["m"])) as (_, server):
+            for word in ("secret", "weather"):
+                message = {"role": "user", "content": {"type": "text", "text": word}}
+                await server.ask("sampling/createMessage", {**QUESTION, "messages": [message]})
+    assert [[message["content"] for message in body["messages"]] for body in there.bodies] == [["secret"], ["weather"]]
+
+
+@pytest.mark.requirement("sampling-sensitive")
 async def test_what_an_api_says_of_its_failure_is_not_told_to_the_server(caplog: pytest.LogCaptureFixture) -> None:
     async with api((401, {}, {"error": {"message": f"bad key {KEY}"}})) as there:
         async with handmade("2025-11-25", on_sample=openai_sampler(there.url, KEY, models=["m"])) as (_, server):

@@ -13,7 +13,7 @@ from dovetail.errors import ConfigError, ConnectFailed, ConnectionClosed, Invali
 from dovetail.ports import Answer, Call
 from dovetail.protocol.resources import ReadResourceParams
 from dovetail.testing import Bare, Tape, pair
-from tests.behaviour.handmade import complete, handmade, reply
+from tests.behaviour.handmade import complete, handmade, notification, reply
 from tests.behaviour.web import TapedApp, on_a_port
 
 LISTS = {
@@ -227,7 +227,7 @@ async def test_what_took_a_question_is_never_kept() -> None:
             assert await reading == said
 
 
-@pytest.mark.requirement("cache-pages")
+@pytest.mark.requirement("cache-pages", "cache-snapshot")
 async def test_a_page_whose_time_is_over_is_asked_for_by_its_own_cursor(clock: Clock) -> None:
     async with handmade() as (client, server):
 
@@ -242,6 +242,35 @@ async def test_a_page_whose_time_is_over_is_asked_for_by_its_own_cursor(clock: C
         await both(client.list_tools(), serve(("2", "3", 1000)))
         assert await client.list_tools() == []
         await both(client.list_tools(fresh=True), serve((None, "2", 0), ("2", None, 0)))
+
+
+def refused(request: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": request["id"], "error": {"code": -32602, "message": "no such cursor"}}
+
+
+@pytest.mark.requirement("cache-pages-invalid")
+@pytest.mark.parametrize("news", [True, False])
+async def test_a_list_is_walked_again_whatever_else_dropped_its_pages(news: bool) -> None:
+    async with handmade() as (client, server):
+
+        async def page(cursor: str | None, following: str | None, ttl: int = 60_000) -> None:
+            asking = await server.receive()
+            assert asking["params"].get("cursor") == cursor
+            server.send(reply(asking, complete(tools=[], nextCursor=following, ttlMs=ttl, cacheScope="public")))
+
+        listing = asyncio.create_task(client.list_tools())
+        await page(None, "2")
+        await page("2", None, ttl=0)
+        await listing
+        walks = [asyncio.create_task(client.list_tools()) for _ in range(1 if news else 2)]
+        asking = [await server.receive() for _ in walks]
+        if news:
+            server.send(notification("notifications/tools/list_changed"))
+        for one in asking:
+            server.send(refused(one))
+        for _ in walks:
+            await page(None, None)
+        assert await asyncio.gather(*walks) == [[] for _ in walks]
 
 
 @pytest.mark.requirement("cache-pages-invalid")
@@ -445,7 +474,32 @@ async def test_answers_that_are_too_large_are_not_kept() -> None:
             await text(client, uri)
         assert asked(tape, "resources/read") == 3
         kept = client._cached._cache
-        assert (len(kept._kept), kept._size) == (0, 0)
+        assert [key.method for key in kept._kept] == ["resources/read"]
+        assert kept._size < 4000
+
+
+async def test_an_answer_that_is_larger_than_the_cache_costs_no_other_its_place() -> None:
+    server, tape = build(), Tape()
+    server.add_resource(lambda: "x" * 5000, "large://x", name="large", cache=Cache(60))
+    async with pair(server, record=tape, limits=Limits(cached_bytes=4000)) as client:
+        for uri in ("kept://a", "large://x", "kept://a", "large://x"):
+            await text(client, uri)
+        assert asked(tape, "resources/read") == 3
+
+
+@pytest.mark.requirement("cache-ttl-odd")
+@pytest.mark.parametrize(
+    ("ttl", "scope", "kept"),
+    [(10**400, "public", True), (1500.5, "public", True), ("60000", "public", False), ([], 5, False), (60_000, 5, True)],
+)
+async def test_a_hint_that_makes_no_sense_spoils_no_list(ttl: Any, scope: Any, kept: bool) -> None:
+    async with handmade() as (client, server):
+        for _ in range(1 if kept else 2):
+            listing = asyncio.create_task(client.list_tools())
+            server.send(reply(await server.receive(), complete(tools=[], ttlMs=ttl, cacheScope=scope)))
+            assert await listing == []
+        if kept:
+            assert await client.list_tools() == []
 
 
 async def test_a_cache_knows_its_size_to_the_byte(clock: Clock) -> None:

@@ -1,6 +1,8 @@
 """What a server asks of a client: who is asked what, with whose leave, and what may leave as an answer."""
 
 import asyncio
+import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,6 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+import dovetail.client.roots as module
 from dovetail.client.callbacks import Callbacks, ElicitRequest, RootsRequest, SampleRequest, asker
 from dovetail.errors import LOCAL, ConfigError, DovetailError, InvalidParams, InvalidRequest, Overloaded, ProtocolError
 from dovetail.ports import Call, Caller
@@ -20,7 +23,7 @@ from dovetail.protocol.roots import ListRootsResult, Root
 from dovetail.protocol.sampling import CreateMessageResult
 from dovetail.revisions import BY_NAME, decode
 from dovetail.shapes import Shape
-from tests.behaviour.handmade import complete, handmade, reply
+from tests.behaviour.handmade import complete, handmade, notification, reply
 
 SERVER = Implementation(name="shop", version="1", title="The Shop")
 ANY = Shape(Any)
@@ -73,6 +76,7 @@ class Capable:
         return "yes"
 
 
+@pytest.mark.requirement("sampling-declared", "roots-declared", "elicitation-declares")
 @pytest.mark.parametrize(
     ("options", "declared"),
     [
@@ -129,6 +133,7 @@ def test_whoever_asks_has_a_name(server: Any, target: str, name: str) -> None:
     [
         ({"name": "Ada"}, {"name": "Ada", "colour": "blue", "news": False}),
         ({"name": "Ada", "colour": "red", "age": None}, {"name": "Ada", "colour": "red", "news": False}),
+        ({"name": "Ada", "colour": None}, {"name": "Ada", "news": False}),
         (
             ElicitResult(action="accept", content={"name": "Ada", "age": 3}),
             {"name": "Ada", "age": 3, "colour": "blue", "news": False},
@@ -145,6 +150,7 @@ async def test_true_accepts_the_defaults_where_they_are_enough() -> None:
     assert answer == ElicitResult(action="accept", content={"colour": "blue"})
 
 
+@pytest.mark.requirement("elicitation-client-checks")
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
@@ -180,9 +186,16 @@ async def test_who_does_not_accept_sends_no_content(given: Any, action: Any, par
     assert await elicited(given, params) == ElicitResult(action=action)
 
 
-@pytest.mark.parametrize("given", [True, {}, ElicitResult(action="accept", content={"a": 1})])
+@pytest.mark.parametrize("given", [True, ElicitResult(action="accept", content={"a": 1})])
 async def test_a_page_that_is_agreed_to_has_no_content(given: Any) -> None:
     assert await elicited(given, PAGE) == ElicitResult(action="accept")
+
+
+@pytest.mark.requirement("elicitation-url-consent")
+@pytest.mark.parametrize("given", [{}, {"name": "Ada"}, "yes", 1])
+async def test_a_callback_that_knows_forms_only_agrees_to_no_page(given: Any) -> None:
+    with pytest.raises(ConfigError, match="agreed to with True"):
+        await elicited(given, PAGE)
 
 
 @pytest.mark.parametrize(
@@ -241,6 +254,38 @@ async def test_a_model_with_tools_may_use_them() -> None:
     assert (answer.content, answer.stop_reason) == (use, "toolUse")
 
 
+def choosing(mode: Any) -> dict[str, Any]:
+    return {**TALK, "tools": TOOLS, "toolChoice": {"mode": mode}}
+
+
+@pytest.mark.requirement("sampling-tool-choice")
+@pytest.mark.parametrize(("name", "mode"), [("other", "auto"), ("other", "required"), ("t", "none")])
+async def test_a_model_uses_no_tool_that_it_was_not_given_or_may_not_use(name: str, mode: str) -> None:
+    with pytest.raises(ConfigError, match=f"did not offer {name}"):
+        await sampled([TextContent("Well"), ToolUseContent("u", name, {})], choosing(mode), sampling_tools=True)
+
+
+@pytest.mark.requirement("sampling-tool-choice")
+async def test_a_model_that_should_have_used_a_tool_is_noticed(caplog: pytest.LogCaptureFixture) -> None:
+    for mode in ("auto", None, "none"):
+        await sampled("I know it", choosing(mode), sampling_tools=True)
+    assert caplog.text == ""
+    await sampled(ToolUseContent("u", "t", {}), choosing("required"), sampling_tools=True)
+    assert caplog.text == ""
+    assert (await sampled("I know it", choosing("required"), sampling_tools=True)).content == TextContent("I know it")
+    assert "wants a tool to be used" in caplog.text
+
+
+@pytest.mark.requirement("sampling-tool-choice", "sampling-errors", "sampling-validated")
+@pytest.mark.parametrize(
+    ("params", "why"),
+    [(choosing("bogus"), "one of auto, required, none"), ({**TALK, "maxTokens": 0}, "1"), ({**TALK, "maxTokens": -5}, "1")],
+)
+async def test_a_question_to_a_model_that_makes_no_sense_is_refused(params: Any, why: str) -> None:
+    with pytest.raises(InvalidParams, match=why):
+        await sampled("never", params, sampling_tools=True)
+
+
 def talk(*messages: tuple[str, Any]) -> dict[str, Any]:
     return {"messages": [{"role": role, "content": content} for role, content in messages], "maxTokens": 5, "tools": TOOLS}
 
@@ -256,14 +301,18 @@ async def test_uses_and_results_of_tools_that_balance_are_passed_on() -> None:
     assert (await sampled("fine", params, sampling_tools=True)).content == TextContent("fine")
 
 
+@pytest.mark.requirement("sampling-errors", "sampling-validated")
 @pytest.mark.parametrize(
     ("messages", "why"),
     [
-        ((("user", TEXT), ("assistant", USE)), "left without its result"),
-        ((("assistant", USE), ("user", TEXT)), "not those of the tool uses"),
-        ((("assistant", [USE, {**USE, "id": "u2"}]), ("user", RESULT)), "not those of the tool uses"),
-        ((("user", RESULT),), "not those of the tool uses"),
-        ((("assistant", USE), ("user", [RESULT, TEXT])), "mixed with other content"),
+        ((("user", TEXT), ("assistant", USE)), "its result must follow"),
+        ((("assistant", USE), ("user", TEXT)), "u1 is missing"),
+        ((("assistant", [USE, {**USE, "id": "u2"}]), ("user", RESULT)), "u2 is missing"),
+        ((("user", RESULT),), "did not use"),
+        ((("assistant", USE), ("user", [RESULT, TEXT])), "something besides the results"),
+        ((("assistant", USE), ("user", [RESULT, RESULT])), "twice"),
+        ((("user", USE), ("user", RESULT)), "only the assistant"),
+        ((("assistant", USE), ("assistant", RESULT)), "only the user"),
     ],
 )
 async def test_uses_and_results_of_tools_that_do_not_balance_are_refused(messages: Any, why: str) -> None:
@@ -289,11 +338,13 @@ async def refused(request: Any, *answer: Any) -> None:
 HOOKS = pytest.mark.parametrize("hook", ["on_ask", "on_answer"])
 
 
+@pytest.mark.requirement("elicitation-approval")
 @HOOKS
 async def test_a_form_that_is_refused_is_declined(hook: str) -> None:
     assert await elicited({"name": "Ada"}, **{hook: refused}) == ElicitResult(action="decline")
 
 
+@pytest.mark.requirement("sampling-errors", "roots-consent")
 @HOOKS
 async def test_a_sample_or_roots_that_are_refused_are_error_minus_one(hook: str, tmp_path: Path) -> None:
     client = callbacks(None, lambda request: "secret", [tmp_path], **{hook: refused})
@@ -304,6 +355,7 @@ async def test_a_sample_or_roots_that_are_refused_are_error_minus_one(hook: str,
         assert refusal.value.fault == LOCAL
 
 
+@pytest.mark.requirement("sampling-approval", "elicitation-approval")
 async def test_nobody_is_asked_what_was_refused() -> None:
     client = callbacks(lambda request: pytest.fail("asked"), lambda request: pytest.fail("asked"), on_ask=refused)
     assert (await ask(client, "elicitation/create", FORM)).action == "decline"
@@ -311,6 +363,7 @@ async def test_nobody_is_asked_what_was_refused() -> None:
         await ask(client, "sampling/createMessage", TALK)
 
 
+@pytest.mark.requirement("sampling-approval")
 async def test_both_the_question_and_the_answer_can_be_changed() -> None:
     def calmer(request: Any) -> Any:
         return replace(request, system_prompt="Be kind.", max_tokens=1)
@@ -339,6 +392,7 @@ async def test_a_hook_that_gives_back_something_else_is_told_so(hook: str, given
         await elicited({"name": "Ada"}, **{hook: lambda *shown: given})
 
 
+@pytest.mark.requirement("roots-consent")
 async def test_the_server_gets_fewer_roots_where_the_user_wants_that(tmp_path: Path) -> None:
     def fewer(request: Any, answer: Any) -> Any:
         assert isinstance(request, RootsRequest)
@@ -351,6 +405,7 @@ async def test_the_server_gets_fewer_roots_where_the_user_wants_that(tmp_path: P
 # bounds
 
 
+@pytest.mark.requirement("sampling-rate-limit", "elicitation-rate-limit")
 async def test_a_server_that_asks_too_much_is_refused_until_a_minute_has_passed() -> None:
     client = callbacks(lambda request: None, lambda request: "x", asks=3)
     for _ in range(2):
@@ -445,6 +500,7 @@ async def test_a_round_with_a_question_that_makes_no_sense_asks_nobody(bad: Any)
 # over the wire
 
 
+@pytest.mark.requirement("sampling-errors")
 @pytest.mark.parametrize(
     ("params", "error"),
     [(FORM, None), (PAGE, None), ({"message": "?", "requestedSchema": {"type": 5}}, -32602)],
@@ -470,6 +526,7 @@ async def test_a_refusal_in_the_stateless_era_is_raised_to_whoever_called() -> N
         assert server.waiting() == 0
 
 
+@pytest.mark.requirement("elicitation-client-checks")
 async def test_what_does_not_fit_never_reaches_the_server(caplog: pytest.LogCaptureFixture) -> None:
     async with handmade("2025-11-25", on_elicit=lambda request: {"name": 12345}) as (_, server):
         error = (await server.ask("elicitation/create", FORM))["error"]
@@ -486,6 +543,17 @@ async def test_a_round_in_the_stateless_era_names_its_server_where_it_said_who_i
         server.send(reply(await server.receive(), complete(content=[])))
         await asking
         assert seen[0].server == client.server_info
+
+
+@pytest.mark.requirement("elicitation-complete-unknown")
+async def test_news_of_a_page_that_nobody_was_sent_to_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
+    async with handmade("2025-11-25", on_elicit=lambda request: True) as (_, server):
+        await server.ask("elicitation/create", PAGE)
+        for id in ("never", "e1", "e1"):
+            server.send(notification("notifications/elicitation/complete", elicitationId=id))
+        assert (await server.ask("elicitation/create", PAGE))["result"] == {"action": "accept"}
+        assert server.waiting() == 0
+    assert caplog.text == ""
 
 
 # roots
@@ -508,6 +576,7 @@ async def test_a_path_is_resolved_and_must_exist(tmp_path: Path) -> None:
         callbacks(roots=[tmp_path / "missing"])
 
 
+@pytest.mark.requirement("roots-traversal")
 @pytest.mark.parametrize(
     "bad",
     [
@@ -533,17 +602,69 @@ def test_what_is_no_root_is_said_to_be_none(bad: Any, tmp_path: Path) -> None:
     assert client.roots == [Root(tmp_path.as_uri(), tmp_path.name)]
 
 
-async def test_a_root_that_vanishes_is_dropped_and_said_to_be(tmp_path: Path) -> None:
-    here, gone = tmp_path / "here", tmp_path / "gone"
+@pytest.mark.requirement("roots-list-changed", "roots-accessible")
+async def test_a_root_that_vanishes_is_dropped_and_announced_once_by_whoever_sees_it(tmp_path: Path) -> None:
+    here, gone, elsewhere = tmp_path / "here", tmp_path / "gone", "file:///only/the/server/sees/this"
     here.mkdir()
     gone.mkdir()
-    client = callbacks(roots=[here, gone.as_uri(), "file:///only/the/server/sees/this"])
-    assert not client.drop_vanished_roots()
-    gone.rmdir()
-    assert client.drop_vanished_roots()
-    assert not client.drop_vanished_roots(), "it is announced once"
-    roots = (await ask(client, "roots/list")).roots
-    assert [root.uri for root in roots] == [here.as_uri(), "file:///only/the/server/sees/this"]
+    async with handmade("2025-11-25", roots=[here, gone.as_uri(), elsewhere]) as (_, server):
+        assert len((await server.ask("roots/list"))["result"]["roots"]) == 3
+        gone.rmdir()
+        server.send({"jsonrpc": "2.0", "id": 9, "method": "roots/list"})
+        assert (await server.receive())["method"] == "notifications/roots/list_changed"
+        roots = (await server.receive())["result"]["roots"]
+        assert [root["uri"] for root in roots] == [here.as_uri(), elsewhere]
+        assert (await server.ask("roots/list"))["result"]["roots"] == roots
+        assert server.waiting() == 0
+
+
+async def test_a_round_in_which_a_root_vanishes_is_answered_without_it(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    async with handmade(roots=[tmp_path, gone]) as (client, server):
+        asking = asyncio.create_task(client.call_tool("x"))
+        first = await server.receive()
+        gone.rmdir()
+        server.send(reply(first, {"resultType": "input_required", "inputRequests": {"q": {"method": "roots/list"}}}))
+        second = await server.receive()
+        assert [root["uri"] for root in second["params"]["inputResponses"]["q"]["roots"]] == [tmp_path.as_uri()]
+        server.send(reply(second, complete(content=[])))
+        await asking
+
+
+async def test_a_file_system_that_hangs_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks, over = [0], threading.Event()
+
+    def hangs(path: str) -> bool:
+        looks[0] += 1
+        return over.wait()
+
+    async with handmade("2025-11-25", roots=[tmp_path]) as (client, server):
+        monkeypatch.setattr(os.path, "exists", hangs)
+        monkeypatch.setattr(module, "PATIENCE", 0.01)
+        try:
+            for _ in range(3):
+                pinging = asyncio.create_task(client.ping())
+                server.send(reply(await server.receive(), {}))
+                await pinging
+            assert (await server.ask("roots/list"))["result"]["roots"] == [{"uri": tmp_path.as_uri(), "name": tmp_path.name}]
+            assert looks == [1], "while one look is under way there is no other"
+        finally:
+            over.set()
+
+
+@pytest.mark.requirement("roots-traversal", "roots-file-uris")
+@pytest.mark.parametrize("bad", ["https://evil.example/", "file:///a/../etc", "file:///a/%2e%2e/etc"])
+async def test_roots_that_a_hook_puts_in_are_checked_too(bad: str) -> None:
+    client = callbacks(roots=["file:///a"], on_answer=lambda request, answer: replace(answer, roots=[Root(bad)]))
+    with pytest.raises(ConfigError, match="no root"):
+        await ask(client, "roots/list")
+
+
+@pytest.mark.requirement("roots-errors")
+async def test_a_client_without_roots_has_no_such_method() -> None:
+    async with handmade("2025-11-25") as (_, server):
+        assert (await server.ask("roots/list"))["error"]["code"] == -32601
 
 
 async def test_roots_can_be_replaced_but_not_invented(tmp_path: Path) -> None:
@@ -552,4 +673,3 @@ async def test_roots_can_be_replaced_but_not_invented(tmp_path: Path) -> None:
     assert [root.uri for root in (await ask(client, "roots/list")).roots] == [tmp_path.as_uri()]
     with pytest.raises(ConfigError, match="without roots="):
         callbacks().set_roots([tmp_path])
-    assert not callbacks().drop_vanished_roots()

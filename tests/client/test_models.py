@@ -21,6 +21,7 @@ def hints(*names: str | None) -> ModelPreferences:
     return ModelPreferences(hints=[ModelHint(name) for name in names])
 
 
+@pytest.mark.requirement("sampling-model-hints")
 @pytest.mark.parametrize(
     ("preferences", "chosen"),
     [

@@ -3,9 +3,11 @@
 import asyncio
 import io
 import os
+import queue
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import pytest
 
 from dovetail.client.callbacks import ElicitRequest
 from dovetail.client.dialogue import dialogue, unattended, unfit, visible, warnings
-from dovetail.client.terminal import terminal_elicit
+from dovetail.client.terminal import _readers, terminal_elicit
 from dovetail.protocol.base import Implementation
 from dovetail.protocol.elicitation import ElicitResult
 
@@ -53,6 +55,7 @@ def accepted(request: ElicitRequest, *lines: str) -> Any:
 # forms
 
 
+@pytest.mark.requirement("elicitation-ui-server", "elicitation-defaults-shown")
 def test_a_form_shows_who_asks_what_for_and_each_field() -> None:
     request = asks(
         "We need to know\nwhere to send it.",
@@ -144,6 +147,7 @@ def test_a_field_that_is_not_needed_can_be_left_out() -> None:
     assert accepted(asks("?", "a", a={"type": "string"}, b={"type": "integer"}), "x", "") == {"a": "x"}
 
 
+@pytest.mark.requirement("elicitation-ui-review")
 def test_answers_can_be_changed_before_they_are_sent() -> None:
     answer, shown = play(asks("?", a={"type": "string"}, b={"type": "integer"}), "x", "1", "n", "", "2", "what?", "y")
     assert answer.content == {"a": "x", "b": 2}
@@ -151,6 +155,7 @@ def test_answers_can_be_changed_before_they_are_sent() -> None:
     assert "Please answer y or n" in shown
 
 
+@pytest.mark.requirement("elicitation-ui-decline")
 @pytest.mark.parametrize("lines", [("!",), (None,), ("x", " ! "), ("x", None), ("x", "1", "!"), ("x", "bad", None)])
 def test_an_exclamation_mark_or_the_end_of_input_declines_at_any_point(lines: tuple[str | None, ...]) -> None:
     assert play(asks("?", "a", a={"type": "string"}, b={"type": "integer"}), *lines)[0] == DECLINED
@@ -163,9 +168,29 @@ def test_a_form_without_fields_is_a_matter_of_yes_or_no(line: str, answer: Elici
     assert play(asks("Go on?"), line)[0] == answer
 
 
+@pytest.mark.parametrize(
+    ("schema", "line", "value"),
+    [
+        ({"type": ["string", "null"]}, "x", "x"),
+        ({"type": ["null", "integer"]}, "5", 5),
+        ({"type": ["array", "null"], "items": {"enum": ["a", "b"]}}, "1", ["a"]),
+        ({"type": ["null"]}, "", None),
+        ({"type": "string", "enum": ["a", "b"], "enumNames": 3}, "2", "b"),
+        ({"type": "string", "enum": ["a", "b"], "enumNames": ["One"]}, "2", "b"),
+        ({"type": "string", "format": ["email"]}, "x", "x"),
+        ({"$ref": "#/properties/other"}, "x", "x"),
+        ({"type": "string", "title": 5, "description": {}, "default": {"a": 1}}, "x", "x"),
+        (True, "x", "x"),
+    ],
+)
+def test_a_field_that_is_odd_is_asked_for_all_the_same(schema: Any, line: str, value: Any) -> None:
+    assert accepted(asks("?", x=schema), line) == ({} if value is None else {"x": value})
+
+
 HOSTILE = "\x1b]52;c;ZXZpbA==\x07\x1b[2J\r\x9b1m\u202egnp.exe\u2028\x00\x7f"
 
 
+@pytest.mark.requirement("elicitation-links-inert")
 def test_nothing_that_a_server_says_can_do_something_to_the_terminal() -> None:
     field = {"type": "string", "title": HOSTILE, "description": HOSTILE, "oneOf": [{"const": "a", "title": HOSTILE}]}
     request = asks(
@@ -190,6 +215,7 @@ def test_letters_of_every_script_stay_what_they_are() -> None:
 # pages
 
 
+@pytest.mark.requirement("elicitation-url-shown", "elicitation-url-domain")
 def test_a_page_is_shown_with_its_whole_url_and_host_before_anything_is_agreed() -> None:
     url = "https://pay.example.com.evil.example/pay?item=1#top"
     answer, shown = play(page(url), "y")
@@ -200,11 +226,13 @@ def test_a_page_is_shown_with_its_whole_url_and_host_before_anything_is_agreed()
     )
 
 
+@pytest.mark.requirement("elicitation-url-consent")
 @pytest.mark.parametrize("line", ["", "n", "no", "!", None])
 def test_a_page_that_is_not_agreed_to_is_declined(line: str | None) -> None:
     assert play(page("https://example.com"), line)[0] == DECLINED
 
 
+@pytest.mark.requirement("elicitation-url-suspicious")
 @pytest.mark.parametrize(
     ("url", "warning"),
     [
@@ -308,6 +336,7 @@ async def test_lines_are_moved_also_where_the_event_loop_cannot_watch_them() -> 
     assert "shop (shop.py) asks:" in screen.getvalue()
 
 
+@pytest.mark.requirement("elicitation-url-consent")
 async def test_a_page_is_opened_once_and_only_after_a_yes() -> None:
     opened: list[str] = []
 
@@ -316,12 +345,85 @@ async def test_a_page_is_opened_once_and_only_after_a_yes() -> None:
         return False
 
     screen = Screen()
-    elicit = terminal_elicit(Screen("n\ny\n"), screen, open_url=open_url)
+    elicit = terminal_elicit(Screen("n\ny\n\n"), screen, open_url=open_url)
     assert await elicit(page("https://example.com/a")) == DECLINED
     assert opened == []
     assert await elicit(page("https://example.com/b")) == ElicitResult(action="accept")
     assert opened == ["https://example.com/b"]
     assert "open the URL yourself" in screen.getvalue()
+
+
+@pytest.mark.requirement("elicitation-url-no-prefetch", "elicitation-url-opened-safely")
+async def test_a_page_is_for_the_users_browser_and_nothing_of_it_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    visitors: list[object] = []
+    monkeypatch.setattr("webbrowser.open", lambda url: not opened.append(url))
+    there = await asyncio.start_server(lambda reader, writer: visitors.append(writer), "127.0.0.1", 0)
+    async with there:
+        url = f"http://127.0.0.1:{there.sockets[0].getsockname()[1]}/pay"
+        elicit = terminal_elicit(Screen("n\ny\n\n"), Screen())
+        assert await elicit(page(url)) == DECLINED
+        assert await elicit(page(url)) == ElicitResult(action="accept")
+    assert (opened, visitors) == ([url], [])
+
+
+@pytest.mark.requirement("elicitation-manual-retry")
+@pytest.mark.parametrize(("line", "action"), [("\n", "accept"), ("!\n", "cancel"), ("", "cancel")])
+async def test_whoever_was_sent_to_a_page_says_when_they_are_back_or_that_they_gave_up(line: str, action: str) -> None:
+    screen = Screen()
+    shown = []
+    elicit = terminal_elicit(Screen(f"y\n{line}"), screen, open_url=lambda url: shown.append(screen.getvalue()))
+    assert (await elicit(page("https://example.com"))).action == action
+    assert "when you are done there" not in shown[0]
+    assert "Press Enter when you are done there, or type ! to cancel. " in screen.getvalue()
+
+
+class Slow(Screen):
+    """A terminal that the event loop cannot watch, and where somebody takes their time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.asked = threading.Semaphore(0)
+
+    def readline(self, size: int | None = -1, /) -> str:
+        self.asked.release()
+        return self.lines.get()
+
+
+def test_the_line_that_a_given_up_question_waited_for_goes_to_the_next_one_even_in_another_loop() -> None:
+    source = Slow()
+
+    async def given_up() -> None:
+        asking = asyncio.create_task(terminal_elicit(source, Screen())(asks("Go on?")))
+        await asyncio.to_thread(source.asked.acquire)
+        asking.cancel()
+        await asyncio.wait([asking])
+
+    async def answered() -> ElicitResult:
+        asyncio.get_running_loop().call_soon(source.lines.put, "y\n")
+        return await terminal_elicit(source, Screen())(asks("Go on?"))
+
+    asyncio.run(given_up())
+    assert asyncio.run(asyncio.wait_for(answered(), 5)).action == "accept"
+    assert not source.asked.acquire(blocking=False), "there was one reader"
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_line_that_comes_when_its_loop_has_closed_harms_nobody(late: bool, caplog: pytest.LogCaptureFixture) -> None:
+    source = Slow()
+
+    async def given_up() -> None:
+        asking = asyncio.create_task(terminal_elicit(source, Screen())(asks("Go on?")))
+        await asyncio.to_thread(source.asked.acquire)
+        if not late:
+            asking.cancel()
+
+    asyncio.run(given_up())
+    source.lines.put("y\n")
+    assert _readers[source].result(5) == "y\n"
+    assert asyncio.run(terminal_elicit(source, Screen())(asks("Go on?"))).action == "accept"
+    assert caplog.text == ""
 
 
 async def test_questions_asked_at_once_are_put_one_after_the_other() -> None:
@@ -353,6 +455,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.requirement("elicitation-ui-decline")
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
 async def test_a_real_terminal_answers_declines_and_cancels() -> None:
     ours, theirs = os.openpty()

@@ -10,12 +10,17 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from http.client import HTTPConnection
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 from dovetail import Client
+from dovetail.auth import ClientCredentials, EnterpriseManaged, MemoryStore, OAuth, WorkloadIdentity
 
 Scenario = Callable[[Client, dict[str, Any]], Awaitable[None]]
+Data = dict[str, Any]
 BLANKS = {"string": "text", "integer": 1, "number": 1.5, "boolean": True}
 
 
@@ -57,6 +62,60 @@ async def return_schema(client: Client, data: dict[str, Any]) -> None:
     await client.call_tool("json_schema_echo", {"schema": tools["json_schema_2020_12_tool"].input_schema})
 
 
+class Robot:
+    """A user and their browser: consents to everything at once."""
+
+    redirect_uri = "http://localhost:3000/callback"
+
+    @asynccontextmanager
+    async def session(self) -> AsyncIterator["Robot"]:
+        """Nobody needs to listen: the answer is in the redirect."""
+        yield self
+
+    async def go(self, url: str, about: str) -> Mapping[str, str]:
+        """Visit the page; the parameters that it sends us back with."""
+        return await asyncio.to_thread(visited, url)
+
+
+def visited(url: str) -> dict[str, str]:
+    """The parameters of the address that a page redirects to."""
+    parts = urlsplit(url)
+    connection = HTTPConnection(parts.netloc, timeout=10)
+    connection.request("GET", f"{parts.path}?{parts.query}")
+    return dict(parse_qsl(urlsplit(connection.getresponse().headers["Location"]).query))
+
+
+def user(data: Data) -> OAuth:
+    """Somebody who logs in."""
+    document = "https://conformance-test.local/client-metadata.json"
+    known = {name: data[name] for name in ("client_id", "client_secret", "issuer") if name in data}
+    return OAuth(**known, client_metadata_url=document, store=MemoryStore(), browser=Robot())
+
+
+def enterprise(data: Data) -> EnterpriseManaged:
+    """Somebody whose employer has logged them in."""
+    return EnterpriseManaged(
+        data["client_id"],
+        data["client_secret"],
+        id_token=data["idp_id_token"],
+        idp_token_endpoint=data["idp_token_endpoint"],
+        idp_client_id=data["idp_client_id"],
+    )
+
+
+def key_holder(data: Data) -> ClientCredentials:
+    """A program with a private key."""
+    return ClientCredentials(data["client_id"], private_key=data["private_key_pem"], algorithm=data["signing_algorithm"])
+
+
+CREDENTIALS: dict[str, Callable[[Data], Any]] = {
+    "auth/client-credentials-jwt": key_holder,
+    "auth/client-credentials-basic": lambda data: ClientCredentials(data["client_id"], data["client_secret"]),
+    "auth/enterprise-managed-authorization": enterprise,
+    "auth/wif-jwt-bearer": lambda data: WorkloadIdentity(data["client_id"], data["valid_jwt"]),
+}
+"""Who gets in otherwise than by logging in."""
+
 SCENARIOS: dict[str, Scenario] = {
     "initialize": list_tools,
     "tools_call": call_every_tool,
@@ -72,21 +131,24 @@ SCENARIOS: dict[str, Scenario] = {
 }
 
 
-async def main(url: str, scenario: Scenario) -> None:
+async def main(url: str, name: str) -> None:
+    data = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
+    guarded = name.startswith("auth/")
     client = Client(
         url,
         revision="stateless" if os.environ["MCP_CONFORMANCE_PROTOCOL_VERSION"] == "2026-07-28" else "handshake",
+        auth=CREDENTIALS.get(name, user)(data) if guarded else None,
         on_elicit=lambda question: filled(question.schema or {}),
         on_sample=lambda question: "A text that a model might have written.",
         roots=["file:///project"],
         timeout=20,
     )
     async with client:
-        await scenario(client, json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}")))
+        await (call_every_tool if guarded else SCENARIOS[name])(client, data)
 
 
 if __name__ == "__main__":
     name = os.environ["MCP_CONFORMANCE_SCENARIO"]
-    if name not in SCENARIOS:
+    if name not in SCENARIOS and not name.startswith("auth/"):
         sys.exit(f"This client has no scenario {name!r}")
-    asyncio.run(main(sys.argv[1], SCENARIOS[name]))
+    asyncio.run(main(sys.argv[1], name))

@@ -1,19 +1,19 @@
-"""Run the official conformance suite against our server and our client: what `make conformance` does.
+"""Run the official conformance suite against our server, our client and our authorization server: `make conformance`.
 
     python -m tests.conformance.run                  everything
     python -m tests.conformance.run server           one side
     python -m tests.conformance.run server ping      one scenario of it
 
-The suite and the Node it needs come from npm (`package.json` pins them) into `.conformance/`, once. The suite then runs six
-times: each side by both sets of requirements and by all it has. Its exit codes hide too much, so what counts is what it
-wrote, `checks.json` by `checks.json`, and the rule of `verdict.py`.
+The suite and the Node it needs come from npm, once (`tests/node`). It then runs seven times: server and client by both
+sets of requirements and by all it has, and the authorization server, where it wants somebody to log in. Its exit codes hide
+too much, so what counts is what it wrote, `checks.json` by `checks.json`, and the rule of `verdict.py`.
 """
 
 import argparse
 import json
 import os
+import re
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -22,76 +22,45 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ..node import MODULES, NODE, Trouble, ended, install
+from ..person import Person
+from .authorization import CALLBACK_PORT, CLIENT, PASSWORD, USER
 from .verdict import FAILED, Table, Verdict, judge, read_baseline, read_skips, report, scenario_of, summary
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-CACHE = ROOT / ".conformance"
-RESULTS = CACHE / "results"
-NODE = CACHE / "node_modules/node/bin/node"
-SUITE = CACHE / "node_modules/@modelcontextprotocol/conformance/dist/index.js"
+RESULTS = ROOT / ".conformance"
+SUITE = MODULES / "@modelcontextprotocol/conformance/dist/index.js"
 
 RUNS = {
     "2025-11-25": ["--requirements", "2025-11-25"],
     "2026-07-28": ["--requirements", "2026-07-28"],
     "all": ["--suite", "all"],
 }
-INSTALL_SECONDS, START_SECONDS, RUN_SECONDS = 300, 20, 120
+WHOLE: dict[str, list[str]] = {"all": []}
+SELECTED = ("server", "client")
+"""The sides that a run can be chosen for; the other one knows only all."""
+START_SECONDS, RUN_SECONDS = 20, 120
 SERVER_SECONDS, CLIENT_SECONDS = 20, 60
 """What one scenario may take. The suite starts dozens of clients at once."""
 
 
-class Trouble(Exception):
-    """Why the suite could not be run; the text says what to do."""
-
-
-def install() -> None:
-    """Bring the suite and its Node from npm, unless they are there."""
-    wanted = (HERE / "package.json").read_bytes()
-    stamp = CACHE / "installed.json"
-    if stamp.is_file() and stamp.read_bytes() == wanted:
-        return
-    npm = shutil.which("npm")
-    if npm is None:
-        raise Trouble("npm is needed to install the conformance suite; it comes with Node")
-    print("Installing the conformance suite", flush=True)
-    CACHE.mkdir(exist_ok=True)
-    (CACHE / "package.json").write_bytes(wanted)
-    options = ["--no-audit", "--no-fund", "--no-package-lock", "--loglevel=error"]
-    ended(subprocess.Popen([npm, "install", *options], cwd=CACHE, start_new_session=True), INSTALL_SECONDS, "npm install")
-    if not (NODE.is_file() and SUITE.is_file()):
-        raise Trouble(f"npm install did not bring {NODE} and {SUITE}")
-    stamp.write_bytes(wanted)
-
-
-def ended(process: "subprocess.Popen[bytes]", seconds: float, what: str) -> None:
-    """Wait for a process that leads a group of its own; where it takes too long, the group ends with it."""
-    try:
-        process.wait(seconds)
-    except BaseException as problem:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        if isinstance(problem, subprocess.TimeoutExpired):
-            raise Trouble(f"{what} took longer than {seconds} s") from None
-        raise
-
-
 @contextmanager
-def serving() -> Iterator[list[str]]:
-    """Our server on a free port, and how to tell the suite of it."""
+def listening(program: str) -> Iterator[str]:
+    """A program of ours on a free port; its origin."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    log = RESULTS / "server.log"
+    log = RESULTS / f"{program}.log"
     with log.open("wb") as output:
-        process = subprocess.Popen([sys.executable, HERE / "server.py", "--port", str(port)], stdout=output, stderr=output)
+        process = subprocess.Popen([sys.executable, HERE / program, "--port", str(port)], stdout=output, stderr=output)
     try:
         deadline = time.monotonic() + START_SECONDS
         while not accepts(port):
             if process.poll() is not None or time.monotonic() > deadline:
-                raise Trouble(f"server.py does not listen:\n{log.read_text()}")
+                raise Trouble(f"{program} does not listen:\n{log.read_text()}")
             time.sleep(0.05)
-        yield ["--url", f"http://127.0.0.1:{port}/mcp", "--timeout", str(SERVER_SECONDS * 1000)]
+        yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()
         try:
@@ -99,6 +68,20 @@ def serving() -> Iterator[list[str]]:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+@contextmanager
+def serving() -> Iterator[list[str]]:
+    """How to tell the suite of our server."""
+    with listening("server.py") as origin:
+        yield ["--url", f"{origin}/mcp", "--timeout", str(SERVER_SECONDS * 1000)]
+
+
+@contextmanager
+def authorizing() -> Iterator[list[str]]:
+    """How to tell the suite of our authorization server."""
+    with listening("authorization.py") as origin:
+        yield ["--url", origin, "--client-id", CLIENT, "--port", str(CALLBACK_PORT)]
 
 
 def accepts(port: int) -> bool:
@@ -114,7 +97,7 @@ def calling() -> Iterator[list[str]]:
     yield ["--command", command, "--timeout", str(CLIENT_SECONDS * 1000)]
 
 
-SIDES = {"server": serving, "client": calling}
+SIDES = {"server": serving, "client": calling, "authorization": authorizing}
 
 
 def run_suite(side: str, name: str, arguments: list[str]) -> Iterator[tuple[str, Path]]:
@@ -126,12 +109,29 @@ def run_suite(side: str, name: str, arguments: list[str]) -> Iterator[tuple[str,
     with log.open("wb") as output:
         command: list[str | Path] = [NODE, SUITE, side, *arguments, "-o", results]
         process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output, start_new_session=True)
+    if side == "authorization":
+        try:
+            log_in(log, process)
+        except (AssertionError, OSError) as problem:
+            print(f"Nobody could log in: {problem}")
     ended(process, RUN_SECONDS, f"The suite (see {log})")
     folders = list(results.rglob("*-*Z"))
-    if not folders or (name in RUNS and "SUMMARY ===" not in log.read_text()):
+    if not folders or (name in RUNS and "SUMMARY" not in log.read_text()):
         raise Trouble(f"The suite broke off (see {log})")
     for folder in folders:
         yield scenario_of(folder.relative_to(results).as_posix(), side), folder
+
+
+def log_in(log: Path, process: "subprocess.Popen[bytes]") -> None:
+    """Do what the suite asks its reader for: visit the page that it names, log in there, and consent."""
+    deadline = time.monotonic() + START_SECONDS
+    while not (found := re.search(r"^http\S+/authorize\?\S+$", log.read_text(), re.MULTILINE)):
+        if process.poll() is not None or time.monotonic() > deadline:
+            return  # which it will have noted
+        time.sleep(0.05)
+    while not accepts(CALLBACK_PORT) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    Person(username=USER, password=PASSWORD).visit(found[0], f"http://127.0.0.1:{CALLBACK_PORT}/")
 
 
 def verdict_on(folder: Path, excused: Iterable[str]) -> Verdict:
@@ -150,7 +150,7 @@ def verdicts(sides: list[str], runs: dict[str, list[str]]) -> Table:
     table: Table = {}
     for side in sides:
         with SIDES[side]() as target:
-            for name, selection in runs.items():
+            for name, selection in (runs if side in SELECTED else WHOLE).items():
                 for scenario, folder in run_suite(side, name, [*target, *selection]):
                     key = side, scenario
                     table.setdefault(key, {})[name] = verdict_on(folder, skips.get(key, ()))

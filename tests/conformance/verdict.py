@@ -121,10 +121,14 @@ def read_skips(text: str) -> dict[Key, set[str]]:
     return skips
 
 
+PREFIXES = {"server": "server-", "authorization": "authorization-server-"}
+"""What the suite puts before a scenario's name, by side."""
+
+
 def scenario_of(folder: str, side: str) -> str:
     """The scenario whose results are in a folder: `server-tools-list-2026-11-15T05-20-56-665Z`."""
     name = re.sub(r"-\d{4}-\d\d-\d\dT[\d-]+Z$", "", folder)
-    return name.removeprefix("server-") if side == "server" else name
+    return name.removeprefix(PREFIXES.get(side, ""))
 
 
 def _rows(text: str) -> Iterable[tuple[str, str, str]]:

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from dovetail import sealing
+from dovetail import Server, sealing
 from dovetail.connection.asking import ask, once, typed
 from dovetail.connection.rounds import Asking, Run
-from dovetail.errors import CannotAsk, ConfigError, InternalError, InvalidParams, ProtocolError
+from dovetail.errors import CannotAsk, ConfigError, InternalError, InvalidParams, ProtocolError, UrlRequired
 from dovetail.limits import Limits
 from dovetail.ports import Call, Caller, Principal
 from dovetail.protocol.base import Params
@@ -40,7 +40,8 @@ class Scene:
         if not isinstance(keys, KeyRing):
             pytest.importorskip("cryptography")
         ring = keys if isinstance(keys, KeyRing) else key_ring([keys])
-        self.engine = Asking(Limits(**limits), lambda: ring, replay)
+        server = Server("scene", limits=Limits(**limits), resume="replay" if replay else "live")
+        self.engine = Asking(server, lambda: ring)
         self.handle = handle
         self.id = 0
 
@@ -871,3 +872,40 @@ async def test_what_a_handler_did_once_before_it_asked_by_itself_is_not_done_aga
     first = await scene.send()
     assert await scene.send(first.request_state, {"who": yes()}) == "done"
     assert done == [1]
+
+
+# a client that thinks otherwise
+
+
+@pytest.mark.requirement("asking-declared")
+@pytest.mark.parametrize("capabilities", [{}, {"roots": {}}])
+async def test_a_retry_is_not_asked_what_it_no_longer_declares(capabilities: Any, replay: bool) -> None:
+    scene = Scene(two, replay=replay)
+    first = await scene.send()
+    with pytest.raises(CannotAsk, match="did not declare"):
+        await scene.send(first.request_state, capabilities=capabilities)
+
+
+async def test_a_handler_need_not_ask_again_once_its_page_was_visited(replay: bool) -> None:
+    signed_in = False
+
+    async def handle(call: Call) -> Any:
+        if not signed_in:
+            await said(call, "which account?")
+            raise UrlRequired("Sign in", url="https://example.com/", id="page")
+        return f"{await said(call, 'one')} {await said(call, 'two')}"
+
+    scene = Scene(handle, replay=replay)
+    first = await scene.send()
+    page = await scene.send(first.request_state, {"which account?": yes()})
+    signed_in = True
+    second = await scene.send(page.request_state, {"page": {"action": "accept"}})
+    assert questions(second) == ["one"]
+    third = await scene.send(second.request_state, {"one": yes("1")})
+    assert await scene.send(third.request_state, {"two": yes("2")}) == "1 2"
+
+
+def test_without_encryption_nothing_can_always_be_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sealing.KeyRing, "encrypts", False)
+    with pytest.raises(ConfigError, match=r"pip install 'dovetail\[http\]'"):
+        Scene(two, replay=True)

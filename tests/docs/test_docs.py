@@ -2,15 +2,18 @@
 
 import ast
 import asyncio
+import inspect
 import os
 import re
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import dovetail
+from dovetail import auth
 from dovetail.limits import Limits
 from dovetail.revisions import ALL, OFFICIAL
 from tests.architecture.test_imports import MAY_IMPORT
@@ -67,6 +70,26 @@ def test_every_page_is_linked_from_the_readme_or_the_index() -> None:
 def test_every_public_name_is_explained_in_a_guide() -> None:
     guides = "".join(page.read_text(encoding="utf-8") for page in (DOCS / "guides").glob("*.md"))
     assert [name for name in dovetail.__all__ if not re.search(rf"\b{name}\b", guides)] == []
+
+
+def test_every_public_name_of_authorization_is_explained_with_all_that_it_takes() -> None:
+    guides = "".join(read(f"guides/{name}.md") for name in ("protecting-a-server", "logging-in"))
+    for name in auth.__all__:
+        assert re.search(rf"\b{name}\b", guides), name
+        found = getattr(auth, name)
+        if inspect.isfunction(found) or (inspect.isclass(found) and "__init__" in vars(found)):
+            taken = [one.name for one in inspect.signature(found).parameters.values() if one.default is not one.empty]
+            assert [one for one in taken if one != "now" and not re.search(rf"\b{one}=|`{one}`", guides)] == [], name
+
+
+@pytest.mark.parametrize(
+    ("page", "first", "function"),
+    [("protecting-a-server", "option of `jwt`", auth.jwt), ("logging-in", "option", auth.OAuth)],
+)
+def test_a_table_of_options_has_all_of_them_and_no_others(page: str, first: str, function: Any) -> None:
+    listed = [name for row in table(f"guides/{page}.md", first)[1:] for name in re.findall(r"`(\w+)`", row[0])]
+    taken = [one.name for one in inspect.signature(function).parameters.values() if one.kind is one.KEYWORD_ONLY]
+    assert sorted(listed) == sorted(taken)
 
 
 def test_every_public_name_has_a_home_and_type_checkers_know_of_it() -> None:

@@ -1,4 +1,5 @@
-"""The examples do what they say: the demo runs to its end, the mounted server answers where it is mounted."""
+"""The examples do what they say: the demo runs to its end, the mounted server answers where it is mounted, and a
+newcomer gets into the protected one."""
 
 import os
 import re
@@ -9,12 +10,14 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
 from dovetail import Client, ToolError
 from dovetail.testing import pair
 from tests.docs.pages import ROOT
+from tests.person import Person
 
 EXAMPLES = ROOT / "examples"
 
@@ -134,3 +137,88 @@ def test_without_fastapi_the_example_says_what_it_needs(tmp_path: Path) -> None:
     program.write_text((EXAMPLES / "mounted.py").read_text(encoding="utf-8"), encoding="utf-8")
     done = run(program)
     assert (done.returncode, done.stderr) == (1, "This example needs FastAPI: pip install fastapi\n")
+
+
+# the notes, as a newcomer goes about them: a server in one terminal, `dovetail login` in another
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> dict[str, str]:
+    """The environment of a user who has never been here."""
+    kept = {name: value for name, value in os.environ.items() if name not in ("DOVETAIL_KEYS", "DISPLAY", "BROWSER")}
+    backend = {"PYTHON_KEYRING_BACKEND": "keyring.backends.null.Keyring"}
+    return {**kept, **backend, "PYTHONPATH": str(ROOT), "HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path / "data")}
+
+
+@pytest.fixture
+def notes(home: dict[str, str]) -> Iterator[str]:
+    """The URL of examples/notes.py."""
+    command = [sys.executable, "-m", "dovetail", "run", str(EXAMPLES / "notes.py"), "--http", "--port", "0"]
+    with subprocess.Popen(command, env=home, stderr=subprocess.PIPE, encoding="utf-8") as process:
+        assert process.stderr is not None
+        said = process.stderr.readline()
+        yield said.rpartition(" ")[2].strip()
+        process.terminate()
+
+
+def dovetail(home: dict[str, str], *words: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "dovetail", *words],
+        env=home,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        timeout=25,
+    )
+    return done.stdout.strip()
+
+
+def log_in(home: dict[str, str], url: str, *words: str, **answers: str) -> str:
+    """`dovetail login`, by somebody who goes where it says and fills in what is asked."""
+    command = [sys.executable, "-m", "dovetail", "login", url, "--no-browser", *words]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, env=home, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, encoding="utf-8"
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stderr.readline() == f"Visit this page to log in to {url}:\n"
+        page = process.stderr.readline().strip()
+        redirect = dict(parse_qsl(urlsplit(page).query))["redirect_uri"]
+        Person(**answers).visit(page, redirect)
+        said = process.stdout.read()
+    assert process.returncode == 0
+    return said
+
+
+def test_a_newcomer_logs_in_to_the_notes_and_writes_one(notes: str, home: dict[str, str]) -> None:
+    assert dovetail(home, "call", notes, "show").endswith(f"wants a login, or a new one: dovetail login {notes}")
+    said = log_in(home, notes, "--scope", "notes:write", username="ada", password="engine")
+    assert said.startswith(f"Logged in to {notes}\nissuer   {notes.removesuffix('/mcp')}\nclient   ")
+    assert dovetail(home, "call", notes, "add", "text=Call Charles") == "Noted. You have 1."
+    assert dovetail(home, "call", notes, "show", "--revision", "handshake") == '["Call Charles"]'
+    assert "scopes   notes:write notes:read\n" in dovetail(home, "whoami", notes)
+    assert dovetail(home, "logout", notes) == f"Logged out of {notes}, where its tokens are worth nothing any more"
+    assert f"dovetail login {notes}" in dovetail(home, "whoami", notes)
+
+
+def test_who_only_reads_does_not_see_how_to_write_nor_the_notes_of_others(notes: str, home: dict[str, str]) -> None:
+    log_in(home, notes, "--scope", "notes:write", username="ada", password="engine")
+    dovetail(home, "call", notes, "add", "text=Call Charles")
+    dovetail(home, "logout", notes)
+    log_in(home, notes, username="bo", password="violin")
+    assert dovetail(home, "call", notes, "show") == "[]"
+    shown = dovetail(home, "inspect", notes)
+    assert "show" in shown
+    assert "add" not in shown
+
+
+async def test_the_notes_are_for_nobody_where_nobody_can_log_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    import notes
+
+    del sys.modules["notes"]
+    async with pair(notes.server) as client:
+        with pytest.raises(ToolError, match="serve this over HTTP"):
+            await client.call_tool("show")

@@ -17,7 +17,7 @@ from typing import IO, Any
 
 import pytest
 
-from dovetail.protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
+from dovetail.protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION, SUBSCRIPTION_ID
 from tests.faults.conftest import COMMAND, ROOT, call
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals, terminals and process groups as POSIX has them")
@@ -208,6 +208,7 @@ LISTEN = {
 }
 
 
+@pytest.mark.requirement("subscriptions-id", "subscriptions-graceful")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, None])
 def test_an_open_stream_is_closed_in_good_order_and_holds_nothing_up(start: Start, number: signal.Signals | None) -> None:
     server = start(env={**os.environ, "LIMITS": '{"shutdown": 15}'})
@@ -220,6 +221,7 @@ def test_an_open_stream_is_closed_in_good_order_and_holds_nothing_up(start: Star
         server.popen.send_signal(number)
     told, last = server.rest()
     assert (told["params"]["requestId"], last["id"]) == ("stream", "stream")
+    assert {one["_meta"][SUBSCRIPTION_ID] for one in (told["params"], last["result"])} == {"stream"}
     assert server.end() == 0
     assert time.monotonic() - began < 10, "nobody waited for the stream to end by itself"
 

@@ -118,9 +118,11 @@ def test_capabilities_are_lowered_inside_out() -> None:
     listening = {"listChanged": True}
     sampling: dict[str, Any] = {"tools": {}}
     assert told(V1, capabilities) == {"roots": listening, "sampling": {}}
-    assert told(V3, capabilities) == {"roots": listening, "sampling": {}, "elicitation": {}}
+    # Extensions are negotiated in `initialize` too (SEP-2133): what capabilities are lowered to keeps them from V3 on.
+    extended = {"extensions": {"io.example/x": {}}}
+    assert told(V3, capabilities) == {"roots": listening, "sampling": {}, "elicitation": {}, **extended}
     assert told(V4, capabilities) == {
-        "roots": listening, "sampling": sampling, "elicitation": {"form": {}, "url": {}}, "tasks": {"list": {}},
+        "roots": listening, "sampling": sampling, "elicitation": {"form": {}, "url": {}}, "tasks": {"list": {}}, **extended,
     }  # fmt: skip
     assert told(V5, capabilities) == {
         "roots": {}, "sampling": sampling, "elicitation": {"form": {}, "url": {}}, "extensions": {"io.example/x": {}},

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from dovetail import Server
 from dovetail.errors import ConfigError
 from dovetail.serve.workers import run_workers
 
@@ -259,6 +260,8 @@ async def test_a_worker_that_hangs_does_not_hold_up_the_bus() -> None:
 def test_senseless_calls_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="workers=0"):
         run_workers(0, [], print, grace=1)
+    with pytest.raises(ConfigError, match="port=99999999: a port is a number from 0 to 65535"):
+        Server("far").run("http", port=99999999)
 
     refused: list[Exception] = []
 

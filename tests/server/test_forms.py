@@ -465,6 +465,7 @@ def test_an_answer_to_a_url_has_no_data() -> None:
         "client-secret", "credentials", "api_key", "apikey", "apiKey", "APIKey", "x.api.key", "token", "access_token",
         "authToken", "accesstoken", "github_token", "private_key", "ssh_key", "pin", "pin_code", "otp", "credit_card",
         "creditCardNumber", "card_number", "cvv", "ssn", "Your password, please", "API key for GitHub",
+        "access_tokens", "recovery_code", "seed_phrase", "mfaCode", "security-code", "one_time_code",
     ],
 )  # fmt: skip
 def test_secrets_are_not_asked_for_by_form(name: str) -> None:
@@ -480,7 +481,8 @@ def test_secrets_are_not_asked_for_by_form(name: str) -> None:
     [
         "name", "email", "username", "token_count", "max_tokens", "tokens", "token_limit", "secretary", "passenger",
         "shipping", "opinion", "spin", "key", "keyboard", "public_key", "card", "business_card", "passport", "compass",
-        "password_length", "passwordHint", "credit_card_type", "api_key_name",
+        "password_length", "passwordHint", "credit_card_type", "api_key_name", "zip_code", "country_code",
+        "access_token_count",
     ],
 )  # fmt: skip
 def test_what_only_sounds_like_a_secret_is_asked_for(name: str) -> None:
@@ -569,6 +571,14 @@ def test_what_fits_comes_back_and_what_is_missing_is_its_default(drawn: dict[str
     left_out = data.draw(st.sets(st.sampled_from(sorted(answers)))) if answers else set()
     expected = {name: answer for name, answer in answers.items() if name not in left_out or "default" in drawn[name][0]}
     assert form.accept({name: answer for name, answer in answers.items() if name not in left_out}) == expected
+
+
+def test_a_field_that_was_cleared_has_no_default() -> None:
+    form = Form.of(form_of(phone={"type": "string", "default": "555"}, name={"type": "string"}) | {"required": ["name"]})
+    assert form.accept({"name": "Ada"}) == {"name": "Ada", "phone": "555"}
+    assert form.accept({"name": "Ada", "phone": None}) == {"name": "Ada"}
+    with pytest.raises(InvalidParams, match="`name` is missing"):
+        form.accept({"name": None})
 
 
 JSON = st.recursive(

@@ -23,13 +23,14 @@ from websockets.exceptions import ConnectionClosedError, InvalidStatus
 from websockets.typing import Subprotocol
 
 from dovetail import Client, Context, Limits, Server
-from dovetail.errors import ConfigError, ConnectFailed, ConnectionClosed, TooLarge
+from dovetail.errors import ConfigError, ConnectFailed, ConnectionClosed, TooLarge, Unauthorized
 from dovetail.jsonrpc.framing import TooLong
 from dovetail.limits import DEFAULT, MIB
 from dovetail.ports import Channel, Incoming
 from dovetail.revisions import DRAFT_DIALECT, OFFICIAL
 from dovetail.serve import serve
 from dovetail.transports import websocket
+from dovetail.transports.http.addresses import Peers
 from dovetail.transports.websocket import accept, connect, refuse
 
 REVISIONS = [revision.name for revision in (*OFFICIAL, DRAFT_DIALECT)]
@@ -323,7 +324,7 @@ async def test_a_refusal_reaches_the_user_with_status_and_reason() -> None:
         await refuse(scope, send, 403, "Origin http://evil.example is not allowed")
 
     async with listening(app) as (port, _):
-        with pytest.raises(ConnectFailed, match=r"HTTP 403 Forbidden: Origin http://evil\.example is not allowed"):
+        with pytest.raises(Unauthorized, match=r"refuses access \(403\): Origin http://evil\.example is not allowed"):
             await connect(f"ws://127.0.0.1:{port}/", DEFAULT, timeout=5)
 
 
@@ -447,6 +448,26 @@ async def test_a_proxy_is_used_where_one_is_given() -> None:
         with pytest.raises(ConnectFailed, match=r"^ws://server\.example"):
             await connect("ws://server.example/ws", DEFAULT, proxy=through, timeout=5)
     assert asked[0].startswith(b"CONNECT server.example:80 ")
+
+
+async def test_where_a_server_is_found_is_noted_unless_a_proxy_stands_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if (await reader.readuntil(b"\r\n\r\n")).startswith(b"CONNECT"):
+            writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+            await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n")
+        writer.close()
+        await writer.wait_closed()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        direct, through = Peers("a.example"), Peers("a.example")
+        with pytest.raises(Unauthorized):
+            await connect(f"ws://127.0.0.1:{port}/", DEFAULT, timeout=5, peers=direct)
+        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{port}")
+        with pytest.raises(Unauthorized):
+            await connect("ws://a.example/", DEFAULT, timeout=5, peers=through)
+    assert (direct.local, through.local) == (True, None)
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,8 @@ import logging
 import random
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from math import inf
 from typing import Any
 
 import msgspec
@@ -41,16 +42,19 @@ from ...errors import (
     Overloaded,
     SchemaError,
     TooLarge,
+    Unauthorized,
     UnsupportedVersion,
 )
 from ...jsonrpc.codec import encode
 from ...jsonrpc.framing import TooLong
 from ...jsonrpc.messages import Error, Failure, Id
 from ...limits import Limits
-from ...ports import Channel, Ended, Lost, Receive
+from ...ports import Channel, Credentials, Ended, Lost, Receive
 from ...protocol.meta import PROTOCOL_VERSION
 from ...protocol.tools import Tool
 from ...revisions import ALL
+from ..vouching import TURNED_AWAY, turned_away
+from .addresses import Peers
 from .events import Event
 from .headers import NAMED, Mirror, encode_value, mirrored, values
 from .wire import Reply, Wire
@@ -75,7 +79,6 @@ PASSING = {429, *range(500, 600)} - {501}
 """Statuses that another attempt may not meet."""
 LATER = {429, 503}
 """Statuses that may say when to come back."""
-WORDS = {401: "needs authorization", 403: "refuses access"}
 GRACE = 1.0
 """Seconds that requests in flight are given to find out for themselves that the session is gone."""
 GOODBYE = 2.0
@@ -149,10 +152,13 @@ async def connect(
     proxy: str | None = None,
     long_polling: bool = False,
     mirrors: dict[str, tuple[Mirror, ...]] | None = None,
+    auth: Credentials | None = None,
+    peers: Peers | None = None,
 ) -> Channel:
     """A channel to the server at this URL. Nothing is sent yet. `mirrors` is what channels before it learned of its tools,
-    and where this one writes what it learns."""
-    return Http(Wire(url, limits, headers=headers, verify=verify, proxy=proxy), limits, long_polling, mirrors)
+    and where this one writes what it learns; `peers` notes where the server is found."""
+    wire = Wire(url, limits, headers=headers, verify=verify, proxy=proxy, auth=auth, peers=peers)
+    return Http(wire, limits, long_polling, mirrors)
 
 
 class Http:
@@ -183,7 +189,12 @@ class Http:
         self._held: list[Id] | None = None
         """Requests made while the channel ends: they never leave, which they are told at the end."""
         self._pair: Channel | None = None
+        self._left: Callable[[Id], float | None] = lambda id: None
         self._closed = False
+        self._unsaid: bytes | None = None
+        """The end of the handshake, where it was turned away: it is said again before anything else."""
+        self._shut_out = False
+        """Whether the stream of news was refused for want of a login: it is asked for again once something is let in."""
         self.renewed: Callable[[], None] | None = None
         """Told when the stream of news stands again: whoever listens may have forgotten what was asked of it."""
 
@@ -207,11 +218,18 @@ class Http:
         if message.method in CANCELLED and self._stateless:
             self._drop(message.params.request_id)  # closing the connection is the message
             return
+        if self._unsaid is not None and message.method not in ALONE:
+            unsaid, self._unsaid = self._unsaid, None
+            self.send(unsaid)
         task = self._start(self._deliver(message, data, self._gate))
         if asks is not None:
             self._waiting[asks] = task
         if message.method in ALONE:
             self._gate = task
+
+    def pausing(self, pause: Callable[[bool], None], left: Callable[[Id], float | None]) -> None:
+        """Tell `pause` when credentials begin and cease to look for a way in; `left` says how many seconds a request has."""
+        self._wire.pause, self._left = pause, left
 
     async def drain(self) -> None:
         """Wait until there is room for another message."""
@@ -270,6 +288,8 @@ class Http:
                 async with self._room:
                     await self._post(message, data)
         except DovetailError as problem:
+            if message.method in INITIALIZED and isinstance(problem, Unauthorized) and problem.curable:
+                self._unsaid = data
             self._lost(message, problem)
         except Exception as problem:
             log.exception("Could not send %s", message.method or "a reply")
@@ -284,10 +304,16 @@ class Http:
         for attempt in range(ATTEMPTS):
             async with await self._wire.ask("POST", self._headers(message), data) as reply:
                 pause = _later(reply) if attempt + 1 < ATTEMPTS else None
-                if pause is None or (pause > self._limits.probe_timeout / 2 and self._opening(message)):
+                if pause is None or pause > self._patience(message):
                     await self._take(message, data, reply)
                     return
             await asyncio.sleep(min(pause, self._limits.timeout_max))
+
+    def _patience(self, message: _Outgoing) -> float:
+        """How long it may be put off by a server that is busy: who waits for it is told at once where that is too long."""
+        left = None if message.asks is None else self._left(message.asks)
+        opening = self._limits.probe_timeout / 2 if self._opening(message) else inf
+        return min(opening, inf if left is None else left)
 
     def _headers(self, message: _Outgoing) -> dict[str, str]:
         headers = {"Accept": f"{JSON}, {STREAM}", "Content-Type": JSON}
@@ -327,7 +353,10 @@ class Http:
             self._session = _session_of(reply)
         if reply.status >= 300:
             await self._refused(message, data, reply)
-        elif asks is None:
+            return
+        if self._shut_out:
+            self._shut_out, self._listener = False, self._start(self._listen())
+        if asks is None:
             if message.method in INITIALIZED:
                 self._listener = self._start(self._listen())
         elif reply.status in (202, 204):
@@ -377,7 +406,10 @@ class Http:
             if place.last is None or self._stateless:
                 raise broken
             await place.pause()
-            refusal = await self._get(STREAM, place, lambda stream: stream.events(take))
+            try:
+                refusal = await self._get(STREAM, place, lambda stream: stream.events(take))
+            except Unauthorized as problem:  # the request itself had been let in, so it must not be made again
+                raise ConnectionClosed(f"{broken}; it cannot be resumed: {problem}") from None
             if refusal is not None:
                 if refusal.status == 404 and self._session is not None:
                     self._break(_gone(refusal))
@@ -395,6 +427,8 @@ class Http:
                     await read(reply)
                 elif not (reply.status == 204 or reply.status in PASSING):
                     return reply
+        except Unauthorized:
+            raise
         except DovetailError as problem:
             log.debug("A stream broke: %s", problem)
         return None
@@ -418,7 +452,7 @@ class Http:
             else:
                 self._receive(encode(Failure(message.asks, Error(failure.code, failure.message, failure.data))))
         else:
-            raise _error(message, reply, failure, opening)
+            raise _error(message, reply, failure, opening, self._wire.headers)
 
     def _opening(self, message: _Outgoing) -> bool:
         return not self._opened and message.method in (DISCOVER, INITIALIZE)
@@ -471,7 +505,12 @@ class Http:
             place.retry = 0.0  # the server does the waiting
         while vain < ATTEMPTS:
             began, heard = self._loop.time(), place.heard
-            refusal = await self._get(accept, place, read)
+            try:
+                refusal = await self._get(accept, place, read)
+            except Unauthorized as problem:
+                log.info("There is no stream of news for now: %s", problem)
+                self._shut_out = problem.curable
+                return
             if refusal is not None:
                 if refusal.status == 404 and self._session is not None and place.stood:
                     self._break(_gone(refusal))
@@ -490,7 +529,9 @@ class Http:
 
         try:
             wire = self._wire
-            pair = await open_pair(wire.session, wire.url, wire.headers, self._limits, timeout)
+            pair = await open_pair(wire.session, wire.url, wire.headers, self._limits, timeout, wire.auth)
+        except Unauthorized:
+            raise
         except DovetailError as problem:
             log.debug("There is no old pair either: %s", problem)
             return False
@@ -622,20 +663,23 @@ def _failure(body: bytes | TooLong) -> _Error | None:
         return None
 
 
-def _error(message: _Outgoing, reply: Reply, failure: _Error | None, opening: bool) -> DovetailError:
+def _error(message: _Outgoing, reply: Reply, failure: _Error | None, opening: bool, given: Iterable[str]) -> DovetailError:
     """What a refusal without a reply of its own means."""
-    said = WORDS.get(reply.status)
-    text = f"{reply.url} {said} ({reply.status})" if said else f"{reply.url} {reply.said}"
+    if reply.status in TURNED_AWAY:
+        return turned_away(reply.url, reply.head, given, failure.message if failure is not None else "")
+    text = f"{reply.url} {reply.said}"
     if failure is not None and failure.message:
         text += f": {failure.message}"
+    later = _later(reply)
+    busy = Overloaded(text) if later is None else Overloaded(f"{text}; not before {later:.0f} s", data={"retryAfter": later})
     if reply.status == 429:
-        return Overloaded(text)
+        return busy
     if opening and message.method == DISCOVER and reply.status in OTHER_ERA:
         return InvalidRequest(text)
-    if opening or reply.status in WORDS:
+    if opening:
         return ConnectFailed(text)
     if reply.status == 503:
-        return Overloaded(text)
+        return busy
     return (InternalError if reply.status >= 500 else InvalidRequest)(f"{message.method}: {text}")
 
 

@@ -34,13 +34,14 @@ names any version at all:
     revision      400  UnsupportedVersion  the header names none that is served; `initialize` negotiates instead
     session       400  InvalidRequest      no Mcp-Session-Id, and it is not `initialize`
 
-Errors found further in get their status from the last table, STATUS.
+Errors found further in get their status from the last table, STATUS; who asks too often gets 429, with the time to wait.
 
 Most clients say the same on every request, so the heads that passed are remembered whole: 1 µs instead of 11.
 """
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import ceil
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -50,6 +51,7 @@ from msgspec.structs import replace
 from ...errors import (
     BY_CODE,
     ConfigError,
+    Forbidden,
     HeaderMismatch,
     InternalError,
     InvalidParams,
@@ -211,7 +213,7 @@ def cors(policy: Policy, head: Head) -> list[tuple[bytes, bytes]]:
     origin = head.headers.get(names.ORIGIN)
     if origin is None or not policy.origins:
         return []
-    exposed = b"Mcp-Session-Id, Mcp-Protocol-Version, WWW-Authenticate"
+    exposed = b"Mcp-Session-Id, Mcp-Protocol-Version, WWW-Authenticate, DPoP-Nonce"
     return [(b"access-control-allow-origin", origin), (b"access-control-expose-headers", exposed), (b"vary", b"Origin")]
 
 
@@ -404,7 +406,24 @@ def _host_allowed(policy: Policy, name: str, server: str | None) -> bool:
         return True
     if server is not None and name == _name(server):
         return True
-    return name in policy.hosts or any(name.endswith(entry[1:]) for entry in policy.hosts if entry.startswith("*."))
+    return name in policy.hosts or _under(policy, name)
+
+
+def ours(policy: Policy, value: bytes, server: Sequence[Any] | None) -> bool:
+    """Whether a Host is sure to mean this server, and no other that a client may take for it: its whole name was configured,
+    and the port is that of a proxy or our own; or it is the very address and port that the request came in by."""
+    host = _authority(value)
+    if host is None:
+        return False
+    (name, port), (local, own) = host, (_name(str(server[0])), str(server[1])) if server else ("", "")
+    if name in policy.hosts or name in policy.bound:
+        return port in ("", own, *_PORTS.values())
+    here = _loopback(f"[{local}]" if ":" in local else local) if _loopback(name) else name == local
+    return here and (port == own or (not port and own in _PORTS.values()))
+
+
+def _under(policy: Policy, name: str) -> bool:
+    return any(name.endswith(entry[1:]) for entry in policy.hosts if entry.startswith("*."))
 
 
 def _host_entry(entry: str) -> str:
@@ -631,6 +650,7 @@ STATUS: Final[Mapping[type[ProtocolError], tuple[int, int, int, int]]] = {
     UrlRequired:        (400,     200,      200,     200),
     Overloaded:         (503,     200,      503,     200),
     TooLarge:           (413,     200,      413,     200),
+    Forbidden:          (403,     403,      403,     403),
 }  # fmt: skip
 """The status of an error: where the request was refused before any handler ran, and where the handler failed."""
 _OTHER: Final = (400, 200, 200, 200)
@@ -646,5 +666,7 @@ def status(error: int | ProtocolError | type[ProtocolError], stateless: bool, re
 
 def refusal(error: ProtocolError, stateless: bool) -> Reject:
     """The refusal of a request with an error that was found further in, before any handler ran."""
+    if isinstance(error, Overloaded) and error.retry_after is not None:  # the caller's own doing: RFC 6585, section 4
+        return Reject(429, error, ((b"retry-after", b"%d" % max(1, ceil(error.retry_after))),))
     number = status(error, stateless, refused=True)
     return Reject(number, error, ((b"retry-after", b"1"),) if number == 503 else ())

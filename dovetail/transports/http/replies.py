@@ -7,6 +7,7 @@ from typing import Any
 
 from ...errors import InvalidRequest, Overloaded, ProtocolError, TooLarge
 from ...limits import Limits
+from ...ports import HttpResponse
 from ...revisions import Revision
 from . import policy
 from .events import comment, event, priming
@@ -150,6 +151,15 @@ async def reply(
         sent.append((b"content-length", b"0"))
     await send({"type": "http.response.start", "status": status, "headers": sent})
     await send({"type": "http.response.body", "body": body})
+
+
+async def give(send: Send, response: HttpResponse, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
+    """Send what a guard answers."""
+    sent = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in response.headers.items()]
+    if response.status != 204:
+        sent.append((b"content-length", b"%d" % len(response.body)))
+    await send({"type": "http.response.start", "status": response.status, "headers": [*sent, *headers]})
+    await send({"type": "http.response.body", "body": response.body})
 
 
 def preflight(rules: Policy, head: Head) -> Headers:

@@ -11,18 +11,21 @@ in the handshake era it does not, and the client may come back for the rest (`st
 """
 
 import asyncio
-from typing import Any
+from collections.abc import Collection, Mapping
+from functools import partial
+from typing import Any, Protocol
 
 import msgspec
 
-from ...errors import InvalidParams, InvalidRequest, MethodNotFound, Overloaded, ProtocolError
+from ...errors import Forbidden, InvalidParams, InvalidRequest, MethodNotFound, Overloaded, ProtocolError
 from ...jsonrpc.codec import Malformed, decode, encode
 from ...jsonrpc.messages import Batch, Failure, Message, Notification, Request, Result
 from ...limits import Limits
-from ...ports import Bus, Call, Desk
+from ...ports import Bus, Call, Desk, HttpResponse, Visitor
 from ...protocol.base import Params
 from ...protocol.capabilities import ClientCapabilities
-from ...protocol.methods import METHODS, Method
+from ...protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
+from ...protocol.methods import Method
 from ...revisions import HEADERLESS, Revision
 from ...revisions import decode as decode_params
 from . import headers as names
@@ -38,6 +41,7 @@ from .replies import (
     Send,
     begin_stream,
     cors,
+    give,
     gone,
     preflight,
     pump,
@@ -50,8 +54,29 @@ from .standing import Standing
 from .streams import Events
 from .turns import Turn
 
+LISTEN = "subscriptions/listen"
+SUBSCRIBING = ("resources/subscribe", "resources/unsubscribe")
+WHO = {PROTOCOL_VERSION, CLIENT_CAPABILITIES}
+"""What of `_meta` says who is calling; a notification need not."""
 Outcome = Call | tuple[bytes, Headers]
 """What a request comes to: a call, or the reply to it at once and headers to go with that."""
+
+
+class Gate(Protocol):
+    """Where a guard stands in the way."""
+
+    @property
+    def secrets(self) -> Collection[bytes]:
+        """The headers that are its business only."""
+
+    async def admit(self, scope: Scope, path: str, headers: Mapping[bytes, bytes]) -> Visitor | HttpResponse:
+        """Who sent this request, or how it is refused."""
+
+    async def outstayed(self, visitor: Visitor) -> None:
+        """Wait until a visitor may not stay any longer."""
+
+    def challenge(self, visitor: Visitor, scopes: tuple[str, ...]) -> Headers:
+        """The headers of a refusal for want of these scopes."""
 
 
 class Endpoint:
@@ -68,21 +93,24 @@ class Endpoint:
         events: Events,
         bus: Bus,
         json_only: bool = False,
+        gate: Gate | None = None,
     ) -> None:
         self._desk, self._rules, self._limits, self._bus = desk, rules, limits, bus
         self._sessions, self._standing, self._events = sessions, standing, events
-        self._json_only = json_only
+        self._json_only, self._gate = json_only, gate
         self._loop = asyncio.get_running_loop()
         self.patience = Patience(limits)
         self._running: set[Call] = set()
+        self._listening: set[Call] = set()
+        """Calls that are event streams for changes, and no work."""
         self._served = {one.version: one for one in desk.service.revisions if not one.dialects}
         self._verbs = {"POST": self._post, "GET": self._get, "DELETE": self._delete}
         self._closing = False
         bus.on("cancel", self._cancelled_elsewhere)
         bus.on("answer", self._answered_elsewhere)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one HTTP request."""
+    async def __call__(self, scope: Scope, path: str, receive: Receive, send: Send) -> None:
+        """Answer one HTTP request. The path is that below the mount point."""
         method, server = scope["method"], scope.get("server")
         name = server[0] if server else None
         if method == "OPTIONS" and self._rules.origins:
@@ -93,16 +121,32 @@ class Endpoint:
             version = dict(scope["headers"]).get(names.VERSION, b"").decode("latin-1").strip()
             await self._refuse(send, head, revision=self._served.get(version))
             return
+        if self._gate is None:
+            client = scope.get("client")
+            visitor = Visitor(client[0] if client else None)
+        else:
+            admitted = await self._gate.admit(scope, path, head.headers)
+            if isinstance(admitted, HttpResponse):
+                await give(send, admitted, cors(self._rules, head))
+                return
+            visitor = admitted
         try:
-            await self._verbs[method](head, receive, send)
+            await self._verbs[method](head, visitor, receive, send)
         except Refused as refusal:
             revision = refusal.revision or self._named(head)
-            await self._refuse(send, refusal.reject, refusal.id, revision, cors(self._rules, head))
+            headers = cors(self._rules, head)
+            if isinstance(refusal.reject.error, Forbidden):
+                headers += self._challenge(visitor, refusal.reject.error.scopes)
+            await self._refuse(send, refusal.reject, refusal.id, revision, headers)
         except ClientGone:
             pass
 
+    def _challenge(self, visitor: Visitor, scopes: tuple[str, ...]) -> Headers:
+        return [] if self._gate is None else self._gate.challenge(visitor, scopes)
+
     async def _preflight(self, scope: Scope, name: str | None, send: Send) -> None:
-        head = policy.head(self._rules, "POST", [*scope["headers"], (b"content-type", b"application/json")], name)
+        headers = [pair for pair in scope["headers"] if pair[0] != b"content-type"]  # there is no content yet
+        head = policy.head(self._rules, "POST", [*headers, (b"content-type", b"application/json")], name)
         if isinstance(head, Reject):
             await self._refuse(send, head)
         else:
@@ -116,15 +160,15 @@ class Endpoint:
 
     # POST
 
-    async def _post(self, head: Head, receive: Receive, send: Send) -> None:
-        session = await self._session(head)
+    async def _post(self, head: Head, visitor: Visitor, receive: Receive, send: Send) -> None:
+        session = await self._session(head, visitor)
         try:
             message = decode(await read_body(receive, self._limits, self.patience))
         except Malformed as malformed:
             error = malformed.failure.error
             raise refused(ProtocolError(error.code, error.message), malformed.failure.id) from None
         if type(message) is Request:
-            turn = self._turn(head, session)
+            turn = self._turn(head, session, visitor)
             outcome = self._accept(message, head, session, turn)
             if isinstance(outcome, Call):
                 await self._answer([outcome], turn, head, receive, send)
@@ -132,23 +176,24 @@ class Endpoint:
                 as_event = turn.streams and not head.json
                 await reply(send, outcome[0], 200, outcome[1] + cors(self._rules, head), as_event=as_event)
         elif isinstance(message, Batch):
-            await self._batch(message, head, session, receive, send)
+            await self._batch(message, head, session, visitor, receive, send)
         else:
             await self._take(message, head, session)
             await reply(send, b"", 202, cors(self._rules, head))
 
-    async def _session(self, head: Head) -> Session | None:
+    async def _session(self, head: Head, visitor: Visitor) -> Session | None:
         if head.session is None or self._sessions is None or policy.era(head, None):
             return None
-        session = self._sessions.find(head.session)
+        session = self._sessions.find(head.session, visitor.principal)
         if session is None or not (session.met or await self._sessions.meet(session)):
             text = "This session has ended, or was never opened here: send `initialize` again, without Mcp-Session-Id"
             raise Refused(Reject(404, InvalidRequest(text)))
         return session
 
-    def _turn(self, head: Head, session: Session | None) -> Turn:
-        streams = head.streams and not self._json_only
-        return Turn(self._loop, self._desk, head.headers, streams, session, None if session is None else self._events)
+    def _turn(self, head: Head, session: Session | None, visitor: Visitor) -> Turn:
+        streams, events = head.streams and not self._json_only, None if session is None else self._events
+        secrets = () if self._gate is None else self._gate.secrets
+        return Turn(self._loop, self._desk, head.headers, streams, session, events, visitor, secrets)
 
     def _accept(self, request: Request, head: Head, session: Session | None, turn: Turn) -> Outcome:
         """Find out what is asked, in which revision and by whom; Refused where it is not to be had."""
@@ -156,8 +201,8 @@ class Endpoint:
         caller = None if session is None else session.caller
         spoken = None if caller is None else caller.revision
         named = spoken or self._named(head)
-        row = (None if spoken is None else spoken.method(name)) or METHODS.get(name)
-        if named is not None and row is not None and row.name not in named.methods:
+        row = self._desk.method(name, spoken)
+        if named is not None and row is not None and not self._desk.speaks(named, row):
             row = None  # whatever its params look like
         try:
             # A greeting is read by whoever welcomes it: it may be in another dialect.
@@ -176,29 +221,34 @@ class Endpoint:
             if caller is None:
                 caller = self._desk.known(self._spoken(head), None, ClientCapabilities())
             spoken = caller.revision
-            if row.name not in spoken.methods:
+            if not self._desk.speaks(spoken, row):
                 raise MethodNotFound(f"There is no method {name!r} in revision {spoken.version}")
             if row.name == "ping":
                 return encode(Result(request.id, {})), []
             self._check(row, request, session, turn)
+            caller.principal, caller.address = turn.visitor.principal, turn.visitor.address
             if stateless and row.name == "tools/call":
                 self._check_mirrors(request, params, head)
             call = self._desk.call(request.id, row, params, caller, turn)
+            if row.name == LISTEN:
+                self._standing.enter(None)
         except ProtocolError as error:
             raise refused(error, request.id, spoken or named) from None
+        except Refused as refusal:
+            raise Refused(refusal.reject, request.id, refusal.revision or spoken) from None
         if session is not None:
             session.begin(call)
-        self._running.add(call)
+        (self._listening if row.name == LISTEN else self._running).add(call)
         turn.open += 1
         return call
 
     def _welcome(self, request: Request, turn: Turn) -> Outcome:
         if turn.batch:
             raise InvalidRequest("initialize must not be part of a batch")
-        caller, data = self._desk.welcome(request)
+        caller, data = self._desk.welcome(request, turn.visitor, tells=self._sessions is not None)
         if self._sessions is None:
             return data, []
-        return data, [(b"mcp-session-id", self._sessions.mint(caller, None).encode())]
+        return data, [(b"mcp-session-id", self._sessions.mint(caller, caller.principal).encode())]
 
     def _spoken(self, head: Head) -> Revision:
         """The revision of a request that belongs to no session: its header tells, or else it is as old as such headers."""
@@ -216,14 +266,16 @@ class Endpoint:
         """What is left to go wrong before a call begins."""
         if self._closing:
             raise Overloaded("This server is shutting down")
-        if len(self._running) >= self._limits.calls:
+        if len(self._running) >= self._limits.calls and row.name != LISTEN:
             raise Overloaded(f"{len(self._running)} requests are being answered; the limit is {self._limits.calls}")
         if session is not None:
             if request.id in session.answering:
                 raise InvalidRequest(f"Request id {request.id!r} is still in flight")
             if len(session.answering) >= self._limits.in_flight:
                 raise Overloaded(f"{len(session.answering)} requests are in flight; the limit is {self._limits.in_flight}")
-        if row.name == "subscriptions/listen" and not turn.streams:
+        if row.name in SUBSCRIBING and self._sessions is None:
+            raise MethodNotFound(f"There is no {row.name} without sessions: nothing could be told")
+        if row.name == LISTEN and not turn.streams:
             remedy = "this server answers in JSON only" if self._json_only else "accept text/event-stream"
             raise InvalidRequest(f"Changes are told on an event stream only: {remedy}")
 
@@ -255,7 +307,7 @@ class Endpoint:
         try:
             await turn.change()
             if not turn.gone and turn.stream is not None:
-                await self._send_stream(turn, head, send)
+                await self._send_stream(calls, turn, head, send)
             elif not turn.gone:
                 await self._send_replies(calls, turn, head, send)
         finally:
@@ -266,6 +318,9 @@ class Endpoint:
         data = await self._desk.reply(call)
         call.over = True
         self._running.discard(call)
+        if call in self._listening:
+            self._listening.discard(call)
+            self._standing.leave(None)
         session = turn.session
         if session is not None and session.answering.get(call.id) is call:
             del session.answering[call.id]
@@ -292,23 +347,39 @@ class Endpoint:
         else:
             failed, stateless = calls[0].failed, calls[0].caller.revision.stateless
             status = 200 if failed is None else policy.status(failed, stateless, refused=False)
+            if status == 403:
+                headers += self._challenge(turn.visitor, calls[0].lacking)
             await reply(send, turn.replies[0], status, headers)
 
-    async def _send_stream(self, turn: Turn, head: Head, send: Send) -> None:
+    async def _send_stream(self, calls: list[Call], turn: Turn, head: Head, send: Send) -> None:
         assert turn.stream is not None
         await begin_stream(send, cors(self._rules, head))
-        await pump(turn.stream, 0, send, self._limits, turn.stops, ids=turn.resumable, prime=turn.primes)
+        staying = None if self._gate is None else self._loop.create_task(self._stay(self._gate, calls, turn))
+        try:
+            await pump(turn.stream, 0, send, self._limits, turn.stops, ids=turn.resumable, prime=turn.primes)
+        finally:
+            if staying is not None:
+                staying.cancel()
+
+    async def _stay(self, gate: Gate, calls: list[Call], turn: Turn) -> None:
+        """Who may not stay hears of no more changes, and comes back for what else there is with something better."""
+        await gate.outstayed(turn.visitor)
+        for call in calls:
+            self._desk.hang_up(call)
+        turn.close_stream(calls[-1])
 
     # batches, notifications, answers
 
-    async def _batch(self, batch: Batch, head: Head, session: Session | None, receive: Receive, send: Send) -> None:
+    async def _batch(
+        self, batch: Batch, head: Head, session: Session | None, visitor: Visitor, receive: Receive, send: Send
+    ) -> None:
         try:
             revision = self._spoken(head) if session is None else session.caller.revision
             if not revision.batching:
                 raise InvalidRequest(f"There are no JSON-RPC batches in revision {revision.version}")
         except InvalidRequest as error:
             raise refused(error) from None
-        turn = self._turn(head, session)
+        turn = self._turn(head, session, visitor)
         turn.batch = True
         turn.replies = [encode(failure) for failure in batch.refused]
         calls: list[Call] = []
@@ -355,7 +426,7 @@ class Endpoint:
     def _hear(self, message: Notification, head: Head, session: Session | None) -> None:
         """A notification."""
         revision = None if session is None else session.caller.revision
-        row = (None if revision is None else revision.method(message.method)) or METHODS.get(message.method)
+        row = self._desk.method(message.method, revision)
         try:
             params = _params(revision, row, message)
         except ProtocolError as error:
@@ -374,6 +445,8 @@ class Endpoint:
             self._sessions.roots_changed(session)
         elif session is not None and name == "exit" and name in session.caller.revision.methods:
             self._end(session)
+        elif row is not None and (session is not None or (params.meta or {}).keys() >= WHO):
+            self._desk.notice(row, params, self._desk.caller(params.meta) if session is None else session.caller)
 
     def _cancelled_elsewhere(self, payload: Any) -> None:
         session = self._sessions.by_key(payload[0]) if self._sessions is not None else None
@@ -383,28 +456,30 @@ class Endpoint:
 
     # GET and DELETE
 
-    async def _get(self, head: Head, receive: Receive, send: Send) -> None:
-        session, headers = await self._needed(head), cors(self._rules, head)
+    async def _get(self, head: Head, visitor: Visitor, receive: Receive, send: Send) -> None:
+        session, headers = await self._needed(head, visitor), cors(self._rules, head)
+        session.caller.principal = visitor.principal
         if head.streams:
-            await self._standing.get(session, head, headers, receive, send)
+            outstayed = None if self._gate is None else partial(self._gate.outstayed, visitor)
+            await self._standing.get(session, head, headers, receive, send, outstayed)
         else:
             await self._standing.poll(session, headers, receive, send)
 
-    async def _delete(self, head: Head, receive: Receive, send: Send) -> None:
-        self._end(await self._needed(head))
+    async def _delete(self, head: Head, visitor: Visitor, receive: Receive, send: Send) -> None:
+        self._end(await self._needed(head, visitor))
         await reply(send, b"", 204, cors(self._rules, head))
 
     def _end(self, session: Session) -> None:
         assert self._sessions is not None
         self._sessions.end(session)
 
-    async def _needed(self, head: Head) -> Session:
+    async def _needed(self, head: Head, visitor: Visitor) -> Session:
         if policy.era(head, None):
             raise Refused(Reject(405, InvalidRequest("There are no sessions in this revision"), ((b"allow", b"POST"),)))
         reject = policy.bare(self._rules, head)
         if reject is not None:
             raise Refused(reject)
-        session = await self._session(head)
+        session = await self._session(head, visitor)
         assert session is not None
         return session
 
@@ -414,10 +489,11 @@ class Endpoint:
         """End every stream, then give the calls that are running some time, and cancel the rest."""
         self._closing = True
         self._standing.close()
-        tasks = [call.task for call in self._running if call.task is not None]
+        calls = self._running | self._listening
+        tasks = [call.task for call in calls if call.task is not None]
         if tasks:
             await asyncio.wait(tasks, timeout=grace)
-        for call in list(self._running):
+        for call in (self._running | self._listening) & calls:
             self._desk.cut_off(call, Overloaded(f"{call.name} was cut off: the server is shutting down"))
 
 

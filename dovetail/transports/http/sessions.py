@@ -10,6 +10,7 @@ https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#sessio
 import asyncio
 import time
 from collections.abc import Callable
+from functools import partial
 from hashlib import blake2b
 from secrets import token_bytes
 from typing import Any
@@ -120,6 +121,7 @@ class Sessions:
         bus.on("session/subscribed", self._subscribed_elsewhere)
         bus.on("session/met", self._met_elsewhere)
         bus.on("session/roots", self._roots_elsewhere)
+        bus.on("session/page", self._page_elsewhere)
 
     def __len__(self) -> int:
         return len(self._open)
@@ -132,7 +134,7 @@ class Sessions:
             revision.name,
             expires,
             token_bytes(8),
-            _who(principal),
+            who_is(principal),
             None if caller.info is None else revision.lower(caller.info),
             revision.lower(caller.capabilities),
         )
@@ -147,9 +149,8 @@ class Sessions:
         session = self._open.get(id)
         if session is None or session.expires < now or now - session.seen > LATELY:
             session = self._known(id)
-        if session is None or session.who != _who(principal):
+        if session is None or session.who != who_is(principal):
             return None
-        session.caller.principal = principal
         self._use(session, now)
         return session
 
@@ -213,6 +214,7 @@ class Sessions:
         if self._sweeper is None:
             self._sweep_later()
         session.met = self._bus.alone
+        caller.on_page = partial(self._page_shown, key)
         return session
 
     def _evict(self) -> None:
@@ -265,13 +267,29 @@ class Sessions:
 
     def roots_changed(self, session: Session) -> None:
         """Its roots are to be asked for again, wherever they are known."""
-        session.caller.roots = None
+        session.caller.roots_changed()
         self._bus.publish("session/roots", session.key)
 
     def _roots_elsewhere(self, key: str) -> None:
         session = self._keys.get(key)
         if session is not None:
-            session.caller.roots = None
+            session.caller.roots_changed()
+
+    def _page_shown(self, key: str, page: str) -> None:
+        """Its user is sent to a page; that they are done there may be told by any process."""
+        self._bus.publish("session/page", (key, page))
+
+    def _page_elsewhere(self, payload: Any) -> None:
+        key, page = payload
+        session = self._keys.get(key)
+        if session is not None:
+            session.caller.remember_page(page)
+
+    def parted(self) -> None:
+        """What other processes said may not have come here: nothing is relied on that they would have had to say."""
+        for session in self._keys.values():
+            session.met = self._bus.alone
+            session.caller.roots_changed()
 
     async def meet(self, session: Session) -> bool:
         """This process sees it for the first time: what do the others know of it? False where it has ended."""
@@ -281,19 +299,23 @@ class Sessions:
             self._bury(session.key)
             return False
         if known is not None:
-            level, leveled, subscribed = known
+            level, leveled, subscribed, pages = known
             if leveled > session.leveled:
                 session.caller.log_level, session.leveled = level, leveled
             session.caller.subscribed |= frozenset(subscribed)
+            for page in pages:
+                session.caller.remember_page(page)
         return True
 
     def _met_elsewhere(self, key: str) -> Any:
         if key in self._tombstones:
             return ENDED
         session = self._keys.get(key)
-        if session is None or not (session.leveled or session.caller.subscribed):
+        if session is None:
             return None
-        return session.caller.log_level, session.leveled, list(session.caller.subscribed)
+        caller = session.caller
+        known = caller.log_level, session.leveled, list(caller.subscribed), caller.pages
+        return known if any(known[1:]) else None
 
     def _seen_elsewhere(self, key: str) -> None:
         session = self._keys.get(key)
@@ -318,5 +340,6 @@ class Sessions:
             session.caller.subscribed = subscribed | {uri} if wanted else subscribed - {uri}
 
 
-def _who(principal: Principal | None) -> bytes:
+def who_is(principal: Principal | None) -> bytes:
+    """Whose something is, as a digest."""
     return b"" if principal is None else blake2b(principal.id.encode(), digest_size=16).digest()

@@ -6,7 +6,8 @@ server says comes as `message` events. The stream is the conversation: when it e
     GET /sse          ──→  Pairs.open  ──→  event: endpoint, data: /message?session_id=…
     POST /message?…   ──→  Pairs.post  ──→  202, and the message goes where that stream is held
 
-A POST may land in a process that does not hold the stream; it is then passed on over the bus. A client that posts without
+A POST may land in a process that does not hold the stream; it is then passed on over the bus. Each comes with a token of
+its own: it must be of the user who opened the stream, and its scopes are those of its message. A client that posts without
 reading is kept waiting, then put off: what waits to be read is bounded. Which revision is spoken does not matter here.
 https://modelcontextprotocol.io/specification/2024-11-05/basic/transports#http-with-sse
 """
@@ -17,6 +18,8 @@ from io import BytesIO
 from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from msgspec import convert, to_builtins
+
 from ...errors import (
     ConfigError,
     ConnectFailed,
@@ -25,15 +28,18 @@ from ...errors import (
     InternalError,
     Overloaded,
     TooLarge,
+    Unauthorized,
 )
 from ...jsonrpc.codec import Malformed, decode
 from ...jsonrpc.framing import HEAD, TooLong
 from ...jsonrpc.messages import Request
 from ...limits import Limits
-from ...ports import Bus, Channel, Lost, Receive
+from ...ports import Bus, Channel, Credentials, Lost, Principal, Receive, Visitor
 from ..pump import AsgiReceive, AsgiSend, Drain, Pump, shown, why
+from ..vouching import TURNED_AWAY, turned_away, vouched
 from .events import Event, Events, comment, event
 from .replies import TEXT, begin_stream, reply
+from .sessions import who_is
 
 if TYPE_CHECKING:
     import aiohttp
@@ -45,11 +51,14 @@ SESSION: Final = "session_id"
 TOKEN: Final = 32
 LETTERS: Final = len(token_urlsafe(TOKEN))
 TOPIC: Final = "sse"
+NOBODY: Final = Visitor()
 PATIENCE: Final = 10.0
 """Seconds that a POST waits for a client to read what it has been sent."""
 LATER: Final = (b"retry-after", b"1")
 REDIRECTS: Final = 3
-REFUSALS: Final[Mapping[int, type[DovetailError]]] = {413: TooLarge, 429: Overloaded, 503: Overloaded}
+REFUSALS: Final[Mapping[int, type[DovetailError]]] = {
+    401: Unauthorized, 403: Unauthorized, 413: TooLarge, 429: Overloaded, 503: Overloaded,
+}  # fmt: skip
 """What a status means to whoever sent the message; anything else is a failure of the server."""
 
 
@@ -60,11 +69,11 @@ class Pairs:
     """The open pairs of one application. `serve` holds a conversation over a channel until it ends."""
 
     def __init__(
-        self, limits: Limits, serve: Callable[[Channel], Awaitable[None]], bus: Bus, *, limit: int, keepalive: float
+        self, limits: Limits, serve: Callable[[Channel, Visitor], Awaitable[None]], bus: Bus, *, limit: int, keepalive: float
     ) -> None:
         self._limits, self._serve, self._bus = limits, serve, bus
         self._limit, self._keepalive = limit, keepalive
-        self._pairs: dict[str, tuple[_Stream, Pump]] = {}
+        self._pairs: dict[str, tuple[_Stream, Pump, bytes]] = {}
         bus.on(TOPIC, self._take)
 
     def __len__(self) -> int:
@@ -77,6 +86,7 @@ class Pairs:
         send: AsgiSend,
         message_path: str,
         headers: Sequence[Header] = (),
+        visitor: Visitor = NOBODY,
     ) -> None:
         """Answer a GET: hold a conversation until the client goes away. `message_path` is where its POSTs go."""
         from urllib.parse import quote
@@ -89,21 +99,24 @@ class Pairs:
         endpoint = f"{quote(scope.get('root_path', '').rstrip('/') + message_path)}?{SESSION}={session}"
         stream = _Stream(receive, send, endpoint, self._keepalive, headers)
         channel = Pump(stream, self._limits)
-        self._pairs[session] = stream, channel
+        channel.visitor = visitor
+        self._pairs[session] = stream, channel, who_is(visitor.principal)
         try:
-            await self._serve(channel)
+            await self._serve(channel, visitor)
         finally:
             del self._pairs[session]
             await channel.close()
 
-    async def post(self, send: AsgiSend, session: str, body: bytes, headers: Sequence[Header] = ()) -> None:
-        """Answer a POST: the message goes to its conversation, wherever that is held."""
-        payload = {"session": session, "body": body}
+    async def post(
+        self, send: AsgiSend, session: str, body: bytes, headers: Sequence[Header] = (), visitor: Visitor = NOBODY
+    ) -> None:
+        """Answer a POST: the message goes to its conversation, wherever that is held, if it is whose that is."""
         if session in self._pairs:
             await self._room(session)
-        status = self._take(payload)
+        status = self._deliver(session, body, visitor)
         if status is None and len(session) == LETTERS:
-            status = await self._bus.ask(TOPIC, payload)
+            principal = to_builtins(visitor.principal, enc_hook=str)
+            status = await self._bus.ask(TOPIC, (session, body, visitor.address, principal))
         later = [LATER] if status == 503 else []
         await reply(send, self._words(status).encode(), status or 404, [*later, *headers], kind=TEXT)
 
@@ -115,13 +128,18 @@ class Pairs:
             pass
 
     def _take(self, payload: Any) -> int | None:
-        """Deliver a message, ours or one that was passed on; None where its conversation is not held here."""
-        stream, channel = self._pairs.get(payload["session"], (None, None))
-        if stream is None or channel is None or stream.deliver is None:
+        """Deliver a message that was passed on."""
+        session, body, address, principal = payload
+        return self._deliver(session, body, Visitor(address, convert(principal, Principal | None)))
+
+    def _deliver(self, session: str, body: bytes, visitor: Visitor) -> int | None:
+        """Deliver a message; None where its conversation is not held here, or is another user's."""
+        stream, channel, who = self._pairs.get(session, (None, None, b""))
+        if stream is None or channel is None or stream.deliver is None or who != who_is(visitor.principal):
             return None
         if channel.full:
             return 503
-        body = payload["body"]
+        channel.visitor = visitor
         stream.deliver(body if len(body) <= self._limits.incoming else TooLong(body[:HEAD]))
         return 202
 
@@ -184,19 +202,24 @@ class _Stream:
 
 
 async def open_pair(
-    session: "aiohttp.ClientSession", url: str, headers: Mapping[str, str], limits: Limits, timeout: float
+    session: "aiohttp.ClientSession",
+    url: str,
+    headers: Mapping[str, str],
+    limits: Limits,
+    timeout: float,
+    auth: Credentials | None = None,
 ) -> Channel:
-    """Open the pair behind a URL. The headers go to that origin and no other."""
+    """Open the pair behind a URL. The headers and what vouches for us go to that origin and no other."""
     import aiohttp
 
     name = shown(url)
     response: aiohttp.ClientResponse | None = None
     try:
         async with asyncio.timeout(timeout):
-            response = await _get(session, url, headers, name)
+            response = await _get(session, url, headers, name, auth)
             events = Events(limits.incoming)
             endpoint, early = await _endpoint(response, events, name)
-            way = _Pair(session, response, endpoint, headers, events, early, name, timeout)
+            way = _Pair(session, response, endpoint, headers, events, early, name, timeout, auth)
             response = None
             return Pump(way, limits)
     except aiohttp.InvalidURL:
@@ -211,20 +234,25 @@ async def open_pair(
 
 
 async def _get(
-    session: "aiohttp.ClientSession", url: str, headers: Mapping[str, str], name: str
+    session: "aiohttp.ClientSession", url: str, headers: Mapping[str, str], name: str, auth: Credentials | None
 ) -> "aiohttp.ClientResponse":
     """The event stream. Redirects are followed by hand: within the origin, and not for long."""
     from aiohttp import ClientTimeout
     from yarl import URL
 
-    target = URL(url)
-    for _ in range(REDIRECTS):
-        response = await session.get(
+    from .wire import head, let_go
+
+    async def send(vouching: Mapping[str, str]) -> "aiohttp.ClientResponse":
+        return await session.get(
             target,
-            headers={**headers, "Accept": "text/event-stream", "Cache-Control": "no-store"},
+            headers={**vouching, **headers, "Accept": "text/event-stream", "Cache-Control": "no-store"},
             timeout=ClientTimeout(total=None),
             allow_redirects=False,
         )
+
+    target = URL(url)
+    for _ in range(REDIRECTS):
+        response = await vouched(auth, "GET", str(target), send, head, let_go)
         if response.ok and response.content_type == "text/event-stream" and response.status == 200:
             return response
         response.close()
@@ -232,6 +260,8 @@ async def _get(
         if location is None or not 300 < response.status < 400:
             break
         target = _within(target, location, f"{name}: HTTP {response.status} sends us on to")
+    if response.status in TURNED_AWAY:
+        raise turned_away(name, head(response), headers)
     said = f"HTTP {response.status} {response.reason or ''}".rstrip()
     if response.status == 200:
         said += f" with {response.content_type}"
@@ -275,8 +305,9 @@ class _Pair:
         early: list[Event],
         name: str,
         timeout: float,
+        auth: Credentials | None,
     ) -> None:
-        self._session, self._response, self._endpoint = session, response, endpoint
+        self._session, self._response, self._endpoint, self._auth = session, response, endpoint, auth
         self._headers = {**headers, "Content-Type": "application/json"}
         self._events, self._early = events, early
         self._name, self._timeout = name, timeout
@@ -315,6 +346,9 @@ class _Pair:
             raise ConnectionClosed(f"{self._name}: a message was not taken within {self._timeout:g} s") from None
         except (ClientError, OSError) as problem:
             raise ConnectionClosed(f"{self._name}: a message could not be posted: {_why(problem)}") from None
+        except DovetailError as problem:  # of the credentials
+            self._lose(data, problem)
+            return
         if status in (404, 410):
             raise ConnectionClosed(f"{self._name}: the server has forgotten this conversation: {words}")
         if status >= 300:
@@ -322,8 +356,14 @@ class _Pair:
 
     async def _post(self, data: bytes) -> tuple[int, str, float | None]:
         """The status, what was said with it, and when to try again if that may help."""
-        body = BytesIO(data)  # which aiohttp sends in pieces
-        async with self._session.post(self._endpoint, data=body, headers=self._headers, allow_redirects=False) as response:
+        from .wire import head, let_go
+
+        async def send(vouching: Mapping[str, str]) -> "aiohttp.ClientResponse":
+            body = BytesIO(data)  # which aiohttp sends in pieces
+            headers = {**vouching, **self._headers}
+            return await self._session.post(self._endpoint, data=body, headers=headers, allow_redirects=False)
+
+        async with await vouched(self._auth, "POST", str(self._endpoint), send, head, let_go) as response:
             said = (await response.content.read(200)).decode(errors="replace").strip() if response.status >= 300 else ""
             words = f"HTTP {response.status} {response.reason or ''}".rstrip() + (f": {said}" if said else "")
             later = response.headers.get("Retry-After", "")

@@ -10,11 +10,12 @@ ends, and the client comes back for the rest.
 
 import asyncio
 import time
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeAlias
 
 from ...errors import InvalidRequest, Overloaded
 from ...limits import Limits
-from ...ports import PARTED, Bus, Desk
+from ...ports import Bus, Desk
 from ...protocol.base import Params
 from ...revisions import Revision
 from .policy import Head
@@ -22,6 +23,7 @@ from .replies import Headers, Receive, Send, begin_stream, gone, pump, refused, 
 from .sessions import Session
 from .streams import Events, Gone, Stream
 
+Wait: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 STANDALONE, POLL = "g", "p"
 """What the ids of such streams begin with."""
 PATIENCE = 10.0
@@ -40,29 +42,37 @@ class Standing:
         self.open = 0
         """Event streams of the whole endpoint that are open."""
         self._closing = False
-        bus.on(PARTED, self._parted)
         bus.on("stream/newest", self._newest_elsewhere)
         bus.on("stream/resume", self._resumed_elsewhere)
         bus.on("stream/said", self._said_elsewhere)
 
-    async def get(self, session: Session, head: Head, headers: Headers, receive: Receive, send: Send) -> None:
-        """Answer a GET with a stream."""
+    async def get(
+        self, session: Session, head: Head, headers: Headers, receive: Receive, send: Send, outstayed: Wait | None = None
+    ) -> None:
+        """Answer a GET with a stream, until the client may not stay."""
         self.enter(session)
+        loop = asyncio.get_running_loop()
         watcher: asyncio.Task[None] | None = None
+        staying: asyncio.Task[None] | None = None
         found: Stream | None = None
         try:
             stream, after = await self._find(session, head.last_event_id)
             found = stream
             if stream.id.startswith(STANDALONE):
                 self._listen(session, stream)
-            watcher = asyncio.get_running_loop().create_task(gone(receive))
+            watcher = loop.create_task(gone(receive))
             watcher.add_done_callback(lambda _: stream.nudge())
+            if outstayed is not None:
+                staying = loop.create_task(outstayed())
+                staying.add_done_callback(lambda _: watcher.cancel())
             await begin_stream(send, headers)
             prime = after == 0 and session.caller.revision.priming
             await pump(stream, after, send, self._limits, watcher.done, ids=True, prime=prime)
         finally:
             if watcher is not None:
                 watcher.cancel()
+            if staying is not None:
+                staying.cancel()
             self.leave(session)
             if found is not None and not found.attached:  # or else somebody else reads it now
                 self._let_go(session, found)
@@ -188,7 +198,7 @@ class Standing:
 
     # other processes
 
-    def _parted(self, _: Any) -> None:
+    def parted(self) -> None:
         """Other processes may be gone: those that held what is read here, and those that spoke in our place."""
         for stream in self._borrowed.values():
             stream.finish()

@@ -28,8 +28,8 @@ class Stream:
     """One stream of messages, and whoever reads it."""
 
     __slots__ = (
-        "_limit", "_messages", "_reader", "_room", "_size", "count", "done", "id", "left", "on_push", "owner", "sent",
-        "weigh",
+        "_limit", "_messages", "_reader", "_room", "_size", "count", "done", "id", "left", "on_drop", "on_push", "owner",
+        "sent", "weigh",
     )  # fmt: skip
 
     def __init__(self, owner: str, limit: int, id: str) -> None:
@@ -45,6 +45,8 @@ class Stream:
         """When its last reader went; None while there is one."""
         self.on_push: Callable[[Stream, bytes | None], None] | None = None
         """Told each message, and None at the end: how a stream is read in another process."""
+        self.on_drop: Callable[[], None] | None = None
+        """Told where it is not held any longer, though more was to be said on it."""
         self.weigh: Callable[[Stream, int], None] | None = None
         """Told when its reader comes and goes: by how many bytes it holds more, or less, for a client that has gone."""
         self._limit = limit
@@ -279,6 +281,8 @@ class MemoryEvents:
         owned.discard(stream.id)
         if not owned:
             del self._owned[stream.owner]
+        if stream.on_drop is not None and stream.on_push is None and not stream.done:
+            stream.on_drop()
 
     def _weigh(self, stream: Stream, more: int) -> None:
         if stream.left is None:

@@ -7,12 +7,13 @@ for it, and it ends with the connection.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from secrets import token_hex
 from typing import Any
 
 from ...errors import CannotAsk
-from ...ports import Call, Desk
+from ...limits import Limits
+from ...ports import Call, Desk, Visitor
 from ...protocol.lifecycle import CancelledParams
 from ...protocol.methods import Method
 from .sessions import Session
@@ -23,8 +24,8 @@ class Turn:
     """What one POST says back."""
 
     __slots__ = (
-        "_changed", "_desk", "_events", "_raw", "_reader", "batch", "closing", "gone", "loop", "open", "replies", "session",
-        "stream", "streams",
+        "_changed", "_desk", "_events", "_raw", "_reader", "_secrets", "batch", "closing", "gone", "loop", "open", "replies",
+        "session", "stream", "streams", "visitor",
     )  # fmt: skip
 
     def __init__(
@@ -35,8 +36,11 @@ class Turn:
         streams: bool,
         session: Session | None,
         events: Events | None,
+        visitor: Visitor,
+        secrets: Collection[bytes] = (),
     ) -> None:
         self.loop = loop
+        self.visitor = visitor
         self.streams = streams
         """Whether the client takes an event stream at all."""
         self.session = session
@@ -50,14 +54,15 @@ class Turn:
         """Whether the client has gone away."""
         self.closing = False
         """Whether the connection is to be closed while the stream goes on."""
-        self._desk, self._raw, self._events = desk, headers, events
+        self._desk, self._raw, self._events, self._secrets = desk, headers, events, secrets
         self._changed: asyncio.Future[None] | None = None
         self._reader: asyncio.Future[None] | None = None
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The HTTP headers of the request."""
-        return {name.decode("latin-1"): value.decode("latin-1") for name, value in self._raw.items()}
+        """The HTTP headers of the request, without those that it proved itself by."""
+        seen = ((name, value) for name, value in self._raw.items() if name not in self._secrets)
+        return {name.decode("latin-1"): value.decode("latin-1") for name, value in seen}
 
     @property
     def resumable(self) -> bool:
@@ -81,6 +86,11 @@ class Turn:
                 self._wake()
                 if stream.overrun and not self.resumable:
                     self._desk.cancel(call)  # it has missed something, and cannot come back for it
+
+    @property
+    def limits(self) -> Limits:
+        """The server's bounds."""
+        return self._desk.service.limits
 
     async def ask(self, call: Call, method: Method, params: Any) -> Any:
         """Put a question to the client, on the stream of the call; the answer comes by a POST of its own, to whichever
@@ -130,8 +140,9 @@ class Turn:
         if self.stream is None:
             if self._events is not None and self.session is not None:
                 self.stream = self._events.open(self.session.key)
+                self.stream.on_drop = self._dropped
             else:
-                self.stream = Stream("", self._desk.service.limits.events, "")
+                self.stream = Stream("", self.limits.events, "")
             self._reader = self.stream.attach(0)  # until the connection reads: who speaks meanwhile has to wait for it
             for data in self.replies:
                 self.stream.push(data)
@@ -150,6 +161,12 @@ class Turn:
             self.stream.nudge()
             self.stream.detach(self._reader)
         self._wake()
+
+    def _dropped(self) -> None:
+        """The client has not come back for its stream: whoever waits for an answer there waits in vain."""
+        for call in list(self.session.answering.values()) if self.session is not None else ():
+            if call.connection is self and call.asking:
+                self._desk.cancel(call)
 
     def stops(self) -> bool:
         """Whether this connection has nothing more to send."""

@@ -4,6 +4,8 @@ Failures are `ConnectionClosed`, whose `sent` tells whether the request may have
 keep the message (307 and 308) and remembered, so that a missing slash is paid for once; headers that are the user's own, or
 that name a session, never go to another origin. Nothing has a deadline of its own but connecting: who waits for an answer
 knows how long. Proxies come from the environment; netrc files and cookies are nobody's business here.
+
+Credentials go with each request to the server's own origin (`vouching.py`), and nowhere else.
 """
 
 import asyncio
@@ -20,7 +22,10 @@ from urllib.parse import urljoin, urlsplit
 from ...errors import ConfigError, ConnectFailed, ConnectionClosed
 from ...jsonrpc.framing import HEAD, TooLong
 from ...limits import Limits
+from ...ports import Credentials, HttpResponse
 from ..pump import shown, why
+from ..vouching import vouched
+from .addresses import Peers
 from .events import Event, Events
 
 if TYPE_CHECKING:
@@ -71,23 +76,27 @@ class Wire:
         headers: Mapping[str, str] | None = None,
         verify: Any = True,
         proxy: str | None = None,
+        auth: Credentials | None = None,
+        peers: Peers | None = None,
     ) -> None:
-        try:
-            import aiohttp
-        except ImportError:
-            raise ConfigError(f"{url}: HTTP needs aiohttp: pip install 'dovetail[http]'") from None
+        module = library(url)
         for name, value in (headers or {}).items():
             if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
                 raise ConfigError(f"headers=: {name!r} cannot be sent: its name or value holds what no header may")
         self.url = url
         self.headers = dict(headers or {})
         """The user's own."""
+        self.auth = auth
+        self.pause: Callable[[bool], None] = lambda paused: None
+        """Told when credentials begin and cease to look for a way in."""
         self._limits = limits
-        self.session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE, ssl=_trust(verify)),
-            proxy=proxy or _proxy_for(url),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT),
+        proxy = proxy or proxy_for(url)
+        note = peers.socket if peers is not None and proxy is None else None
+        self.session: aiohttp.ClientSession = module.ClientSession(
+            connector=module.TCPConnector(limit=0, keepalive_timeout=IDLE, ssl=trust(verify), socket_factory=note),
+            proxy=proxy,
+            cookie_jar=module.DummyCookieJar(),
+            timeout=module.ClientTimeout(total=None, sock_connect=CONNECT),
             headers={"User-Agent": "dovetail"},
         )
 
@@ -95,15 +104,20 @@ class Wire:
         """Send one request; the reply's status and headers are there, its body is still to be read."""
         from multidict import CIMultiDict
 
-        sent = CIMultiDict(self.headers)
-        sent.update(headers)
-        secret = bool(self.headers) or "Mcp-Session-Id" in sent
+        secret = self.auth is not None or bool(self.headers) or "Mcp-Session-Id" in headers
         await asyncio.sleep(0)  # connections that were closed while this loop was busy are noticed now, and not used again
-        for _ in range(REDIRECTS + 1):
-            asked = self.url
+
+        async def send(vouching: Mapping[str, str]) -> "aiohttp.ClientResponse":
+            sent = CIMultiDict(vouching)
+            sent.update(self.headers)
+            sent.update(headers)
             with flat(asked):
                 data = BytesIO(body) if body is not None and len(body) > LARGE else body
-                response = await self.session.request(method, asked, headers=sent, data=data, allow_redirects=False)
+                return await self.session.request(method, asked, headers=sent, data=data, allow_redirects=False)
+
+        for _ in range(REDIRECTS + 1):
+            asked = self.url
+            response = await vouched(self.auth, method, asked, send, head, let_go, self.pause)
             if response.status not in KEEP_METHOD:
                 return Reply(response, asked, self._limits.incoming)
             response.release()
@@ -130,10 +144,12 @@ class Reply:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._response.content.at_eof():
-            self._response.release()
-        else:
-            self._response.close()
+        let_go(self._response)
+
+    @property
+    def head(self) -> HttpResponse:
+        """Its status and headers, without the body."""
+        return head(self._response)
 
     @property
     def said(self) -> str:
@@ -193,6 +209,29 @@ def flat(url: str) -> Iterator[None]:
         raise ConnectionClosed(f"{url}: what came back is no HTTP: {str(error)[:200]}") from None
 
 
+def library(url: str) -> Any:
+    """The library, or what to do about its absence."""
+    try:
+        import aiohttp
+    except ImportError:
+        raise ConfigError(f"{url}: HTTP needs aiohttp: pip install 'dovetail[http]'") from None
+    return aiohttp
+
+
+def head(response: "aiohttp.ClientResponse") -> HttpResponse:
+    """Status and headers of a response; a header that came several times is one."""
+    headers: dict[str, str] = {}
+    for name, value in response.headers.items():
+        key = name.lower()
+        headers[key] = f"{headers[key]}, {value}" if key in headers else value
+    return HttpResponse(status=response.status, headers=headers)
+
+
+def let_go(response: "aiohttp.ClientResponse") -> None:
+    """Read no more of it."""
+    response.release() if response.content.at_eof() else response.close()
+
+
 def _redirected(asked: str, target: str, secret: bool) -> str:
     if not target:
         raise ConnectFailed(f"{asked}: redirected to nowhere")
@@ -210,7 +249,7 @@ def _redirected(asked: str, target: str, secret: bool) -> str:
     return url
 
 
-def _trust(verify: Any) -> Any:
+def trust(verify: Any) -> Any:
     """What aiohttp makes of `verify=`: True, False, a context, or the path of certificates to trust."""
     if isinstance(verify, bool | ssl.SSLContext):
         return verify
@@ -221,7 +260,7 @@ def _trust(verify: Any) -> Any:
         raise ConfigError(f"verify={str(verify)!r} holds no certificates: {error}") from None
 
 
-def _proxy_for(url: str) -> str | None:
+def proxy_for(url: str) -> str | None:
     """The proxy that the environment wants for this URL."""
     from urllib.request import getproxies, proxy_bypass
 

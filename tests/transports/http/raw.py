@@ -190,9 +190,11 @@ class Site:
         params = {"name": tool, "arguments": arguments}
         return await self.ask("tools/call", params, id=_id, headers=_headers, level="debug")
 
-    async def greet(self, version: str = OLD, headers: Headers | None = None, path: str | None = None) -> "Session":
+    async def greet(
+        self, version: str = OLD, headers: Headers | None = None, path: str | None = None, capabilities: Any = None
+    ) -> "Session":
         """Open a session of the handshake era."""
-        params = {"protocolVersion": version, "capabilities": {}, "clientInfo": INFO}
+        params = {"protocolVersion": version, "capabilities": capabilities or {}, "clientInfo": INFO}
         answer = await self.post(request("initialize", params, 0), headers, path)
         assert answer.status == 200, await answer.body()
         session = Session(self, answer.headers.get("mcp-session-id"), version, (await answer.json())["result"], path)

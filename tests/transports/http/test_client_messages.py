@@ -21,6 +21,7 @@ from dovetail.errors import (
     Overloaded,
     TimedOut,
     TooLarge,
+    Unauthorized,
 )
 from dovetail.transports.http.client import connect
 from tests.transports.http.scripted import MODERN, Asked, Script, Scripted, modern, old
@@ -333,8 +334,8 @@ async def test_an_error_in_the_body_is_the_reply_whatever_the_status(
     ("status", "kind", "said"),
     [
         (400, InvalidRequest, "tools/call: .*/mcp answered 400"),
-        (401, ConnectFailed, "/mcp needs authorization"),
-        (403, ConnectFailed, "/mcp refuses access"),
+        (401, Unauthorized, "/mcp needs authorization"),
+        (403, Unauthorized, "/mcp refuses access"),
         (418, InvalidRequest, "answered 418"),
         (429, Overloaded, "answered 429"),
         (500, InternalError, "answered 500"),
@@ -387,14 +388,26 @@ async def test_a_server_that_never_has_time_is_given_up() -> None:
 
 async def test_waiting_for_a_busy_server_ends_with_the_deadline() -> None:
     async def answer(asked: Asked) -> None:
-        await asked.answer(429, headers={"Retry-After": "30"})
+        await asked.answer(503, headers={"Retry-After": "1"})
+
+    async with Scripted(served(answer)) as server:
+        async with Client(server.url) as client:
+            with pytest.raises(Overloaded):
+                await client.call_tool("x", timeout=1.5)
+        assert len(server.heard("tools/call")) == 2
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_a_server_that_is_busy_beyond_the_deadline_is_not_waited_for(status: int) -> None:
+    async def answer(asked: Asked) -> None:
+        await asked.answer(status, headers={"Retry-After": "30"})
 
     async with Scripted(served(answer)) as server:
         async with Client(server.url) as client:
             began = time.monotonic()
-            with pytest.raises(TimedOut):
-                await client.call_tool("x", timeout=0.3)
-            assert time.monotonic() - began < 5
+            with pytest.raises(Overloaded, match="30 s") as caught:
+                await client.call_tool("x", timeout=20)
+            assert caught.value.retry_after == 30 and time.monotonic() - began < 10
         assert len(server.heard("tools/call")) == 1
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from dovetail import Client, Limits
 from dovetail.client import link
-from dovetail.errors import ConfigError, ConnectFailed, DovetailError, NoCommonRevision, Overloaded
+from dovetail.errors import ConfigError, ConnectFailed, DovetailError, NoCommonRevision, Overloaded, Unauthorized
 from tests.transports.http.scripted import DISCOVERED, MODERN, OLD, WELCOME, Asked, Scripted, modern, old
 
 REFUSED = [
@@ -115,8 +115,8 @@ async def test_a_server_that_speaks_nothing_of_ours_is_said_so() -> None:
 @pytest.mark.parametrize(
     ("status", "kind", "said"),
     [
-        (401, ConnectFailed, r"/mcp needs authorization \(401\)"),
-        (403, ConnectFailed, r"/mcp refuses access \(403\)"),
+        (401, Unauthorized, r"/mcp needs authorization \(401\)"),
+        (403, Unauthorized, r"/mcp refuses access \(403\)"),
         (429, Overloaded, "/mcp answered 429"),
         (500, ConnectFailed, "/mcp answered 500"),
         (502, ConnectFailed, "/mcp answered 502"),

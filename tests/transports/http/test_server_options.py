@@ -120,6 +120,7 @@ async def test_a_browser_is_told_what_an_allowed_page_may_do() -> None:
         assert {"GET", "POST", "DELETE"} <= set(answer.headers["access-control-allow-methods"].split(", "))
         assert "mcp-protocol-version" in answer.headers["access-control-allow-headers"]
         assert (await site.send("OPTIONS", {**asked, "Origin": "https://evil.example"})).status == 403
+        assert (await site.send("OPTIONS", {**asked, "Content-Type": "text/plain"})).status == 204
 
 
 async def test_an_allowed_page_may_read_every_answer() -> None:
@@ -331,6 +332,20 @@ async def test_more_calls_than_the_limit_are_put_off() -> None:
         assert (await site.call("add", a=1, b=2)).status == 200
 
 
+async def test_who_listens_takes_up_a_stream_and_no_call() -> None:
+    async with hosted(Stage(limits=Limits(calls=1, streams=1)).server) as site:
+        listen = {"notifications": {"toolsListChanged": True}}
+        first = await site.ask("subscriptions/listen", listen, id=1)
+        await first.next()
+        assert (await site.call("add", a=1, b=2)).status == 200
+        refused = await site.ask("subscriptions/listen", listen, id=2)
+        assert (refused.status, (await refused.json())["id"]) == (503, 2)
+        first.cut()
+        while (again := await site.ask("subscriptions/listen", listen, id=3)).status == 503:
+            await asyncio.sleep(0.01)
+        assert again.status == 200
+
+
 async def test_more_calls_of_a_session_than_the_limit_are_put_off() -> None:
     stage = Stage(limits=Limits(in_flight=1))
     async with hosted(stage.server) as site:
@@ -369,6 +384,14 @@ async def test_without_sessions_the_handshake_era_is_served_without_ids() -> Non
         session.headers = {**session.headers, "Mcp-Session-Id": "of an earlier life"}
         assert (await session.ask("tools/list")).status == 200
         assert (await site.call("add", a=1, b=2)).status == 200
+
+
+async def test_without_sessions_nothing_is_promised_that_could_not_be_told() -> None:
+    async with hosted(Stage().server, sessions=False) as site:
+        session = await site.greet()
+        assert [session.result["capabilities"][kind] for kind in ("tools", "resources", "prompts")] == [{}] * 3
+        answer = await session.ask("resources/subscribe", {"uri": "note://one"})
+        assert (await answer.json())["error"]["code"] == -32601
 
 
 async def test_without_sessions_streams_cannot_be_resumed_and_do_not_say_so() -> None:

@@ -440,6 +440,7 @@ async def test_a_cancellation_by_notification_names_nobody_in_this_era() -> None
 # subscriptions
 
 
+@pytest.mark.requirement("subscriptions-ack-first", "subscriptions-only-requested", "subscriptions-id")
 async def test_a_subscription_is_acknowledged_first_and_told_only_what_it_asked_for() -> None:
     stage = Stage()
     async with hosted(stage.server) as site:

@@ -3,9 +3,12 @@
 import asyncio
 import os
 import shutil
+import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -13,6 +16,7 @@ import pytest
 
 from dovetail import Context
 from dovetail.connection.bus import Hub, LocalBus, join, private_socket
+from dovetail.errors import UrlRequired
 from dovetail.limits import Limits
 from dovetail.revisions import HANDSHAKE
 from dovetail.transports.http.streams import Gone, MemoryEvents, Stream
@@ -40,8 +44,8 @@ def methods(events: list[Event]) -> list[str]:
     return [event.message["method"] for event in events if event.data]
 
 
-async def greeted(site: Site, version: str = OLD) -> Session:
-    session = await site.greet(version)
+async def greeted(site: Site, version: str = OLD, capabilities: Any = None) -> Session:
+    session = await site.greet(version, capabilities=capabilities)
     await session.tell("notifications/initialized")
     return session
 
@@ -961,3 +965,87 @@ async def test_after_the_bus_was_lost_and_found_one_stream_speaks_and_not_both()
         assert methods([await streams[1].next()]) == [CHANGED]
         await session.delete()
         assert await streams[0].rest() == []
+
+
+@on_a_bus
+@pytest.mark.requirement("elicitation-complete")
+@pytest.mark.parametrize("met", [True, False])
+async def test_that_a_page_is_done_with_may_be_told_by_any_process(met: bool) -> None:
+    async with processes() as (_, one, other):
+
+        @one.stage.server.tool
+        async def pay() -> str:
+            raise UrlRequired("Pay first", url="https://example.com/", id="page")
+
+        session = await greeted(one.site, capabilities={"elicitation": {"url": {}}})
+        listens = await other.at(session).listen() if met else None
+        assert (await (await session.call("pay")).json())["error"]["code"] == UrlRequired.code
+        stream = listens or await other.at(session).listen()
+        while not other.app._here.sessions.find(session.id).caller.pages:
+            await asyncio.sleep(0.01)
+        other.stage.server.elicitation_complete("page")
+        assert (await stream.next()).message["params"] == {"elicitationId": "page"}
+
+
+@on_a_bus
+async def test_a_watched_file_is_told_of_once_however_many_processes_look_at_it(tmp_path: Path) -> None:
+    path = tmp_path / "watched.txt"
+    path.write_text("one")
+    async with processes(3, limits=Limits(watch_interval=0.01)) as (_, *members):
+        for member in members:
+            member.stage.server.add_file(path, uri="doc://w", watch=True)
+        session = await greeted(members[0].site)
+        stream = await session.listen()
+        await session.ask("resources/subscribe", {"uri": "doc://w"})
+        looked, published = [asyncio.Event() for _ in members], []
+        ends = []
+        for member, event in zip(members, looked, strict=True):
+            told = partial(asyncio.get_running_loop().call_soon_threadsafe, event.set)
+            ends.append(member.stage.server.listen(lambda method, params, told=told: told()))
+        members[0].bus.on("change", published.append)
+        path.write_text("another")
+        assert (await stream.next()).message["params"] == {"uri": "doc://w"}
+        for event in looked:
+            await event.wait()
+        members[1].bus.publish("change", "the last")
+        while not published:
+            await asyncio.sleep(0.01)
+        assert published == ["the last"]
+        for end in ends:
+            end()  # or the threads that look would outlive the test
+
+
+@on_a_bus
+async def test_a_process_that_starts_before_its_bus_shares_changes_and_sessions_once_it_has_one(tmp_path: Path) -> None:
+    path, hub = str(tmp_path / "bus"), Hub()
+    early, late = Stage(), Stage()
+    one, other = [stage.server.asgi("/mcp", bus=lambda: join(path)) for stage in (early, late)]
+    async with on_port(one) as first, on_port(other) as second:
+        await one.start()
+        session = await greeted(first)
+        listening = socket.socket(socket.AF_UNIX)
+        listening.bind(path)
+        listening.listen()
+        await hub.start(listening)
+        await other.start()
+        while one._here._bus.alone or other._here._bus.alone:
+            await asyncio.sleep(0.01)
+        there = Session(second, session.id, session.version, session.result)
+        stream = await there.listen()
+        await there.ask("resources/subscribe", {"uri": "note://one"})
+        early.server.remove_tool("add")
+        assert methods([await stream.next()]) == [CHANGED]
+        assert one._here.sessions.find(session.id).met is False, "what it missed is asked for when it is used next"
+    await hub.close()
+
+
+@on_a_bus
+@pytest.mark.requirement("roots-changes-heard")
+async def test_when_other_processes_may_be_gone_roots_are_asked_for_again() -> None:
+    async with processes() as (_, one, other):
+        session = await greeted(one.site)
+        caller = one.app._here.sessions.find(session.id).caller
+        caller.roots = ()
+        await other.bus.close()
+        while caller.roots is not None:
+            await asyncio.sleep(0.01)

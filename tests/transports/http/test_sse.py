@@ -8,6 +8,7 @@ import shutil
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from decimal import Decimal
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -19,7 +20,7 @@ from dovetail import Client, Limits
 from dovetail.connection.bus import Alone, Hub, join, private_socket
 from dovetail.errors import ConfigError, ConnectFailed, ConnectionClosed, InternalError, Overloaded, TooLarge
 from dovetail.limits import DEFAULT, MIB
-from dovetail.ports import Bus, Channel
+from dovetail.ports import Bus, Channel, Principal, Visitor
 from dovetail.revisions import ALL
 from dovetail.transports.http import sse
 from dovetail.transports.http.events import Event, Events, event
@@ -43,18 +44,20 @@ class House:
         self, limits: Limits = DEFAULT, bus: Bus | None = None, *, limit: int = 100, keepalive: float = 15.0
     ) -> None:
         self.hall = Hall(limits)
-        self.pairs = Pairs(limits, self.hall.hold, bus or Alone(), limit=limit, keepalive=keepalive)
+        self.visitor = Visitor()
+        hold = self.hall.hold
+        self.pairs = Pairs(limits, lambda one, _: hold(one), bus or Alone(), limit=limit, keepalive=keepalive)
 
     async def app(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["method"] == "GET":
-            await self.pairs.open(scope, receive, send, "/message")
+            await self.pairs.open(scope, receive, send, "/message", visitor=self.visitor)
             return
         body, more = b"", True
         while more:
             part = await receive()
             body, more = body + part.get("body", b""), part.get("more_body", False)
         session = parse_qs(scope["query_string"].decode()).get("session_id", [""])[0]
-        await self.pairs.post(send, session, body)
+        await self.pairs.post(send, session, body, visitor=self.visitor)
 
 
 @asynccontextmanager
@@ -217,7 +220,7 @@ async def test_a_conversation_that_still_cleans_up_takes_no_more_messages() -> N
     house, gone, cleaned = House(), asyncio.Event(), asyncio.Event()
     heard: list[Any] = []
 
-    async def slow(channel: Channel) -> None:
+    async def slow(channel: Channel, visitor: Visitor) -> None:
         channel.start(heard.append, lambda reason: gone.set())
         await cleaned.wait()
 
@@ -235,7 +238,7 @@ async def test_a_conversation_that_still_cleans_up_takes_no_more_messages() -> N
 async def test_a_carriage_return_between_tokens_does_not_end_the_event() -> None:
     house = House()
 
-    async def speak(channel: Channel) -> None:
+    async def speak(channel: Channel, visitor: Visitor) -> None:
         ear = Ear(channel)
         channel.send(b'{"a":\r\r"event: endpoint"}')
         await ear.end
@@ -354,7 +357,7 @@ async def test_a_post_waits_for_a_client_that_reads_after_all() -> None:
 async def test_a_server_that_fails_before_it_begins_answers_500(caplog: pytest.LogCaptureFixture) -> None:
     house = House()
 
-    async def broken(channel: Any) -> None:
+    async def broken(channel: Any, visitor: Visitor) -> None:
         raise RuntimeError("no database")
 
     house.pairs = Pairs(DEFAULT, broken, Alone(), limit=1, keepalive=1)
@@ -394,6 +397,21 @@ async def test_a_post_that_lands_elsewhere_is_passed_on() -> None:
         peer.endpoint = f"/message?session_id={'x' * 43}"
         status, text = await peer.post(call(3, "add", a=1, b=2))
         assert status == 404 and "workers=" not in text
+
+
+async def test_a_post_that_lands_elsewhere_is_of_whoever_sent_it() -> None:
+    async with two_processes() as (one, here, other, there):
+        one.visitor = Visitor("192.0.2.1", Principal("ada", scopes=("read",)))
+        other.visitor = Visitor("192.0.2.2", Principal("ada", scopes=("read", "write"), claims={"made": Decimal(1)}))
+        async with guest(here) as peer:
+            await peer.greet()
+            assert (await peer.post(call(2, "add", a=1, b=2), to=there))[0] == 202
+            await peer.answer()
+            (channel,) = one.hall.channels
+            assert channel.visitor.address == "192.0.2.2"
+            assert channel.visitor.principal.scopes == ("read", "write")
+            other.visitor = Visitor("192.0.2.2", Principal("bob", scopes=("read", "write")))
+            assert (await peer.post(call(3, "add", a=1, b=2), to=there))[0] == 404
 
 
 async def test_a_post_that_lands_elsewhere_is_put_off_too_where_nobody_reads() -> None:
@@ -628,7 +646,7 @@ async def test_a_message_that_is_never_taken_ends_the_conversation() -> None:
     ("said", "complaint"),
     [
         (web.Response(status=404), "got HTTP 404 Not Found"),
-        (web.Response(status=401), "got HTTP 401 Unauthorized"),
+        (web.Response(status=402), "got HTTP 402 Payment Required"),
         (web.Response(text="<html>", content_type="text/html"), "got HTTP 200 OK with text/html"),
         (web.Response(status=204, content_type="text/event-stream"), "got HTTP 204"),
         (web.Response(text=": nothing\n\n", content_type="text/event-stream"), "ended before it named an endpoint"),

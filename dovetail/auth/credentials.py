@@ -1,0 +1,271 @@
+"""What a client may get in with: `Client(url, auth=…)`.
+
+    OAuth               a user logs in, in a browser, once; everything else goes by itself
+    ClientCredentials   a program that acts for itself, with a secret or a private key
+    EnterpriseManaged   a user whose enterprise decides; its login is passed on, no second one is needed
+    WorkloadIdentity    a program that its platform vouches for
+    BearerToken         a token from elsewhere
+
+These are settings; `bind` makes what works for one server (`bound.py`). None of them shows a secret.
+"""
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextvars import ContextVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from ..errors import ConfigError, Unauthorized
+from ..ports import Fetch, HttpResponse
+from .challenges import demand
+from .documents import listed, plain
+from .grants import Grant, IdentityProvider, client_credentials, enterprise, signer, workload
+from .registration import Identity, check_document_url
+from .urls import confidential, origin, require_confidential
+
+if TYPE_CHECKING:
+    from .bound import Bound
+    from .browser import Browser
+    from .store import Store
+
+Token: TypeAlias = str | Callable[[], str | Awaitable[str]]
+"""A token, or what gets one whenever it is asked."""
+_sent: ContextVar[str] = ContextVar("dovetail_auth_sent", default="")
+"""What the request of this task carried."""
+
+
+class _Settings:
+    """What all credentials of OAuth have in common."""
+
+    _identity: Identity
+    _scopes: tuple[str, ...]
+    _store: "Store | None"
+    _browser: "Browser | Literal[False] | None" = None
+    _grant: Callable[[], Awaitable[Grant]] | None = None
+    _dpop: bool | None
+    _fresh = False
+    named: tuple[str, ...] = ()
+    """Addresses of the user's own choice, which may be on the local network."""
+    extensions: tuple[str, ...] = ()
+    """What a client that uses these declares among its capabilities."""
+
+    def bind(self, url: str, fetch: Fetch) -> "Bound":
+        """What works for the server at this URL."""
+        from .bound import Bound
+        from .flow import Plan
+
+        plan = Plan(url=url, identity=self._identity, scopes=self._scopes, dpop=self._dpop, fresh=self._fresh)
+        return Bound(plan, fetch, self._kept_in(), browser=self._browser or None, grant=self._grant)
+
+    def _kept_in(self) -> "Store":
+        if self._store is None:
+            from .store import MemoryStore
+
+            self._store = MemoryStore()
+        return self._store
+
+    async def headers(self, method: str, url: str) -> Mapping[str, str]:
+        """Nothing goes with a request before these are bound to a server."""
+        raise ConfigError("credentials are bound to a server first: credentials.bind(url, fetch)")
+
+    async def refused(self, method: str, url: str, answer: HttpResponse) -> bool:
+        """Nothing can be refused before."""
+        return False
+
+    def heard(self, answer: HttpResponse) -> None:
+        """Nor heard."""
+
+    async def authorize(self) -> None:
+        """Nor authorized."""
+        await self.headers("", "")
+
+
+class OAuth(_Settings):
+    """A user's login. Without settings it registers itself, opens the browser and remembers what it got.
+
+    `client_id` (and `client_secret`) where it was registered by hand, with `issuer` for whose they are;
+    `client_metadata_url` where a document about it is published. `scopes` are asked for in addition to what the server
+    wants. `dpop=True` insists on tokens that are of no use to a thief. `store` and `browser` replace those of this system;
+    `browser=False` uses the login that is there and makes no other. `fresh=True` makes another, whatever is there.
+    """
+
+    def __init__(
+        self,
+        *,
+        scopes: Iterable[str] | str | None = None,
+        client_id: str | None = None,
+        client_secret: str | None = None,
+        issuer: str | None = None,
+        client_metadata_url: str | None = None,
+        client_name: str = "Dovetail",
+        client_uri: str | None = None,
+        redirect_port: int = 0,
+        store: "Store | None" = None,
+        browser: "Browser | Literal[False] | None" = None,
+        dpop: bool | None = None,
+        fresh: bool = False,
+    ) -> None:
+        if client_secret is not None and client_id is None:
+            raise ConfigError("OAuth: a client_secret belongs to a client_id; give both")
+        self._identity = Identity(
+            client_id=client_id,
+            client_secret=client_secret,
+            issuer=issuer,
+            metadata_url=None if client_metadata_url is None else check_document_url(client_metadata_url),
+            name=client_name,
+            uri=client_uri,
+        )
+        self._scopes = listed(scopes)
+        self._store, self._browser, self._port, self._dpop = store, browser, redirect_port, dpop
+        self._fresh = fresh
+
+    def bind(self, url: str, fetch: Fetch) -> "Bound":
+        """What works for the server at this URL."""
+        if self._browser is None:
+            from .browser import LoopbackBrowser
+
+            self._browser = LoopbackBrowser(self._port)
+        return super().bind(url, fetch)
+
+    def _kept_in(self) -> "Store":
+        if self._store is None:
+            from .store import default_store
+
+            self._store = default_store()
+        return self._store
+
+
+class ClientCredentials(_Settings):
+    """A program's own credentials: a `client_secret`, or a `private_key` (PEM) that it signs with. `issuer` says whose they
+    are; without it they belong to the first authorization server that they are used at."""
+
+    extensions = ("io.modelcontextprotocol/oauth-client-credentials",)
+
+    def __init__(
+        self,
+        client_id: str,
+        client_secret: str | None = None,
+        *,
+        private_key: str | bytes | None = None,
+        algorithm: str = "ES256",
+        scopes: Iterable[str] | str | None = None,
+        issuer: str | None = None,
+        store: "Store | None" = None,
+        dpop: bool | None = None,
+    ) -> None:
+        if (client_secret is None) == (private_key is None):
+            raise ConfigError("ClientCredentials: give a client_secret or a private_key, one of them")
+        method = None if private_key is None else "private_key_jwt"
+        self._identity = Identity(client_id=client_id, client_secret=client_secret, issuer=issuer, method=method)
+        self._sign = None if private_key is None else signer(private_key, algorithm)
+        self._scopes, self._store, self._dpop = listed(scopes), store, dpop
+        self._grant = self._credentials
+
+    async def _credentials(self) -> Grant:
+        return partial(client_credentials, sign=self._sign)
+
+
+class EnterpriseManaged(_Settings):
+    """A user's login at an enterprise, passed on: `id_token` is what its identity provider gave (or gets one), and
+    `idp_token_endpoint` exchanges it. `client_id` and `client_secret` are those at the server's authorization server."""
+
+    extensions = ("io.modelcontextprotocol/enterprise-managed-authorization",)
+
+    def __init__(
+        self,
+        client_id: str,
+        client_secret: str | None = None,
+        *,
+        id_token: Token,
+        idp_token_endpoint: str,
+        idp_client_id: str,
+        idp_client_secret: str | None = None,
+        scopes: Iterable[str] | str | None = None,
+        issuer: str | None = None,
+        store: "Store | None" = None,
+        dpop: bool | None = None,
+    ) -> None:
+        if not confidential(idp_token_endpoint):
+            raise ConfigError(f"EnterpriseManaged: idp_token_endpoint has to be https: {plain(idp_token_endpoint)}")
+        self._identity = Identity(client_id=client_id, client_secret=client_secret, issuer=issuer)
+        self._id_token, self.named = id_token, (idp_token_endpoint,)
+        self._provider = partial(
+            IdentityProvider, token_endpoint=idp_token_endpoint, client_id=idp_client_id, client_secret=idp_client_secret
+        )
+        self._scopes, self._store, self._dpop = listed(scopes), store, dpop
+        self._grant = self._exchange
+
+    async def _exchange(self) -> Grant:
+        return partial(enterprise, provider=self._provider(id_token=await _given(self._id_token)))
+
+
+class WorkloadIdentity(_Settings):
+    """A program's identity as its platform states it: `assertion` is a JWT, or gets one whenever it is needed."""
+
+    def __init__(
+        self,
+        client_id: str,
+        assertion: Token,
+        *,
+        scopes: Iterable[str] | str | None = None,
+        issuer: str | None = None,
+        store: "Store | None" = None,
+        dpop: bool | None = None,
+    ) -> None:
+        self._identity = Identity(client_id=client_id, issuer=issuer, method="none")
+        self._assertion = assertion
+        self._scopes, self._store, self._dpop = listed(scopes), store, dpop
+        self._grant = self._vouched
+
+    async def _vouched(self) -> Grant:
+        return partial(workload, assertion=await _given(self._assertion))
+
+
+class BearerToken:
+    """A token from elsewhere, or what gets one. It goes to the server it is bound to, and nowhere else."""
+
+    def __init__(self, token: Token) -> None:
+        self._token = token
+        self._url = ""
+
+    def bind(self, url: str, fetch: Fetch) -> "BearerToken":
+        """The same token, for the server at this URL."""
+        bound = BearerToken(self._token)
+        bound._url = url
+        return bound
+
+    async def headers(self, method: str, url: str) -> Mapping[str, str]:
+        """The token, where it belongs."""
+        if origin(url) != origin(self._url):
+            return {}
+        require_confidential(url)
+        _sent.set(token := await _given(self._token))
+        return {"authorization": f"Bearer {token}"}
+
+    async def refused(self, method: str, url: str, answer: HttpResponse) -> bool:
+        """Ask again with another token, if there is another."""
+        asked = demand(answer)
+        if answer.status == 403 and asked.error != "insufficient_scope":
+            return False
+        if answer.status == 401 and not isinstance(self._token, str) and _sent.get() != await _given(self._token):
+            return True
+        if answer.status == 403 and asked.scopes:
+            needed = plain(" ".join(asked.scopes))
+            raise Unauthorized(f"{self._url} needs a token with the scopes {needed}; give another one", scopes=asked.scopes)
+        raise Unauthorized(f"{self._url} refuses this token{asked.why}; give another one")
+
+    def heard(self, answer: HttpResponse) -> None:
+        """Nothing that matters to a token from elsewhere."""
+
+    async def authorize(self) -> None:
+        """Nobody can log in with it."""
+        raise Unauthorized(f"{self._url} refuses this token; give another one")
+
+
+async def _given(token: Token) -> str:
+    found: Any = token if isinstance(token, str) else token()
+    if inspect.isawaitable(found):
+        found = await found
+    if not isinstance(found, str) or not found or not all("!" <= letter <= "~" for letter in found):
+        raise ConfigError("a token is a word of printable ASCII, without spaces or line breaks; what was given is none")
+    return found

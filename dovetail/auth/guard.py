@@ -1,0 +1,264 @@
+"""The guard of a resource server: who comes with a good access token is let in, everybody else is told how to get one.
+
+    no token            401   Bearer resource_metadata="…", scope="…"
+    token not taken     401   … error="invalid_token"
+    token, or proof of possession, that cannot be read     400   … error="invalid_request"
+    too few scopes      403   … error="insufficient_scope", scope="…"
+    nobody to ask       503   the authorization server cannot be reached
+
+The metadata (RFC 9728) says which authorization servers issue tokens for us. By that RFC it lies at the root of the origin,
+with the path of the endpoint after it. A server that is mounted somewhere is only asked for what lies below, so there it has
+its metadata below that place too; the challenge names the one that can be reached.
+
+A token is looked at by a verifier (`tokens.py`) and then kept, by its digest, as long as it holds: the next request with it
+costs a lookup. One that is bound to a key is worth nothing without a proof (`dpop.py`), on each request.
+https://modelcontextprotocol.io/specification/2026-07-28/basic/authorization
+"""
+
+import logging
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+from urllib.parse import parse_qsl, urlsplit
+
+import msgspec
+from msgspec.structs import replace
+
+from ..errors import ConfigError, ConnectFailed, TimedOut
+from ..ports import HttpRequest, HttpResponse, Principal, Site
+from . import jose
+from .challenges import write
+from .documents import ResourceMetadata, listed
+from .dpop import Checker, ProofRefused
+from .tokens import Kept, TokenRefused, Verifier, digest
+from .urls import RESOURCE
+
+log = logging.getLogger("dovetail.auth")
+
+Implies: TypeAlias = Mapping[str, Iterable[str] | str] | Callable[[str], Iterable[str] | str]
+"""The scopes that a scope has in it: `{"admin": ["read", "write"]}`, or a function that says so."""
+Servers: TypeAlias = Sequence[str] | Callable[[Site], Sequence[str]]
+
+KEPT, SCOPES = 10_000, 1_000
+"""Tokens that are kept, and scopes that one may come to."""
+LOCAL: Final = "local"
+"""What stands for the issuer of a token that has none."""
+_TOKEN: Final = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
+ANYBODY: Final = {"access-control-allow-origin": "*"}
+_PREFLIGHT: Final = ANYBODY | {
+    "access-control-allow-methods": "GET",
+    "access-control-allow-headers": "*, authorization, mcp-protocol-version",
+    "access-control-max-age": "86400",
+}
+
+
+class Bearer:
+    """Lets in who has an access token. Several verifiers may stand side by side, as for several issuers; ids of users then
+    begin with their issuer (`local` where there is none), for two of these may well have a user of the same name."""
+
+    def __init__(
+        self,
+        *verifiers: Verifier,
+        scopes: Sequence[str] | str = (),
+        authorization_servers: Servers | None = None,
+        resource: str | None = None,
+        implies: Implies | None = None,
+        dpop: bool | Checker = False,
+    ) -> None:
+        if not verifiers:
+            raise ConfigError("Bearer() needs to know who looks at tokens: Bearer(jwt('https://issuer.example'))")
+        if not all(callable(verifier) for verifier in verifiers):
+            raise ConfigError(
+                "Bearer() takes what looks at tokens, not tokens or URLs: Bearer(jwt('https://issuer.example'))"
+            )
+        self._verifiers = verifiers
+        self._issuers = [issuer for one in verifiers if (issuer := getattr(one, "issuer", None))]
+        self._servers = self._issuers if authorization_servers is None else authorization_servers
+        self.scopes = listed(scopes)
+        """What everybody needs."""
+        self._resource, self._implies = resource, implies
+        self._checker = dpop if isinstance(dpop, Checker) else Checker(required=dpop)
+        self._kept = Kept(KEPT)
+
+    # who is let in
+
+    async def admit(self, request: HttpRequest, site: Site) -> Principal | HttpResponse:
+        """Who is calling, or the refusal."""
+        return await self._admit(request, site, prove=True)
+
+    async def again(self, request: HttpRequest, site: Site) -> Principal | HttpResponse:
+        """The same for a request that was let in before: its proof was good once."""
+        return await self._admit(request, site, prove=False)
+
+    async def _admit(self, request: HttpRequest, site: Site, *, prove: bool) -> Principal | HttpResponse:
+        if "access_token" in request.url and "access_token" in dict(parse_qsl(urlsplit(request.url).query)):
+            why = "The token came in the URL, where it gets into logs; send it in the Authorization header"
+            return self._refuse(site, 400, "invalid_request", why)
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        scheme, token = scheme.lower(), token.strip(" ")
+        if scheme not in ("bearer", "dpop"):
+            return self._refuse(site, 401)
+        if self._resource is not None:
+            site = replace(site, url=self._resource, sure=True)
+        key = digest(token), site.url
+        who: Principal | None = self._kept.get(key)
+        if who is None and (len(token) > jose.LONGEST or not _TOKEN.fullmatch(token)):
+            return self._refuse(site, 400, "invalid_request", "The Authorization header holds no token, or one too long")
+        try:
+            who = who or await self._verified(key, token, site)
+            bound = _bound(who) if "cnf" in who.claims else None
+            if prove and (bound or scheme == "dpop" or self._checker.required):
+                self._prove(bound, scheme, token, request, site)
+        except TokenRefused as why:
+            return self._refuse(site, 401, "invalid_token", f"The token is not taken: {why}", proof=scheme == "dpop")
+        except ProofRefused as why:
+            error = "use_dpop_nonce" if why.nonce else "invalid_dpop_proof"
+            return self._refuse(site, 401, error, f"The DPoP proof is not taken: {why}", proof=True)
+        except (ConnectFailed, TimedOut) as why:
+            log.warning("No token can be looked at: %s", why)
+            return _said(503, {"retry-after": "5"}, "temporarily_unavailable", "Who could look at the token is out of reach")
+        if self.scopes and not set(self.scopes) <= set(who.scopes):
+            return self._refuse(site, 403, "insufficient_scope", "The token lacks scopes", proof=bound is not None)
+        return who
+
+    async def _verified(self, key: Any, token: str, site: Site) -> Principal:
+        reason: Exception = TokenRefused("nobody here knows it")
+        silent: Exception | None = None
+        for verifier in self._asked(token):
+            try:
+                found = await verifier(token, site)
+                if found is not None:
+                    return self._keep(key, verifier, found)
+            except TokenRefused as refused:
+                reason = refused
+            except (ConnectFailed, TimedOut) as out_of_reach:
+                silent = out_of_reach  # who knows what it would have said
+        raise silent or reason
+
+    def _asked(self, token: str) -> Sequence[Verifier]:
+        """Those who may know this token."""
+        if len(self._verifiers) == 1:
+            return self._verifiers
+        try:
+            issuer = jose.peek(token)[1].get("iss")
+        except jose.Unverified:
+            issuer = None
+        return [one for one in self._verifiers if getattr(one, "issuer", None) in (None, issuer)]
+
+    def _keep(self, key: Any, verifier: Verifier, found: Principal) -> Principal:
+        now = time.time()
+        if found.expires is not None and found.expires <= now:
+            raise TokenRefused("it has expired")
+        issuer = getattr(verifier, "issuer", None)
+        id = f"{issuer or LOCAL}|{found.id}" if len(self._verifiers) > 1 else found.id
+        who = replace(found, id=id, scopes=expanded(found.scopes, self._implies))
+        until = min(found.expires or float("inf"), now + getattr(verifier, "keeps", 0.0))
+        if until > now:
+            self._kept.put(key, who, until)
+        return who
+
+    def _prove(self, bound: str | None, scheme: str, token: str, request: HttpRequest, site: Site) -> None:
+        """Whoever has the token must have the key as well: RFC 9449, 7."""
+        if bound is None:
+            raise TokenRefused("it is bound to no key, as this server or the DPoP scheme want it")
+        if scheme != "dpop":
+            raise ProofRefused("the token is bound to a key; send it with the DPoP scheme and a proof")
+        proof = request.headers.get("dpop")
+        self._checker.check(proof, request.method, request.url, ring=site.ring, access_token=token, thumbprint=bound)
+
+    # what everybody else is told
+
+    def challenge(self, site: Site, principal: Principal, scopes: tuple[str, ...]) -> Mapping[str, str]:
+        """The headers of a refusal to a caller that was let in, but lacks these scopes."""
+        needed = tuple(dict.fromkeys((*self.scopes, *scopes)))
+        return self._challenge(site, "insufficient_scope", "", needed, proof="cnf" in principal.claims)
+
+    def _refuse(self, site: Site, status: int, error: str = "", why: str = "", *, proof: bool = False) -> HttpResponse:
+        headers = self._challenge(site, error, why, self.scopes, proof=proof)
+        return _said(
+            status, headers, error or "unauthorized", why or "This server wants an access token: send it as `Bearer`"
+        )
+
+    def _challenge(
+        self, site: Site, error: str, why: str, scopes: tuple[str, ...], *, proof: bool = False
+    ) -> dict[str, str]:
+        proof = proof or self._checker.required
+        metadata = self._metadata_url(site) if self._issued_by(site) else ""
+        wanted = " ".join(scope for scope in scopes if scope != "offline_access")
+        said = {
+            "error": error, "error_description": why, "scope": wanted, "resource_metadata": metadata,
+            "algs": " ".join(self._checker.algorithms) if proof else "",
+        }  # fmt: skip
+        told = {name: value for name, value in said.items() if value}
+        headers = {"www-authenticate": write("DPoP" if proof else "Bearer", told)}
+        if proof and self._checker.nonces:
+            headers["dpop-nonce"] = self._checker.nonce(site.ring)
+        return headers
+
+    # the metadata
+
+    async def respond(self, request: HttpRequest, site: Site) -> HttpResponse | None:
+        """The metadata, at any of its places."""
+        place = request.path.removeprefix(urlsplit(site.base).path)
+        if not place.startswith(RESOURCE) or not self._issued_by(site):
+            return None
+        if place.removeprefix(RESOURCE).rstrip("/") not in ("", urlsplit(site.url).path, site.url.removeprefix(site.base)):
+            return None
+        if request.method == "OPTIONS":
+            return HttpResponse(status=204, headers=_PREFLIGHT)
+        if request.method not in ("GET", "HEAD"):
+            return HttpResponse(status=405, headers={"allow": "GET, HEAD, OPTIONS"})
+        headers = ANYBODY | {"content-type": "application/json", "cache-control": "public, max-age=300"}
+        return HttpResponse(headers=headers, body=msgspec.json.encode(self.metadata(site)))
+
+    def metadata(self, site: Site) -> ResourceMetadata:
+        """What a client has to know: RFC 9728, 2."""
+        # Few: it is what clients ask for that were told nothing better. A refusal names what more something takes.
+        # https://modelcontextprotocol.io/specification/2026-07-28/basic/authorization#scope-selection-strategy
+        supported = [scope for scope in self.scopes if scope != "offline_access"]
+        return ResourceMetadata(
+            resource=self._resource or site.url,
+            authorization_servers=self._issued_by(site),
+            scopes_supported=supported or None,
+            bearer_methods_supported=["header"],
+            dpop_signing_alg_values_supported=list(self._checker.algorithms),
+            dpop_bound_access_tokens_required=self._checker.required,
+        )
+
+    def _metadata_url(self, site: Site) -> str:
+        if site.url.startswith(site.base):
+            return site.base + RESOURCE + site.url.removeprefix(site.base)
+        return site.base + RESOURCE
+
+    def _issued_by(self, site: Site) -> list[str]:
+        return list(self._servers(site) if callable(self._servers) else self._servers)
+
+
+def expanded(scopes: Iterable[str], implies: Implies | None) -> tuple[str, ...]:
+    """Scopes, and all that these have in them."""
+    if implies is None:
+        return tuple(scopes)
+    within = implies if callable(implies) else lambda scope: implies.get(scope, ())
+    found = dict.fromkeys(scopes)
+    waiting = list(found)
+    while waiting and len(found) < SCOPES:
+        more = [scope for scope in listed(within(waiting.pop())) if scope not in found]
+        found.update(dict.fromkeys(more))
+        waiting += more
+    return tuple(found)
+
+
+def _bound(who: Principal) -> str:
+    """The key that a token is bound to: RFC 9449, 6.1."""
+    confirmation = who.claims["cnf"]
+    thumbprint = confirmation.get("jkt") if isinstance(confirmation, Mapping) else None
+    if not isinstance(thumbprint, str):
+        raise TokenRefused("it is bound to its bearer in a way that is not known here")
+    return thumbprint
+
+
+def _said(status: int, headers: Mapping[str, str], error: str, why: str) -> HttpResponse:
+    told = {"content-type": "application/json", "cache-control": "no-store"}
+    body = msgspec.json.encode({"error": error, "error_description": why})
+    return HttpResponse(status=status, headers=told | dict(headers), body=body)

@@ -1,0 +1,126 @@
+"""What the verbs know of logins: which server a TARGET is, what is kept about it, and how a client uses that.
+
+Only `dovetail login` opens a browser. Every other verb uses a login that is there, renews it where it can, and otherwise
+says which command makes one: a script must not wait for a page that nobody sees.
+"""
+
+import argparse
+import shlex
+import time
+from typing import TYPE_CHECKING, Any, Literal
+
+from ..errors import ConfigError, Unauthorized
+from .terminal import bold, dim, say
+
+if TYPE_CHECKING:
+    from ..auth import OAuth, Store
+    from ..auth.browser import Browser
+    from ..config import ServerConfig
+
+TARGET = "the URL of a server, or an mcp.json that names it"
+MOST = 20
+"""Scopes of a server's that a command is made of."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The target of a verb that is about a login, and asks no server."""
+    parser.add_argument("target", metavar="TARGET", help=TARGET)
+    parser.add_argument("--server", metavar="NAME", help="which server of the mcp.json")
+
+
+def chosen(options: argparse.Namespace) -> "ServerConfig | None":
+    """The server on the web that TARGET names; None for one that is started here."""
+    from .. import config
+    from .session import URL, check_choice, is_file
+
+    text: str = options.target
+    if URL.fullmatch(text):
+        return config.ServerConfig(url=text)
+    if not (is_file(text) and text.endswith(".json")):
+        return None
+    check_choice(text, options.server)
+    found = config.expand(config.choose(config.read(text), options.server, text))
+    return found if found.url is not None else None
+
+
+def address(options: argparse.Namespace) -> str:
+    """The name that its login is kept under."""
+    from ..auth.urls import canonical
+
+    found = chosen(options)
+    if found is None or found.url is None or not (name := canonical(found.url)):
+        raise ConfigError(f"a login is for {TARGET}; {options.target} is neither")
+    return name
+
+
+def used(options: argparse.Namespace) -> "OAuth | str | None":
+    """What a verb gets in with: the login that is kept for its target, unless it was given something else."""
+    found = chosen(options)
+    given = {*dict(options.header), *(found.headers if found is not None else ())}
+    if found is None or found.url is None or "authorization" in map(str.lower, given):
+        return None
+    if isinstance(found.auth, str) and found.auth != "oauth":
+        return found.auth
+    from ..auth.urls import confidential
+
+    if not confidential(found.url):
+        return None  # a login never goes there, and perhaps nobody wants one
+    try:
+        return oauth(found, False)
+    except ConfigError:
+        return None  # there is no place to keep a login, and so there is none
+
+
+def oauth(found: "ServerConfig", browser: "Browser | Literal[False]", **more: Any) -> "OAuth":
+    """A login as the configuration wants it, and as the command line says otherwise."""
+    from msgspec.structs import asdict
+
+    from ..auth import OAuth, default_store
+    from ..config import AuthConfig
+
+    settings = asdict(found.auth) if isinstance(found.auth, AuthConfig) else {}
+    settings |= {name: value for name, value in more.items() if value}
+    return OAuth(store=default_store(), browser=browser, **settings)
+
+
+def remedy(options: argparse.Namespace, refusal: Unauthorized) -> Unauthorized:
+    """What to do about a refusal that a login may change; any other says that itself."""
+    if not refusal.curable:
+        return refusal
+    words = ["dovetail", "login", options.target, *(["--server", options.server] if options.server else [])]
+    words += [word for scope in refusal.scopes[:MOST] for word in ("--scope", scope)]
+    wants = f"takes {' '.join(refusal.scopes[:MOST])} for this" if refusal.scopes else "wants a login, or a new one"
+    return Unauthorized(f"{options.target} {wants}: {shlex.join(words)}")
+
+
+async def known(name: str, store: "Store") -> dict[str, Any] | None:
+    """What is kept of a login, without anything that is secret."""
+    from ..auth.records import record
+
+    tokens = record(await store.load(name)).tokens
+    if tokens is None:
+        return None
+    return {
+        "server": name,
+        "user": tokens.user,
+        "issuer": tokens.issuer,
+        "client": tokens.client.client_id,
+        "scopes": list(tokens.granted or tokens.asked),
+        "expires": None
+        if tokens.expires_at is None
+        else time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(tokens.expires_at)),
+        "expired": tokens.ended(time.time()),
+        "renews": tokens.refresh_token is not None,
+    }
+
+
+def show(found: dict[str, Any], heading: str = "") -> None:
+    """Print it."""
+    say(heading, bold(found["server"]))
+    if found["user"] is not None:
+        say(dim("user     "), found["user"])
+    say(dim("issuer   "), found["issuer"])
+    say(dim("client   "), found["client"])
+    say(dim("scopes   "), " ".join(found["scopes"]) or "none named")
+    ends = found["expires"] or "not said"
+    say(dim("expires  "), f"{ends}{' (it has)' * found['expired']}", ", and renews itself" * found["renews"])

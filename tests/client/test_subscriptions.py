@@ -1,0 +1,86 @@
+"""What a client wants to hear of, when streams end, servers change, and nobody is there yet."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from dovetail import Client
+from dovetail.connect import Door
+from dovetail.errors import MethodNotFound
+from dovetail.protocol.meta import SUBSCRIPTION_ID
+from dovetail.testing import Bare
+from dovetail.transports import memory
+from tests.behaviour.handmade import OFFERED, complete, discovery, handmade, notification, refusal, reply
+
+
+def acknowledged(request: Any, **granted: Any) -> dict[str, Any]:
+    meta = {SUBSCRIPTION_ID: request["id"]}
+    return notification("notifications/subscriptions/acknowledged", notifications=granted, _meta=meta)
+
+
+async def test_a_stream_that_is_opened_again_is_held_to_its_own_acknowledgement() -> None:
+    async with handmade() as (client, server):
+        handle = client.on_change("tools", print)
+        first = await server.receive()
+        server.send(acknowledged(first, toolsListChanged=True))
+        await handle
+        server.send(reply(first, complete()))
+        second = await server.receive()
+        server.send(acknowledged(second))
+        with pytest.raises(MethodNotFound, match="does not tell of changes of tools"):
+            await handle
+        assert (await server.receive())["method"] == "notifications/cancelled"
+
+
+async def test_a_handle_of_a_client_that_is_not_connected_waits_until_it_is_and_hears() -> None:
+    ours, theirs = memory.pair()
+    client, server = Client(ours, revision="2026-07-28"), Bare(theirs)
+    handle = client.on_change("tools", print)
+    waiting = asyncio.ensure_future(_awaited(handle))
+    server.send(reply(await server.receive(), discovery()))
+    asked = await server.receive()
+    assert (asked["method"], waiting.done()) == ("subscriptions/listen", False)
+    server.send(acknowledged(asked, toolsListChanged=True))
+    assert await waiting is handle
+    await client.close()
+
+
+async def _awaited(handle: Any) -> Any:
+    return await handle
+
+
+async def test_what_was_a_stream_is_a_subscription_where_the_next_server_is_of_the_other_era() -> None:
+    servers: asyncio.Queue[Bare] = asyncio.Queue()
+
+    async def open_() -> Any:
+        ours, theirs = memory.pair()
+        servers.put_nowait(Bare(theirs))
+        return ours
+
+    client, heard = Client(memory.pair()[0]), asyncio.Queue[str]()
+    client._link.door = Door("x", open_)
+    subscribing = asyncio.create_task(client.subscribe("x:y", heard.put_nowait))
+    server = await servers.get()
+    server.send(reply(await server.receive(), discovery()))
+    server.send(acknowledged(await server.receive(), resourceSubscriptions=["x:y"]))
+    handle = await subscribing
+    await server._channel.close()
+
+    server = await servers.get()
+    server.send(refusal(await server.receive(), -32601))
+    info = {"name": "old", "version": "0"}
+    old = {"protocolVersion": "2025-11-25", "capabilities": OFFERED, "serverInfo": info}
+    server.send(reply(await server.receive(), old))
+    assert (await server.receive())["method"] == "notifications/initialized"
+    again = await server.receive()
+    assert again["method"] == "resources/subscribe"
+    server.send(reply(again, {}))
+    server.send(notification("notifications/resources/updated", uri="x:y"))
+    assert await heard.get() == "x:y"
+    closing = asyncio.create_task(handle.close())
+    last = await server.receive()
+    assert last["method"] == "resources/unsubscribe"
+    server.send(reply(last, {}))
+    await closing
+    await client.close()

@@ -1,0 +1,418 @@
+"""Nobody asks more often than the server's rates allow, on any transport, and whoever tries hears how long to wait."""
+
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import aiohttp
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dovetail import Client, Context, HttpRequest, Rate, Rates, Server
+from dovetail.errors import ConfigError, Overloaded
+from dovetail.limits import network
+from dovetail.ports import Caller, Principal
+from dovetail.protocol.methods import METHODS, Method
+from dovetail.protocol.tools import CallToolParams
+from dovetail.revisions import OFFICIAL
+from dovetail.server.guards.rates import NETWORK, Limiter
+from dovetail.testing import pair
+from tests.behaviour.web import on_a_port
+from tests.server.guarded import SLOW, TRANSPORTS, Door, build, over
+
+TWO = Rate(1, per=10, burst=2)
+each_transport = pytest.mark.parametrize("transport", TRANSPORTS)
+each_era = pytest.mark.parametrize("revision", ["stateless", "handshake"])
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def caller(address: str | None = None, user: str | None = None) -> Caller:
+    made = Caller(OFFICIAL[-1])
+    made.address = address
+    made.principal = None if user is None else Principal(user)
+    return made
+
+
+SOMEBODY = caller("203.0.113.1")
+
+
+def ask(limiter: Limiter, method: str | Method = "tools/call", who: Caller = SOMEBODY, tool: str = "add") -> float:
+    """The seconds to wait; 0 where it was let in."""
+    row = METHODS[method] if isinstance(method, str) else method
+    try:
+        limiter.admit(row, CallToolParams(name=tool) if row.name == "tools/call" else None, who)
+    except Overloaded as refusal:
+        assert refusal.retry_after is not None
+        return refusal.retry_after
+    return 0.0
+
+
+# buckets
+
+
+def test_a_burst_passes_and_then_one_at_a_time() -> None:
+    clock = Clock()
+    limiter = Limiter(Rates(calls=TWO), clock)
+    assert [ask(limiter) for _ in range(3)] == [0, 0, 10]
+    clock.now += 9
+    assert ask(limiter) == 1
+    clock.now += 1
+    assert [ask(limiter), ask(limiter)] == [0, 10]
+
+
+def test_after_the_time_that_a_refusal_names_the_next_is_let_in() -> None:
+    clock = Clock()
+    limiter = Limiter(Rates(calls=Rate(3, per=7)), clock)
+    for _ in range(3):
+        ask(limiter)
+    for _ in range(50):
+        wait = ask(limiter)
+        assert 2.3 < wait < 2.4
+        clock.now += wait
+        assert ask(limiter) == 0
+
+
+def test_a_bucket_is_never_fuller_than_full() -> None:
+    clock = Clock()
+    limiter = Limiter(Rates(calls=TWO), clock)
+    clock.now += 1e6
+    assert [ask(limiter) for _ in range(3)] == [0, 0, 10]
+
+
+@given(
+    st.floats(0.01, 1000), st.integers(1, 20), st.lists(st.floats(0, 5), min_size=1, max_size=60)
+)  # no more than a burst and what grew meanwhile, whenever they come
+def test_no_pattern_of_requests_gets_more_through(count: float, burst: int, pauses: list[float]) -> None:
+    clock = Clock()
+    limiter = Limiter(Rates(calls=Rate(count, burst=burst)), clock)
+    admitted: list[float] = []
+    for pause in pauses:
+        clock.now += pause
+        if ask(limiter) == 0:
+            admitted.append(clock.now)
+    for first in range(len(admitted)):
+        for last in range(first, len(admitted)):
+            assert last - first + 1 <= burst + (admitted[last] - admitted[first]) * count + 0.01
+
+
+def test_a_tool_has_a_bucket_of_its_own_and_counts_among_all_calls() -> None:
+    limiter = Limiter(Rates(calls=Rate(1, per=10, burst=3), tools={"pay": Rate(1, per=60)}), Clock())
+    assert [ask(limiter, tool="pay"), ask(limiter, tool="pay")] == [0, 60]
+    assert [ask(limiter) for _ in range(3)] == [0, 0, 10]
+    assert ask(limiter, tool="pay") == 10
+
+
+def test_what_is_refused_takes_a_token_from_no_bucket() -> None:
+    limiter = Limiter(Rates(calls=TWO, tools={"pay": Rate(1, per=60)}), Clock())
+    assert [ask(limiter, tool="pay") for _ in range(5)] == [0, 60, 60, 60, 60]
+    assert ask(limiter) == 0
+
+
+def test_each_kind_of_request_is_counted_apart() -> None:
+    one = Rate(1, per=10)
+    limiter = Limiter(Rates(calls=one, completions=one, tasks=one, openings=one, others=one), Clock())
+    tasks = [Method(name, "client", METHODS["ping"].params) for name in ("tasks/get", "tasks/result")]
+    kinds: list[list[Any]] = [
+        ["tools/call"],
+        ["completion/complete"],
+        tasks,
+        ["initialize", "server/discover"],
+        ["tools/list", "resources/read", "prompts/get", "subscriptions/listen"],
+    ]
+    for kind in kinds:
+        assert [ask(limiter, method) for method in kind * 2][: len(kind) + 1] == [0] + [10] * len(kind)
+
+
+def test_what_has_no_rate_is_not_limited() -> None:
+    limiter = Limiter(Rates(calls=None, tools={"pay": TWO, "add": None}), Clock())
+    assert [ask(limiter) for _ in range(5000)] == [0] * 5000
+    assert [ask(limiter, tool="pay") for _ in range(3)] == [0, 0, 10]
+    assert [ask(limiter, tool="other") for _ in range(5000)] == [0] * 5000
+
+
+def test_an_error_names_what_was_too_much_and_how_long_to_wait() -> None:
+    limiter = Limiter(Rates(calls=None, tools={"pay": Rate(2, per=60)}), Clock())
+    for _ in range(2):
+        ask(limiter, tool="pay")
+    with pytest.raises(Overloaded) as refusal:
+        limiter.admit(METHODS["tools/call"], CallToolParams(name="pay"), SOMEBODY)
+    assert refusal.value.message == "Too many calls of the tool 'pay': the limit is 2 in 60 s. Try again in 30 s"
+    assert refusal.value.data == {"retryAfter": 30.0}
+
+
+# whose they are
+
+
+def test_each_principal_has_its_own_wherever_it_calls_from() -> None:
+    limiter = Limiter(Rates(calls=Rate(1, per=10)), Clock())
+    assert ask(limiter, who=caller("203.0.113.1", "ada")) == 0
+    assert ask(limiter, who=caller("198.51.100.7", "ada")) == 10
+    assert ask(limiter, who=caller("203.0.113.1", "bo")) == 0
+    assert ask(limiter, who=caller("203.0.113.1")) == 0
+    assert ask(limiter, who=caller(None, "203.0.113.1")) == 0, "who calls themselves an address has a bucket of their own"
+
+
+def test_addresses_of_one_ipv6_network_are_one_caller() -> None:
+    limiter = Limiter(Rates(calls=Rate(1, per=10)), Clock())
+    assert ask(limiter, who=caller("2001:db8:1:2::1")) == 0
+    assert ask(limiter, who=caller("2001:db8:1:2:ffff::9")) == 10
+    assert ask(limiter, who=caller("2001:db8:1:3::1")) == 0
+    assert ask(limiter, who=caller("10.1.2.3")) == 0
+    assert ask(limiter, who=caller("::ffff:10.1.2.3")) == 10
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"])
+def test_loopback_is_this_machine(address: str) -> None:
+    assert network(address) == ""
+
+
+def test_by_default_only_those_who_call_over_a_network_are_limited() -> None:
+    limiter = Limiter(NETWORK, Clock())
+
+    def admitted(who: Caller) -> int:
+        return sum(ask(limiter, who=who) == 0 for _ in range(3000))
+
+    assert admitted(caller()) == admitted(caller("127.0.0.1")) == admitted(caller("::1")) == 3000
+    assert admitted(caller("203.0.113.1")) == admitted(caller("127.0.0.1", "ada")) == admitted(caller(None, "bo")) == 1000
+
+
+def test_rates_that_are_given_hold_for_everybody() -> None:
+    limiter = Limiter(Rates(calls=TWO), Clock())
+    assert [ask(limiter, who=who) for who in (caller(), caller("127.0.0.1"), caller("::1"))] == [0, 0, 10]
+
+
+def test_of_too_many_callers_those_are_forgotten_that_were_idle_longest() -> None:
+    limiter = Limiter(Rates(calls=Rate(1, per=1e6), callers=100), Clock())
+    regular = caller("203.0.113.1")
+    assert ask(limiter, who=regular) == 0
+    for number in range(10_000):
+        assert ask(limiter, who=caller(f"10.0.{number // 256}.{number % 256}")) == 0
+        assert ask(limiter, who=regular) > 0
+        assert len(limiter._seen) <= 100
+    assert ask(limiter, who=caller("10.0.0.0")) == 0
+
+
+def test_threads_together_get_no_more_than_one_would() -> None:
+    class Slow(dict[str, float]):
+        """Lets another thread go on in the middle of a check, as may always happen."""
+
+        def get(self, name: str, default: Any = None) -> Any:
+            found = super().get(name, default)
+            time.sleep(0.001)
+            return found
+
+    limiter = Limiter(Rates(calls=Rate(1, per=1e6, burst=5)), Clock())
+    ask(limiter)
+    limiter._seen["203.0.113.1"].full = Slow(limiter._seen["203.0.113.1"].full)
+    with ThreadPoolExecutor(4) as pool:
+        waits = list(pool.map(lambda _: ask(limiter), range(20)))
+    assert waits.count(0) == 4
+
+
+@pytest.mark.parametrize("wrong", [{"count": 0}, {"count": -1}, {"count": 1, "per": 0}, {"count": 1, "burst": 0.5}])
+def test_a_rate_that_lets_nothing_through_is_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match="burst of at least 1"):
+        Rate(**wrong)
+
+
+@pytest.mark.parametrize("wrong", [{"calls": 10}, {"tools": {"pay": 10}}, {"logs": "many"}])
+def test_what_is_no_rate_is_refused_by_name(wrong: Any) -> None:
+    with pytest.raises(ConfigError, match=r"is no Rate for (calls|pay|logs); write Rate\(10\)"):
+        Rates(**wrong)
+
+
+def test_a_refusal_that_names_nonsense_names_no_time() -> None:
+    for nonsense in (None, {}, [], {"retryAfter": "soon"}, {"retryAfter": -1}, {"retryAfter": float("inf")}):
+        assert Overloaded("x", data=nonsense).retry_after is None
+
+
+# log messages
+
+
+async def test_log_messages_that_are_too_many_are_dropped_and_counted() -> None:
+    clock, heard = Clock(), []
+    server = build()
+    server.limiter = Limiter(Rates(logs=Rate(1, burst=5)), clock)
+    async with pair(server, on_log=lambda entry: heard.append((entry.logger, entry.data))) as client:
+        await client.call_tool("chatter", {"lines": 50})
+        assert heard == [(None, number) for number in range(5)]
+        clock.now += 1
+        await client.call_tool("chatter", {"lines": 1})
+        assert heard[5:] == [("dovetail", "45 log messages were dropped here: they were too many"), (None, 0)]
+        clock.now += 100
+        await client.call_tool("chatter", {"lines": 1})
+        assert heard[7:] == [(None, 0)]
+
+
+async def test_log_messages_from_worker_threads_are_counted_too() -> None:
+    heard: list[Any] = []
+    server = Server("logs", rates=Rates(logs=Rate(0.001, burst=5)))
+
+    @server.tool
+    def chatter(ctx: Context) -> None:
+        for number in range(100):
+            ctx.info(number)
+
+    async with pair(server, on_log=heard.append) as client:
+        await client.call_tool("chatter")
+    assert [entry.data for entry in heard] == [0, 1, 2, 3, 4]
+
+
+# every transport
+
+
+@each_transport
+@each_era
+async def test_a_tool_that_is_called_too_often_is_refused_and_the_others_are_not(transport: str, revision: str) -> None:
+    limits = {"tools": {"add": SLOW}}
+    async with over(transport, revision, limits, timeout=20) as client:
+        for _ in range(2):
+            assert (await client.call_tool("add", {"a": 1})).data == 2
+        with pytest.raises(Overloaded, match="calls of the tool 'add'") as refusal:
+            await client.call_tool("add", {"a": 1})
+        assert refusal.value.retry_after == pytest.approx(1000, abs=5)
+        assert (await client.call_tool("chatter", {"lines": 0})).data == "done"
+
+
+@each_transport
+@each_era
+async def test_log_messages_are_limited(transport: str, revision: str) -> None:
+    heard: list[Any] = []
+    async with over(transport, revision, {"logs": SLOW}, on_log=heard.append) as client:
+        await client.call_tool("chatter", {"lines": 20})
+        await client.call_tool("chatter", {"lines": 20})
+    assert [entry.data for entry in heard] == [0, 1]
+
+
+@pytest.mark.parametrize("transport", [name for name in TRANSPORTS if name != "http"])
+@each_era
+async def test_a_client_that_opens_too_often_hears_so(transport: str, revision: str) -> None:
+    if transport == "websocket":
+        async with on_a_port(build({"openings": SLOW}).asgi(path="/mcp", websocket=True)) as address:
+            for _ in range(2):
+                async with Client(f"ws://{address}/ws", revision=revision):
+                    pass
+            with pytest.raises(Overloaded, match="openings of a conversation"):
+                async with Client(f"ws://{address}/ws", revision=revision):
+                    pass
+        return
+    with pytest.raises(Overloaded, match="openings of a conversation"):
+        async with over(transport, "stateless", {"openings": SLOW}) as client:
+            for _ in range(3):
+                await client.ping()
+
+
+async def test_a_server_that_refuses_a_probe_for_now_is_not_taken_for_one_of_another_era() -> None:
+    class Busy(Server):
+        def admit(self, method: Method, params: Any, caller: Caller) -> None:
+            if method.name == "server/discover":
+                raise Overloaded("Too many")
+
+    with pytest.raises(Overloaded):
+        async with Client(Busy("busy")):
+            pass
+
+
+# HTTP
+
+HEAD = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+
+
+def greeting() -> dict[str, Any]:
+    info = {"name": "test", "version": "1"}
+    params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info}
+    return {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+
+
+async def test_over_http_the_status_is_429_and_a_header_says_when_to_come_back() -> None:
+    server = build({"openings": {"count": 1, "per": 90.5}})
+    body = json.dumps(greeting()).encode()
+    request = HttpRequest(headers={name.lower(): value for name, value in HEAD.items()} | {"host": "localhost"}, body=body)
+    assert (await server.handle(request)).status == 200
+    refusal = await server.handle(request)
+    assert (refusal.status, refusal.headers["retry-after"]) == (429, "91")
+    error = json.loads(refusal.body)["error"]
+    assert error["code"] == Overloaded.code
+    assert 90 < error["data"]["retryAfter"] <= 90.5
+
+
+async def test_a_server_that_is_busy_answers_503_as_before() -> None:
+    from dovetail.transports.http.policy import refusal
+
+    busy = refusal(Overloaded("10 requests are being answered"), True)
+    assert (busy.status, busy.headers) == (503, ((b"retry-after", b"1"),))
+
+
+@each_era
+async def test_a_client_over_http_waits_as_long_as_it_is_told_and_gets_its_answer(revision: str) -> None:
+    async with over("http", revision, {"tools": {"add": {"count": 1, "burst": 1}}}) as client:
+        assert (await client.call_tool("add", {"a": 1})).data == 2
+        start = time.monotonic()
+        assert (await client.call_tool("add", {"a": 2})).data == 3
+        assert 0.5 < time.monotonic() - start < 5
+
+
+async def test_a_client_over_http_does_not_begin_to_wait_for_longer_than_its_deadline() -> None:
+    async with over("http", "stateless", {"tools": {"add": SLOW}}) as client:
+        for _ in range(2):
+            await client.call_tool("add", {"a": 1})
+        start = time.monotonic()
+        with pytest.raises(Overloaded):
+            await client.call_tool("add", {"a": 1}, timeout=20)
+        assert time.monotonic() - start < 10
+
+
+async def test_greetings_over_http_are_limited_before_a_session_is_made() -> None:
+    async with on_a_port(build({"openings": SLOW}).asgi(path="/mcp")) as address, aiohttp.ClientSession() as web:
+        answers = []
+        for _ in range(4):
+            async with web.post(f"http://{address}/mcp", json=greeting(), headers=HEAD) as answer:
+                answers.append((answer.status, "Mcp-Session-Id" in answer.headers))
+    assert answers == [(200, True), (200, True), (429, False), (429, False)]
+
+
+@pytest.mark.parametrize("transport", ["http", "websocket"])
+@each_era
+async def test_by_default_a_stranger_is_limited_and_this_machine_is_not(transport: str, revision: str) -> None:
+    server = build()
+    served = server.asgi(path="/mcp", websocket=True)
+
+    async def from_elsewhere(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] in ("http", "websocket"):
+            scope["client"] = ("203.0.113.9", 1234)
+        await served(scope, receive, send)
+
+    for app, seen in ((served, []), (from_elsewhere, ["203.0.113.9"])):
+        async with on_a_port(app) as address:
+            url = TRANSPORTS[transport]
+            assert url is not None
+            async with Client(url.format(address), revision=revision) as client:
+                await client.call_tool("add", {"a": 1})
+        assert server.limiter is not None
+        assert list(server.limiter._seen) == seen
+
+
+@pytest.mark.parametrize("transport", ["http", "websocket"])
+@each_era
+async def test_who_proved_who_they_are_has_buckets_of_their_own(transport: str, revision: str) -> None:
+    server = build(auth=Door())
+    url = TRANSPORTS[transport]
+    assert url is not None
+    async with on_a_port(server.asgi(path="/mcp", websocket=True)) as address:
+        for name in ("ada", "bo", "ada"):
+            async with Client(url.format(address), revision=revision, headers={"Authorization": name}) as client:
+                await client.call_tool("add", {"a": 1})
+    assert server.limiter is not None
+    assert list(server.limiter._seen) == [("principal", "bo"), ("principal", "ada")]
+
+
+async def test_rates_can_be_switched_off() -> None:
+    assert Server("free", rates=None).limiter is None
