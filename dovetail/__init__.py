@@ -14,8 +14,13 @@ if TYPE_CHECKING:
     from .client.caching import SharedCache
     from .client.client import Client
     from .client.models import Model, choose_model
+    from .client.task import TaskHandle, TaskUpdate
     from .client.terminal import terminal_elicit
+    from .connection.extension import Extension
     from .errors import CannotAsk, DovetailError, NotFound, ProtocolError, ToolError
+    from .extensions.skills.reading import Skill
+    from .extensions.skills.vocabulary import SkillEntry
+    from .extensions.telemetry import telemetry
     from .limits import Limits
     from .ports import Channel, HttpRequest, HttpResponse
     from .protocol.base import Icon
@@ -55,6 +60,7 @@ _HOMES = {
     "Context": "server.context",
     "DovetailError": "errors",
     "EmbeddedResource": "protocol.content",
+    "Extension": "connection.extension",
     "File": "server.media",
     "Header": "shapes.header",
     "HttpRequest": "ports",
@@ -74,6 +80,10 @@ _HOMES = {
     "Root": "protocol.roots",
     "Server": "server.server",
     "SharedCache": "client.caching",
+    "Skill": "extensions.skills.reading",
+    "SkillEntry": "extensions.skills.vocabulary",
+    "TaskHandle": "client.task",
+    "TaskUpdate": "client.task",
     "TextContent": "protocol.content",
     "TextResourceContents": "protocol.content",
     "ToolAnnotations": "protocol.tools",
@@ -84,15 +94,17 @@ _HOMES = {
     "choose_model": "client.models",
     "openai_sampler": "client.adapters",
     "redact_secrets": "server.guards.redaction",
+    "telemetry": "extensions.telemetry",
     "terminal_elicit": "client.terminal",
 }
 
 __all__ = [
     "Annotations", "Audio", "AudioContent", "AuditRecord", "BlobResourceContents", "Cache", "CannotAsk", "Channel",
-    "Client", "Context", "DovetailError", "EmbeddedResource", "File", "Header", "HttpRequest", "HttpResponse", "Icon",
-    "Image", "ImageContent", "InputRequired", "Limits", "Message", "Model", "NotFound", "ProtocolError", "Rate", "Rates",
-    "ResourceLink", "Root", "Server", "SharedCache", "TextContent", "TextResourceContents", "ToolAnnotations", "ToolError",
-    "ToolResult", "anthropic_sampler", "audit", "choose_model", "openai_sampler", "redact_secrets", "terminal_elicit",
+    "Client", "Context", "DovetailError", "EmbeddedResource", "Extension", "File", "Header", "HttpRequest",
+    "HttpResponse", "Icon", "Image", "ImageContent", "InputRequired", "Limits", "Message", "Model", "NotFound",
+    "ProtocolError", "Rate", "Rates", "ResourceLink", "Root", "Server", "SharedCache", "Skill", "SkillEntry",
+    "TaskHandle", "TaskUpdate", "TextContent", "TextResourceContents", "ToolAnnotations", "ToolError", "ToolResult",
+    "anthropic_sampler", "audit", "choose_model", "openai_sampler", "redact_secrets", "telemetry", "terminal_elicit",
 ]  # fmt: skip
 
 

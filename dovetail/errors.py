@@ -16,8 +16,10 @@
     │   ├── TooLarge             -31002  a message is over the size bound
     │   └── Forbidden            -31003  the caller may not do this; `.scopes` says what it lacks
     ├── ToolError                a tool failed; its text is meant for the model
+    ├── TaskCancelled            a task was cancelled before it was done
     ├── CannotAsk                a question the client cannot be asked
     ├── UrlRefused               a page opened by another user than was sent there, too late, or with a forged ticket
+    ├── SkillRefused             a skill that is not what its entry says; `.what` names the difference
     ├── InvalidOutput            a tool's result breaks its own output schema; `.result` keeps it
     ├── Unauthorized             the server does not let this client in, or not so far
     ├── ConnectFailed            no connection could be opened
@@ -203,6 +205,10 @@ class ToolError(DovetailError):
         self.result = result
 
 
+class TaskCancelled(DovetailError):
+    """A task was cancelled before it was done: by its server, or by somebody else who may."""
+
+
 class CannotAsk(DovetailError):
     """The client cannot be asked this: the revision has no such question, or the client did not declare it."""
 
@@ -213,6 +219,15 @@ class CannotAsk(DovetailError):
 
 class UrlRefused(DovetailError):
     """A page was opened by somebody who was not sent there, or no more."""
+
+
+class SkillRefused(DovetailError):
+    """A skill, or a file of one, that is not what its entry says, so nothing of it may be used. `what` is "size", "digest",
+    "frontmatter", "unlisted", "contents" or "entry"; `uri` is where."""
+
+    def __init__(self, message: str, what: str = "entry", uri: str = "") -> None:
+        super().__init__(message)
+        self.what, self.uri = what, uri
 
 
 class InvalidOutput(DovetailError):

@@ -58,6 +58,28 @@ class Limits(Struct, frozen=True, kw_only=True):
     isolated_memory: int = 1024 * MIB
     """Address space that an isolated tool may use on top of what Python itself maps."""
 
+    # tasks
+    tasks: int = 10_000
+    """Tasks that are kept at once, running or over; the next one is refused."""
+    tasks_each: int = 1000
+    """Those of one caller that is known."""
+    task_bytes: int = 256 * MIB
+    """Bytes that all of them take, in memory or on disk."""
+    task_life: float = 3600.0
+    """How long a task is kept, from its beginning, where the caller does not say."""
+    task_life_max: float = 86400.0
+    """How long at most, whatever the caller says."""
+    task_poll: float = 2.0
+    """How often a client is told to look at a task that takes long; at a young one it may look more often."""
+
+    # skills
+    skills: int = 100_000
+    """Skills, and files of skills, that a client takes from one server's list."""
+    skill_files: int = 512
+    """Files of one skill, on both sides; every host has to take that many."""
+    skill_bytes: int = 16 * MIB
+    """Bytes of all its files together; likewise."""
+
     # files that are watched
     watch_interval: float = 1.0
     """How often a file that is served with `watch=True` is looked at, while there is a client."""

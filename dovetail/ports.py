@@ -59,6 +59,22 @@ class Channel(Protocol):
         """Send what is queued, then end. May be called twice, and from any task."""
 
 
+class Network(Struct, frozen=True):
+    """What a conversation goes over, by the names that OpenTelemetry has for it. A channel may have one, as `network`."""
+
+    transport: str
+    protocol: str | None = None
+    address: str | None = None
+    """Where the server is, as a client knows it …"""
+    port: int | None = None
+    """… and the port there."""
+
+
+PIPE = Network("pipe")
+HTTP = Network("tcp", "http")
+WEBSOCKET = Network("tcp", "websocket")
+
+
 class Principal(Struct, frozen=True):
     """Who is calling, as an authenticated transport knows it."""
 
@@ -72,6 +88,8 @@ class Principal(Struct, frozen=True):
 
 PAGES = 64
 """Pages that are remembered of one caller."""
+TASKS = 256
+"""Tasks of one caller that it is told of without asking."""
 
 
 class Caller:
@@ -80,7 +98,7 @@ class Caller:
 
     __slots__ = (
         "address", "capabilities", "info", "log_level", "on_page", "pages", "principal", "revision", "roots", "roots_told",
-        "state", "subscribed",
+        "session", "state", "subscribed", "tasks",
     )  # fmt: skip
 
     def __init__(
@@ -112,6 +130,10 @@ class Caller:
         """Told of each of them, where other processes have to know."""
         self.subscribed: frozenset[str] = frozenset()
         """The resources whose changes it wants to hear of, in the handshake era."""
+        self.session: str = ""
+        """What its conversation goes by, in the handshake era, where there is one."""
+        self.tasks: tuple[str, ...] = ()
+        """The tasks that it began last, in the handshake era."""
 
     def roots_changed(self) -> None:
         """Its roots are to be asked for again."""
@@ -120,6 +142,10 @@ class Caller:
     def remember_page(self, id: str) -> None:
         """Its user is sent to a page: that is whom it will concern that they are done there."""
         self.pages = (*self.pages, id)[-PAGES:]
+
+    def remember_task(self, id: str) -> None:
+        """It began a task: it is told how that goes on."""
+        self.tasks = (*self.tasks, id)[-TASKS:]
 
 
 class Call(Struct, eq=False):
@@ -157,6 +183,8 @@ class Call(Struct, eq=False):
     """The state that the handler gave its question along."""
     clock: Any = None
     """What ends the handler when its time is over; stands still while the client is asked."""
+    detach: "Callable[[Call], Awaitable[Call]] | None" = None
+    """What makes a task of it, where that is still to be decided: gives the call as the handler goes on with it."""
     asking: int = 0
     """Questions down the back channel that have no answer yet."""
     rounds: int = 0
@@ -194,11 +222,17 @@ class Form(Protocol):
 class Extras(Protocol):
     """What the extensions of one side add (`connection/extension.py`)."""
 
-    def method(self, name: str, stateless: bool) -> Method | None:
-        """The method of that name, where an extension has it in this era."""
+    def find(self, name: str, revision: Revision | None) -> Method | None:
+        """The method of that name on the wire: in a revision or an extension, or else in any revision at all."""
 
-    def handler(self, name: str) -> Answer | None:
-        """What answers or hears a method of that name."""
+    def speaks(self, revision: Revision, method: Method) -> bool:
+        """Whether there is such a method in a revision, or in an extension that its era has."""
+
+    def tells(self, method: Method, peer: ClientCapabilities | ServerCapabilities) -> bool:
+        """Whether this peer wants to hear of a method, which it does of all that are no extension's."""
+
+    def handler(self, method: Method, peer: ClientCapabilities | ServerCapabilities) -> Answer | None:
+        """What an extension answers or hears this method with, where it is for that peer."""
 
     def spoken(self, stateless: bool) -> dict[str, Any] | None:
         """What is declared of them to a peer of this era."""
@@ -236,6 +270,12 @@ class Service(Protocol):
 
     def answer(self, call: Call) -> Awaitable[Any]:
         """Answer one call."""
+
+    def observe(self, observer: Any) -> None:
+        """Let one more `Observer` look at every call, from outside of all middleware."""
+
+    def parted(self, caller: Caller, network: Network | None, seconds: float) -> None:
+        """Hear that a session of the handshake era has ended, after so many seconds."""
 
     def asks(self, call: Call) -> bool:
         """Whether what answers this call is able to ask its client."""

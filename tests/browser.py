@@ -37,13 +37,16 @@ def chromium() -> str:
 class Page:
     """One tab."""
 
-    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
-        self._socket, self._ids = socket, itertools.count(1)
+    def __init__(
+        self, socket: aiohttp.ClientWebSocketResponse, ids: "itertools.count[int] | None" = None, session: str | None = None
+    ) -> None:
+        self._socket, self._ids = socket, ids or itertools.count(1)
+        self._session = {} if session is None else {"sessionId": session}
 
     async def command(self, method: str, **params: Any) -> dict[str, Any]:
         """Send a command of the protocol; its result."""
         id = next(self._ids)
-        await self._socket.send_json({"id": id, "method": method, "params": params})
+        await self._socket.send_json({"id": id, "method": method, "params": params, **self._session})
         while True:
             message = json.loads((await self._socket.receive(timeout=WAIT_SECONDS)).data)
             if message.get("id") == id:
@@ -79,6 +82,19 @@ class Page:
         await self.until(f"document.readyState === 'complete' && document.querySelector({selector!r}) !== null")
         await self.says(f"document.querySelector({selector!r}).focus()")
         await self.command("Input.insertText", text=text)
+
+    async def frames(self) -> dict[str, str]:
+        """The addresses of the frames that are processes of their own, as those of another origin are; by their ids."""
+        targets = (await self.command("Target.getTargets"))["targetInfos"]
+        return {one["targetId"]: one["url"] for one in targets if one["type"] == "iframe"}
+
+    async def frame(self, address: str) -> "Page":
+        """The frame whose address begins so, once it is there."""
+        async with asyncio.timeout(WAIT_SECONDS):
+            while not (found := [id for id, url in (await self.frames()).items() if url.startswith(address)]):
+                await asyncio.sleep(0.02)
+        attached = await self.command("Target.attachToTarget", targetId=found[0], flatten=True)
+        return Page(self._socket, self._ids, attached["sessionId"])
 
     async def screenshot(self, path: Path) -> None:
         """Keep what it looks like."""

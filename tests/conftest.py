@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import re
 from typing import Any
 
 import pytest
@@ -23,3 +24,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 async def _bounded(function: Any, arguments: dict[str, Any]) -> None:
     async with asyncio.timeout(SECONDS):
         await function(**arguments)
+
+
+def named(value: Any) -> str:
+    """A value in the name of a test, without its address, which would be another in each process."""
+    return re.sub(r" at 0x[0-9a-f]+", "", str(value) if isinstance(value, str) else repr(value))

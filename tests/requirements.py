@@ -5,7 +5,7 @@ A test names what it shows by `@pytest.mark.requirement("id")`, and `test_requir
 demand without a test, no test of a demand that nobody made. What no test here can show says why (`untested`).
 
 In this table: messages, opening, stdio, HTTP, patterns, utilities, tools, resources, prompts, asking, and a client's part in
-all of them, and authorization. Not yet: tasks.
+all of them, authorization, tasks, skills and apps.
 """
 
 from typing import Literal
@@ -20,11 +20,19 @@ BATCHES = REVISIONS[1:2]
 SESSIONS = REVISIONS[1:4]
 """Those that have sessions over HTTP."""
 SITE = "https://modelcontextprotocol.io/specification/"
+TASKS = "https://modelcontextprotocol.io/seps/2663-tasks-extension"
+APPS = "https://github.com/modelcontextprotocol/ext-apps/blob/main/specification/2026-01-26/apps.mdx"
+
+SKILLS = "https://github.com/modelcontextprotocol/ext-skills/blob/main/specification/stable/skills.mdx"
 
 
 def since(revision: str) -> tuple[str, ...]:
     """This revision and all that followed."""
     return REVISIONS[REVISIONS.index(revision) :]
+
+
+APPS_SINCE = since("2025-06-18")
+"""Those that have a `_meta` for tools."""
 
 
 class Requirement(Struct, frozen=True):
@@ -33,14 +41,14 @@ class Requirement(Struct, frozen=True):
     level: Literal["MUST", "SHOULD"]
     text: str
     page: str
-    """Below `SITE`; of the newest revision that has the demand."""
+    """Below `SITE`, of the newest revision that has the demand; or where an extension is specified."""
     revisions: tuple[str, ...] = ALL
     untested: str = ""
 
     @property
     def link(self) -> str:
         """Where it stands."""
-        return SITE + self.page
+        return self.page if self.page.startswith("https:") else SITE + self.page
 
 
 def must(text: str, page: str, revisions: tuple[str, ...] = ALL, untested: str = "") -> Requirement:
@@ -54,6 +62,9 @@ def should(text: str, page: str, revisions: tuple[str, ...] = ALL, untested: str
 
 
 BASIC = "2026-07-28/basic"
+CORE_TASKS = "2025-11-25/basic/utilities/tasks"
+CORE = REVISIONS[3:4]
+"""The one whose core has tasks."""
 MESSAGES = f"{BASIC}#messages"
 META = f"{BASIC}#meta"
 SCHEMAS = f"{BASIC}#json-schema-usage"
@@ -94,6 +105,9 @@ AUTH = since("2025-03-26")
 """Those that have authorization."""
 FORMS = since("2025-06-18")
 """Those in which a user can be asked."""
+
+EXTENDED = since("2025-06-18")
+"""Those that can carry a declaration of an extension."""
 
 AUTHOR = "the choice of who writes the tool"
 HOST = "a duty of the application that shows things to its user"
@@ -195,7 +209,6 @@ REQUIREMENTS: dict[str, Requirement] = {
         "An extension is named like a key of `_meta`, with a prefix.",
         f"{VERSIONS}#extension-negotiation",
         STATELESS,
-        "there is no extension yet",
     ),
     "dual-era": must("How a client opens decides in which era it is served.", VERSIONS, STATELESS),
     "dual-era-probe": should(
@@ -1250,4 +1263,195 @@ REQUIREMENTS: dict[str, Requirement] = {
     "provider-upstream-secrets": must("The tokens of others are kept safely.", AUTH_OF_OLD, BATCHES),
     "provider-upstream-errors": must("A login elsewhere that fails is told the client.", AUTH_OF_OLD, BATCHES),
     "provider-login-timeout": must("A login here ends after a time.", AUTH_OF_OLD, BATCHES),
+    # apps
+    "apps-uri": must("The URI of an app begins with `ui://`.", f"{APPS}#content-requirements", APPS_SINCE),
+    "apps-mime-type": must("An app says its type, listed and read.", f"{APPS}#content-requirements", APPS_SINCE),
+    "apps-document": must("What an app holds is an HTML document.", f"{APPS}#content-requirements", APPS_SINCE),
+    "apps-csp": must("A view reaches the domains that it declared, and no others.", f"{APPS}#host-behavior", APPS_SINCE),
+    "apps-csp-default": must("A view that declares nothing reaches nothing.", f"{APPS}#host-behavior", APPS_SINCE),
+    "apps-resource": must("The app that a tool points to exists.", f"{APPS}#resource-discovery", APPS_SINCE),
+    "apps-visibility-model": must("A model is shown the tools only that are for it.", f"{APPS}#visibility", APPS_SINCE),
+    "apps-visibility-app": must("A view calls the tools only that are for apps.", f"{APPS}#visibility", APPS_SINCE),
+    "apps-sandbox": must("A view is shown in a frame that holds it.", f"{APPS}#1-iframe-sandboxing", APPS_SINCE),
+    "apps-proxy": must(
+        "Between a web page and a view is a proxy of another origin, which passes on what is not for itself.",
+        f"{APPS}#sandbox-proxy",
+        APPS_SINCE,
+    ),
+    "apps-initialized": must("A view is told nothing before it is ready.", f"{APPS}#sandbox-proxy", APPS_SINCE),
+    "apps-data": must(
+        "A view is told the arguments of its call, once, and then the result.",
+        f"{APPS}#notifications-host--view",
+        APPS_SINCE,
+    ),
+    "apps-cancelled": must("A view is told of a call that was cancelled.", f"{APPS}#notifications-host--view", APPS_SINCE),
+    "apps-teardown": must("A view is told before it ends.", f"{APPS}#notifications-host--view", APPS_SINCE),
+    "apps-display-mode": must(
+        "A view is shown only in modes that it has, and told the mode in any case.", f"{APPS}#display-modes", APPS_SINCE
+    ),
+    "apps-size": must("A host hears what size a view has.", f"{APPS}#container-dimensions", APPS_SINCE),
+    "apps-mime-types": must("A client says which types it shows.", f"{APPS}#client-host-capabilities", APPS_SINCE),
+    "apps-fallback": should("A client that shows no apps gets plain tools.", f"{APPS}#server-behavior", APPS_SINCE),
+    "apps-content": must("A tool with a view answers with text too.", f"{APPS}#server-behavior", APPS_SINCE),
+    # skills
+    "skills-methods": must(
+        "A server that declares skills lists them and gives each by its URI.", f"{SKILLS}#capability-negotiation", EXTENDED
+    ),
+    "skills-manifest": must(
+        "An entry names every file of its skill once, with digest and size.", f"{SKILLS}#resources", EXTENDED
+    ),
+    "skills-frontmatter": must("An entry has the front matter of its SKILL.md as it is.", f"{SKILLS}#frontmatter", EXTENDED),
+    "skills-names": must("A skill's name keeps to the rules, and ends its path.", f"{SKILLS}#resource-mapping", EXTENDED),
+    "skills-resources": should(
+        "SKILL.md is a resource with the name and description of its skill.", f"{SKILLS}#resource-metadata", EXTENDED
+    ),
+    "skills-limits": should("A skill has at most 512 files and 16 MiB.", f"{SKILLS}#limits", EXTENDED),
+    "skills-pages": must("The list of skills has pages and hints for caches.", f"{SKILLS}#listing-skills", STATELESS),
+    "skills-unknown": must("What is no skill is refused as invalid params.", f"{SKILLS}#getting-a-skill", EXTENDED),
+    "skills-dynamic": must("A skill without stable digests says that it is dynamic.", f"{SKILLS}#resources", EXTENDED),
+    "skills-directories": must(
+        "A directory is listed with its direct children; what is none is refused.", f"{SKILLS}#reading-directories", EXTENDED
+    ),
+    "skills-lazy": must("No file is fetched before it is wanted.", f"{SKILLS}#lazy-retrieval", EXTENDED),
+    "skills-verify": must(
+        "What is read is used only if size, digest and front matter are the entry's.",
+        f"{SKILLS}#verification-on-read",
+        EXTENDED,
+    ),
+    "skills-unlisted": must(
+        "A file that the entry does not list is not read.", f"{SKILLS}#the-acting-window-and-the-held-entry", EXTENDED
+    ),
+    "skills-consent": must(
+        "Users approve each skill, and are shown where it comes from.", f"{SKILLS}#security-considerations", EXTENDED, HOST
+    ),
+    "tasks-client-either": must(
+        "A client that declares tasks takes a result or a task for an answer.", f"{TASKS}#capability-negotiation", STATELESS
+    ),
+    "tasks-client-unsupported": must(
+        "A task for an answer to what cannot be one is no valid answer.", f"{TASKS}#capability-negotiation", STATELESS
+    ),
+    "tasks-client-interval": should(
+        "A client looks at a task no more often than the server proposes.", f"{TASKS}#task-polling", STATELESS
+    ),
+    "tasks-client-until-over": should(
+        "A client looks at a task until it is over, or was cancelled.", f"{TASKS}#task-polling", STATELESS
+    ),
+    "tasks-client-answers": must(
+        "A question of a task is treated like any other question.", f"{TASKS}#task-update-requests", STATELESS
+    ),
+    "tasks-client-once": should(
+        "A question is answered once, however often a task shows it.", f"{TASKS}#task-update-requests", STATELESS
+    ),
+    "tasks-client-cancel": must(
+        "A task is cancelled by `tasks/cancel`, not by the notification.", f"{TASKS}#task-cancellation", STATELESS
+    ),
+    "tasks-core-capability": must(
+        "No tool is called as a task where the server did not declare that.", f"{CORE_TASKS}#tool-level-negotiation", CORE
+    ),
+    "tasks-core-forbidden": must(
+        "A tool that does not allow it is not called as a task.", f"{CORE_TASKS}#tool-level-negotiation", CORE
+    ),
+    "tasks-core-required": must("A tool that demands it is called as a task.", f"{CORE_TASKS}#tool-level-negotiation", CORE),
+    "tasks-core-input": should(
+        "A client that sees `input_required` has `tasks/result` open.", f"{CORE_TASKS}#input-required-status", CORE
+    ),
+    "tasks-host-declared": must("A client declares what it can be asked as a task.", f"{CORE_TASKS}#capabilities", CORE),
+    "tasks-host-created": must("A request as a task is answered with the task.", f"{CORE_TASKS}#result-retrieval", CORE),
+    "tasks-host-ignored": must(
+        "Who did not declare tasks answers as if none had been asked for.", f"{CORE_TASKS}#task-support-and-handling"
+    ),
+    "tasks-host-result": must(
+        "`tasks/result` waits until the task is over, and gives what the request would have given.",
+        f"{CORE_TASKS}#result-retrieval",
+        CORE,
+    ),
+    "tasks-host-related": must(
+        "The result of a task names its task.", f"{CORE_TASKS}#associating-task-related-messages", CORE
+    ),
+    "tasks-host-unknown": must("A task that is not there is -32602.", f"{CORE_TASKS}#protocol-errors", CORE),
+    "tasks-host-cancel": must(
+        "A task is cancelled before that is answered, and stays so.", f"{CORE_TASKS}#task-cancellation", CORE
+    ),
+    "tasks-host-cancel-over": must("To cancel what is over is -32602.", f"{CORE_TASKS}#task-cancellation", CORE),
+    "tasks-host-ttl": must("A task says for how long it is kept.", f"{CORE_TASKS}#ttl-and-resource-management", CORE),
+    "tasks-undeclared": must(
+        "Who does not declare tasks on a request gets none, and -32021 where there is nothing else.",
+        f"{TASKS}#capability-negotiation",
+        STATELESS,
+    ),
+    "tasks-flat": must(
+        "A task for an answer is flat, and says `task` for its type.", f"{TASKS}#polymorphic-results", STATELESS
+    ),
+    "tasks-durable": must("A task can be looked at before its caller hears of it.", f"{TASKS}#task-creation", STATELESS),
+    "tasks-before": should(
+        "What is asked before there is a task is asked in rounds of the call itself.", f"{TASKS}#task-creation", STATELESS
+    ),
+    "tasks-details": must(
+        "A task shows its open questions, its result or its error, by its status.", f"{TASKS}#task-polling", STATELESS
+    ),
+    "tasks-failed": must(
+        "A task fails by an error of the protocol only; a tool that fails completes it.", f"{TASKS}#task-status", STATELESS
+    ),
+    "tasks-keys": must(
+        "No key of a question is used twice in the life of a task.", f"{TASKS}#task-update-requests", STATELESS
+    ),
+    "tasks-ack": must("Answers are acknowledged with an empty result.", f"{TASKS}#task-update-requests", STATELESS),
+    "tasks-unknown-keys": should("Answers to what nobody asked are ignored.", f"{TASKS}#task-update-requests", STATELESS),
+    "tasks-cancel-ack": must(
+        "To cancel is acknowledged, whatever the task's status is.", f"{TASKS}#task-cancellation", STATELESS
+    ),
+    "tasks-listen": must(
+        "To listen to tasks without having declared them is -32021.", f"{TASKS}#task-status-notifications", STATELESS
+    ),
+    "tasks-listen-same": must(
+        "What is told of a task is what `tasks/get` would say.", f"{TASKS}#task-status-notifications", STATELESS
+    ),
+    "tasks-quiet": must("No progress and no log is sent for a task.", f"{TASKS}#task-status-notifications", STATELESS),
+    "tasks-header": must(
+        "The header `Mcp-Name` repeats the id of a task.", f"{TASKS}#streamable-http-routing-headers", STATELESS
+    ),
+    "tasks-core-augment": must(
+        "A tool that must be a task is -32601 without, and one that cannot be one SHOULD be -32601 with.",
+        f"{CORE_TASKS}#tool-level-negotiation",
+        CORE,
+    ),
+    "tasks-core-created": must(
+        "A call as a task is answered with the task, which is working.", f"{CORE_TASKS}#result-retrieval", CORE
+    ),
+    "tasks-core-result": must(
+        "`tasks/result` waits until the task is over, and gives what the call would have given.",
+        f"{CORE_TASKS}#result-retrieval",
+        CORE,
+    ),
+    "tasks-core-related": must(
+        "Whatever belongs to a task names it, but for what has its id anyway.",
+        f"{CORE_TASKS}#associating-task-related-messages",
+        CORE,
+    ),
+    "tasks-core-cancel": must(
+        "A task is cancelled before that is answered, and stays so; what is over is -32602.",
+        f"{CORE_TASKS}#task-cancellation",
+        CORE,
+    ),
+    "tasks-core-failed": must(
+        "A tool that fails is a task that failed, with its result.", f"{CORE_TASKS}#task-execution-errors", CORE
+    ),
+    "tasks-core-ttl": must("A task says for how long it is really kept.", f"{CORE_TASKS}#ttl-and-resource-management", CORE),
+    "tasks-core-list": must(
+        "A list has all tasks of its caller and no others, page by page.", f"{CORE_TASKS}#task-listing", CORE
+    ),
+    "tasks-core-listless": should(
+        "Where callers cannot be told apart, there is no list.", f"{CORE_TASKS}#task-isolation-and-access-control", CORE
+    ),
+    "tasks-core-owner": must(
+        "A task belongs to who began it, and is not there for others.",
+        f"{CORE_TASKS}#task-isolation-and-access-control",
+        CORE,
+    ),
+    "tasks-core-bounds": should(
+        "There are bounds for the number of tasks and for their age.", f"{CORE_TASKS}#resource-management", CORE
+    ),
+    "tasks-core-progress": must(
+        "Progress goes on under the token of the call.", f"{CORE_TASKS}#task-progress-notifications", CORE
+    ),
 }

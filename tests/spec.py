@@ -56,6 +56,15 @@ ANYWHERE = {"extensions", "experimental"}
 """Capabilities made for what is in no schema."""
 ANYTHING = {"GetTaskPayloadResult"}
 """Definitions that stand for any result at all."""
+FOREIGN = ("greetings/", "notifications/greetings/", "skills/", "resources/directory/")
+"""How methods of extensions begin: of the tests' own, and of skills. They are in no schema: their envelope is all that
+is held against one."""
+FOREIGN_KINDS = {"greeting", "task"}
+"""Kinds of result that are such an extension's."""
+FOREIGN_TASKS = ("tasks/", "notifications/tasks")
+"""Those of an extension in the newest revision, and of the core in the one before."""
+FOREIGN_FIELDS = {"SubscriptionFilter.taskIds"}
+"""What an extension adds to an object of the core."""
 
 
 def problems(revision: str, message: Any, *, direction: Direction, method: Answers = None) -> list[str]:
@@ -111,6 +120,8 @@ def declared(revision: str, place: str) -> frozenset[str]:
 
 def _call(revision: str, value: Schema, direction: Direction) -> list[str]:
     kind: Kind = "Request" if "id" in value else "Notification"
+    if _foreign(revision, value["method"]):
+        return _invalid(revision, f"JSONRPC{kind}", value)
     name = methods(revision, direction, kind).get(value["method"])
     if name is None:
         return [f"{revision} has no {kind.lower()} {value['method']!r} from the {direction}"]
@@ -123,6 +134,10 @@ def _call(revision: str, value: Schema, direction: Direction) -> list[str]:
     return found + _unknown(revision, _properties(revision, _ref(name)).get("params", {}), params, f"{name}.params")
 
 
+def _foreign(revision: str, method: str) -> bool:
+    return method.startswith(FOREIGN) or (revision == REVISIONS[-1] and method.startswith(FOREIGN_TASKS))
+
+
 def _result(revision: str, value: Schema, method: Answers) -> list[str]:
     if method is None:
         raise ValueError("A result can only be judged by the method that it answers: pass method=")
@@ -130,12 +145,14 @@ def _result(revision: str, value: Schema, method: Answers) -> list[str]:
     if asked is None:
         return [f"A result for id {value.get('id')!r}, under which nothing was asked"]
     result = value.get("result")
+    envelope = "JSONRPCResultResponse" if "JSONRPCResultResponse" in definitions(revision) else "JSONRPCResponse"
+    if _foreign(revision, asked) or (isinstance(result, dict) and result.get("resultType") in FOREIGN_KINDS):
+        return _invalid(revision, envelope, value)
     # By the schema alone, any result with a type would pass as a question.
     asking = isinstance(result, dict) and result.get("resultType") == "input_required"
     fitting = [name for name in _answers(revision, asked) if (name == "InputRequiredResult") == asking]
     if not fitting:
         return [f"{revision} has no such answer to {asked!r}: {result!r}"]
-    envelope = "JSONRPCResultResponse" if "JSONRPCResultResponse" in definitions(revision) else "JSONRPCResponse"
     found = [f"{envelope}.{key} is unknown" for key in value if key not in ("jsonrpc", "id", "result")]
     return [*_invalid(revision, envelope, value), *found, *min((flaws(revision, name, result) for name in fitting), key=len)]
 
@@ -286,7 +303,7 @@ def _unknown(revision: str, schema: Schema, value: Any, where: str, place: str =
             # The first revision writes its annotations out wherever they occur.
             inside = "Annotations" if key == "annotations" else f"{place}.{key}"
             found += [] if key in JSON_SCHEMAS else _unknown(revision, declared[key], item, path, inside)
-        elif place.endswith(("._meta", "MetaObject")):
+        elif place.endswith(("._meta", "MetaObject")) or f"{place}.{key}" in FOREIGN_FIELDS:
             continue
         elif place.partition(".")[0] in OPEN:
             found += [f"{path} is a field of another revision"] if key in _declared_by_any(place) - ANYWHERE else []

@@ -106,6 +106,8 @@ FORM_FIELDS = st.sampled_from(
 )
 FORMS = st.dictionaries(NAMES, FORM_FIELDS, max_size=2).map(lambda each: {"type": "object", "properties": each})
 
+TASK_CAPABILITIES = st.sampled_from([{}, {"list": {}, "cancel": {}}])
+
 LEGAL: dict[Any, SearchStrategy[Any]] = {
     "uri": URIS,
     "src": URIS,
@@ -139,7 +141,8 @@ LEGAL: dict[Any, SearchStrategy[Any]] = {
     "input_requests": st.dictionaries(NAMES, st.deferred(lambda: _questions()), max_size=2),
     "experimental": NAMED_OBJECTS,
     "extensions": NAMED_OBJECTS,
-    "tasks": st.sampled_from([{}, {"list": {}, "cancel": {}}]),
+    (capabilities.ClientCapabilities, "tasks"): TASK_CAPABILITIES,
+    (capabilities.ServerCapabilities, "tasks"): TASK_CAPABILITIES,
 }  # fmt: skip
 ALWAYS = {(lifecycle.CancelledParams, "request_id")}
 """Fields that are optional in the vocabulary, but required by some revision without a value to stamp."""

@@ -27,6 +27,8 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 from dovetail.errors import SchemaError
 from dovetail.shapes import Mismatch, Shape, Unencodable, encode, merge, tidy
 
+from .conftest import named
+
 
 class Colour(enum.Enum):
     """What it looks like."""
@@ -297,7 +299,7 @@ def test_a_type_has_its_schema(annotation: Any, schema: dict[str, Any]) -> None:
         ),
         (PositiveInt, {"type": "integer", "exclusiveMinimum": 0}),
     ],
-    ids=str,
+    ids=named,
 )
 def test_notes_show_in_the_schema(annotation: Any, schema: dict[str, Any]) -> None:
     assert Shape(annotation).schema == schema
@@ -766,7 +768,7 @@ def test_bytes_that_are_no_json_are_a_mismatch(data: bytes) -> None:
         (float("nan"), b"null"),
         (msgspec.Raw(b"[1]"), b"[1]"),
     ],
-    ids=str,
+    ids=named,
 )
 def test_any_value_with_a_json_form_is_encoded(value: Any, data: bytes) -> None:
     assert Shape(Any).encode(value) == encode(value)

@@ -85,7 +85,7 @@ class Aside:
 def _line(update: "ProgressParams") -> str:
     message = safe(update.message or "").replace("\t", " ")
     if not update.total or update.total <= 0:
-        return f"{_count(update)}  {message}".rstrip()
+        return f"{_count(update)}  {message}".strip()
     share = min(1.0, max(0.0, update.progress / update.total))
     width = min(BAR, _columns() // 3)
     filled = int(share * width)
@@ -94,6 +94,11 @@ def _line(update: "ProgressParams") -> str:
 
 
 def _count(update: "ProgressParams") -> str:
+    """How far it is; a task says that in words, and its updates are merely counted."""
+    from ..protocol.tasks import RELATED_TASK
+
+    if update.total is None and update.message and RELATED_TASK in (update.meta or {}):
+        return ""
     return f"{update.progress:g}" if update.total is None else f"{update.progress:g}/{update.total:g}"
 
 

@@ -1,7 +1,8 @@
 """`dovetail call TARGET TOOL key=value …`: call a tool and print what it gives.
 
 The tool is looked up first, for its schema says how the values are meant. One that is not listed is called all the same: it
-may be there for those who have the scopes that it takes, and only who asks for it by name is told which.
+may be there for those who have the scopes that it takes, and only who asks for it by name is told which. A call that becomes
+a task is waited for, with what the task says of itself in place of the progress; Ctrl-C cancels the task.
 """
 
 import argparse
@@ -40,7 +41,7 @@ async def ask(client: "Client", options: argparse.Namespace) -> "ToolResult":
     schema = next((tool.input_schema for tool in tools if tool.name == options.tool), None)
     arguments = parse(options.pairs, schema or {}, options.args)
     try:
-        return await client.call_tool(options.tool, arguments, raise_on_error=False)
+        return await client.call_tool(options.tool, arguments, raise_on_error=False, timeout=options.timeout)
     except (InvalidParams, MethodNotFound) as refusal:
         raise refusal if schema is not None else _unknown(options.tool, tools) from None
 

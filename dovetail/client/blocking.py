@@ -13,13 +13,17 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, ConnectionClosed
+from ..extensions.skills.reading import Skill
 from .subscriptions import Handle
+from .task import TaskHandle
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import TypeVar, overload
 
     from ..connection.connection import OnProgress
+    from ..extensions.apps.view import View
+    from ..extensions.skills.vocabulary import SkillEntry
     from ..protocol.base import Implementation
     from ..protocol.capabilities import ServerCapabilities
     from ..protocol.completion import Completion
@@ -28,7 +32,9 @@ if TYPE_CHECKING:
     from ..protocol.prompts import GetPromptResult, Prompt
     from ..protocol.resources import Resource, ResourceTemplate
     from ..protocol.tools import Tool, ToolResult
+    from .callbacks import AnyRequest
     from .client import Client
+    from .task import TaskUpdate
     from .typed import Typed
 
     T = TypeVar("T")
@@ -49,6 +55,73 @@ class Heard:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+class Started:
+    """A task whose calls wait (`TaskHandle`)."""
+
+    def __init__(self, portal: "Blocking", handle: TaskHandle) -> None:
+        self._portal, self._handle = portal, handle
+
+    def __repr__(self) -> str:
+        return repr(self._handle)
+
+    @property
+    def id(self) -> str:
+        """What it is picked up again by; empty where the server answered at once."""
+        return self._handle.id
+
+    def status(self) -> "TaskUpdate":
+        """How the task stands now."""
+        return self._portal._wait(self._handle.status())  # type: ignore[no-any-return]
+
+    def updates(self) -> "Iterator[TaskUpdate]":
+        """How the task stands, and whenever that changes, until it is over."""
+        updates = self._handle.updates()
+
+        async def another() -> "TaskUpdate | None":
+            return await anext(updates, None)
+
+        try:
+            while (update := self._portal._wait(another())) is not None:
+                yield update
+        finally:
+            self._portal._wait(updates.aclose())
+
+    def result(self, timeout: float | None = None, *, raise_on_error: bool = True) -> "ToolResult":
+        """What the tool gave; after `timeout` seconds TimedOut. The task goes on either way."""
+        work = self._handle.result(timeout, raise_on_error=raise_on_error)
+        return self._portal._wait(work)  # type: ignore[no-any-return]
+
+    def cancel(self) -> None:
+        """Ask the server to end the task."""
+        self._portal._wait(self._handle.cancel())
+
+    def questions(self) -> "dict[str, AnyRequest]":
+        """What the task asks now and nobody has answered yet, by key."""
+        return self._portal._wait(self._handle.questions())  # type: ignore[no-any-return]
+
+    def answer(self, key: str, value: Any) -> None:
+        """Answer a question of a task that is `manual`."""
+        self._portal._wait(self._handle.answer(key, value))
+
+
+class Read:
+    """A skill whose calls wait (`Skill`)."""
+
+    def __init__(self, portal: "Blocking", skill: Skill) -> None:
+        self._portal, self._skill = portal, skill
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._skill, name)
+
+    def read(self, path: str) -> "ResourceContents":
+        """A file of the skill, by its path in it."""
+        return self._portal._wait(self._skill.read(path))  # type: ignore[no-any-return]
+
+    def list(self, path: str = "") -> "Sequence[str]":
+        """What lies in a directory of the skill."""
+        return self._portal._wait(self._skill.list(path))  # type: ignore[no-any-return]
 
 
 class Blocking:
@@ -120,7 +193,8 @@ class Blocking:
     def _waiting(self, method: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
             given = self._wait(method(*args, **kwargs))
-            return Heard(self, given) if isinstance(given, Handle) else given
+            wrap = WRAPPED.get(type(given))
+            return given if wrap is None else wrap(self, given)
 
         return call
 
@@ -170,9 +244,24 @@ class Blocking:
             meta: dict[str, Any] | None = None,
         ) -> Typed[T]: ...
         def call_tool(self, name: str, arguments: Any = None, **options: Any) -> Any: ...
+        def start_tool(
+            self,
+            name: str,
+            arguments: Any = None,
+            *,
+            ttl: float | None = None,
+            timeout: float | None = None,
+            manual: bool = False,
+            meta: dict[str, Any] | None = None,
+        ) -> Started: ...
+        def task(self, id: str, *, manual: bool = False) -> Started: ...
         def read_resource(
             self, uri: str, *, timeout: float | None = None, fresh: bool = False
         ) -> list[ResourceContents]: ...
+        def list_skills(self, *, fresh: bool = False) -> list[SkillEntry]: ...
+        def get_skill(self, uri: str, *, fresh: bool = False) -> SkillEntry: ...
+        def read_skill(self, skill: str | SkillEntry) -> Read: ...
+        def read_app(self, target: str | Tool) -> View: ...
         def get_prompt(
             self, name: str, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = None
         ) -> GetPromptResult: ...
@@ -191,3 +280,7 @@ class Blocking:
         def set_log_level(self, level: Level) -> None: ...
         def subscribe(self, uri: str, callback: Callable[[str], Any]) -> Heard: ...
         def on_change(self, kind: str, callback: Callable[[str], Any]) -> Heard: ...
+
+
+WRAPPED: dict[type, Callable[[Blocking, Any], Any]] = {Handle: Heard, TaskHandle: Started, Skill: Read}
+"""What has coroutines of its own, and what waits for them."""

@@ -33,7 +33,7 @@ from .subscriptions import ACKNOWLEDGED, KINDS, UPDATED
 Answer = TypeVar("Answer", bound=Result)
 LISTS = {
     "tools": ("tools/list",),
-    "resources": ("resources/list", "resources/templates/list", "completion/complete"),
+    "resources": ("resources/list", "resources/templates/list", "completion/complete", "skills/list", "skills/get"),
     "prompts": ("prompts/list", "completion/complete"),
 }
 """What a change of each kind makes old."""

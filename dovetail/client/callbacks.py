@@ -23,6 +23,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ..errors import LOCAL, ConfigError, InvalidParams, InvalidRequest, Overloaded, ProtocolError, SchemaError
+from ..limits import DEFAULT, Limits
 from ..ports import Answer, Call, Caller
 from ..protocol.base import Implementation, Params, Result, open_hook
 from ..protocol.capabilities import ClientCapabilities, ElicitationCapability, RootsCapability, SamplingCapability
@@ -42,6 +43,7 @@ from ..protocol.sampling import CreateMessageParams, CreateMessageResult, Sampli
 from ..revisions import Revision
 from ..schemas import Validator, compile
 from ..shapes import Shape
+from .hosting import Hosting
 from .roots import Roots, as_root
 
 __all__ = ["Callbacks", "ElicitRequest", "OnAnswer", "OnAsk", "OnElicit", "OnSample", "SampleRequest", "as_root", "asker"]
@@ -83,6 +85,7 @@ class RootsRequest(Params, kw_only=True):
 
 
 AnyRequest = ElicitRequest | SampleRequest | RootsRequest
+VIEWS: dict[str, Any] = {view.method: view for view in (ElicitRequest, SampleRequest, RootsRequest)}
 Request = TypeVar("Request", ElicitRequest, SampleRequest, RootsRequest)
 Given = TypeVar("Given", ElicitResult, CreateMessageResult, ListRootsResult)
 OnElicit = Callable[[ElicitRequest], Any]
@@ -117,6 +120,7 @@ class Callbacks:
         sampling_context: bool = False,
         asks: int = ASKS,
         target: str = "",
+        limits: Limits = DEFAULT,
     ) -> None:
         self._on_elicit, self._on_sample = on_elicit, on_sample
         self._on_ask, self._on_answer = on_ask, on_answer
@@ -139,6 +143,8 @@ class Callbacks:
             RootsRequest.method: (self.roots is not None, self._roots),
         }
         self.answers: dict[str, Answer] = {name: answer for name, (given, answer) in table.items() if given}
+        self.hosting = Hosting(self.answers, limits)
+        self.capabilities.tasks = self.hosting.capability
 
     def set_roots(self, roots: Iterable[Any]) -> None:
         """Replace the roots; a client that declared none cannot have any."""
@@ -190,6 +196,9 @@ class Callbacks:
         if len(self._asked) == self._asks and (not self._asked or now - self._asked[0] < MINUTE):
             raise Overloaded(f"{call.method.name}: this client takes {self._asks} questions a minute")
         self._asked.append(now)
+        return self._view(view, call)
+
+    def _view(self, view: type[Request], call: Call) -> Request:
         fields = {name: getattr(call.params, name) for name in call.params.__struct_fields__}
         return view(**fields, server=call.caller.info, target=self._target)
 
@@ -214,6 +223,26 @@ class Callbacks:
         return answer
 
     # a round of questions
+
+    def views(self, questions: dict[str, dict[str, Any]], revision: Revision, origin: Any) -> dict[str, AnyRequest]:
+        """Questions by their keys, as callbacks would see them."""
+        caller = Caller(revision, getattr(origin, "server_info", None))
+        calls = {key: self._call(key, question, caller, origin) for key, question in questions.items()}
+        return {key: self._view(VIEWS[call.method.name], call) for key, call in calls.items()}
+
+    def instead(self, value: Any) -> "Callbacks":
+        """Callbacks that give this answer, whatever is asked, and are checked like any."""
+        made = Callbacks(
+            self._on_elicit and (lambda _: value),
+            self._on_sample and (lambda _: value),
+            None if self.roots is None else value if isinstance(value, list) else (),
+            None,
+            on_ask=self._on_ask,
+            on_answer=self._on_answer,
+            target=self._target,
+        )
+        made.capabilities = self.capabilities
+        return made
 
     async def respond(self, asked: InputRequiredResult, revision: Revision, origin: Any) -> dict[str, msgspec.Raw]:
         """The answers to all questions of a round, by their keys: asked at once, and if one fails, none are given."""

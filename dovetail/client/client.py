@@ -9,8 +9,10 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
+from urllib.parse import urlsplit
 
 from msgspec import Raw
 from msgspec.structs import replace
@@ -19,7 +21,7 @@ from .. import __version__, connect
 from ..connection.calling import Calling, wanted
 from ..connection.connection import OnProgress, run_callback
 from ..connection.extension import Extension, Extensions
-from ..connection.middleware import Middleware, compose
+from ..connection.middleware import Middleware, Observer, compose
 from ..errors import (
     ConfigError,
     ConnectionClosed,
@@ -30,7 +32,7 @@ from ..errors import (
     ToolError,
 )
 from ..limits import DEFAULT, Limits
-from ..ports import Call, Caller, Credentials
+from ..ports import Call, Caller, Credentials, Network
 from ..protocol.base import Implementation, Params
 from ..protocol.capabilities import ServerCapabilities
 from ..protocol.completion import (
@@ -48,22 +50,29 @@ from ..protocol.logging import SEVERITY, Level, LogParams, SetLevelParams
 from ..protocol.methods import METHODS
 from ..protocol.prompts import GetPromptParams, GetPromptResult, Prompt
 from ..protocol.resources import ReadResourceParams, Resource, ResourceTemplate
+from ..protocol.tasks import EXTENSION
 from ..protocol.tools import CallToolParams, Tool, ToolResult
-from ..revisions import decode
+from ..revisions import Revision, decode
 from ..shapes import Shape
 from .caching import Cached, SharedCache
 from .callbacks import Callbacks, OnAnswer, OnAsk, OnElicit, OnSample
 from .completing import Completing
 from .link import Link, backoff, ping_of
 from .subscriptions import Handle, Subscriptions
+from .task import TaskHandle
+from .tasks import AS_TASK, Tasks
 from .typed import Typed, typed
 from .validation import Validation
 
 if TYPE_CHECKING:
+    from ..extensions.apps.view import View
+    from ..extensions.skills.reading import Skill
+    from ..extensions.skills.vocabulary import SkillEntry
     from .blocking import Blocking
 
 T = TypeVar("T")
 ANY = Shape(Any)
+PORTS = {"http": 80, "ws": 80, "https": 443, "wss": 443}
 
 
 class Client:
@@ -116,7 +125,7 @@ class Client:
             connect.Reached(headers, verify, proxy, long_polling, auth),
         )
         self._callbacks = Callbacks(
-            on_elicit, on_sample, roots, experimental, on_ask=on_ask, on_answer=on_answer, target=door.name
+            on_elicit, on_sample, roots, experimental, on_ask=on_ask, on_answer=on_answer, target=door.name, limits=limits
         )
         self._link = Link(
             door,
@@ -132,9 +141,14 @@ class Client:
         )
         self._link.level = "debug" if on_log is not None else None
         self._subscriptions = Subscriptions(self._link, self.request, limits)
+        self._tasks = Tasks(self._link, self.request, self._checked, self._callbacks, limits)
+        if EXTENSION not in (self.extensions.declared or {}):
+            self.extensions.add(self._tasks.extension)
         self._cached = Cached(cache, door.place, limits)
         self._completing = Completing(self._cached)
         self._send = compose(middleware, self._innermost) if middleware else None
+        self._observers = [layer for layer in middleware if isinstance(layer, Observer)]
+        self._session: tuple[Revision, Network | None, float] | None = None
 
     # opening and closing
 
@@ -159,6 +173,8 @@ class Client:
         """End the conversation. May be called twice, and from any task."""
         self._subscriptions.end()
         self._cached.close()
+        await self._tasks.close()
+        self._callbacks.hosting.close()
         await self._link.close()
 
     async def log_out(self) -> bool:
@@ -187,6 +203,15 @@ class Client:
         if calling is None:
             raise ConnectionClosed(f"{self._link.door.name} is not connected")
         return calling.spoken.name
+
+    @property
+    def network(self) -> Network | None:
+        """What the conversation goes over, and where to, as far as that is known."""
+        found: Network | None = getattr(self._link.calling and self._link.calling.connection.channel, "network", None)
+        if found is None or found.protocol is None:
+            return found
+        parts = urlsplit(self._link.door.name)
+        return replace(found, address=parts.hostname, port=parts.port or PORTS.get(parts.scheme))
 
     @property
     def server_info(self) -> Implementation | None:
@@ -224,17 +249,36 @@ class Client:
             raise MethodNotFound(f"There is no method {method!r} in any revision, nor in an extension that was given")
         if isinstance(params, Mapping):
             params = decode(ANY.encode(params), row.params)
+        result = await self._rounds(
+            method, params, timeout=timeout, on_progress=on_progress, safe=safe, fresh=fresh, manual=manual
+        )
+        return result if manual else await self._whole(params, result)
+
+    async def _whole(self, params: Any, result: Any) -> Any:
+        """A result of a kind that an extension defines as what it stands for."""
+        kind = self.extensions.kind_of(result)
+        return result if kind is None else await kind.finish(self, params, result)
+
+    async def _rounds(
+        self,
+        method: str,
+        params: Any,
+        *,
+        timeout: float | None,
+        on_progress: OnProgress | None,
+        safe: bool,
+        fresh: bool = False,
+        manual: bool = False,
+    ) -> Any:
+        """The answer to a request, of whatever kind, after as many rounds of questions as it takes."""
         limit = self._link.timeout if timeout is None else timeout
         on_progress = on_progress or self._on_progress
         rounds = 0
         while True:
             attempt = partial(self._answered, method, params, limit, on_progress, safe, fresh)
             calling, result = await self._link.admitted(attempt)
-            if manual:
+            if manual or not isinstance(result, InputRequiredResult):
                 return result
-            if not isinstance(result, InputRequiredResult):
-                kind = self.extensions.kind_of(result)
-                return result if kind is None else await kind.finish(self, params, result)
             rounds += 1
             if rounds > self._limits.rounds:
                 raise InvalidRequest(f"{method}: the server asked {rounds} times in a row without an answer of its own")
@@ -274,17 +318,30 @@ class Client:
         row = self.extensions.method(method, calling.spoken.stateless) or METHODS.get(method)
         if row is None:
             raise MethodNotFound(f"There is no {method} in revision {calling.spoken.version}")
+        if row.params is CallToolParams and params.task is not None:
+            row, on_progress = AS_TASK, None  # it has a token of its own, for it reports beyond the end of the call
         ask = partial(self._cached.ask, calling, fresh) if row.cacheable else calling.request
         wrapped = self.extensions.around(method)
         if self._send is None and not wrapped:
             return await ask(row, params, timeout=timeout, on_progress=on_progress)
         call = Call(0, row, Params() if params is None else params, Caller(calling.spoken), self)
-        call.local = lambda made: ask(row, made.params, timeout=timeout, on_progress=on_progress)
+        # An id is known once the request is on its way, which what is kept may never be.
+        more: dict[str, Any] = {} if row.cacheable else {"started": partial(setattr, call, "id")}
+        call.local = lambda made: ask(row, made.params, timeout=timeout, on_progress=on_progress, **more)
         return await compose(wrapped, self._send or self._innermost)(call)
 
     async def _innermost(self, call: Call) -> Any:
         assert call.local is not None
         return await call.local(call)
+
+    async def notify(self, method: str, params: Any = None) -> None:
+        """Tell the server something that an extension has a word for; MethodNotFound where it does not know that."""
+        row = self.extensions.method(method, stateless=True)
+        if row is None or row.result is not None:
+            raise MethodNotFound(f"There is no notification {method!r} in an extension that was given")
+        if isinstance(params, Mapping):
+            params = decode(ANY.encode(params), row.params)
+        (await self._link.ready(self._link.timeout)).notify(method, params)
 
     async def ping(self, timeout: float | None = None) -> None:
         """Ask whether the server is there; one that was lost is looked for again."""
@@ -373,26 +430,104 @@ class Client:
     ) -> ToolResult | Typed[Any]:
         """Call a tool. `type=` makes `.data` of that type. A tool that fails raises ToolError."""
         await self._validation.prepare(name, self)
-        encoded = Raw(ANY.encode({} if arguments is None else arguments))
-        params = CallToolParams(name=name, arguments=encoded, meta=meta)
         safe = retry or (self._trusted and self._validation.repeatable(name))
-        ask = partial(self.request, "tools/call", params, timeout=timeout, on_progress=on_progress, safe=safe)
-        try:
-            result: ToolResult = await ask()
-        except HeaderMismatch:
-            await self.list_tools(fresh=True)  # what it wants in headers has changed, or was never known
-            result = await ask()
-        if result.is_error:
-            if raise_on_error:
-                raise ToolError(result.text or f"{name} failed", result)
-            return result
-        self._validation.check(name, result)
-        return result if type is None else typed(result, type)
+        result, task = await self._called(_call_of(name, arguments, meta), timeout, on_progress, safe)
+        if task is not None:
+            result = await self._tasks.finish(task, timeout, on_progress or self._on_progress)
+        self._checked(name, result, raise_on_error)
+        return result if type is None or result.is_error else typed(result, type)
+
+    async def start_tool(
+        self,
+        name: str,
+        arguments: Any = None,
+        *,
+        ttl: float | None = None,
+        timeout: float | None = None,
+        manual: bool = False,
+        meta: dict[str, Any] | None = None,
+    ) -> TaskHandle:
+        """Call a tool without waiting for its result, where the server makes a task of the call; the handle is done at once
+        where it does not. `ttl`: seconds that the task is to be kept, where the revision lets a client say so. `manual`: its
+        questions are not for the callbacks, but for `handle.answer`."""
+        await self._validation.prepare(name, self)
+        await self._link.ready(self._link.timeout if timeout is None else timeout)
+        if self._tasks.core and self._validation.task_support(name) is None:
+            await self.list_tools()
+        params = _call_of(name, arguments, meta)
+        result, task = await self._called(params, timeout, None, False, ("required", "optional"), ttl, manual)
+        handle = task or self._tasks.done(result)
+        handle.tool = name
+        return handle
+
+    def task(self, id: str, *, manual: bool = False) -> TaskHandle:
+        """A task that was begun before, by this client or by another of the same user, by its id."""
+        return self._tasks.handle(id, manual)
+
+    async def _called(
+        self,
+        params: CallToolParams,
+        timeout: float | None,
+        on_progress: OnProgress | None,
+        safe: bool,
+        supports: tuple[str, ...] = ("required",),
+        ttl: float | None = None,
+        manual: bool = False,
+    ) -> tuple[Any, TaskHandle | None]:
+        """Make a call, and get its result or the task that it became. `supports` are the tools that are called as tasks, in
+        the core form."""
+        for again in (False, True):
+            tasked = self._tasks.core and self._validation.task_support(params.name) in supports
+            sent, token = self._tasks.asking(params, ttl) if tasked else (params, "")
+            try:
+                result = await self._rounds("tools/call", sent, timeout=timeout, on_progress=on_progress, safe=safe)
+                break
+            except (HeaderMismatch, MethodNotFound, InvalidRequest) as refusal:
+                if again or not (isinstance(refusal, HeaderMismatch) or (self._tasks.core and not tasked)):
+                    raise
+                await self.list_tools(fresh=True)  # what it wants, in headers or as a task, has changed, or was never known
+                if not isinstance(refusal, HeaderMismatch) and self._validation.task_support(params.name) not in supports:
+                    raise
+        task = self._tasks.begun(result, token, manual)
+        return (result if task is not None else await self._whole(params, result)), task
+
+    def _checked(self, name: str, result: ToolResult, raise_on_error: bool) -> ToolResult:
+        """A result, if the tool did not fail, or that is fine too."""
+        if not result.is_error:
+            self._validation.check(name, result)
+        elif raise_on_error:
+            raise ToolError(result.text or f"{name or 'The tool'} failed", result)
+        return result
 
     async def read_resource(self, uri: str, *, timeout: float | None = None, fresh: bool = False) -> list[ResourceContents]:
         """What a resource holds."""
         result = await self.request("resources/read", ReadResourceParams(uri=uri), timeout=timeout, fresh=fresh)
         return result.contents  # type: ignore[no-any-return]
+
+    async def list_skills(self, *, fresh: bool = False) -> "list[SkillEntry]":
+        """The entries of all skills that the server lists; nothing of them is read. One with a `problem` cannot be."""
+        from ..extensions.skills.reading import list_skills
+
+        return await list_skills(self, self._limits, fresh)
+
+    async def get_skill(self, uri: str, *, fresh: bool = False) -> "SkillEntry":
+        """The entry of the skill whose SKILL.md has this URI, whether it is listed or not."""
+        from ..extensions.skills.reading import get_skill
+
+        return await get_skill(self, uri, self._limits, fresh)
+
+    async def read_skill(self, skill: "str | SkillEntry") -> "Skill":
+        """A skill, by its URI or entry: verified against the entry, or else SkillRefused. Its other files are read when they
+        are wanted (docs/guides/skills.md)."""
+        from ..extensions.skills.reading import read_skill
+
+        return await read_skill(self, skill, self._limits)
+
+    async def read_app(self, target: str | Tool) -> "View":
+        """The view of a tool, or that under a `ui://` URI, for a host to show (docs/guides/apps.md)."""
+        from ..extensions.apps.view import read_view
+
+        return await read_view(self, target)
 
     async def get_prompt(
         self, name: str, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = None
@@ -458,6 +593,9 @@ class Client:
             if self._on_log is not None:
                 run_callback(self._on_log, params)
             return
+        if method in ("notifications/progress", "notifications/tasks/status"):
+            self._tasks.heard(method, params)
+            return
         if method == "notifications/tools/list_changed":
             self._validation.forget()
         self._cached.heard(method, params)
@@ -470,6 +608,22 @@ class Client:
 
     def _changed(self, state: str) -> None:
         self._subscriptions.state(state)
+        if self._observers:
+            self._observe(state == "connected")
+
+    def _observe(self, connected: bool) -> None:
+        """Tell who looks on of a session of the handshake era, at its end."""
+        if self._session is not None:
+            revision, network, began = self._session
+            for observer in self._observers:
+                observer.parted("client", revision, network, monotonic() - began)
+        calling, self._session = self._link.calling, None
+        if connected and calling is not None and not calling.spoken.stateless:
+            self._session = calling.spoken, self.network, monotonic()
+
+
+def _call_of(name: str, arguments: Any, meta: dict[str, Any] | None) -> CallToolParams:
+    return CallToolParams(name=name, arguments=Raw(ANY.encode({} if arguments is None else arguments)), meta=meta)
 
 
 def _as_string(value: Any) -> str:

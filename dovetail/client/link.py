@@ -249,7 +249,7 @@ class Link:
             connection,
             self._info,
             callbacks.capabilities,
-            callbacks.answers,
+            callbacks.hosting.answers,
             self._heard,
             self._ended,
             self._extensions,

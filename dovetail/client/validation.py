@@ -54,6 +54,11 @@ class Validation:
         hints = tool.annotations if tool else None
         return bool(hints and (hints.idempotent_hint or hints.read_only_hint))
 
+    def task_support(self, name: str) -> str | None:
+        """Whether a tool can or must be called as a task, in the core form; None where the tool is not known."""
+        tool = (self._tools or {}).get(name)
+        return None if tool is None else (tool.execution and tool.execution.task_support) or "forbidden"
+
     def check(self, name: str, result: ToolResult) -> None:
         """Look at a result."""
         tool = (self._tools or {}).get(name)

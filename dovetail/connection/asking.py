@@ -118,13 +118,13 @@ async def ask(call: Call, method: str, params: Any, key: str | None = None) -> R
             return kept
         if call.caller.revision.stateless:
             raise CannotAsk(f"{method}: this {call.name} was begun as one that does not ask")
-        return await _put(call, method, params)
+        return await put(call, method, params)
     finally:
         if call.clock is not None:
             call.clock.go()
 
 
-async def _put(call: Call, method: str, params: Any) -> Raw:
+async def put(call: Call, method: str, params: Any) -> Raw:
     """A question down the back channel. Those that are open at the same time are one round, as in the other era."""
     limits: Limits = call.connection.limits
     call.rounds += not call.asking
@@ -167,6 +167,8 @@ async def once(call: Call, key: str, function: Callable[[], Any]) -> Any:
         begun = kept[key] = asyncio.get_running_loop().create_future()
         try:
             kept[key] = done = msgspec.json.encode(await _done(call.run, function))
+            if call.run is not None:
+                await call.run.keep(key, done)
         except BaseException:
             del kept[key]
             raise

@@ -210,8 +210,7 @@ class Calling:
         assert revision is not None
         self._check(method, revision)
         if revision.stateless:
-            params = Params() if params is None else params
-            params = replace(params, meta={**self._meta, **(params.meta or {})})
+            params = self._signed(params)
         try:
             raw = await self.connection.request(
                 revision, method, params, timeout=timeout, on_progress=on_progress, started=started
@@ -219,6 +218,11 @@ class Calling:
         except PeerError as refusal:
             raise error(method.name, refusal.code, refusal.message, refusal.data) from None
         return self._lift(revision, method, raw)
+
+    def _signed(self, params: Any) -> Any:
+        """Params that say who sends them."""
+        params = Params() if params is None else params
+        return replace(params, meta={**self._meta, **(params.meta or {})})
 
     def _lift(self, revision: Revision, method: Method, raw: Any) -> Any:
         try:
@@ -233,9 +237,9 @@ class Calling:
                 return decode(raw, InputRequiredResult)
             except msgspec.MsgspecError as problem:
                 raise InvalidRequest(f"What the server asks back makes no sense: {problem}") from None
-        if kind in self.extensions.kinds:
+        if (added := self.extensions.kind(kind, method)) is not None:
             try:
-                return decode(raw, self.extensions.kinds[kind].type)
+                return decode(raw, added.type)
             except msgspec.MsgspecError as problem:
                 raise InvalidRequest(f"The answer to {method.name}, of type {kind!r}, makes no sense: {problem}") from None
         if kind not in (None, "complete"):
@@ -262,6 +266,10 @@ class Calling:
         """Tell the server, where the revision or an extension has such a word."""
         assert self._revision is not None
         added = self.extensions.method(method, self._revision.stateless)
+        if added is not None:
+            self.extensions.check(added, self.server_capabilities)
+            if self._revision.stateless:  # nobody would know who tells it
+                params = self._signed(params)
         if added is not None or method in self._revision.methods:
             self.connection.notify(self._revision, added or METHODS[method], params)
 
@@ -275,9 +283,9 @@ class Calling:
             raise MethodNotFound(f"This client has no method {request.method!r}")
         if method.name == "ping":
             return self.connection.outgoing.result(request.id, {})
-        answer = self.extensions.handler(method.name) or self._answers.get(method.name)
+        answer = self.extensions.handler(method, self.server_capabilities) or self._answers.get(method.name)
         if answer is None or revision is None:
-            raise MethodNotFound(f"This client did not declare {method.capability}")
+            raise MethodNotFound(f"This client did not declare {method.capability or f'what {method.name} takes'}")
         try:
             params = revision.lift_params(method, request.params)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
@@ -306,12 +314,13 @@ class Calling:
         lift = revision.lift_params if revision is not None else lambda row, raw: decode(raw, row.params)
         params = lift(method, notification.params)
         if method.name == "notifications/progress":
-            self.connection.progressed(params)
+            if not self.connection.progressed(params):
+                self._heard(method.name, params)  # of a task, which outlives its request
         elif method.name == "notifications/cancelled":
             self.connection.cancel(params.request_id, params.reason)
             ended = ConnectionClosed(f"The server ended the subscription: {params.reason or 'no reason given'}")
             self.connection.give_up(params.request_id, "subscriptions/listen", ended)
-        elif (hear := self.extensions.handler(method.name)) is not None:
+        elif (hear := self.extensions.handler(method, self.server_capabilities)) is not None:
             call = Call(0, method, params, Caller(self.spoken, self.server_info), self)
             run_callback(hear, call)
         else:

@@ -329,11 +329,11 @@ class Connection:
                 asked.left = None
         self._held = now
 
-    def progressed(self, update: ProgressParams) -> None:
-        """Progress of one of our requests: tell whoever asked, and give it more time."""
+    def progressed(self, update: ProgressParams) -> bool:
+        """Progress of one of our requests: tell whoever asked, and give it more time. False where it is of none."""
         asked = self.exchange.asked.get(update.progress_token)
         if asked is None or asked.future.done():
-            return
+            return False
         if asked.timer is not None and not self._holding:
             asked.timer.cancel()
             left = max(0.0, min(asked.timeout, asked.limit - self._loop.time()))
@@ -341,6 +341,7 @@ class Connection:
         if asked.on_progress is not None and update.progress > asked.seen:
             asked.seen = update.progress
             run_callback(asked.on_progress, update)
+        return True
 
     def give_up(self, id: Id | None, method: str, reason: Exception) -> None:
         """The peer will not answer this request of ours, if it is one of this method."""

@@ -19,6 +19,8 @@ from ..protocol.lifecycle import DiscoverResult, InputRequired, ProgressParams, 
 from ..protocol.logging import SEVERITY
 from ..protocol.meta import PROGRESS_TOKEN
 from ..protocol.methods import METHODS, Method
+from ..protocol.subscriptions import ListenResult
+from ..protocol.tasks import EXTENSION as TASKS
 from ..revisions import Revision
 from ..sealing import KeyRing, key_ring
 from . import handshake, stateless
@@ -43,6 +45,7 @@ class ServerDesk:
         self.service = service
         self.outgoing = outgoing
         self.loop = asyncio.get_running_loop()
+        self.method, self.speaks = service.extensions.find, service.extensions.speaks
         self.listening = Listening(service.limits.subscriptions)
         self.asking = Asking(service, ring)
         self._state = state
@@ -54,27 +57,17 @@ class ServerDesk:
             "logging/setLevel": _set_level,
             "resources/subscribe": self.listening.subscribe,
             "resources/unsubscribe": self.listening.unsubscribe,
-            "subscriptions/listen": self.listening.listen,
+            "subscriptions/listen": self._listen,
             "shutdown": _shutdown,
         }
         self._unlisten = service.listen(self._changed)
 
     # requests
 
-    def method(self, name: str, revision: Revision | None) -> Method | None:
-        """The method that goes by this name: in a revision, in an extension, or in any revision at all."""
-        found = None if revision is None else revision.method(name)
-        return found or self.service.extensions.method(name, stateless=True) or METHODS.get(name)
-
-    def speaks(self, revision: Revision, method: Method) -> bool:
-        """Whether there is such a method in this revision, or in an extension."""
-        added = self.service.extensions.method(method.name, revision.stateless)
-        return added is method or (added is None and method.name in revision.methods)
-
     def notice(self, method: Method, params: Any, caller: Caller) -> None:
         """A notification that an extension hears of."""
-        hear = self.service.extensions.handler(method.name)
-        if hear is not None:
+        hear = self.service.extensions.handler(method, caller.capabilities)
+        if hear is not None and self.speaks(caller.revision, method):
             run_callback(hear, Call(0, method, params, caller, None))
 
     def caller(self, meta: Meta) -> Caller:
@@ -139,6 +132,8 @@ class ServerDesk:
         row = None if call.over else self.method(method, revision)
         if row is None or not self.speaks(revision, row):
             return None
+        if not self.service.extensions.tells(row, call.caller.capabilities):
+            return None
         return self.outgoing.notification(revision, row, params)
 
     def question(self, call: Call, id: Id, method: Method, params: Any) -> bytes:
@@ -182,6 +177,11 @@ class ServerDesk:
     async def _discover(self, call: Call) -> DiscoverResult:
         return stateless.discovery(self.service)
 
+    async def _listen(self, call: Call) -> ListenResult:
+        if TASKS not in (self.service.capabilities.extensions or {}):
+            call.params.notifications.task_ids = None
+        return await self.listening.listen(call)
+
     # changes
 
     def _changed(self, method: str, params: Params) -> None:
@@ -216,7 +216,8 @@ class ServerDesk:
 
     def change(self, revision: Revision, method: str, params: Params) -> bytes | None:
         """A change as such callers are told of it."""
-        return self.outgoing.notification(revision, METHODS[method], params)
+        row = self.method(method, revision)
+        return None if row is None else self.outgoing.notification(revision, row, params)
 
     def close(self) -> None:
         """Hear of nothing more, and end every stream of changes in good order."""

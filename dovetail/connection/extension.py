@@ -1,28 +1,30 @@
 """What an extension is: a value that a server or a client is given, one for each side.
 
-    greetings = Extension(
-        id="com.example/greetings",
-        methods=[request("greetings/say", "client", GreetParams, GreetResult)],
-        handlers={"greetings/say": say},
-    )
+    say = Method("greetings/say", "client", SayParams, SayResult)
+    greetings = Extension(id="com.example/greetings", methods=[say], handlers={"greetings/say": answer})
     server = Server("demo", extensions=[greetings])
+    client = Client(server, extensions=[Extension(id="com.example/greetings", methods=[say])])
 
 It is declared by its identifier and `settings` in the capabilities; the other side does the same, and what it said can be
 asked for with `settings_of`. It may bring
 
     methods     of its own, requests and notifications, with their params and results as types
     handlers    what answers or hears those that come to this side
-    around      wrappers around calls of the core, by method: middleware for that one alone
+    around      wrappers around calls of the core, by method: middleware for that one alone, nearer to the core than the
+                middleware of a server, and nearer to the caller than that of a client. The first extension is the outermost
     kinds       further kinds of result (`resultType`) that a call of the core may be answered with, on the client's side,
                 and what makes the result out of them that the caller is waiting for
 
-A method of an extension is answered to those only who declared it too, unless it is not `mutual`: others are told which
-extension it takes. Everything else falls back by itself: a wrapper that finds the extension undeclared calls the next one.
-https://modelcontextprotocol.io/specification/2026-07-28/basic#extension-negotiation
+A method of an extension is for those only who declared it too, unless it is not `mutual`: others are told which extension
+it takes. Everything else falls back by itself: a wrapper that finds the extension undeclared calls the next one.
+
+Which methods there are in a revision is asked for several times per request. So it is worked out once per revision, the
+extensions' methods included, and then costs one lookup, whether there are extensions or not.
+https://modelcontextprotocol.io/specification/2026-07-28/basic/versioning#extension-negotiation
 """
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from msgspec import Struct
@@ -31,14 +33,20 @@ from ..errors import ConfigError, MethodNotFound, MissingCapability
 from ..ports import Answer, Call, Caller
 from ..protocol.base import Result
 from ..protocol.capabilities import ClientCapabilities, ServerCapabilities
-from ..protocol.methods import Method
-from ..revisions import STATELESS
+from ..protocol.methods import METHODS, Method
+from ..revisions import STATELESS, Revision
 from .middleware import Middleware
 
 Finish: TypeAlias = Callable[[Any, Any, Any], Awaitable[Any]]
 """Takes the client, the params of the request and the result of that kind; gives the result that the caller gets."""
+# Labels in front, and behind the slash what a key of `_meta` may be called:
+# https://modelcontextprotocol.io/specification/2026-07-28/basic#meta
 _LABEL = r"[a-z]([a-z0-9-]*[a-z0-9])?"
 _ID = re.compile(rf"{_LABEL}(\.{_LABEL})*/[a-z0-9]([a-z0-9._-]*[a-z0-9])?", re.IGNORECASE)
+UNWRAPPED = ("initialize", "ping")
+"""What the connection answers by itself, before there is a call."""
+OF_THE_CORE = ("complete", "input_required")
+"""The kinds of result that are not for extensions to define."""
 
 
 class Kind(Struct, frozen=True, eq=False):
@@ -46,6 +54,8 @@ class Kind(Struct, frozen=True, eq=False):
 
     type: type[Result]
     finish: Finish
+    of: tuple[str, ...] = ()
+    """The methods that may be answered so; where none is named, any."""
 
 
 class Extension(Struct, frozen=True, kw_only=True, eq=False):
@@ -61,82 +71,153 @@ class Extension(Struct, frozen=True, kw_only=True, eq=False):
     """Whether its methods are for those only who declare it too."""
     handshake: bool = True
     """Whether there is such a thing in the handshake era."""
+    silent: bool = False
+    """Whether this side does not declare it: where only the other side is to."""
 
     def __post_init__(self) -> None:
-        if not _ID.fullmatch(self.id):
+        if not isinstance(self.id, str) or not _ID.fullmatch(self.id):
             raise ConfigError(f"{self.id!r} is no identifier of an extension; write it like 'com.example/name'")
         named = {method.name for method in self.methods}
-        taken = sorted(name for name in named if any(name in revision.methods for revision in STATELESS))
-        if taken:
-            raise ConfigError(f"{self.id}: {', '.join(taken)} belongs to the core; wrap it with around=")
-        if strange := sorted(self.handlers.keys() - named):
-            raise ConfigError(f"{self.id}: there is a handler for {', '.join(strange)}, but no such method in methods=")
+        wrong = (
+            ("belongs to the core; wrap it with around=", (name for name in named if _of_the_core(name, self.handshake))),
+            ("has a handler, but is no method in methods=", self.handlers.keys() - named),
+            ("cannot be wrapped: it is no request of the core that is seen as a call", filter(_unwrappable, self.around)),
+            ("is a kind of result that the core defines", self.kinds.keys() & OF_THE_CORE),
+        )
+        for what, names in wrong:
+            if found := sorted(names):
+                raise ConfigError(f"{self.id}: {', '.join(found)} {what}")
+
+    def told(self, peer: ClientCapabilities | ServerCapabilities) -> bool:
+        """Whether it is for this peer: one that declared it, or anybody."""
+        return not self.mutual or settings_of(self.id, peer) is not None
 
 
 class Extensions:
     """The extensions of one side."""
 
     def __init__(self, given: Iterable[Extension] = ()) -> None:
-        self._all = tuple(given)
+        self._all: tuple[Extension, ...] = ()
         self._methods: dict[str, tuple[Method, Extension]] = {}
-        for extension in self._all:
-            if sum(one.id == extension.id for one in self._all) > 1:
+        self._around: dict[str, tuple[Middleware, ...]] = {}
+        self.kinds: dict[str, Kind] = {}
+        self._rows: dict[Revision | None, dict[str, Method]] = {}
+        self._spoken: dict[Revision, frozenset[Method]] = {}
+        for extension in given:
+            self.add(extension)
+
+    def add(self, extension: Extension) -> None:
+        """One more; ConfigError where it clashes with another."""
+        for other in self._all:
+            if other.id == extension.id:
                 raise ConfigError(f"The extension {extension.id} is given twice")
-            for method in extension.methods:
-                if method.name in self._methods:
-                    other = self._methods[method.name][1].id
-                    raise ConfigError(f"{method.name} is a method of two extensions: {other} and {extension.id}")
-                self._methods[method.name] = method, extension
-        self.kinds = {name: kind for one in self._all for name, kind in one.kinds.items()}
+            for kind in sorted(other.kinds.keys() & extension.kinds.keys()):
+                raise ConfigError(f"{kind} is a kind of result of two extensions: {other.id} and {extension.id}")
+        own = {method.name: (method, extension) for method in extension.methods}
+        for name in sorted(own.keys() & self._methods.keys()):
+            raise ConfigError(f"{name} is a method of two extensions: {self._methods[name][1].id} and {extension.id}")
+        self._all += (extension,)
+        self._methods |= own
+        self.kinds |= extension.kinds
+        for name, layer in extension.around.items():
+            self._around[name] = (*self._around.get(name, ()), layer)
+        self._rows, self._spoken = {}, {}
 
     def __bool__(self) -> bool:
         return bool(self._all)
 
+    def __iter__(self) -> Iterator[Extension]:
+        return iter(self._all)
+
+    # negotiation
+
     @property
     def declared(self) -> dict[str, Any] | None:
         """What goes into the capabilities."""
-        return {one.id: dict(one.settings) for one in self._all} or None
+        return self.spoken(stateless=True)
 
     def spoken(self, stateless: bool) -> dict[str, Any] | None:
         """What of it goes to a peer of this era."""
-        return {one.id: dict(one.settings) for one in self._all if stateless or one.handshake} or None
+        declared = (one for one in self._all if not one.silent and (stateless or one.handshake))
+        return {one.id: dict(one.settings) for one in declared} or None
+
+    def admit(self, method: Method, params: Any, caller: Caller) -> None:
+        """Raises where this is a method of an extension that the caller did not declare."""
+        if self.tells(method, caller.capabilities):
+            return
+        refusal = undeclared(method.name, self._methods[method.name][1].id)
+        if caller.revision.stateless:
+            raise refusal
+        # The handshake era has no such code: what was not agreed on at its beginning is not there.
+        raise MethodNotFound(refusal.message, data=refusal.data)
+
+    def check(self, method: Method, peer: ServerCapabilities) -> None:
+        """MethodNotFound where this is a method of an extension that the server did not declare."""
+        _, extension = self._methods[method.name]
+        if not extension.told(peer):
+            raise MethodNotFound(f"{method.name}: the server does not offer the extension {extension.id}")
+
+    def tells(self, method: Method, peer: ClientCapabilities | ServerCapabilities) -> bool:
+        """Whether this peer wants to hear of a method, which it does of all that are no extension's."""
+        found = self._methods.get(method.name)
+        return found is None or found[0] is not method or found[1].told(peer)
+
+    # methods
+
+    def find(self, name: str, revision: Revision | None) -> Method | None:
+        """The method of that name on the wire: in a revision or an extension, or else in any revision at all."""
+        try:
+            return self._rows[revision].get(name)
+        except KeyError:
+            rows = METHODS | {name: method for name, (method, _) in self._methods.items()}
+            if revision is not None:
+                rows |= {revision.wire_name(name): METHODS[name] for name in revision.methods} | self._added(revision)
+            return self._rows.setdefault(revision, rows).get(name)
+
+    def speaks(self, revision: Revision, method: Method) -> bool:
+        """Whether there is such a method in a revision, or in an extension that its era has."""
+        try:
+            return method in self._spoken[revision]
+        except KeyError:
+            rows = {name: METHODS[name] for name in revision.methods} | self._added(revision)
+            return method in self._spoken.setdefault(revision, frozenset(rows.values()))
+
+    def _added(self, revision: Revision) -> dict[str, Method]:
+        return {name: row for name in self._methods if (row := self.method(name, revision.stateless)) is not None}
 
     def method(self, name: str, stateless: bool) -> Method | None:
         """The method of that name, where an extension has it in this era."""
         found = self._methods.get(name)
         return found[0] if found is not None and (stateless or found[1].handshake) else None
 
-    def handler(self, name: str) -> Answer | None:
-        """What answers or hears a method of that name."""
-        found = self._methods.get(name)
-        return None if found is None else found[1].handlers.get(name)
-
-    def around(self, name: str) -> tuple[Middleware, ...]:
-        """The wrappers around a method of the core, the outermost first."""
-        return tuple(one.around[name] for one in self._all if name in one.around)
-
-    def kind_of(self, result: Any) -> Kind | None:
-        """The kind that a result is of, where it is not of the core."""
-        return self.kinds.get(result.result_type or "") if self.kinds and isinstance(result, Result) else None
-
-    def check(self, method: Method, peer: ServerCapabilities) -> None:
-        """MethodNotFound where this is a method of an extension that the server did not declare."""
-        _, extension = self._methods[method.name]
-        if settings_of(extension.id, peer) is None:
-            raise MethodNotFound(f"{method.name}: the server does not offer the extension {extension.id}")
+    def handler(self, method: Method, peer: ClientCapabilities | ServerCapabilities) -> Answer | None:
+        """What an extension answers or hears this method with, where it is for that peer."""
+        found = self._methods.get(method.name)
+        return found[1].handlers.get(method.name) if found is not None and self.tells(method, peer) else None
 
     @property
     def handlers(self) -> dict[str, Answer]:
         """What answers the methods of all of them."""
         return {name: handler for one in self._all for name, handler in one.handlers.items()}
 
-    def admit(self, method: Method, params: Any, caller: Caller) -> None:
-        """MissingCapability where this is a method of an extension that the caller did not declare."""
-        found = self._methods.get(method.name)
-        if found is None or found[0] is not method or not found[1].mutual:
-            return
-        if settings_of(found[1].id, caller.capabilities) is None:
-            raise undeclared(method.name, found[1].id)
+    @property
+    def wrapped(self) -> Mapping[str, tuple[Middleware, ...]]:
+        """The wrappers around methods of the core, by method, the outermost first."""
+        return self._around
+
+    def around(self, name: str) -> tuple[Middleware, ...]:
+        """The wrappers around a method of the core, the outermost first."""
+        return self._around.get(name, ())
+
+    def kind(self, name: str | None, method: Method) -> Kind | None:
+        """The kind of that name, where this method may be answered so."""
+        kind = self.kinds.get(name) if name is not None else None
+        return kind if kind is not None and (not kind.of or method.name in kind.of) else None
+
+    def kind_of(self, result: Any) -> Kind | None:
+        """The kind that a result is of, where it is not of the core."""
+        kind = self.kinds.get(result.result_type or "") if self.kinds and isinstance(result, Result) else None
+        return kind if kind is not None and isinstance(result, kind.type) else None
 
 
 NONE = Extensions()
@@ -161,3 +242,19 @@ def undeclared(what: str, id: str) -> MissingCapability:
 def declares(call: Call, id: str) -> bool:
     """Whether the caller declared an extension."""
     return settings_of(id, call.caller.capabilities) is not None
+
+
+def notify(call: Call, method: str, params: Any) -> None:
+    """On a server: send a notification of an extension that belongs to a call, as long as somebody waits for it. Callers who
+    did not declare the extension are not told."""
+    call.connection.emit(call, method, params)
+
+
+def _of_the_core(name: str, handshake: bool) -> bool:
+    """Whether the core has this method where the extension would have it too."""
+    return name in METHODS if handshake else any(name in revision.methods for revision in STATELESS)
+
+
+def _unwrappable(name: str) -> bool:
+    row = METHODS.get(name)
+    return row is None or row.result is None or name in UNWRAPPED

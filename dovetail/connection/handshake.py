@@ -64,7 +64,9 @@ def _extended(capabilities: ServerCapabilities, service: Service) -> ServerCapab
     """The same, with those extensions only that this era has."""
     if not capabilities.extensions:
         return capabilities
-    return ServerCapabilities.of({**capabilities, "extensions": service.extensions.spoken(stateless=False) or {}})
+    extended = ServerCapabilities.of(capabilities)
+    extended.extensions = service.extensions.spoken(stateless=False)
+    return extended
 
 
 def silent(capabilities: ServerCapabilities) -> ServerCapabilities:
@@ -74,6 +76,8 @@ def silent(capabilities: ServerCapabilities) -> ServerCapabilities:
         for name, part in capabilities.items()
         if name in ("tools", "resources", "prompts")
     }
+    if capabilities.tasks is not None:  # whoever cannot be told apart from others has no list of their own
+        kept["tasks"] = {word: value for word, value in capabilities.tasks.items() if word != "list"}
     return ServerCapabilities.of({**capabilities, **kept})
 
 

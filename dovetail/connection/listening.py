@@ -17,9 +17,11 @@ from ..protocol.base import EmptyResult, Params
 from ..protocol.elicitation import ElicitationCompleteParams
 from ..protocol.lifecycle import CancelledParams
 from ..protocol.lists import ListChangedParams
+from ..protocol.logging import LogParams
 from ..protocol.meta import SUBSCRIPTION_ID
 from ..protocol.resources import UriParams
 from ..protocol.subscriptions import ListenParams, ListenResult, SubscriptionFilter
+from ..protocol.tasks import RELATED_TASK, TaskChangedParams, TaskStatusParams
 
 LISTS = {
     "notifications/tools/list_changed": "tools_list_changed",
@@ -53,8 +55,8 @@ class Listening:
     async def listen(self, call: Call) -> ListenResult:
         """`subscriptions/listen`: acknowledge, then stay until the client cancels, its token expires or the server ends."""
         wanted: SubscriptionFilter = call.params.notifications
-        if len(wanted.resource_subscriptions or ()) > self._limit:
-            raise Overloaded(f"A subscription may name {self._limit} resources at most")
+        if max(len(wanted.resource_subscriptions or ()), len(wanted.task_ids or ())) > self._limit:
+            raise Overloaded(f"A subscription may name {self._limit} resources or tasks at most")
         meta = {SUBSCRIPTION_ID: call.id}
         call.connection.emit(call, "notifications/subscriptions/acknowledged", ListenParams(notifications=wanted, meta=meta))
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -83,6 +85,8 @@ class Listening:
         for call, (wanted, _) in list(self._streams.items()):
             if method in LISTS:
                 told = getattr(wanted, LISTS[method])
+            elif isinstance(params, TaskChangedParams):
+                told = params.task_id in (wanted.task_ids or ())
             else:
                 told = isinstance(params, UriParams) and _covers(wanted.resource_subscriptions or (), params.uri)
             if told:
@@ -95,6 +99,8 @@ def hears(caller: Caller, method: str, params: Params) -> bool:
         return False
     if isinstance(params, ElicitationCompleteParams):
         return params.elicitation_id in caller.pages
+    if (task := task_of(params)) is not None:
+        return task in caller.tasks
     return method != UPDATED or (isinstance(params, UriParams) and _covers(caller.subscribed, params.uri))
 
 
@@ -102,7 +108,17 @@ def about(params: Params) -> str:
     """What a change concerns, where that is one thing and no list."""
     if isinstance(params, ElicitationCompleteParams):
         return params.elicitation_id
+    if (task := task_of(params)) is not None:
+        return f"{task} {id(params)}" if isinstance(params, LogParams) else task  # no log message takes another's place
     return params.uri if isinstance(params, UriParams) else ""
+
+
+def task_of(params: Params) -> str | None:
+    """The task that a change concerns, or that what is told belongs to."""
+    if isinstance(params, TaskStatusParams | TaskChangedParams):
+        return params.task_id
+    related = None if params.meta is None else params.meta.get(RELATED_TASK)
+    return related["taskId"] if isinstance(related, dict) else None
 
 
 def merge(before: Params | None, now: Params) -> Params:

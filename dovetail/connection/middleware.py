@@ -12,8 +12,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias
 
 from ..errors import ProtocolError
-from ..ports import Answer, Call, Caller
-from ..protocol.methods import Method
+from ..ports import Answer, Call, Caller, Network
+from ..protocol.methods import Method, Side
+from ..revisions import Revision
 
 Middleware: TypeAlias = Callable[[Call, Answer], Awaitable[Any]]
 
@@ -28,6 +29,9 @@ class Observer:
 
     def refused(self, method: Method, params: Any, caller: Caller, error: ProtocolError) -> None:
         """Look at a request that was not let in. Must not raise."""
+
+    def parted(self, side: Side, revision: Revision, network: Network | None, seconds: float) -> None:
+        """Look at a session of the handshake era that has ended, after so many seconds; `side` is ours. Must not raise."""
 
 
 def compose(middleware: Sequence[Middleware], innermost: Answer) -> Answer:

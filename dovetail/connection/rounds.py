@@ -197,7 +197,7 @@ class Asking:
             run.stop()
             raise endless(call, self._limits)
         lower = call.caller.revision.lower_params
-        requests = {key: _question(one.method, lower(one.method, one.params)) for key, one in questions.items()}
+        requests = {key: on_wire(one.method, lower(one.method, one.params)) for key, one in questions.items()}
         state = self._seal(run, call, questions, own)
         return InputRequiredResult(result_type="input_required", input_requests=requests or None, request_state=state)
 
@@ -295,5 +295,6 @@ def _about(whose: Whose) -> bytes:
     return blake2b(digest_of([*who, arguments]), digest_size=16).digest()
 
 
-def _question(method: Method, params: Any) -> dict[str, Any]:
+def on_wire(method: Method, params: Any) -> dict[str, Any]:
+    """A question as a client finds it in a result."""
     return {"method": method.name} if method.name == "roots/list" else {"method": method.name, "params": params}

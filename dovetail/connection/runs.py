@@ -123,7 +123,7 @@ class Run:
 
     async def ask(self, method: Method, params: Any, key: str | None) -> Raw:
         """One question: answered from the journal, or put to the client with all others of this turn of the loop."""
-        key = self._key(method, params, key)
+        key = key_of(method, params, key, self._repeats)
         if key in self._offered:
             self.answers[key] = self._offered.pop(key)
         known = self.answers.get(key)
@@ -141,15 +141,8 @@ class Run:
         finally:
             self.open.pop(key, None)
 
-    def _key(self, method: Method, params: Any, given: str | None) -> str:
-        base = given
-        if base is None:
-            if isinstance(params, ElicitParams):
-                # Some parts may be drawn anew each time.
-                params = replace(params, elicitation_id=None, url=params.url and unbound(params.url))
-            base = blake2b(digest_of([method.name, params]), digest_size=9).hexdigest()
-        count = self._repeats[base] = self._repeats.get(base, 0) + 1
-        return base if count == 1 else f"{base}.{count}"
+    async def keep(self, key: str, done: bytes) -> None:
+        """Something was done once; the next round tells."""
 
     def close_soon(self) -> None:
         """The round ends with this turn of the loop, with all that is asked until then."""
@@ -198,6 +191,18 @@ class Run:
             question.settle(settled)
         if self.open:
             self.close_soon()
+
+
+def key_of(method: Method, params: Any, given: str | None, repeats: dict[str, int]) -> str:
+    """The key of a question: what was given, or a digest of what it asks; counted where it is asked again."""
+    base = given
+    if base is None:
+        if isinstance(params, ElicitParams):
+            # Some parts may be drawn anew each time.
+            params = replace(params, elicitation_id=None, url=params.url and unbound(params.url))
+        base = blake2b(digest_of([method.name, params]), digest_size=9).hexdigest()
+    count = repeats[base] = repeats.get(base, 0) + 1
+    return base if count == 1 else f"{base}.{count}"
 
 
 def adopt(call: Call, request: Call) -> None:

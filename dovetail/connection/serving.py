@@ -6,13 +6,14 @@ handshake that came before it. From there on, nobody can tell the difference.
 
 import logging
 from collections.abc import Callable, Mapping
+from secrets import token_hex
 from typing import Any
 
 import msgspec
 
 from ..errors import ConnectionClosed, InvalidParams, MethodNotFound, ToolError
 from ..jsonrpc.messages import Notification, Request
-from ..ports import Call, Caller, Service, Visitor
+from ..ports import Call, Caller, Network, Service, Visitor
 from ..protocol.base import Params
 from ..protocol.meta import PROTOCOL_VERSION
 from ..protocol.methods import METHODS, Method
@@ -32,6 +33,8 @@ NOBODY = Visitor()
 class Serving:
     """What requests and notifications mean to a server."""
 
+    stays = True
+    """What belongs to no request can be sent here too."""
     complains = True
     replies = True
 
@@ -50,6 +53,8 @@ class Serving:
         self._caller: Caller | None = None
         self._spoken: Revision | None = None
         self._phase: str = handshake.NEW
+        self._greeted: float | None = None
+        """When the session began, in the handshake era."""
         self._desk = ServerDesk(service, state, connection.outgoing, self._tell, ring)
         self.answer = self._desk.answer
         self.note = self._desk.note
@@ -61,6 +66,11 @@ class Serving:
     def _visitor(self) -> Visitor:
         """Who speaks: who opened the conversation, unless its messages say it one by one."""
         return getattr(self._connection.channel, "visitor", None) or self._opened
+
+    @property
+    def network(self) -> Network | None:
+        """What the conversation goes over, where its channel knows that."""
+        return getattr(self._connection.channel, "network", None)
 
     @property
     def revision(self) -> Revision | None:
@@ -133,7 +143,8 @@ class Serving:
         if self._phase != handshake.NEW:
             raise handshake.again()
         self._caller, reply = self._desk.welcome(request, self._visitor)
-        self._phase = handshake.TRANSITIONS[self._phase, "initialize"]
+        self._caller.session = token_hex(8)
+        self._phase, self._greeted = handshake.TRANSITIONS[self._phase, "initialize"], self.loop.time()
         return reply
 
     def hear(self, notification: Notification) -> None:
@@ -154,9 +165,18 @@ class Serving:
         elif method.name == "exit" and caller is not None and "exit" in caller.revision.methods:
             self._connection.stop()
             self._connection.leave()
-        elif caller is not None:
-            self._desk.notice(method, params, caller)
+        else:
+            self._notice(method, params)
         self._phase = handshake.TRANSITIONS.get((self._phase, method.name), self._phase)
+
+    def _notice(self, method: Method, params: Any) -> None:
+        """What only an extension may want to hear. In the stateless era it says itself who tells it, as a request does."""
+        caller, meta = self._caller, params.meta
+        if meta is not None and PROTOCOL_VERSION in meta:
+            caller = self._desk.caller(meta)
+            caller.principal, caller.address = self._visitor.principal, self._visitor.address
+        if caller is not None:
+            self._desk.notice(method, params, caller)
 
     def _tell(self, method: str, params: Params) -> None:
         """A change, to the caller of the handshake era."""
@@ -179,6 +199,9 @@ class Serving:
     def ended(self, reason: Exception | None) -> None:
         """Nothing more will come."""
         self._desk.close()
+        if self._greeted is not None and self._caller is not None:
+            self._desk.service.parted(self._caller, self.network, self.loop.time() - self._greeted)
+            self._greeted = None
 
 
 def _lift(caller: Caller | None, method: Method, raw: Any) -> Any:

@@ -11,6 +11,8 @@ class SubscriptionFilter(Wire):
     prompts_list_changed: bool | None = None
     resources_list_changed: bool | None = None
     resource_subscriptions: list[str] | None = None
+    task_ids: list[str] | None = None
+    """Of the extension for tasks."""
 
 
 class ListenParams(Params, kw_only=True):

@@ -16,7 +16,10 @@ REVISION = evolve(
     v2025_06_18.REVISION,
     "2025-11-25",
     unnamed_errors=True,
-    methods=("notifications/elicitation/complete",),
+    methods=(
+        "notifications/elicitation/complete",
+        "tasks/get", "tasks/result", "tasks/list", "tasks/cancel", "notifications/tasks/status",
+    ),
     priming=True,
     sampling_parts=True,
     kinds=(ToolUseContent, CreateMessageParams, CreateMessageResult, ElicitParams),
@@ -37,4 +40,4 @@ REVISION = evolve(
         ClientCapabilities: ("tasks",),
         ServerCapabilities: ("tasks",),
     },
-)
+)  # fmt: skip

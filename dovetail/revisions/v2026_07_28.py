@@ -13,6 +13,7 @@ from ..protocol.prompts import GetPromptParams
 from ..protocol.resources import ReadResourceParams
 from ..protocol.roots import ListRootsResult
 from ..protocol.sampling import CreateMessageParams, CreateMessageResult
+from ..protocol.tasks import CreateTaskResult
 from ..protocol.tools import CallToolParams, Tool, ToolResult
 from . import v2025_11_25
 from .revision import evolve
@@ -31,6 +32,7 @@ REVISION = evolve(
         "resources/subscribe", "resources/unsubscribe",
         "sampling/createMessage", "elicitation/create", "roots/list",
         "notifications/roots/list_changed", "notifications/elicitation/complete",
+        "tasks/get", "tasks/result", "tasks/list", "tasks/cancel", "notifications/tasks/status",
     ),
     kinds=(Tool, ToolResult, ToolResultContent),
     adds={
@@ -57,6 +59,7 @@ REVISION = evolve(
         Result: COMPLETE,
         CacheHints: COMPLETE | {"ttl_ms": 0, "cache_scope": "private"},
         InputRequiredResult: {"result_type": "input_required"},
+        CreateTaskResult: {"result_type": "task"},
         # Answers to a server's questions travel inside a request, where no result has a type.
         CreateMessageResult: {}, ElicitResult: {}, ListRootsResult: {},
     },

@@ -20,12 +20,11 @@ from msgspec.structs import fields, replace
 from ..connection.bus import Alone
 from ..connection.desk import ServerDesk
 from ..connection.outgoing import Outgoing
-from ..errors import ConfigError, InternalError, InvalidRequest, Overloaded
+from ..errors import ConfigError, Forbidden, InternalError, InvalidRequest, Overloaded
 from ..jsonrpc.codec import encode
 from ..limits import KIB
 from ..ports import PARTED, Bus, Channel, Guard, HttpResponse, Service, Visitor
 from ..protocol.base import Params
-from ..protocol.methods import METHODS
 from ..revisions import decode
 from ..sealing import KeyRing, key_ring
 from ..transports.http import policy
@@ -38,6 +37,7 @@ from ..transports.http.streams import Events, MemoryEvents
 from .conversation import Lifespan, Note, serve
 from .gate import Gate, raw
 from .life import Life
+from .metrics import CONTENT_TYPE, Exposition, Metrics
 
 if TYPE_CHECKING:
     from ..transports.http.sse import Pairs
@@ -62,6 +62,10 @@ class Options(Struct, frozen=True, kw_only=True):
     """Whether (or where) WebSocket is served: True is `/ws`."""
     health: str | None = "/health"
     """Where a balancer may ask whether the server is alive."""
+    metrics: str | None = None
+    """Where Prometheus may ask what the server has done; None does not offer it."""
+    metrics_auth: bool | str = True
+    """Who may ask that, where there is a guard: whoever it lets in, only those with this scope, or (False) anybody."""
     hosts: Sequence[str] = ()
     """Names that the server goes by, besides its address and localhost; "*" takes any."""
     origins: Sequence[str] = ()
@@ -92,10 +96,12 @@ class Options(Struct, frozen=True, kw_only=True):
         for name in ("hosts", "origins"):
             if isinstance(options.get(name), str):
                 options[name] = [options[name]]
-        for name in ("path", "health", "sse", "websocket"):
+        for name in ("path", "health", "metrics", "sse", "websocket"):
             value = options.get(name)
             if isinstance(value, str) and value and not value.startswith("/"):
                 raise ConfigError(f"{name}={value!r}: a path begins with a slash")
+        if options.get("metrics") and options["metrics"] in (options.get("path"), options.get("sse"), options.get("health")):
+            raise ConfigError(f"metrics={options['metrics']!r}: there is something else at that path already")
         return cls(**options)
 
     def rules(self, service: Service) -> Policy:
@@ -132,6 +138,7 @@ class Here:
         bus: Bus,
         state: Any,
         gate: Gate | None,
+        metrics: Metrics | None = None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self._service, self._bus, self._state, self._gate = service, bus, state, gate
@@ -155,6 +162,7 @@ class Here:
         self._pairs: Pairs | None = None
         bus.on("change", self._changed_elsewhere)
         bus.on(PARTED, self._parted)
+        self.exposition = None if metrics is None else Exposition(metrics, self._standing_now, bus)
         self._unlisten: Callable[[], None] = lambda: None
         if not isinstance(bus, Alone):
             self._unlisten = service.listen(self._changed, watched=False)  # each process looks at the files by itself
@@ -196,6 +204,13 @@ class Here:
             self._pairs = Pairs(limits, self.converse, self._bus, limit=limits.streams, keepalive=limits.keepalive)
         return self._pairs
 
+    def _standing_now(self) -> dict[str, float]:
+        return {
+            "mcp_server_sessions": 0 if self.sessions is None else len(self.sessions),
+            "mcp_server_streams": self.standing.open,
+            "mcp_server_conversations": len(self._conversations),
+        }
+
     # changes, from here and elsewhere
 
     def _tell(self, method: str, params: Params) -> None:
@@ -210,7 +225,10 @@ class Here:
 
     def _changed_elsewhere(self, payload: Any) -> None:
         method, raw = payload
-        params = decode(raw, METHODS[method].params)
+        row = self.desk.method(method, None)
+        if row is None:
+            return  # of an extension that this process was not given
+        params = decode(raw, row.params)
         for note in (self.desk.note, *self._notes):
             note(method, params)
 
@@ -243,6 +261,9 @@ class App:
         self._message = None if self._sse is None else self._sse.rpartition("/")[0] + "/message"
         self._websocket = _place(options.websocket, "/ws")
         self._gate = None if service.guard is None else self._guarded(service.guard)
+        self._metrics = Metrics() if options.metrics else None
+        if self._metrics is not None:
+            service.observe(self._metrics)
 
     def _guarded(self, guard: Guard) -> Gate:
         pairs = ((self._path, self._path), (self._sse, self._sse), (self._message, self._sse), (self._websocket,) * 2)
@@ -255,6 +276,8 @@ class App:
         if kind == "lifespan":
             await self._live(receive, send)
             return
+        if self._metrics is not None and kind == "http":
+            send = self._metrics.responding(scope["method"], send)
         path = scope["path"]
         if path != self._path or scope.get("root_path"):
             path = _path(scope)
@@ -296,7 +319,7 @@ class App:
         options = self._options
         events = MemoryEvents(self._service.limits) if options.events is None else options.events()
         bus = Alone() if options.bus is None else await options.bus()
-        return Here(self._service, options, self._rules, self._ring, events, bus, state, self._gate)
+        return Here(self._service, options, self._rules, self._ring, events, bus, state, self._gate, self._metrics)
 
     async def close(self) -> None:
         """End every stream, every conversation and every call, then leave the server's lifespan."""
@@ -332,6 +355,8 @@ class App:
         method = scope["method"]
         if path == self._options.health and method in ("GET", "HEAD"):
             await reply(send, b'{"status":"ok"}')
+        elif path == self._options.metrics and here.exposition is not None and method in ("GET", "HEAD"):
+            await self._show(here.exposition, path, scope, send)
         elif path == self._sse:
             if method == "GET" and not any(name == b"mcp-session-id" for name, _ in scope["headers"]):
                 await self._open_pair(here, path, scope, receive, send)
@@ -344,6 +369,22 @@ class App:
         elif self._gate is None or not await self._page(self._gate, here, path, scope, receive, send):
             where = self._path or "/"
             await say(send, Reject(404, InvalidRequest(f"There is nothing at {path or '/'}; the endpoint is at {where}")))
+
+    async def _show(self, exposition: Exposition, path: str, scope: Scope, send: Send) -> None:
+        """The metrics, to those who may see them."""
+        head, wanted = self._admit(scope), self._options.metrics_auth
+        if isinstance(head, Reject):
+            await say(send, head)
+            return
+        visitor = await self._visitor(scope, path) if wanted else Visitor()
+        if isinstance(visitor, HttpResponse):
+            await give(send, visitor)
+        elif isinstance(wanted, str) and visitor.principal is not None and wanted not in visitor.principal.scopes:
+            headers = [] if self._gate is None else self._gate.challenge(visitor, (wanted,))
+            await say(send, Reject(403, Forbidden(f"The metrics take the scope {wanted!r}")), headers)
+        else:
+            body = b"" if scope["method"] == "HEAD" else await exposition.page()
+            await reply(send, body, kind=(b"content-type", CONTENT_TYPE))
 
     async def _page(self, gate: Gate, here: Here, path: str, scope: Scope, receive: Receive, send: Send) -> bool:
         """Let the guard answer, where it wants to: it has pages that browsers visit and that every origin may read, so only

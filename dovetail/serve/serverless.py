@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from ..errors import InvalidRequest
+from ..errors import ConfigError, InvalidRequest
 from ..ports import HttpRequest, HttpResponse, Service
 from ..transports.http.policy import Reject
 from .app import App, Options, say
@@ -14,6 +14,8 @@ from .conversation import Lifespan
 
 async def handle(service: Service, lifespan: Lifespan, request: HttpRequest, options: Mapping[str, Any]) -> HttpResponse:
     """Answer one request from start to end, with nothing left running: no session is held, and every reply is JSON."""
+    if options.get("metrics"):
+        raise ConfigError("metrics=: what ends after each request has nothing to count; report with telemetry() instead")
     answer = HttpResponse()
     asked: list[bool] = []
 

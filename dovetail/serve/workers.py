@@ -23,6 +23,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from functools import partial
 from logging import getLogger
 from typing import NoReturn
 
@@ -64,11 +65,13 @@ def run_workers(count: int, sockets: list[socket.socket], work: Callable[[str], 
             signal.signal(number, signal.SIG_IGN)  # it is there until the last worker is gone
         asyncio.run(_hub(listening, parent.lifeline, path, grace))
 
-    def worker() -> None:
+    def worker(place: int) -> None:
         listening.close()
+        os.environ["DOVETAIL_WORKER"] = str(place)
         work(path)
 
-    middle, workers = Child("the hub of the bus", hub), [Child(f"worker {place}", worker) for place in range(1, count + 1)]
+    middle = Child("the hub of the bus", hub)
+    workers = [Child(f"worker {place}", partial(worker, place)) for place in range(1, count + 1)]
     try:
         code = parent.keep([middle, *workers])
     finally:

@@ -2,12 +2,13 @@
 
 The hints are the server's word, and the nearest word counts: a resource's own, then that of the method by name, then that of
 the whole server, and without any nothing is kept. Private is the default. "public" said of the whole server does not reach
-what may depend on the caller (all of it where there is middleware, and resources whose function takes a Context): who means
-that too says it nearer by. What took a question to the client is the answer to nobody else, and is never kept.
+what may depend on the caller (all of it where there is middleware, what an extension wraps, and resources whose function
+takes a Context): who means that too says it nearer by. What took a question to the client is the answer to nobody else,
+and is never kept.
 https://modelcontextprotocol.io/specification/2026-07-28/server/utilities/caching
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -43,8 +44,9 @@ class Cache(Struct, frozen=True):
 class Caching:
     """What one server says of caches."""
 
-    def __init__(self, said: Cache | Mapping[str, Cache] | None, middleware: bool) -> None:
-        self._middleware = middleware
+    def __init__(self, said: Cache | Mapping[str, Cache] | None, changed: Container[str]) -> None:
+        self._changed = changed
+        """The methods whose results somebody may change, for one caller and not for another."""
         self._whole = said if isinstance(said, Cache) else None
         self._named = dict(said) if isinstance(said, Mapping) else {}
         known = [name for name, row in METHODS.items() if row.cacheable]
@@ -62,7 +64,7 @@ class Caching:
             return near.hints()
         if self._whole is None:
             return {}
-        return self._whole.hints("private" if personal or self._middleware else None)
+        return self._whole.hints("private" if personal or method in self._changed else None)
 
 
 def given(cache: Any, where: str) -> Cache:

@@ -62,6 +62,13 @@ class Context(Questions):
         return self._call.caller.capabilities
 
     @property
+    def shows_apps(self) -> bool:
+        """Whether the client shows the views of tools; where it does not, text is all that a user gets."""
+        from ..extensions.apps.settings import shows
+
+        return shows(self._call.caller.capabilities)
+
+    @property
     def headers(self) -> Mapping[str, str]:
         """The HTTP headers of the request; empty on other transports."""
         return self._call.connection.headers  # type: ignore[no-any-return]
@@ -141,6 +148,12 @@ class Context(Questions):
         return Room(self._call)
 
     report_progress = progress
+
+    async def detach(self) -> None:
+        """From here on, let the client go: the call is answered with a task, and goes on as one. What is asked before is
+        asked while the client waits. Nothing happens where this is no call that could be a task, or is one already."""
+        if self._call.detach is not None:
+            self._call = await self._call.detach(self._call)
 
     def notify_resource_updated(self, uri: str) -> Room:
         """Tell all who subscribed to this resource that it changed."""

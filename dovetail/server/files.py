@@ -66,7 +66,7 @@ def mime_of(path: Path) -> str:
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
             return DIRECTORY
-        known = _known_type(path.name)
+        known = known_type(path.name)
         if known or not stat.S_ISREG(mode):
             return known or _BYTES
         with os.fdopen(os.open(path, _READING), "rb") as file:
@@ -75,7 +75,7 @@ def mime_of(path: Path) -> str:
         codecs.getincrementaldecoder("utf-8")().decode(head, final=len(head) < 4096)
         return _BYTES if b"\0" in head else "text/plain"
     except (OSError, ValueError):
-        return _known_type(path.name) or _BYTES
+        return known_type(path.name) or _BYTES
 
 
 # Without O_NONBLOCK a pipe that takes the place of a file would hold up the reader for good.
@@ -90,6 +90,10 @@ _READING: Final = (
 
 
 def _contents(descriptor: int, name: str, uri: str, mime_type: str | None, limit: int) -> ResourceContents:
+    return contents_of(_data(descriptor, uri, limit), name, uri, mime_type)
+
+
+def _data(descriptor: int, uri: str, limit: int) -> bytes:
     about = os.fstat(descriptor)
     if not stat.S_ISREG(about.st_mode):
         os.close(descriptor)
@@ -99,7 +103,12 @@ def _contents(descriptor: int, name: str, uri: str, mime_type: str | None, limit
         data = file.read(limit + 1) if about.st_size <= limit else b""
     if max(about.st_size, len(data)) > limit:
         raise TooLarge(f"{_cut(uri)} is larger than {limit:,} bytes, the most that is served of a file")
-    kind = mime_type or _known_type(name)
+    return data
+
+
+def contents_of(data: bytes, name: str, uri: str, mime_type: str | None = None) -> ResourceContents:
+    """What a file of this name holds, under this URI: text where it is UTF-8 without NUL, else bytes."""
+    kind = mime_type or known_type(name)
     text = _text(data)
     if text is None:
         return BlobResourceContents(uri=uri, mime_type=kind or _BYTES, blob=b2a_base64(data, newline=False).decode())
@@ -129,7 +138,8 @@ _TYPES = {
 }  # fmt: skip
 
 
-def _known_type(name: str) -> str | None:
+def known_type(name: str) -> str | None:
+    """The type of a file by its name, where that tells it."""
     return _types().get(PurePath(name).suffix.lower())
 
 
@@ -178,13 +188,20 @@ class Directory:
         lines = [base + quote(name.as_posix()) for name in names]
         return [TextResourceContents(uri=uri, mime_type=DIRECTORY, text="\n".join(lines))]
 
+    def data(self, relative: str, uri: str, limit: int | None = None) -> bytes:
+        """The bytes of the file of this name; NotFound for a directory."""
+        path = self._resolve(relative, uri)
+        if path.is_dir():
+            raise _missing(uri)
+        return _data(_open_below(self._root, path, uri), uri, self._limit if limit is None else limit)
+
     def resolve(self, relative: str) -> Path:
         """The file or directory of this name; NotFound where there is none, or none that may be seen."""
         return self._resolve(relative, relative)
 
     def _resolve(self, relative: str, uri: str) -> Path:
         try:
-            if not _plain_path(relative):
+            if not plain_path(relative):
                 raise ValueError
             path = self._root.joinpath(relative).resolve(strict=True)
             parts = path.relative_to(self._root).parts
@@ -205,7 +222,7 @@ class Directory:
         return _matches(parts, self._pattern)
 
     def _files(self, top: Path) -> Iterator[Entry]:
-        return ((name, about.st_size, _known_type(path.name) or mime_of(path)) for name, path, about in self._found(top))
+        return ((name, about.st_size, known_type(path.name) or mime_of(path)) for name, path, about in self._found(top))
 
     def _found(self, top: Path) -> Iterator[tuple[str, Path, os.stat_result]]:
         waiting = [top]
@@ -219,7 +236,7 @@ class Directory:
                     # Unequal: a junction, or a link that was put there just now.
                     names = sorted(os.listdir(path))[:left] if path.resolve() == path else []
                     left -= len(names)
-                    shown = [below for below in names if self._shows((below,)) and _plain_path(below)]
+                    shown = [below for below in names if self._shows((below,)) and plain_path(below)]
                     waiting += [path / below for below in reversed(shown)]
                 elif stat.S_ISLNK(about.st_mode):
                     target = self.resolve(name.as_posix())
@@ -291,7 +308,7 @@ def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
 # ------------------------------------------------------------------------------------------------------------- names
 
 
-def _plain_path(relative: str) -> bool:
+def plain_path(relative: str) -> bool:
     """Whether a name stays below where it starts, on any system, also if it is decoded; "" is the start itself."""
     from urllib.parse import unquote
 

@@ -8,7 +8,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeVar, cast, overload
 
 from msgspec.structs import replace
 
@@ -17,7 +17,7 @@ from ..connection.middleware import Middleware, Observer, compose
 from ..connection.stateless import signed
 from ..errors import CannotAsk, ConfigError, InternalError, InvalidParams, MethodNotFound, NotFound, ProtocolError, ToolError
 from ..limits import DEFAULT, Limits
-from ..ports import Answer, Call, Caller, Channel, Guard, HttpRequest, HttpResponse, Listener, Principal, Redact
+from ..ports import Answer, Call, Caller, Channel, Guard, HttpRequest, HttpResponse, Listener, Network, Principal, Redact
 from ..protocol.base import Icon, Implementation, Meta, Params
 from ..protocol.capabilities import ListCapability, ResourcesCapability, ServerCapabilities
 from ..protocol.completion import CompleteResult, PromptReference
@@ -41,17 +41,21 @@ from .registry import Registry, Snapshot
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ..extensions.tasks.tasks import Tasks
+    from ..extensions.tasks.terms import Terms
     from ..protocol.mirrors import Mirror
     from ..sealing import KeyRing
     from ..serve.app import App
     from .forms import Form
+    from .skills import Skills
+    from .tasking import Given as TasksGiven
     from .watching import Watch
 
 P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 F = TypeVar("F", bound=Callable[..., Any])
-E = TypeVar("E", tools.Entry, resources.Entry | resources.TemplateEntry, prompts.Entry)
+E = TypeVar("E")
 AnyFunction = Callable[..., Any]
 
 
@@ -96,6 +100,7 @@ class Server:
         redact: Redact | None = None,
         experimental: dict[str, Any] | None = None,
         extensions: Sequence[Extension] = (),
+        tasks: "TasksGiven" = None,
         revisions: Sequence[str] | None = None,
         resume: str = "live",
     ) -> None:
@@ -120,12 +125,12 @@ class Server:
             logging={},
             experimental=experimental,
         )
-        self.extensions = Extensions(extensions)
-        self.capabilities.extensions = self.extensions.declared
+        self.extensions = Extensions()
         self._page_size = page_size
         self._observers = tuple(layer for layer in middleware if isinstance(layer, Observer))
-        self._plain = len(self._observers) == len(middleware)
-        self._caching = Caching(cache, not self._plain)
+        self._changed = set[str]() if len(self._observers) == len(middleware) else set(METHODS)
+        """The methods whose results somebody may look into and change; others go out as they were encoded."""
+        self._caching = Caching(cache, self._changed)
         self._mask = mask_errors
         self._lifespan = lifespan
         self._keys: Sequence[str | bytes] | None = None
@@ -133,12 +138,16 @@ class Server:
         self._unwatched: frozenset[Listener] = frozenset()
         """Those that do not hear of what is watched."""
         self._watch: Watch | None = None
+        self._skills: Skills | None = None
+        self._tasks_given = tasks
+        self.tasks: Tasks | None = None
+        """What it does about tasks, once it has a tool that may run as one."""
         self._lock = threading.Lock()
         self._tools: Registry[tools.Entry] = Registry("tool", self._announce("tools"))
         self._resources: Registry[resources.Entry] = Registry("resource", self._announce("resources"))
         self._templates: Registry[resources.TemplateEntry] = Registry("template", self._announce("resources"))
         self._prompts: Registry[prompts.Entry] = Registry("prompt", self._announce("prompts"))
-        self._handlers: dict[str, Answer] = {
+        self._core: dict[str, Answer] = {
             "server/discover": self._discover,
             "tools/list": self._lists("tools/list", self._tools, "tools"),
             "tools/call": self._call_tool,
@@ -149,9 +158,7 @@ class Server:
             "prompts/get": self._get_prompt,
             "completion/complete": self._complete,
         }
-        for name, handler in self._handlers.items():
-            self._handlers[name] = compose(self.extensions.around(name), handler)
-        self._handlers |= self.extensions.handlers
+        self._handlers = dict(self._core)
         self._used: dict[str, Callable[[Any], Any]] = {
             "tools/call": lambda params: self._tools.get(params.name),
             "resources/read": lambda params: self._at(params.uri),
@@ -162,10 +169,11 @@ class Server:
         self._networked = False
         self.limiter = None if rates is None else Limiter(rates)
         counted = () if self.limiter is None else (self.limiter.admit,)
-        declared = (self.extensions.admit,) if extensions else ()
         permitted = () if auth is None else (self._permit,)
-        self._admissions: tuple[Admission, ...] = (*counted, *declared, *permitted)
+        self._admissions: tuple[Admission, ...] = (*counted, *permitted)
         self.answer: Answer = compose(middleware, self._dispatch)
+        for extension in extensions:
+            self.add_extension(extension)
 
     @property
     def name(self) -> str:
@@ -192,6 +200,10 @@ class Server:
         timeout: float | None = None,
         isolate: str | None = None,
         scopes: Sequence[str] | str = (),
+        task: Literal["optional", "required"] | None = None,
+        resumable: bool = False,
+        ui: str | None = None,
+        visibility: Sequence[str] | str | None = None,
     ) -> Callable[[F], F]: ...
     def tool(self, first: Any = None, /, **options: Any) -> Any:
         """Register a function as a tool: `@server.tool`, or `@server.tool(title=…)`."""
@@ -207,6 +219,10 @@ class Server:
     ) -> None:
         """Register a function as a tool, with the options of `@server.tool`."""
         entry = tools.entry(function, name=name, **options)
+        if options.get("ui") or options.get("visibility"):
+            self._with_apps(entry.listed.name, options.get("ui"))
+        if entry.task is not None:
+            self._with_tasks()
         self._tools.add(entry.listed.name, self._enforceable(entry))
 
     def remove_tool(self, name: str) -> None:
@@ -237,7 +253,9 @@ class Server:
             raise InvalidParams(f"Unknown tool: {call.params.name}")
         context = Context(call, self) if entry.signature.context else None
         result = await tools.call_tool(entry, call, context, self.limits, self._mask)
-        return result if self._plain or isinstance(result, InputRequired) else tools.opened(result)
+        if "tools/call" not in self._changed or isinstance(result, InputRequired):
+            return result
+        return tools.opened(result)
 
     # resources
 
@@ -307,6 +325,99 @@ class Server:
                 made.complete("path")(complete)
         if watch:
             self._watched.add(place, directory_states(path, uri, hidden))
+
+    # apps
+
+    @overload
+    def app(
+        self,
+        uri: str,
+        /,
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        connect_domains: Sequence[str] = (),
+        resource_domains: Sequence[str] = (),
+        frame_domains: Sequence[str] = (),
+        base_uri_domains: Sequence[str] = (),
+        permissions: Sequence[str] = (),
+        domain: str | None = None,
+        prefers_border: bool | None = None,
+    ) -> Callable[[F], F]: ...
+    @overload
+    def app(self, uri: str, /, **options: Any) -> Callable[[F], F]: ...
+    def app(self, uri: str, /, **options: Any) -> Callable[[F], F]:
+        """Register a function that gives an HTML document as an app, for tools to point to with `ui=`. The other options are
+        those of a resource."""
+
+        def decorate(function: F) -> F:
+            self.add_app(uri, function, **options)
+            return function
+
+        return decorate
+
+    def add_app(self, uri: str, html: "str | Path | AnyFunction", /, **options: Any) -> None:
+        """Register an app, with the options of `@server.app`: its document, a path to it, or a function that gives it."""
+        from .apps import app_resource
+
+        function, about = app_resource(uri, html, options)
+        self.add_resource(function, uri, **about)
+        self._with_apps()
+
+    def _with_apps(self, tool: str = "", uri: str | None = None) -> None:
+        """Offer apps from now on; and see to it that the one is there that a tool points to."""
+        from ..extensions.apps.offering import offering
+        from ..extensions.apps.settings import ID
+
+        if uri is not None and self._at(uri) is None:
+            raise ConfigError(f"Tool {tool!r}: there is no app {uri!r} yet; register it before the tools that point to it")
+        if not any(extension.id == ID for extension in self.extensions):
+            self.add_extension(offering(lambda name: _meta_of(self._tools.get(name)), lambda uri: _meta_of(self._at(uri))))
+
+    def add_skill(
+        self,
+        folder: "str | Path",
+        /,
+        *,
+        uri: str | None = None,
+        dynamic: bool = False,
+        hidden: bool = False,
+        cache: Cache | None = None,
+        scopes: Sequence[str] | str = (),
+    ) -> str:
+        """Serve a folder with a SKILL.md as a skill; returns the URI of that file. It is read now, and kept. `dynamic`: its
+        other files are read when they are asked for, and clients cannot verify them."""
+        from . import skills
+
+        entry = skills.entry(folder, uri=uri, dynamic=dynamic, hidden=hidden, cache=cache, scopes=scopes, limits=self.limits)
+        with self._lock:
+            if self._skills is None:
+                offered = skills.Skills(self._resources, self._caching, self._page_size, self.limits)
+                self.add_extension(offered.extension)
+                self._skills = offered
+        self._skills.registry.add(entry.listed.uri, self._enforceable(entry))
+        added: list[str] = []
+        try:
+            for function, place, options in self._skills.parts(entry):
+                self.add_resource(function, place, **options)
+                added.append(place)
+        except BaseException:  # something else is served there
+            self._skills.registry.remove(entry.listed.uri)
+            for place in added:
+                self.remove_resource(place)
+            raise
+        return entry.listed.uri
+
+    def remove_skill(self, uri: str) -> None:
+        """Take a skill out again, with all its files; clients are told that resources changed."""
+        from .skills import template
+
+        if self._skills is None:
+            raise ConfigError(f"There is no skill {uri!r}")
+        self._skills.registry.remove(uri)
+        self.remove_resource(template(uri))
+        self.remove_resource(uri)
 
     def notify_resource_updated(self, uri: str) -> None:
         """Tell all who subscribed to this resource that it changed. Works anywhere, from any thread."""
@@ -456,6 +567,42 @@ class Server:
 
         return key_ring(self._keys)
 
+    # tasks
+
+    def _with_tasks(self) -> None:
+        """Run tools as tasks from now on, where they say so."""
+        from .tasking import tasking
+
+        if self.tasks is None:
+            self.tasks = tasking(
+                self, self._tasks_given, lambda name: _terms_of(self._tools.get(name)), self._call_tool, self._tell,
+                ends=self._lifespan is not None,
+            )  # fmt: skip
+            self._handlers |= self.tasks.handlers
+
+    # extensions
+
+    def add_extension(self, extension: Extension) -> None:
+        """Give it one more extension. Clients that are connected in the handshake era do not hear of it any more."""
+        self.extensions.add(extension)
+        self.capabilities.extensions = self.extensions.declared
+        self._handlers |= extension.handlers
+        for name, layer in extension.around.items():
+            self._handlers[name] = compose(self.extensions.around(name), self._core.get(name, _locally))
+            self._changed |= frozenset(() if isinstance(layer, Observer) else (name,))
+        if self.extensions.admit not in self._admissions:
+            self._admissions += (self.extensions.admit,)
+
+    def observe(self, observer: Observer) -> None:
+        """Let one more look at every call, from outside of all middleware, and at every request that is refused."""
+        self._observers += (observer,)
+        self.answer = compose([observer], self.answer)
+
+    def parted(self, caller: Caller, network: Network | None, seconds: float) -> None:
+        """A session of the handshake era has ended, after so many seconds."""
+        for observer in self._observers:
+            observer.parted("server", caller.revision, network, seconds)
+
     # running
 
     def run(self, transport: str = "stdio", **options: Any) -> None:
@@ -500,6 +647,9 @@ class Server:
 
     def lifespan(self) -> AbstractAsyncContextManager[Any]:
         """What is entered before the first request and left after the last; its value is `ctx.state`."""
+        return self._own_lifespan() if self.tasks is None else self.tasks.keeper.living(self._own_lifespan())
+
+    def _own_lifespan(self) -> AbstractAsyncContextManager[Any]:
         if self._lifespan is None:
             from contextlib import nullcontext
 
@@ -561,6 +711,8 @@ class Server:
     def _go_online(self, options: Mapping[str, Any]) -> None:
         """From here on strangers may call."""
         self._keys = options.get("keys", self._keys)
+        if (options.get("workers") or 1) > 1 and self.tasks is not None and not self.tasks.keeper.store.shared:
+            raise ConfigError('Several processes have to share their tasks: keep them in a file, Server(tasks="tasks.db")')
         if self.guard is None and self.scopes:
             raise ConfigError(UNGUARDED)
         self._networked = True
@@ -588,16 +740,16 @@ class Server:
     def _lists(self, method: str, registry: Registry[Any], field: str) -> Answer:
         """What answers a list: a page, as ready bytes unless middleware wants to look at it."""
         result: Any = METHODS[method].result
-        hints = self._caching.hints(method)  # the same for all pages
-        private = hints and {**hints, "cache_scope": "private"}
 
         def make(entries: list[Any], cursor: str | None) -> Any:
-            said = private if scopes.needed(registry.now) else hints
-            return result(**{field: [entry.listed for entry in entries], "next_cursor": cursor}, **said)
+            hints = self._caching.hints(method)
+            if hints and scopes.needed(registry.now):
+                hints["cache_scope"] = "private"
+            return result(**{field: [entry.listed for entry in entries], "next_cursor": cursor}, **hints)
 
         async def answer(call: Call) -> Any:
             seen = scopes.view(registry.now, call.principal)
-            if not self._plain:
+            if method in self._changed:
                 return page(call, seen, self._page_size, make)
             return encoded_page(call, seen, self._page_size, make, self._signed)
 
@@ -649,6 +801,22 @@ def _guard(given: Any) -> Guard | None:
     raise ConfigError(
         f'auth= takes a guard, not {what}: Bearer(jwt("https://issuer.example")), Provider(users={{…}}) or ApiKeys({{…}})'
     )
+
+
+def _meta_of(entry: Any) -> Meta | None:
+    return None if entry is None else entry.listed.meta
+
+
+def _terms_of(entry: tools.Entry | None) -> "Terms | None":
+    from ..extensions.tasks.terms import FORBIDDEN
+
+    return None if entry is None else entry.task or FORBIDDEN
+
+
+async def _locally(call: Call) -> Any:
+    """Let the connection answer what only it can."""
+    assert call.local is not None
+    return await call.local(call)
 
 
 def _revisions(names: Sequence[str]) -> tuple[Revision, ...]:

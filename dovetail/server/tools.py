@@ -18,13 +18,14 @@ from ..limits import Limits
 from ..ports import Call
 from ..protocol.base import Icon, Meta
 from ..protocol.lifecycle import InputRequired
-from ..protocol.tools import Tool, ToolAnnotations, ToolResult
+from ..protocol.tools import Tool, ToolAnnotations, ToolExecution, ToolResult
 from .arguments import ArgumentError
 from .context import Context
 from .results import Finish, conforming, describes_object, failed, finish_any, finish_bare, finisher, plain
 from .scopes import given as given_scopes
 
 if TYPE_CHECKING:
+    from ..extensions.tasks.terms import Terms
     from ..protocol.mirrors import Mirror
     from ..schemas import Validator
     from .signature import Signature
@@ -49,6 +50,8 @@ class Entry(Struct, frozen=True, eq=False):
     """The parameters that HTTP requests repeat in their headers."""
     scopes: tuple[str, ...] = ()
     """What a token must have to call it."""
+    task: "Terms | None" = None
+    """On what terms it runs as a task."""
 
 
 def entry(
@@ -65,10 +68,18 @@ def entry(
     timeout: float | None = None,
     isolate: str | None = None,
     scopes: Sequence[str] | str = (),
+    task: str | None = None,
+    resumable: bool = False,
+    ui: str | None = None,
+    visibility: Sequence[str] | str | None = None,
 ) -> Entry:
     """Compile a function into a tool."""
     name = name or getattr(function, "__name__", "") or type(function).__name__
     _check_name(name)
+    if ui is not None or visibility is not None:
+        from ..extensions.apps.settings import tool_meta
+
+        meta = tool_meta(name, meta, ui, visibility)
     from .signature import Signature
 
     signature = Signature.of(function, context_type=Context, free=schema is not None)
@@ -83,6 +94,7 @@ def entry(
         output_schema=described if output_schema is None else output_schema,
         annotations=None if annotations is None else ToolAnnotations.of(annotations),
         icons=icons,
+        execution=None if task is None else ToolExecution(task_support=task),
         meta=meta,
     )
     if isolate is not None:
@@ -92,7 +104,17 @@ def entry(
         given = finish_any if describes_object(output_schema) else finish_bare
         finish = conforming(name, given, _compiled(output_schema))
     taken = given_scopes(scopes, f"Tool {name!r}")
-    return Entry(tool, signature, bind, finish, timeout, isolate is not None, direct, _mirrors(name, input_schema), taken)
+    terms = _terms(name, function, task, resumable)
+    mirrors = _mirrors(name, input_schema)
+    return Entry(tool, signature, bind, finish, timeout, isolate is not None, direct, mirrors, taken, terms)
+
+
+def _terms(name: str, function: Callable[..., Any], task: str | None, resumable: bool) -> "Terms | None":
+    if task is None and not resumable:
+        return None
+    from ..extensions.tasks.terms import terms
+
+    return terms(name, function, task, resumable)
 
 
 def _check_name(name: str) -> None:

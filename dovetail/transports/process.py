@@ -38,7 +38,7 @@ from typing import Any
 from ..errors import ConnectFailed, ConnectionClosed
 from ..jsonrpc.framing import Lines
 from ..limits import DEFAULT, KIB, Limits
-from ..ports import Ended, Receive
+from ..ports import PIPE, Ended, Receive
 
 if sys.platform == "win32":
     from . import _windows as system
@@ -93,6 +93,8 @@ async def spawn(
 
 class Process:
     """A running server as a Channel; `command` is its command line, for messages."""
+
+    network = PIPE
 
     def __init__(
         self, popen: "subprocess.Popen[bytes]", command: str, limits: Limits, on_stderr: Callable[[str], None]

@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeAlias
 
 from ..errors import ConnectionClosed
 from ..limits import Limits
-from ..ports import Ended, Receive, Visitor
+from ..ports import Ended, Network, Receive, Visitor
 
 log = logging.getLogger("dovetail.transports")
 
@@ -45,6 +45,7 @@ class Pump:
 
     def __init__(self, way: Way, limits: Limits) -> None:
         self._way, self._limits = way, limits
+        self.network: Network | None = getattr(way, "network", None)
         self._queue: deque[bytes] = deque()
         self._size = 0
         self._room, self._work = asyncio.Event(), asyncio.Event()

@@ -20,7 +20,7 @@ from typing import Any
 
 from ..jsonrpc.framing import Lines
 from ..limits import DEFAULT, Limits
-from ..ports import Ended, Receive
+from ..ports import PIPE, Ended, Receive
 
 if sys.platform == "win32":
     from . import _windows as system
@@ -32,6 +32,8 @@ CHUNK = 64 * 1024
 
 class Stdio:
     """stdin and stdout as a channel."""
+
+    network = PIPE
 
     def __init__(self, limits: Limits = DEFAULT, streams: tuple[io.FileIO, io.FileIO] | None = None) -> None:
         self._in, self._out = _claim() if streams is None else streams

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ..errors import ConfigError, ConnectFailed, ConnectionClosed, DovetailError
 from ..jsonrpc.framing import HEAD, TooLong
 from ..limits import Limits
-from ..ports import Channel, Credentials, HttpResponse, Receive
+from ..ports import WEBSOCKET, Channel, Credentials, HttpResponse, Receive
 from .pump import AsgiReceive, AsgiSend, Drain, Pump, shown, why
 from .vouching import TURNED_AWAY, turned_away, vouched
 
@@ -76,6 +76,8 @@ async def refuse(
 class _Asgi:
     """An accepted WebSocket of an ASGI server. The server's own bound on messages is best a little above ours: it can only
     hang up, we can say what was wrong."""
+
+    network = WEBSOCKET
 
     def __init__(self, receive: AsgiReceive, send: AsgiSend, limit: int) -> None:
         self._receive, self._send, self._limit = receive, send, limit
@@ -186,6 +188,8 @@ async def connect(
 
 class _Socket:
     """A connection of the `websockets` library."""
+
+    network = WEBSOCKET
 
     def __init__(self, socket: "ClientConnection", url: str, limits: Limits) -> None:
         self._socket, self._url, self._limits = socket, url, limits

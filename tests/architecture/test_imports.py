@@ -29,6 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "revisions": LOW,
     "ports": LOW | {"revisions"},
     "connection": LOW | {"revisions", "ports", "sealing"},
+    "extensions": LOW | {"revisions", "ports", "sealing", "connection", "__init__"},
     "transports": LOW | {"revisions", "ports", "sealing"},
     "serve": VALUES | {"transports", "connection", "sealing"},
     "auth": {"ports", "sealing"},
@@ -58,6 +59,7 @@ DOORS = {
     "cryptography": {"sealing"},
     "joserfc": {"auth"},
     "keyring": {"auth"},
+    "opentelemetry": {"extensions"},
 }
 """Each third-party library is imported in one place."""
 

@@ -7,6 +7,7 @@ import pytest
 from dovetail import Client, Server
 from dovetail.errors import NoCommonRevision
 from dovetail.protocol.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION, SERVER_INFO
+from dovetail.protocol.tasks import EXTENSION
 from dovetail.testing import Tape, bare, pair
 from tests.behaviour import everything
 from tests.behaviour.conftest import REVISIONS, Talk
@@ -110,7 +111,7 @@ async def test_every_stateless_request_carries_version_capabilities_and_identity
     for message in tape.messages("client"):
         meta = message["params"]["_meta"]
         assert meta[PROTOCOL_VERSION] == "2026-07-28"
-        assert meta[CLIENT_CAPABILITIES] == {}
+        assert meta[CLIENT_CAPABILITIES] == {"extensions": {EXTENSION: {}}}, "tasks are waited for by themselves"
         assert meta[CLIENT_INFO]["name"] == "dovetail"
         assert meta[LOG_LEVEL] == "debug"
 

@@ -330,7 +330,7 @@ async def test_odd_hints_and_a_missing_type_change_nothing(hints: dict[str, Any]
 
 
 @pytest.mark.requirement("result-type-unknown")
-@pytest.mark.parametrize("kind", ["task", "partial", "", "COMPLETE"])
+@pytest.mark.parametrize("kind", ["tasks", "partial", "", "COMPLETE"])
 async def test_an_answer_of_another_type_is_invalid_for_every_method(kind: str) -> None:
     async with handmade() as (client, server):
         for ask in (client.list_tools(), client.call_tool("x"), client.read_resource("x:y"), client.get_prompt("x")):

@@ -18,6 +18,7 @@ from dovetail.connection.extension import Extension
 from dovetail.errors import ConfigError, ConnectFailed, ConnectionClosed, TimedOut, Unauthorized
 from dovetail.ports import Fetch, HttpRequest, HttpResponse
 from dovetail.protocol.meta import CLIENT_CAPABILITIES, SUBSCRIPTION_ID
+from dovetail.protocol.tasks import EXTENSION as TASKS
 from dovetail.revisions import HANDSHAKE
 from tests.transports.http.scripted import DISCOVERED, OLD, WELCOME, Asked, Scripted, modern, old
 
@@ -696,13 +697,14 @@ async def test_credentials_that_are_an_extension_are_declared() -> None:
             (ClientCredentials("me", "secret"), [], {client_credentials: {}}),
             (ClientCredentials("me", "secret"), [mine], {client_credentials: {"mine": True}}),
             (passed_on, [], {enterprise: {}}),
-            ("token", [], None),
+            ("token", [], {}),
         ]:
             server.asked.clear()
             async with Client(server.url, auth=auth, extensions=given) as client:  # type: ignore[arg-type]
                 await client.list_tools()
             for asked in server.asked:
-                assert json.loads(asked.body)["params"]["_meta"][CLIENT_CAPABILITIES].get("extensions") == declared
+                said = json.loads(asked.body)["params"]["_meta"][CLIENT_CAPABILITIES]["extensions"]
+                assert said == declared | {TASKS: {}}  # which every client can wait for
 
 
 async def test_a_public_server_cannot_make_the_credentials_ask_on_the_local_network() -> None:

@@ -91,7 +91,10 @@ class Capable:
     ],
 )
 def test_only_what_can_be_answered_is_declared(options: dict[str, Any], declared: Any) -> None:
-    assert callbacks(**options).capabilities == declared
+    capabilities = callbacks(**options).capabilities
+    asked = capabilities.pop("tasks", {"requests": {}})["requests"]
+    assert capabilities == declared
+    assert asked.keys() == declared.keys() & {"elicitation", "sampling"}, "what can be asked can be asked as a task"
 
 
 # what callbacks see

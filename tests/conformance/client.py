@@ -62,6 +62,19 @@ async def return_schema(client: Client, data: dict[str, Any]) -> None:
     await client.call_tool("json_schema_echo", {"schema": tools["json_schema_2020_12_tool"].input_schema})
 
 
+async def list_skills(client: Client, data: dict[str, Any]) -> None:
+    """Build the registry of a host: nothing of a skill is read for that."""
+    assert await client.list_skills()
+
+
+async def use_skills(client: Client, data: dict[str, Any]) -> None:
+    """Read each skill with all its files, as far as it can be trusted: the suite tampers with its SKILL.md."""
+    for entry in await client.list_skills():
+        skill = await client.read_skill(entry)
+        for path in skill.files:
+            await skill.read(path)
+
+
 class Robot:
     """A user and their browser: consents to everything at once."""
 
@@ -128,6 +141,10 @@ SCENARIOS: dict[str, Scenario] = {
     "http-invalid-tool-headers": call_every_tool,
     "json-schema-ref-no-deref": list_tools,
     "json-schema-2020-12-preservation": return_schema,
+    "sep-2640-client-no-prefetch": list_skills,
+    "sep-2640-client-verify-digest": use_skills,
+    "sep-2640-client-verify-size": use_skills,
+    "sep-2640-client-verify-frontmatter": use_skills,
 }
 
 

@@ -9,6 +9,7 @@ own. What each scenario checks is said where it is not plain to see.
 import argparse
 import asyncio
 import base64
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from msgspec import Struct
@@ -27,7 +28,7 @@ from dovetail import (
     ToolError,
     __version__,
 )
-from dovetail.errors import CannotAsk, MissingCapability
+from dovetail.errors import CannotAsk, InternalError, MissingCapability
 
 PIXEL = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg==")
 """The smallest of pictures: one red dot, as PNG."""
@@ -335,6 +336,65 @@ def json_schema_2020_12_tool(**contact: Any) -> str:
     return f"Got {', '.join(sorted(contact))}."
 
 
+# Tasks.
+
+
+class Confirmation(Struct):
+    """Yes or no."""
+
+    confirm: bool
+
+
+@server.tool
+def greet(name: str) -> str:
+    """Greet, at once."""
+    return f"Hello, {name}!"
+
+
+@server.tool(task="optional")
+async def slow_compute(seconds: float = 0, label: str = "") -> str:
+    """Take some time."""
+    await asyncio.sleep(seconds)
+    return f"Computed {label or 'something'} for {seconds:g} s"
+
+
+@server.tool(task="required")
+async def failing_job() -> str:
+    """Fail as a tool does."""
+    await asyncio.sleep(0.2)
+    raise ToolError("This job always fails")
+
+
+@server.tool(task="optional")
+async def protocol_error_job() -> str:
+    """Fail as a request does."""
+    raise InternalError("This job breaks the protocol")
+
+
+@server.tool(task="optional")
+async def confirm_delete(filename: str, ctx: Context) -> str:
+    """Ask before it goes on."""
+    answer = await ctx.elicit(f"Delete {filename}?", Confirmation)
+    return f"Deleted {filename}" if answer.data and answer.data.confirm else f"Kept {filename}"
+
+
+@server.tool(task="optional")
+async def multi_input(ctx: Context) -> str:
+    """Ask two things at once."""
+    questions = ctx.elicit("Your name?", Name, key="name"), ctx.elicit("Are you sure?", Confirmation, key="confirm")
+    name, sure = await asyncio.gather(*questions)
+    return f"{name.data.name if name.data else 'Nobody'} is {'sure' if sure.data else 'not sure'}"
+
+
+@server.tool(task="required")
+async def test_tool_with_task(ctx: Context) -> str:
+    """Ask first, then go on as a task."""
+    answer = await ctx.elicit("What is your name?", Name, key="user_name")
+    await ctx.detach()
+    await asyncio.sleep(0.1)
+    return f"Hello, {answer.data.name if answer.data else 'whoever you are'}!"
+
+
 # Resources.
 
 
@@ -360,6 +420,11 @@ def watched_resource() -> str:
 def template_data(id: str) -> dict[str, Any]:
     """Data under an id of your choice."""
     return {"id": id, "templateTest": True, "data": f"Data for ID: {id}"}
+
+
+# A skill: the folder beside this file.
+
+server.add_skill(Path(__file__).parent / "skills" / "pdf-processing", uri="skill://office/pdf-processing")
 
 
 # Prompts.

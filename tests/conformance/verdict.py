@@ -1,8 +1,7 @@
 """What the suite's checks amount to, by a rule stricter than its own.
 
 A scenario passes when at least one check succeeded, none failed and none warned, and nothing was skipped but what the suite
-skips whatever one does (`skips.txt`, with reasons). It must pass in every run that includes it. Those not built yet are
-listed in `baseline.txt`, which may only shrink: a line whose scenario passes has to go.
+skips whatever one does (`skips.txt`, with reasons). It must pass in every run that includes it. There are no exceptions.
 """
 
 import re
@@ -27,19 +26,11 @@ class Verdict(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """All verdicts, held against the baseline."""
+    """All scenarios, by what became of them."""
 
     passed: list[Key]
     failed: list[Key]
-    known: list[Key]
     not_run: list[Key]
-    stale: list[Key]
-    """What the baseline lists for no reason: it passes by now, or there is no such scenario."""
-
-    @property
-    def good(self) -> bool:
-        """Whether all is as it should be."""
-        return not self.failed and not self.stale
 
 
 def judge(checks: Iterable[Mapping[str, Any]], excused: Iterable[str] = ()) -> Verdict:
@@ -61,22 +52,19 @@ def judge(checks: Iterable[Mapping[str, Any]], excused: Iterable[str] = ()) -> V
     return Verdict(NOT_RUN) if statuses["EXCUSED"] else Verdict(FAILED, ("No check succeeded",))
 
 
-def summary(table: Table, baseline: Iterable[Key]) -> Summary:
+def summary(table: Table) -> Summary:
     """Sort all scenarios by what became of them."""
-    found = Summary([], [], [], [], [key for key in baseline if key not in table])
+    found = Summary([], [], [])
     for key, verdicts in table.items():
         outcomes = {verdict.outcome for verdict in verdicts.values()}
-        if key in baseline:
-            (found.known if FAILED in outcomes else found.stale).append(key)
-        else:
-            outcome = next(one for one in (FAILED, PASSED, NOT_RUN) if one in outcomes)
-            {FAILED: found.failed, PASSED: found.passed, NOT_RUN: found.not_run}[outcome].append(key)
+        outcome = next(one for one in (FAILED, PASSED, NOT_RUN) if one in outcomes)
+        {FAILED: found.failed, PASSED: found.passed, NOT_RUN: found.not_run}[outcome].append(key)
     return found
 
 
-def report(table: Table, baseline: Mapping[Key, str]) -> list[str]:
+def report(table: Table) -> list[str]:
     """The lines to print: a table, what was wrong, and how many."""
-    found = summary(table, baseline)
+    found = summary(table)
     runs = sorted({run for verdicts in table.values() for run in verdicts})
     width = max((len(name) for _, name in table), default=0)
     lines = []
@@ -86,7 +74,7 @@ def report(table: Table, baseline: Mapping[Key, str]) -> list[str]:
             if key[0] == side:
                 signs = [SIGNS[verdicts[run].outcome] if run in verdicts else "" for run in runs]
                 cells = "  ".join(f"{sign:^{len(run)}}" for sign, run in zip(signs, runs, strict=True))
-                lines.append(f"{key[1]:<{width}}  {cells}  {baseline.get(key, '')}".rstrip())
+                lines.append(f"{key[1]:<{width}}  {cells}".rstrip())
     for key in found.failed:
         lines += ["", f"{' '.join(key)} failed:"]
         said: dict[str, list[str]] = {}
@@ -94,23 +82,10 @@ def report(table: Table, baseline: Mapping[Key, str]) -> list[str]:
             for text in dict.fromkeys(verdict.complaints):
                 said.setdefault(text, []).append(run)
         lines += [f"  {', '.join(where)}: {text}" for text, where in said.items()]
-    if found.stale:
-        lines += [
-            "",
-            "Remove from baseline.txt, for these pass or are gone:",
-            *(f"  {' '.join(key)}" for key in found.stale),
-        ]
-    reasons = Counter(baseline[key] for key in found.known)
-    told = ", ".join(f"{reason} {count}" for reason, count in sorted(reasons.items()))
-    lines += ["", f"{len(found.known)} known" + (f" ({told})" if told else "")]
+    lines += [""]
     if found.not_run:
         lines += [f"{len(found.not_run)} that the suite never runs"]
     return [*lines, f"{len(found.passed)} passed, {len(found.failed)} failed"]
-
-
-def read_baseline(text: str) -> dict[Key, str]:
-    """The scenarios known to fail, and the word that says what is missing."""
-    return {(side, scenario): reason for side, scenario, reason in _rows(text)}
 
 
 def read_skips(text: str) -> dict[Key, set[str]]:

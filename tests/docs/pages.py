@@ -7,6 +7,7 @@ A page runs in a folder of its own, from top to bottom, in one namespace and one
     ```python server.py    is written into that file, and the file executed (not as `__main__`).
     ```python server.py +  goes into that file above its `if __name__ == "__main__":`.
     ```json mcp.json       is written into that file; any other JSON must at least be JSON.
+    ```markdown notes.md   is written into that file.
     ```console             lines that start with `$ dovetail` or `$ python` are run; what follows must be what they print,
                            with `…` for anything. Other commands are left alone.
 
@@ -104,9 +105,14 @@ class Page:
         if block.note:
             self._write(block)
 
+    def _markdown(self, block: Block) -> None:
+        if block.note:
+            self._write(block)
+
     def _write(self, block: Block) -> None:
         name, _, more = block.note.partition(" ")
         path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
         if not more:
             path.write_text(block.text, encoding="utf-8")
             return

@@ -116,14 +116,6 @@ def test_methods_go_by_their_own_name_everywhere_but_in_the_draft_dialect() -> N
 
 # The methods and fields, held against the schemas.
 
-CORE_TASKS = {
-    ("client", "Request"): {"tasks/get", "tasks/result", "tasks/list", "tasks/cancel"},
-    ("server", "Request"): {"tasks/get", "tasks/result", "tasks/list", "tasks/cancel"},
-    ("client", "Notification"): {"notifications/tasks/status"},
-    ("server", "Notification"): {"notifications/tasks/status"},
-}
-LACKING = {("2025-11-25", *place): names for place, names in CORE_TASKS.items()}
-"""What we do not have yet: the experimental tasks of one revision."""
 SURPLUS = {("2026-07-28", "client", "Notification"): {"notifications/progress"}}
 """What we would take where the schema has it from the other side only: one row of the vocabulary serves both."""
 
@@ -137,7 +129,7 @@ def test_a_revision_has_the_methods_of_its_schema(revision: Revision, side: Dire
     rows = [METHODS[name] for name in revision.methods]
     ours = {row.name for row in rows if row.sender in (side, "both") and (row.result is None) == (kind == "Notification")}
     theirs = set(methods(revision.name, side, kind))
-    assert theirs - ours == LACKING.get(place, set())
+    assert theirs - ours == set()
     assert ours - theirs == SURPLUS.get(place, set())
 
 
@@ -166,13 +158,13 @@ OTHERWISE_NAMED = {
     "ListCapability": "ServerCapabilities.tools",
     "ResourcesCapability": "ServerCapabilities.resources",
 }
-EXTENDED = {
+EXTENDED = {("2026-07-28", "SubscriptionFilter"): {"taskIds"}} | {
     (revision, kind): {"extensions"}
     for revision in ("2025-06-18", "2025-11-25")
     for kind in ("ClientCapabilities", "ServerCapabilities")
 }
-"""What we have beyond a definition: SEP-2133 negotiates extensions in `initialize` too, and these schemas leave capabilities
-open. https://modelcontextprotocol.io/seps/2133-extensions#negotiation"""
+"""What we have beyond a definition: what the extension for tasks adds; and SEP-2133 negotiates extensions in `initialize`
+too, where these schemas leave capabilities open. https://modelcontextprotocol.io/seps/2133-extensions#negotiation"""
 MERGED = {"ResourceContents": {"text", "blob"}, "TextResourceContents": {"blob"}, "BlobResourceContents": {"text"}}
 """One type stands for contents of both kinds; a value has one of the two fields."""
 

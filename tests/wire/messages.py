@@ -89,6 +89,14 @@ from dovetail.protocol.sampling import (
     ToolChoice,
 )
 from dovetail.protocol.subscriptions import ListenParams, ListenResult, SubscriptionFilter
+from dovetail.protocol.tasks import (
+    RELATED_TASK,
+    CoreCreateTaskResult,
+    CoreTask,
+    ListTasksResult,
+    TaskParams,
+    TaskStatusParams,
+)
 from dovetail.protocol.tools import CallToolParams, ListToolsResult, Tool, ToolAnnotations, ToolExecution, ToolResult
 from dovetail.revisions import STATELESS, Revision
 
@@ -151,6 +159,11 @@ REQUEST_META = {
     meta.CLIENT_CAPABILITIES: {},
 }
 
+ABOUT_TASK: dict[str, Any] = {
+    "task_id": "t1", "status": "working", "created_at": "2026-01-01T00:00:00Z", "last_updated_at": "2026-01-01T00:00:01Z",
+    "ttl": 60_000, "status_message": "half way", "poll_interval": 500,
+}  # fmt: skip
+TASK = CoreTask(**ABOUT_TASK)
 ROWS: list[tuple[str, str, Any]] = [
     # opening
     ("client", "initialize", InitializeParams(protocol_version="2025-06-18", capabilities=CLIENT_CAN, client_info=CLIENT)),
@@ -182,6 +195,17 @@ ROWS: list[tuple[str, str, Any]] = [
         "name": {"method": "elicitation/create", "params": {"message": "Who?", "requestedSchema": FORM}},
     }))),
     ("server", "notifications/tools/list_changed", ListChangedParams(added=[TOOL], removed=["old"])),
+    # tasks, of the one revision that has them in its core
+    ("server", "tools/call", Answer(CoreCreateTaskResult(task=TASK))),
+    ("client", "tasks/get", TaskParams(task_id="t1")),
+    ("server", "tasks/get", Answer(TASK)),
+    ("client", "tasks/result", TaskParams(task_id="t1")),
+    ("server", "tasks/result", Answer(ToolResult(content=[TEXT], meta={RELATED_TASK: {"taskId": "t1"}}))),
+    ("client", "tasks/list", ListParams(cursor="2")),
+    ("server", "tasks/list", Answer(ListTasksResult(tasks=[TASK], next_cursor="3"))),
+    ("client", "tasks/cancel", TaskParams(task_id="t1")),
+    ("server", "tasks/cancel", Answer(replace(TASK, status="cancelled", ttl=None, poll_interval=None))),
+    ("server", "notifications/tasks/status", TaskStatusParams(**ABOUT_TASK)),
     # resources
     ("client", "resources/list", ListParams()),
     ("server", "resources/list", Answer(ListResourcesResult(resources=[
@@ -285,6 +309,8 @@ def messages(revision: Revision) -> Iterator[tuple[str, str, Any]]:
 def _can_say(revision: Revision, said: Any) -> bool:
     by_url = isinstance(said, ElicitParams) and said.url is not None
     asking = isinstance(said, Answer) and isinstance(said.result, InputRequiredResult)
+    if isinstance(said, Answer) and isinstance(said.result, CoreCreateTaskResult):
+        return "tasks/get" in revision.methods
     return not (by_url and "url" in revision.absent.get(ElicitParams, ())) and (revision.stateless or not asking)
 
 

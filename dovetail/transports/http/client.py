@@ -49,7 +49,7 @@ from ...jsonrpc.codec import encode
 from ...jsonrpc.framing import TooLong
 from ...jsonrpc.messages import Error, Failure, Id
 from ...limits import Limits
-from ...ports import Channel, Credentials, Ended, Lost, Receive
+from ...ports import HTTP, Channel, Credentials, Ended, Lost, Receive
 from ...protocol.meta import PROTOCOL_VERSION
 from ...protocol.tools import Tool
 from ...revisions import ALL
@@ -102,6 +102,7 @@ class _Params(Struct):
     uri: Any = None
     arguments: Raw = Raw()
     request_id: Any = msgspec.field(name="requestId", default=None)
+    task_id: Any = msgspec.field(name="taskId", default=None)
     meta: dict[str, Any] | None = msgspec.field(name="_meta", default=None)
 
 
@@ -163,6 +164,8 @@ async def connect(
 
 class Http:
     """One conversation over HTTP."""
+
+    network = HTTP
 
     def __init__(
         self,

@@ -33,7 +33,14 @@ METHOD: Final = b"mcp-method"
 NAME: Final = b"mcp-name"
 PARAM: Final = b"mcp-param-"
 
-NAMED: Final[Mapping[str, str]] = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+NAMED: Final[Mapping[str, str]] = {
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+    "tasks/get": "task_id",
+    "tasks/update": "task_id",
+    "tasks/cancel": "task_id",
+}
 """What `Mcp-Name` repeats, by method: the attribute of its params."""
 
 

@@ -66,7 +66,7 @@ from ...errors import (
     UrlRequired,
 )
 from ...limits import DEFAULT, Limits
-from ...protocol.base import Meta, Params
+from ...protocol.base import Meta, Params, camel
 from ...protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
 from ...revisions import OFFICIAL, Revision
 from . import headers as names
@@ -474,7 +474,7 @@ def _agrees(policy: Policy, head: Head, method: str, params: Any, meta: Meta) ->
     if headers.get(names.METHOD) != method.encode():
         return False
     field = NAMED.get(method)
-    if field is None:
+    if field is None or not hasattr(params, field):
         return True
     value: str = getattr(params, field)
     return headers.get(names.NAME) == value.encode() and value == value.strip() and value[:2] != "=?"
@@ -541,9 +541,9 @@ def _about(policy: Policy, head: Head, said: Said) -> str | None:
 
 def _named(policy: Policy, head: Head, said: Said) -> str | None:
     field = NAMED.get(said.method)
-    if field is None:
-        return None
-    return _mismatch(head, names.NAME, f"params.{field}", getattr(said.params, field, None))
+    if field is None or not hasattr(said.params, field):
+        return None  # the method is not served here, which others will say
+    return _mismatch(head, names.NAME, f"params.{camel(field)}", getattr(said.params, field))
 
 
 def _mismatch(head: Head, header: bytes, field: str, value: Any) -> str | None:

@@ -24,8 +24,8 @@ from ...limits import Limits
 from ...ports import Bus, Call, Desk, HttpResponse, Visitor
 from ...protocol.base import Params
 from ...protocol.capabilities import ClientCapabilities
-from ...protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
-from ...protocol.methods import Method
+from ...protocol.meta import PROTOCOL_VERSION
+from ...protocol.methods import METHODS, Method
 from ...revisions import HEADERLESS, Revision
 from ...revisions import decode as decode_params
 from . import headers as names
@@ -56,8 +56,6 @@ from .turns import Turn
 
 LISTEN = "subscriptions/listen"
 SUBSCRIBING = ("resources/subscribe", "resources/unsubscribe")
-WHO = {PROTOCOL_VERSION, CLIENT_CAPABILITIES}
-"""What of `_meta` says who is calling; a notification need not."""
 Outcome = Call | tuple[bytes, Headers]
 """What a request comes to: a call, or the reply to it at once and headers to go with that."""
 
@@ -178,7 +176,7 @@ class Endpoint:
         elif isinstance(message, Batch):
             await self._batch(message, head, session, visitor, receive, send)
         else:
-            await self._take(message, head, session)
+            await self._take(message, head, session, visitor)
             await reply(send, b"", 202, cors(self._rules, head))
 
     async def _session(self, head: Head, visitor: Visitor) -> Session | None:
@@ -201,7 +199,7 @@ class Endpoint:
         caller = None if session is None else session.caller
         spoken = None if caller is None else caller.revision
         named = spoken or self._named(head)
-        row = self._desk.method(name, spoken)
+        row = self._desk.method(name, named)
         if named is not None and row is not None and not self._desk.speaks(named, row):
             row = None  # whatever its params look like
         try:
@@ -221,7 +219,7 @@ class Endpoint:
             if caller is None:
                 caller = self._desk.known(self._spoken(head), None, ClientCapabilities())
             spoken = caller.revision
-            if not self._desk.speaks(spoken, row):
+            if spoken is not named and not self._desk.speaks(spoken, row):
                 raise MethodNotFound(f"There is no method {name!r} in revision {spoken.version}")
             if row.name == "ping":
                 return encode(Result(request.id, {})), []
@@ -387,7 +385,7 @@ class Endpoint:
         for message in batch.messages:
             try:
                 if type(message) is not Request:
-                    await self._take(message, head, session)
+                    await self._take(message, head, session, visitor)
                     continue
                 outcome = self._accept(message, head, session, turn)
             except Refused as refusal:
@@ -404,11 +402,11 @@ class Endpoint:
         else:
             await reply(send, b"", 202, cors(self._rules, head))
 
-    async def _take(self, message: Message, head: Head, session: Session | None) -> None:
+    async def _take(self, message: Message, head: Head, session: Session | None, visitor: Visitor) -> None:
         """A notification, or the answer to a question, which another process may have asked. Where nobody did, the client
         hears so."""
         if isinstance(message, Notification):
-            self._hear(message, head, session)
+            self._hear(message, head, session, visitor)
             return
         if session is not None and isinstance(message, Result | Failure) and await self._settled(message, session):
             return
@@ -423,7 +421,7 @@ class Endpoint:
         message = decode(payload[1])
         return (session is not None and isinstance(message, Result | Failure) and session.answered(message)) or None
 
-    def _hear(self, message: Notification, head: Head, session: Session | None) -> None:
+    def _hear(self, message: Notification, head: Head, session: Session | None, visitor: Visitor) -> None:
         """A notification."""
         revision = None if session is None else session.caller.revision
         row = self._desk.method(message.method, revision)
@@ -445,8 +443,19 @@ class Endpoint:
             self._sessions.roots_changed(session)
         elif session is not None and name == "exit" and name in session.caller.revision.methods:
             self._end(session)
-        elif row is not None and (session is not None or (params.meta or {}).keys() >= WHO):
-            self._desk.notice(row, params, self._desk.caller(params.meta) if session is None else session.caller)
+        elif row is not None and METHODS.get(row.name) is not row:
+            self._notice(row, params, session, visitor)
+
+    def _notice(self, row: Method, params: Any, session: Session | None, visitor: Visitor) -> None:
+        """What only an extension may want to hear, from whoever says who they are."""
+        if session is None and PROTOCOL_VERSION not in (params.meta or {}):
+            return
+        try:
+            caller = self._desk.caller(params.meta) if session is None else session.caller
+        except ProtocolError as error:
+            raise Refused(Reject(400, error)) from None
+        caller.principal, caller.address = visitor.principal, visitor.address
+        self._desk.notice(row, params, caller)
 
     def _cancelled_elsewhere(self, payload: Any) -> None:
         session = self._sessions.by_key(payload[0]) if self._sessions is not None else None

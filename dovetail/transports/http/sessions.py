@@ -20,7 +20,7 @@ import msgspec
 from ...errors import InvalidParams
 from ...jsonrpc.messages import Failure, Id, Result
 from ...limits import Limits
-from ...ports import Bus, Call, Caller, Desk, Principal
+from ...ports import HTTP, Bus, Call, Caller, Desk, Principal
 from ...protocol.base import Implementation
 from ...protocol.capabilities import ClientCapabilities
 from ...revisions import BY_NAME
@@ -181,8 +181,12 @@ class Sessions:
 
     def end(self, session: Session) -> None:
         """DELETE: here and everywhere."""
-        self._bury(session.key)
+        self._parted(session, time.time())
         self._bus.publish("session/ended", session.key)
+
+    def _parted(self, session: Session, when: float) -> None:
+        self._bury(session.key)
+        self._desk.service.parted(session.caller, HTTP, when - session.expires + self._limits.session_life)
 
     def share(self, session: Session, call: Call) -> None:
         """What a session asked for holds in every process."""
@@ -215,6 +219,7 @@ class Sessions:
             self._sweep_later()
         session.met = self._bus.alone
         caller.on_page = partial(self._page_shown, key)
+        caller.session = key
         return session
 
     def _evict(self) -> None:
@@ -245,13 +250,13 @@ class Sessions:
         now = time.time()
         for session in list(self._open.values()):
             if session.expires < now:
-                self._bury(session.key)
+                self._parted(session, session.expires)
             elif session.busy:
                 self._open[session.id] = self._open.pop(session.id)
                 self._use(session, now)
         for session in list(self._open.values()):
             if session.seen + self._limits.session_idle <= now:
-                self._bury(session.key)
+                self._parted(session, session.seen)
         for key, expires in list(self._tombstones.items()):
             if expires > now:
                 break

@@ -34,7 +34,7 @@ from ...jsonrpc.codec import Malformed, decode
 from ...jsonrpc.framing import HEAD, TooLong
 from ...jsonrpc.messages import Request
 from ...limits import Limits
-from ...ports import Bus, Channel, Credentials, Lost, Principal, Receive, Visitor
+from ...ports import HTTP, Bus, Channel, Credentials, Lost, Principal, Receive, Visitor
 from ..pump import AsgiReceive, AsgiSend, Drain, Pump, shown, why
 from ..vouching import TURNED_AWAY, turned_away, vouched
 from .events import Event, Events, comment, event
@@ -155,6 +155,8 @@ class Pairs:
 
 class _Stream:
     """An open event stream of an ASGI server."""
+
+    network = HTTP
 
     def __init__(
         self, receive: AsgiReceive, send: AsgiSend, endpoint: str, keepalive: float, headers: Sequence[Header]
@@ -294,6 +296,8 @@ def _within(base: Any, address: str, complaint: str) -> Any:
 
 class _Pair:
     """An open event stream of aiohttp, and where to post."""
+
+    network = HTTP
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...errors import CannotAsk
 from ...limits import Limits
-from ...ports import Call, Desk, Visitor
+from ...ports import HTTP, Call, Desk, Visitor
 from ...protocol.lifecycle import CancelledParams
 from ...protocol.methods import Method
 from .sessions import Session
@@ -22,6 +22,8 @@ from .streams import Events, Stream
 
 class Turn:
     """What one POST says back."""
+
+    network = HTTP
 
     __slots__ = (
         "_changed", "_desk", "_events", "_raw", "_reader", "_secrets", "batch", "closing", "gone", "loop", "open", "replies",

@@ -1,0 +1,1 @@
+"""Skills: folders of instructions for models, published by servers and verified by clients."""

@@ -1,0 +1,244 @@
+"""Reading a skill: what a client does before anything of it is used.
+
+    entry      from a list, or asked for by URI; judged as a whole, with nothing fetched
+    SKILL.md   fetched when the skill is read: its size, its digest and its front matter must be what the entry says
+    files      fetched one by one, when they are wanted: listed in the entry, with that size and that digest
+
+Whatever differs is a `SkillRefused` that says so, and a skill of which one file was refused gives no other: it has changed,
+or somebody has changed it, and the way on is a new entry. Digests come from the same server as the files: they show that the
+two belong together, not that either can be trusted.
+https://github.com/modelcontextprotocol/ext-skills/blob/main/specification/stable/skills.mdx
+"""
+
+import posixpath
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from msgspec.structs import replace
+
+from ...connection.extension import Extensions, settings_of
+from ...errors import InvalidRequest, MethodNotFound, SkillRefused
+from ...limits import Limits
+from ...protocol.lists import ListParams
+from ...protocol.resources import UriParams
+from .frontmatter import FrontMatterError, differences, read
+from .vocabulary import (
+    CLIENT,
+    DYNAMIC,
+    GET,
+    ID,
+    LIST,
+    READ_DIRECTORY,
+    SKILL_MD,
+    ReadDirectoryParams,
+    SkillEntry,
+    SkillFile,
+    children,
+    digest,
+    flaws,
+    judged,
+    path_in,
+    uri_in,
+)
+
+if TYPE_CHECKING:
+    from ...protocol.capabilities import ServerCapabilities
+    from ...protocol.content import ResourceContents
+
+REMEDY = "ask for its entry again (client.get_skill) and have it approved again"
+
+
+class Reader(Protocol):
+    """What is needed of a client."""
+
+    extensions: Extensions
+
+    @property
+    def capabilities(self) -> "ServerCapabilities":
+        """What the server offers."""
+
+    async def request(self, method: str, params: Any = None, *, fresh: bool = False) -> Any:
+        """Any request."""
+
+    async def read_resource(self, uri: str, *, fresh: bool = False) -> "list[ResourceContents]":
+        """What a resource holds."""
+
+
+async def list_skills(client: Reader, limits: Limits, fresh: bool) -> list[SkillEntry]:
+    """The entries of all skills that the server lists."""
+    listed: list[SkillEntry] = []
+    left = limits.skills
+    async for page in _pages(client, LIST.name, ListParams(), limits, fresh):
+        entries = [judged(value, limits) for value in page.skills]
+        left -= sum(1 + len(entry.resources) for entry in entries)
+        if left < 0:
+            raise InvalidRequest(f"The server lists more than {limits.skills:,} skills and files of skills (Limits.skills)")
+        listed += entries
+    return listed
+
+
+async def get_skill(client: Reader, uri: str, limits: Limits, fresh: bool) -> SkillEntry:
+    """The entry of one skill, listed or not."""
+    entry = judged((await _ask(client, GET.name, UriParams(uri=uri), fresh)).skill, limits)
+    if entry.uri != uri:
+        raise SkillRefused(f"{uri}: the server answered with the entry of {entry.uri!r}", "entry", uri)
+    return entry
+
+
+async def read_skill(client: Reader, skill: str | SkillEntry, limits: Limits) -> "Skill":
+    """A skill that is what its entry says."""
+    entry = await get_skill(client, skill, limits, fresh=True) if isinstance(skill, str) else skill
+    problem = entry.problem or next(flaws(entry, limits), None)
+    if problem is not None:
+        raise SkillRefused(f"{entry.uri}: {problem}", "entry", entry.uri)
+    loaded = Skill(client, entry, limits)
+    await loaded._open()
+    return loaded
+
+
+async def _pages(client: Reader, method: str, params: Any, limits: Limits, fresh: bool) -> AsyncIterator[Any]:
+    for _ in range(limits.pages):
+        page = await _ask(client, method, params, fresh)
+        yield page
+        if page.next_cursor is None:
+            return
+        params = replace(params, cursor=page.next_cursor)
+    raise InvalidRequest(f"{method}: the server's list has more than {limits.pages:,} pages")
+
+
+async def _ask(client: Reader, method: str, params: Any, fresh: bool) -> Any:
+    if client.extensions.method(method, stateless=True) is None:
+        client.extensions.add(CLIENT)  # not declared, so it is early enough when it is used
+    return await client.request(method, params, fresh=fresh)
+
+
+class Skill:
+    """A skill that was read: its SKILL.md, verified, and a way to its other files."""
+
+    def __init__(self, client: Reader, entry: SkillEntry, limits: Limits) -> None:
+        self.entry = entry
+        """What it was verified against, and will be."""
+        self.text = ""
+        """All of its SKILL.md."""
+        self.body = ""
+        """What stands below the front matter: the instructions."""
+        self._client, self._files = client, entry.files
+        self._read: dict[str, ResourceContents] = {}
+        self._limits, self._left = limits, limits.skill_bytes
+        self._refused: SkillRefused | None = None
+
+    def __repr__(self) -> str:
+        return f"<Skill {self.entry.uri}>"
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.entry.name
+
+    @property
+    def description(self) -> str:
+        """What it is good for, and when."""
+        return self.entry.description
+
+    @property
+    def frontmatter(self) -> dict[str, Any]:
+        """The front matter: the same in the entry and in the file. What it asks for (`allowed-tools`) is a wish."""
+        return self.entry.frontmatter
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The paths of its files; none are known where it is dynamic."""
+        return tuple(sorted(self._files))
+
+    async def read(self, path: str) -> "ResourceContents":
+        """A file of the skill, by its path in it: `.text`, or `.data` as bytes. Read once, then kept."""
+        inside = self._path(path)
+        kept = self._read.get(inside)
+        if kept is not None:
+            return kept
+        if self._refused is not None:
+            raise SkillRefused(f"{path}: not read, since {self._refused}", self._refused.what, self._refused.uri)
+        uri = uri_in(self.entry.root, inside) if self.entry.resources == DYNAMIC else self._files[inside].uri
+        contents = await self._client.read_resource(uri, fresh=True)
+        try:
+            self._read[inside] = self._verified(contents, uri, self._files.get(inside))
+        except SkillRefused as refusal:
+            self._refused = refusal
+            raise
+        return self._read[inside]
+
+    async def list(self, path: str = "") -> Sequence[str]:
+        """What lies in a directory of the skill: names, with a slash behind those of directories."""
+        inside = "" if path in ("", ".") else self._normal(path)
+        found = await self._walk(inside) if self.entry.resources == DYNAMIC else children(self._files, inside)
+        if not found and self.entry.resources != DYNAMIC:
+            raise self._unlisted(path)
+        return sorted(found)
+
+    async def _open(self) -> None:
+        contents = await self.read(SKILL_MD)
+        if contents.text is None:
+            raise SkillRefused(f"{contents.uri} is no text", "contents", contents.uri)
+        try:
+            stated, self.body = read(contents.text)
+        except FrontMatterError as problem:
+            raise SkillRefused(f"{contents.uri}, {problem}", "frontmatter", contents.uri) from None
+        if different := differences(stated, self.entry.frontmatter):
+            raise SkillRefused(
+                f"{contents.uri}: its front matter is not that of its entry; {', '.join(different)} differs. {REMEDY}",
+                "frontmatter",
+                contents.uri,
+            )
+        self.text = contents.text
+
+    def _path(self, path: str) -> str:
+        """The path of a file that may be read."""
+        inside = self._normal(path)
+        if self.entry.resources != DYNAMIC and inside not in self._files:
+            raise self._unlisted(path)
+        return inside
+
+    def _normal(self, path: str) -> str:
+        root = self.entry.root
+        inside = path_in(root, path if "://" in path else uri_in(root, posixpath.normpath(path)))
+        if inside is None:
+            raise SkillRefused(f"{path} leads out of the skill {root}", "unlisted", path)
+        return inside
+
+    def _unlisted(self, path: str) -> SkillRefused:
+        return SkillRefused(f"{path} is not among the files of {self.entry.uri}", "unlisted", path)
+
+    def _verified(self, contents: "Sequence[ResourceContents]", uri: str, file: SkillFile | None) -> "ResourceContents":
+        """The contents of a file, if they are what the entry says; of a dynamic skill, if they are not too many."""
+        if len(contents) != 1 or contents[0].uri != uri:
+            raise SkillRefused(f"{uri}: the server answered with something else than this file", "contents", uri)
+        try:
+            data = contents[0].data
+        except ValueError:
+            raise SkillRefused(f"{uri}: its contents cannot be decoded", "contents", uri) from None
+        if file is not None and len(data) != file.size:
+            raise SkillRefused(f"{uri} has {len(data):,} bytes, its entry says {file.size:,}. {REMEDY}", "size", uri)
+        if file is not None and (found := digest(data)) != file.digest:
+            raise SkillRefused(f"{uri} has the digest {found}, its entry says {file.digest}. {REMEDY}", "digest", uri)
+        self._left -= len(data)
+        if self._left < 0:
+            raise SkillRefused(f"{uri}: the skill has more bytes than Limits.skill_bytes allows", "size", uri)
+        return contents[0]
+
+    async def _walk(self, inside: str) -> set[str]:
+        """What the server says that lies in a directory; only a dynamic skill has to ask."""
+        if (settings_of(ID, self._client.capabilities) or {}).get("directoryRead") is not True:
+            raise MethodNotFound(f"{READ_DIRECTORY.name}: the server does not list directories, so {self} cannot be listed")
+        root = self.entry.root
+        place = uri_in(root, inside) if inside else root
+        found: set[str] = set()
+        async for page in _pages(
+            self._client, READ_DIRECTORY.name, ReadDirectoryParams(uri=place), self._limits, fresh=True
+        ):
+            for child in page.resources:
+                path = path_in(place, child.uri)
+                if path is not None and "/" not in path:
+                    found.add(path + "/" * (child.mime_type == "inode/directory"))
+            if len(found) > self._limits.skill_files:
+                raise InvalidRequest(f"{place} has more than {self._limits.skill_files:,} files (Limits.skill_files)")
+        return found

@@ -1,0 +1,39 @@
+"""What sets a task to work: the seam where a distributed queue fits.
+
+An engine is a function that is given the id of a task, which the store has by then, and what performs it. The one that comes
+with the package performs it here and now, as a task of the event loop. One that spreads work over machines would put the id
+into a queue and have `await server.tasks.perform(id)` called wherever there is room, by a process that has the same
+functions registered and the same store.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeAlias
+
+from msgspec import Struct
+
+from .store import TaskStore
+
+Perform: TypeAlias = Callable[[str], Coroutine[Any, Any, None]]
+Engine: TypeAlias = Callable[[str, Perform], None]
+
+_working: set["asyncio.Task[None]"] = set()
+"""The loop itself holds its tasks but weakly."""
+
+
+def local(id: str, perform: Perform) -> None:
+    """Perform it here and now."""
+    hold(asyncio.get_running_loop().create_task(perform(id)))
+
+
+def hold(task: "asyncio.Task[Any]") -> None:
+    """Keep a task of the event loop until it is done."""
+    _working.add(task)
+    task.add_done_callback(_working.discard)
+
+
+class TaskSettings(Struct, frozen=True, kw_only=True, eq=False):
+    """Where tasks are kept, and what sets them to work: `Server(tasks=TaskSettings(…))`."""
+
+    store: TaskStore | None = None
+    engine: Engine = local

@@ -1,0 +1,213 @@
+"""Spans and metrics by OpenTelemetry's conventions for MCP, on a server or on a client, where they are asked for.
+
+    server = Server("shop", middleware=[telemetry()])
+    client = Client(url, middleware=[telemetry()])
+
+Each call makes one span, called by its method and the tool or prompt it is about, and counts into a histogram of durations.
+The client puts the context of its span into the request's `_meta`, where the specification reserves three keys for it; the
+server's span becomes a child of that one, whatever the transport, and is linked to what surrounds it here (a span of the web
+server, say). What is recorded holds no argument, no result and no token; a session goes by a name that opens nothing.
+
+It needs `opentelemetry-api` (`pip install 'dovetail[telemetry]'`), which is loaded when `telemetry()` is called. Where spans
+go to is for the program to say, with an SDK: without one, nothing is recorded and little is spent.
+https://opentelemetry.io/docs/specs/semconv/gen-ai/mcp/
+"""
+
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from ..connection.middleware import Observer
+from ..connection.observing import BUCKETS, LONGEST, Names, Trouble, target_of, trouble_in, trouble_of
+from ..errors import ConfigError, ProtocolError
+from ..ports import Answer, Call, Caller, Network
+from ..protocol.methods import Method, Side
+from ..revisions import Revision
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.propagators.textmap import TextMapPropagator
+    from opentelemetry.trace import Link, Span, TracerProvider
+
+CARRIED = {"traceparent": 55, "tracestate": 512, "baggage": 8192}
+"""What of `_meta` is trace context, and how long it may be.
+https://modelcontextprotocol.io/specification/2026-07-28/basic#meta"""
+SCOPE = "dovetail"
+SIDES: tuple[Side, ...] = ("server", "client")
+Attributes = dict[str, Any]
+
+
+def telemetry(
+    *,
+    tracer_provider: "TracerProvider | None" = None,
+    meter_provider: "MeterProvider | None" = None,
+    incoming: bool = True,
+    baggage: bool = True,
+) -> "Telemetry":
+    """Middleware that reports every call to OpenTelemetry, for `Server(middleware=…)` and `Client(middleware=…)`. Providers
+    are the program's own unless given. `incoming`: a server goes on with the caller's trace; else it begins its own, linked
+    to the caller's. `baggage`: whether that goes out and comes in too."""
+    try:
+        from opentelemetry import context, metrics, trace
+        from opentelemetry.baggage.propagation import W3CBaggagePropagator
+        from opentelemetry.propagators.composite import CompositePropagator
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+    except ImportError:
+        raise ConfigError("telemetry() needs OpenTelemetry: pip install 'dovetail[telemetry]'") from None
+    from .. import __version__
+
+    tracer = trace.get_tracer(SCOPE, __version__, tracer_provider)
+    meter = metrics.get_meter(SCOPE, __version__, meter_provider)
+    # Whatever the program is set up with for HTTP: in `_meta` there is room for these keys and no others.
+    carried: list[TextMapPropagator] = [TraceContextTextMapPropagator(), *([W3CBaggagePropagator()] if baggage else [])]
+    return Telemetry(trace, context, tracer, meter, CompositePropagator(carried), incoming)
+
+
+class Telemetry(Observer):
+    """What `telemetry` makes."""
+
+    def __init__(self, traces: Any, contexts: Any, tracer: Any, meter: Any, propagator: Any, incoming: bool) -> None:
+        self._traces, self._contexts = traces, contexts
+        self._tracer, self._propagator, self._incoming = tracer, propagator, incoming
+        self._names = Names()
+        kinds = [(side, what) for side in SIDES for what in ("operation", "session")]
+        self._durations = {kind: _histogram(meter, *kind) for kind in kinds}
+
+    async def __call__(self, call: Call, next: Answer) -> Any:
+        """Make a span of a call, and count it."""
+        if hasattr(call.connection, "server_info"):  # it is a client
+            return await self._made(call, next, "client", [])
+        came, links = self._came_from(call)
+        if came is None:
+            return await self._made(call, next, "server", links)
+        before = self._contexts.attach(came)
+        try:
+            return await self._made(call, next, "server", links)
+        finally:
+            self._contexts.detach(before)
+
+    async def _made(self, call: Call, next: Answer, side: Side, links: "list[Link]") -> Any:
+        target, about, start = target_of(call), _about(call), perf_counter()
+        trouble: Trouble | None = None
+        with self._tracer.start_as_current_span(
+            _named(call.method, target),
+            kind=getattr(self._traces.SpanKind, side.upper()),
+            attributes=about | dict([target] if target else []) | _details(call, side),
+            links=links,
+            record_exception=False,  # whose text is not ours to tell
+            set_status_on_exception=False,
+        ) as span:
+            try:
+                if side == "client":
+                    self._pass_on(call)
+                result = await next(call)
+                trouble = trouble_in(result)
+                return result
+            except BaseException as error:
+                trouble = trouble_of(call, error, told=side == "server")
+                raise
+            finally:
+                known = self._names.bounded(target, trouble is None or trouble.code is None or side == "client")
+                about |= dict([known] if known else []) | self._ended(span, call, side, known, trouble)
+                self._durations[side, "operation"].record(perf_counter() - start, about)
+
+    def _ended(self, span: "Span", call: Call, side: Side, known: Any, trouble: Trouble | None) -> Attributes:
+        """Say on the span what came of it, and give back how metrics say that."""
+        if known is None:
+            span.update_name(call.method.name)
+        if side == "client" and call.id:
+            span.set_attribute("jsonrpc.request.id", str(call.id))
+        failed = _attributes(trouble)
+        if trouble is not None:
+            span.set_status(self._traces.StatusCode.ERROR, trouble.message and trouble.message[:LONGEST])
+            span.set_attributes(failed)
+        return failed
+
+    def refused(self, method: Method, params: Any, caller: Caller, error: ProtocolError) -> None:
+        """A request that was not let in is an operation too, of no duration to speak of."""
+        trouble = Trouble(str(error.code), error.code)
+        about = {"mcp.method.name": method.name, "mcp.protocol.version": caller.revision.version}
+        self._durations["server", "operation"].record(0.0, about | _attributes(trouble))
+
+    def parted(self, side: Side, revision: Revision, network: Network | None, seconds: float) -> None:
+        """Count a session of the handshake era."""
+        self._durations[side, "session"].record(seconds, {"mcp.protocol.version": revision.version, **_network(network)})
+
+    def _came_from(self, call: Call) -> "tuple[Context | None, list[Link]]":
+        """The context that a server's span belongs to, where it is not the one around it, and what it is linked to."""
+        carrier = _carried(call.params.meta)
+        if not carrier:
+            return None, []
+        span_in, link = self._traces.get_current_span, self._traces.Link
+        came, around = self._propagator.extract(carrier), span_in().get_span_context()
+        caller = span_in(came).get_span_context()
+        if not self._incoming:
+            return None, [link(caller)] if caller.is_valid and caller != around else []
+        return came, [link(around)] if around.is_valid and caller != around else []
+
+    def _pass_on(self, call: Call) -> None:
+        carrier: dict[str, str] = {}
+        self._propagator.inject(carrier)
+        if carrier:
+            call.params = replace(call.params, meta={**(call.params.meta or {}), **carrier})
+
+
+def _histogram(meter: Any, side: str, what: str) -> Any:
+    return meter.create_histogram(
+        f"mcp.{side}.{what}.duration",
+        unit="s",
+        description=f"How long each {what} took, as the {side} saw it",
+        explicit_bucket_boundaries_advisory=BUCKETS,
+    )
+
+
+def _named(method: Method, target: tuple[str, str] | None) -> str:
+    return method.name if target is None else f"{method.name} {target[1]}"
+
+
+def _carried(meta: dict[str, Any] | None) -> dict[str, str]:
+    """The trace context in a request's `_meta`, as far as it can be one."""
+    found = {name: meta.get(name) for name in CARRIED} if meta else {}
+    return {name: value for name, value in found.items() if isinstance(value, str) and len(value) <= CARRIED[name]}
+
+
+def _about(call: Call) -> Attributes:
+    """What is said of a call in spans and in metrics alike, where every value is one of few."""
+    about: Attributes = {"mcp.method.name": call.method.name, "mcp.protocol.version": call.revision.version}
+    about |= _network(getattr(call.connection, "network", None))
+    if call.method.name == "tools/call":
+        about["gen_ai.operation.name"] = "execute_tool"
+    return about
+
+
+def _network(network: Network | None) -> Attributes:
+    if network is None:
+        return {}
+    said = {
+        "network.transport": network.transport,
+        "network.protocol.name": network.protocol,
+        "server.address": network.address,
+        "server.port": network.port,
+    }
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def _details(call: Call, side: Side) -> Attributes:
+    """What is said of it in spans only."""
+    uri, session = getattr(call.params, "uri", None), getattr(call.connection, "session", None)
+    said = {
+        "mcp.resource.uri": uri[:LONGEST] if isinstance(uri, str) else None,
+        "mcp.session.id": None if session is None else session.key,
+        "jsonrpc.request.id": None if side == "client" else str(call.id)[:LONGEST],
+        "client.address": call.caller.address,
+    }
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def _attributes(trouble: Trouble | None) -> Attributes:
+    if trouble is None:
+        return {}
+    code = {} if trouble.code is None else {"rpc.response.status_code": str(trouble.code)}
+    return {"error.type": trouble.type, **code}

@@ -1,0 +1,286 @@
+"""Folders as skills: what stands behind `server.add_skill`.
+
+A skill is read once, when it is added, and kept: its files are served out of memory, so that what is served is what its
+entry says, whatever becomes of the folder. A folder that changes is added anew. Where contents cannot be known beforehand, a
+skill is `dynamic`: SKILL.md is kept all the same (its front matter is in the entry), everything else is read when it is
+asked for, out of the folder or by functions registered under its URIs, and there are no digests.
+
+A folder is taken as it is or not at all: a link in it, or a name that not every system can have, is an error when it is
+added, not a file that is silently missing. What it may hold is bounded as every host is bound to accept it.
+https://github.com/modelcontextprotocol/ext-skills/blob/main/specification/stable/skills.mdx
+"""
+
+import os
+import re
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from msgspec import Struct
+
+from ..connection.extension import Extension
+from ..errors import ConfigError, InvalidParams, NotFound, TooLarge
+from ..extensions.skills import vocabulary
+from ..extensions.skills.frontmatter import FrontMatterError, read
+from ..extensions.skills.vocabulary import (
+    DYNAMIC,
+    SKILL_MD,
+    GetSkillResult,
+    ListSkillsResult,
+    ReadDirectoryResult,
+    SkillEntry,
+    SkillFile,
+    uri_in,
+)
+from ..limits import Limits
+from ..ports import Answer, Call, Principal
+from ..protocol.content import ResourceContents
+from ..protocol.resources import Resource
+from . import resources, scopes
+from .caching import Cache, Caching
+from .files import DIRECTORY, Directory, contents_of, known_type, plain_path
+from .pagination import page
+from .registry import Registry, Snapshot
+from .scopes import given as given_scopes
+
+LOOKED_AT = 10_000
+"""Entries of a folder that are looked at, before it counts as none that is meant as a skill."""
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://(?:[A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2})+")
+Files = dict[str, bytes]
+
+
+class Entry(Struct, frozen=True, eq=False):
+    """A skill in the registry."""
+
+    listed: SkillEntry
+    files: Files
+    """What is kept of it, by path."""
+    live: Directory | None
+    """Where the rest is read, of one that is dynamic."""
+    cache: Cache | None = None
+    scopes: tuple[str, ...] = ()
+
+    def paths(self) -> list[str]:
+        """The paths of all its files, as far as there is a folder."""
+        return sorted(self.files.keys() | {name for name, _, _ in self.live.list()}) if self.live else list(self.files)
+
+    def read(self, path: str) -> ResourceContents:
+        """What one of its files holds."""
+        uri = uri_in(self.listed.root, path)
+        data = self.files.get(path)
+        if data is None and self.live is not None:
+            data = self.live.data(path, uri)
+        if data is None:
+            raise NotFound(f"Resource not found: {uri}", data={"uri": uri})
+        return contents_of(data, path, uri)
+
+
+def entry(
+    folder: str | Path,
+    *,
+    uri: str | None = None,
+    dynamic: bool = False,
+    hidden: bool = False,
+    cache: Cache | None = None,
+    scopes: Sequence[str] | str = (),
+    limits: Limits,
+) -> Entry:
+    """A folder as a skill; ConfigError where it is none."""
+    place = Path(folder)
+    found = Directory(place, hidden=hidden, limit=limits.skill_bytes)
+    paths = _paths(place.resolve(), hidden, limits.skill_files)
+    if SKILL_MD not in paths:
+        raise ConfigError(f"{place} is no skill: there is no {SKILL_MD} in it")
+    files = _kept(found, [SKILL_MD] if dynamic else paths, limits.skill_bytes)
+    frontmatter = _frontmatter(files[SKILL_MD], place / SKILL_MD)
+    root = _root(frontmatter["name"], place, uri)
+    manifest = [SkillFile(uri_in(root, path), vocabulary.digest(data), len(data)) for path, data in files.items()]
+    listed = SkillEntry(uri=f"{root}/{SKILL_MD}", frontmatter=frontmatter, resources=DYNAMIC if dynamic else manifest)
+    return Entry(listed, files, found if dynamic else None, cache, given_scopes(scopes, f"Skill {listed.uri}"))
+
+
+def _paths(root: Path, hidden: bool, most: int) -> list[str]:
+    """The files of a folder, SKILL.md first."""
+    paths: list[str] = []
+    for looked, (path, mode) in enumerate(_walk(root, hidden)):  # not sorted, so that it can stop early
+        if stat.S_ISLNK(mode):
+            raise ConfigError(f"{root / path} is a link, which a skill cannot have; put the file itself there")
+        if not plain_path(path) or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            raise ConfigError(f"{root / path} cannot be served: it is no file, or not every system can have such a name")
+        if stat.S_ISREG(mode):
+            paths.append(path)
+        if len(paths) > most or looked > LOOKED_AT:
+            raise ConfigError(f"{root} has more than {most:,} files, the most that a skill may have (Limits.skill_files)")
+    return sorted(paths, key=lambda path: (path != SKILL_MD, path))
+
+
+def _walk(root: Path, hidden: bool) -> Iterator[tuple[str, int]]:
+    waiting = [""]
+    while waiting:
+        here = waiting.pop()
+        try:
+            with os.scandir(root / here) as entries:
+                for found in entries:
+                    path = f"{here}/{found.name}" if here else found.name
+                    if hidden or not found.name.startswith("."):
+                        mode = found.stat(follow_symlinks=False).st_mode
+                        waiting += [path] if stat.S_ISDIR(mode) else []
+                        yield path, mode
+        except OSError as error:
+            raise ConfigError(f"{root / here} cannot be read: {error.strerror}") from None
+
+
+def _kept(found: Directory, paths: Iterable[str], most: int) -> Files:
+    files: Files = {}
+    left = most
+    for path in paths:
+        try:
+            files[path] = found.data(path, path, left)
+        except TooLarge:
+            raise ConfigError(f"{path}: the skill has more than {most:,} bytes (Limits.skill_bytes)") from None
+        except NotFound:
+            raise ConfigError(f"{path} cannot be read, or was changed while it was") from None
+        left -= len(files[path])
+    return files
+
+
+def _frontmatter(data: bytes, path: Path) -> dict[str, Any]:
+    try:
+        about, _ = read(data.decode(), portable=True)
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} is no text in UTF-8") from None
+    except FrontMatterError as error:
+        raise ConfigError(f"{path}, {error}") from None
+    name, description = about.get("name"), about.get("description")
+    if not isinstance(name, str) or not vocabulary.NAME.fullmatch(name):
+        raise ConfigError(f"{path}: {name!r} is no name for a skill; it takes 1 to 64 of a-z, 0-9 and single hyphens within")
+    if not isinstance(description, str) or not 0 < len(description.strip()) <= vocabulary.DESCRIPTION:
+        raise ConfigError(f"{path}: a skill needs a description of 1 to {vocabulary.DESCRIPTION:,} characters")
+    metadata = about.get("metadata")
+    if isinstance(metadata, dict) and any(key.startswith(vocabulary.RESERVED) for key in metadata):
+        raise ConfigError(f"{path}: keys of metadata that begin with {vocabulary.RESERVED} are reserved")
+    return about
+
+
+def _root(name: str, folder: Path, uri: str | None) -> str:
+    """The URI of a skill's folder, which has to end in its name."""
+    if uri is None:
+        called = folder.resolve().name
+        if called != name:
+            raise ConfigError(
+                f"The folder {folder} is called {called!r}, but its skill {name!r}; let them agree, or give uri="
+            )
+        return f"skill://{name}"
+    root = uri.removesuffix(f"/{SKILL_MD}")
+    if (
+        not _URI.fullmatch(root)
+        or not f"/{root.partition('://')[2]}".endswith(f"/{name}")
+        or "//" in root.partition("://")[2]
+    ):
+        raise ConfigError(f"{uri!r} is no URI for this skill; write it like 'skill://team/{name}'")
+    return root
+
+
+# what a server says of them
+
+
+class Skills:
+    """The skills of one server, as an extension that it offers."""
+
+    def __init__(self, served: Registry[resources.Entry], caching: Caching, page_size: int | None, limits: Limits) -> None:
+        self._served, self._caching, self._page_size, self._limits = served, caching, page_size, limits
+        self.registry: Registry[Entry] = Registry("skill", lambda came, went: None)  # its resources tell of it
+        answers: dict[str, Answer] = {
+            vocabulary.LIST.name: self._list,
+            vocabulary.GET.name: self._get,
+            vocabulary.READ_DIRECTORY.name: self._read_directory,
+        }
+        self.extension = Extension(
+            id=vocabulary.ID,
+            settings={"directoryRead": True},
+            methods=vocabulary.METHODS,
+            handlers=answers,
+            mutual=False,  # clients declare nothing
+        )
+
+    def parts(self, entry: Entry) -> Iterator[tuple[Callable[..., Any], str, dict[str, Any]]]:
+        """What has to be registered for a skill: the function, URI and options of each resource."""
+        listed = entry.listed
+        options: dict[str, Any] = {"cache": entry.cache, "scopes": entry.scopes}
+        about = {"name": listed.name, "description": listed.description, "mime_type": "text/markdown"}
+        size = len(entry.files[SKILL_MD])
+
+        async def skill_md() -> ResourceContents:
+            return entry.read(SKILL_MD)
+
+        async def kept(path: str) -> ResourceContents:
+            return entry.read(path)
+
+        def live(path: str) -> ResourceContents:  # on a thread, since it reads a file
+            return entry.read(path)
+
+        yield skill_md, listed.uri, about | {"size": size} | options
+        rest = {"name": f"{listed.name}/…", "description": f"A file of the skill {listed.name}"}
+        yield live if entry.live else kept, template(listed.uri), rest | options
+
+    async def _list(self, call: Call) -> ListSkillsResult:
+        hints = self._caching.hints(call.name)
+        if hints and scopes.needed(self.registry.now):
+            hints["cache_scope"] = "private"
+
+        def make(entries: list[Entry], cursor: str | None) -> ListSkillsResult:
+            return ListSkillsResult(skills=[entry.listed for entry in entries], next_cursor=cursor, **hints)
+
+        seen = scopes.view(self.registry.now, call.principal)
+        return page(call, seen, self._page_size, make)  # type: ignore[no-any-return]
+
+    async def _get(self, call: Call) -> GetSkillResult:
+        entry = self.registry.get(call.params.uri)
+        if entry is None:
+            raise InvalidParams(f"There is no skill {call.params.uri}", data={"uri": call.params.uri})
+        scopes.check(entry, call.principal, f"Skill {call.params.uri}")
+        hints = self._caching.hints(call.name, entry.cache)
+        if hints and entry.scopes:
+            hints["cache_scope"] = "private"
+        return GetSkillResult(skill=entry.listed, **hints)
+
+    async def _read_directory(self, call: Call) -> ReadDirectoryResult:
+        from .running import threads
+
+        directory: str = call.params.uri
+        look = partial(self._children, directory, call.principal)
+        found = await threads(self._limits).run(look)  # what is dynamic has to be looked at
+        if not found:
+            raise InvalidParams(f"{directory} is no directory", data={"uri": directory})
+
+        def make(items: list[Resource], cursor: str | None) -> ReadDirectoryResult:
+            return ReadDirectoryResult(resources=items, next_cursor=cursor)
+
+        return page(call, Snapshot(found), self._page_size, make)  # type: ignore[no-any-return]
+
+    def _children(self, directory: str, principal: Principal | None) -> dict[str, Resource]:
+        """What lies in a directory: of a skill, of several, or above them."""
+        skills = scopes.view(self.registry.now, principal).items.values()
+        served = scopes.view(self._served.now, principal).items
+        roots = tuple(f"{skill.listed.root}/" for skill in skills)
+        uris = [uri_in(skill.listed.root, path) for skill in skills for path in skill.paths()]
+        uris += [uri for uri in served if uri.startswith(roots)]  # what functions give, of one that is dynamic
+        above = directory.partition("://")[2]
+        names = vocabulary.children(uris, directory) if above and not above.endswith("/") else ()
+        return {name: _child(f"{directory}/{name.rstrip('/')}", name, served) for name in sorted(names)}
+
+
+def _child(uri: str, name: str, served: Mapping[str, resources.Entry]) -> Resource:
+    known = served.get(uri)
+    if known is not None:
+        return known.listed
+    kind = DIRECTORY if name.endswith("/") else known_type(unquote(name))
+    return Resource(uri=uri, name=unquote(name.rstrip("/")), mime_type=kind)
+
+
+def template(uri: str) -> str:
+    """The template that the files of a skill are read by."""
+    return f"{uri.removesuffix(SKILL_MD)}{{+path}}"

@@ -1,0 +1,67 @@
+"""A server with tasks in a file, to be killed: `python -m tests.faults.task_program PORT`. The file is $TASKS, and each
+thing that must happen once is a line of $DEEDS. A tool waits until there is a file of the name that it is given."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+from msgspec import Struct
+
+from dovetail import Context, Server
+
+server = Server("tasks", tasks=os.environ["TASKS"])
+
+
+class Size(Struct):
+    size: str
+
+
+def deed(what: str) -> None:
+    with Path(os.environ["DEEDS"]).open("a", encoding="utf-8") as deeds:
+        deeds.write(f"{what}\n")
+
+
+async def file(name: str) -> None:
+    while not Path(name).exists():
+        await asyncio.sleep(0.01)
+
+
+@server.tool(task="required", resumable=True)
+async def order(gate: str, ctx: Context) -> str:
+    """Pay, ask, wait, send, ask again."""
+    await ctx.once("pay", lambda: deed("paid"))
+    first = await ctx.elicit("Which size?", Size)
+    deed("asked")
+    await file(gate)
+    await ctx.once("send", lambda: deed("sent"))
+    second = await ctx.elicit("Did it fit?", Size)
+    return f"{first.data and first.data.size} {second.data and second.data.size}"
+
+
+@server.tool(task="required", resumable=True)
+async def detached(gate: str, ctx: Context) -> str:
+    """Ask before it lets the caller go."""
+    await ctx.once("pay", lambda: deed("paid"))
+    first = await ctx.elicit("Which size?", Size)
+    await ctx.detach()
+    await file(gate)
+    return f"{first.data and first.data.size}"
+
+
+@server.tool(task="required")
+async def fragile(gate: str) -> str:
+    """Wait; there is no second time."""
+    deed("begun")
+    await file(gate)
+    return "done"
+
+
+@server.tool
+async def pid() -> int:
+    """Which process this is."""
+    return os.getpid()
+
+
+if __name__ == "__main__":
+    server.run("http", port=int(sys.argv[1]))
