@@ -29,8 +29,8 @@ from ..revisions import decode
 from ..sealing import KeyRing, key_ring
 from ..transports.http import policy
 from ..transports.http.policy import Head, Policy, Reject, cors
-from ..transports.http.replies import ClientGone, Receive, Refused, Scope, Send, give, read_body, reply
-from ..transports.http.server import Endpoint
+from ..transports.http.replies import ClientGone, Headers, Receive, Refused, Scope, Send, give, read_body, reply
+from ..transports.http.server import Begun, Endpoint
 from ..transports.http.sessions import Sessions
 from ..transports.http.standing import Standing
 from ..transports.http.streams import Events, MemoryEvents
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("dovetail.http")
 
 Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
+Address = tuple[str, int | None] | None
 
 BODILESS = ("GET", "HEAD", "OPTIONS")
 PAGE = 64 * KIB
@@ -264,11 +265,22 @@ class App:
         self._metrics = Metrics() if options.metrics else None
         if self._metrics is not None:
             service.observe(self._metrics)
+        looked_at = self._gate is not None or self._metrics is not None or self._path == self._sse
+        self.usual = None if looked_at else self._path.encode()
+        """The URL of requests that `begin` may take; None where each has to be looked at in full."""
 
     def _guarded(self, guard: Guard) -> Gate:
         pairs = ((self._path, self._path), (self._sse, self._sse), (self._message, self._sse), (self._websocket,) * 2)
         places = {path: place for path, place in pairs if path is not None and place is not None}
         return Gate(self._service, guard, self._rules, self._ring, self._options.public_url, places)
+
+    def begin(self, headers: Headers, server: Address, client: Address, body: bytes) -> Begun | None:
+        """Begin the answer to a POST to the endpoint that came whole, before there is an ASGI scope for it; None, and
+        nothing was done, where it takes more."""
+        here = self._here
+        if here is None or here.loop is not asyncio.get_running_loop():
+            return None
+        return here.endpoint.begin(headers, server and server[0], client and client[0], body)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one ASGI scope."""

@@ -1,9 +1,9 @@
 """A server of its own on a port: uvicorn around the application, in one process or several.
 
 uvicorn does what it does well; three things are ours. On the way down the event streams are ended first, so that nothing
-waits for a client that has no reason to leave. A connection that does not finish its request's headers, or finds no end of
-them, is closed. And a signal ends `run`, instead of the process that called it; but where something keeps `run` from its end
-(a tool that takes no notice of being cancelled, say), the process after all, and so does a second signal.
+waits for a client that has no reason to leave. A signal ends `run`, instead of the process that called it; but where
+something keeps `run` from its end (a tool that takes no notice of being cancelled, say), the process after all, and so does
+a second signal. And connections have bounds, and a short way for the usual request (`protocol.py`).
 """
 
 import asyncio
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 PATHS = {"http": "/mcp", "sse": "/sse", "websocket": "/ws"}
 """Where each transport has its endpoint, unless `path=` says otherwise."""
 WILDCARDS = ("", "0.0.0.0", "::")
-LONGEST_HEAD, MOST_HEADERS = 64 * 1024, 200
-"""What the head of a request may have, in bytes (not counting those that come at once) and in lines."""
 
 
 def run_http(service: Service, lifespan: Lifespan, transport: str, given: Mapping[str, Any]) -> None:
@@ -144,7 +142,7 @@ def _serve(
     try:
         config = uvicorn.Config(
             app,
-            http=_protocol(limits),
+            http=_protocol(app, limits),
             loop=_loop(),
             ws=_websocket() if options.websocket else "none",
             ws_max_size=2 * limits.incoming,  # beyond it uvicorn hangs up, below we can say what is wrong
@@ -228,51 +226,9 @@ def _server(config: "uvicorn.Config", app: App, patience: float) -> "uvicorn.Ser
     return Server(config)
 
 
-def _protocol(limits: Limits) -> Any:
-    """uvicorn's protocol, with bounds for the head of a request."""
+def _protocol(app: App, limits: Limits) -> Any:
     try:
-        from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+        from .protocol import protocol
     except ImportError:
         return "h11"
-
-    class Protocol(HttpToolsProtocol):
-        """Closes a connection whose request does not arrive, or does not end."""
-
-        slow: asyncio.TimerHandle | None = None
-        came = 0
-
-        def connection_made(self, transport: Any) -> None:
-            super().connection_made(transport)
-            self.slow = self.loop.call_later(limits.body_timeout, transport.close)
-
-        def data_received(self, data: bytes) -> None:
-            super().data_received(data)
-            begun = self.scope is None or "method" not in self.scope  # a head, and not all of it
-            if begun or (self.cycle is not None and self.cycle.response_complete):
-                self._unfinished(data, begun)
-
-        def _unfinished(self, data: bytes, begun: bool) -> None:
-            """Something came that is no request yet, or the rest of one that was refused."""
-            if self.transport.is_closing() or self.transport.get_protocol() is not self:
-                return
-            if self.slow is None:
-                self.slow = self.loop.call_later(limits.body_timeout, self.transport.close)
-            self.came += len(data) if begun else 0
-            if self.came > LONGEST_HEAD:
-                self.send_400_response(f"The head of a request may have {LONGEST_HEAD} bytes.")
-
-        def on_headers_complete(self) -> None:
-            if len(self.headers) > MOST_HEADERS:
-                raise ValueError(f"{len(self.headers)} headers")  # to which uvicorn says 400
-            if self.slow is not None:
-                self.slow.cancel()
-                self.slow = None
-            self.came = 0
-            super().on_headers_complete()
-
-        def connection_lost(self, error: Exception | None) -> None:
-            if self.slow is not None:
-                self.slow.cancel()
-            super().connection_lost(error)
-
-    return Protocol
+    return protocol(app, limits)

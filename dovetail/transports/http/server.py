@@ -58,6 +58,8 @@ LISTEN = "subscriptions/listen"
 SUBSCRIBING = ("resources/subscribe", "resources/unsubscribe")
 Outcome = Call | tuple[bytes, Headers]
 """What a request comes to: a call, or the reply to it at once and headers to go with that."""
+BEGUN = "dovetail.begun"
+"""Where an ASGI scope has what was begun before there was one."""
 
 
 class Gate(Protocol):
@@ -75,6 +77,24 @@ class Gate(Protocol):
 
     def challenge(self, visitor: Visitor, scopes: tuple[str, ...]) -> Headers:
         """The headers of a refusal for want of these scopes."""
+
+
+class Begun:
+    """A request that was begun before there was an ASGI scope for it."""
+
+    __slots__ = ("came_to", "head", "turn")
+
+    def __init__(self, head: Head, turn: Turn, came_to: Call | Exception) -> None:
+        self.head, self.turn, self.came_to = head, turn, came_to
+
+    @property
+    def answer(self) -> bytes | None:
+        """All of the response, head and body, where it is a plain one and there already."""
+        turn, call = self.turn, self.came_to
+        if turn.open or turn.stream is not None or not turn.replies or not isinstance(call, Call) or call.failed is not None:
+            return None
+        body = turn.replies[0]
+        return b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
 
 
 class Endpoint:
@@ -128,8 +148,12 @@ class Endpoint:
                 await give(send, admitted, cors(self._rules, head))
                 return
             visitor = admitted
+        begun: Begun | None = scope.get(BEGUN)
         try:
-            await self._verbs[method](head, visitor, receive, send)
+            if begun is not None:
+                await self._go_on(begun, receive, send)
+            else:
+                await self._verbs[method](head, visitor, receive, send)
         except Refused as refusal:
             revision = refusal.revision or self._named(head)
             headers = cors(self._rules, head)
@@ -178,6 +202,37 @@ class Endpoint:
         else:
             await self._take(message, head, session, visitor)
             await reply(send, b"", 202, cors(self._rules, head))
+
+    def begin(self, headers: Headers, server: str | None, client: str | None, body: bytes) -> Begun | None:
+        """Begin the usual request, without ASGI and without waiting for anything; None, and nothing was done, for others.
+        Where it does not end well or soon, the scope that is made for it has what was begun."""
+        head = policy.head(self._rules, "POST", headers, server)
+        if isinstance(head, Reject) or not head.json or names.ORIGIN in head.headers or len(body) > self._limits.incoming:
+            return None
+        session = None
+        if head.session is not None and self._sessions is not None and not policy.era(head, None):
+            session = self._sessions.find(head.session)
+            if session is None or not session.met:
+                return None
+        try:
+            message = decode(body)
+        except Malformed:
+            return None
+        if type(message) is not Request or message.method in ("initialize", "ping"):
+            return None
+        turn = self._turn(head, session, Visitor(client))
+        try:
+            call = self._accept(message, head, session, turn)
+        except Exception as trouble:
+            return Begun(head, turn, trouble)
+        assert isinstance(call, Call)
+        self._desk.start(call, self._run(call, turn))
+        return Begun(head, turn, call)
+
+    async def _go_on(self, begun: Begun, receive: Receive, send: Send) -> None:
+        if isinstance(begun.came_to, Exception):
+            raise begun.came_to
+        await self._see_through([begun.came_to], begun.turn, begun.head, receive, send)
 
     async def _session(self, head: Head, visitor: Visitor) -> Session | None:
         if head.session is None or self._sessions is None or policy.era(head, None):
@@ -296,6 +351,9 @@ class Endpoint:
         except asyncio.CancelledError:
             self._left(calls, turn)
             raise
+        await self._see_through(calls, turn, head, receive, send)
+
+    async def _see_through(self, calls: list[Call], turn: Turn, head: Head, receive: Receive, send: Send) -> None:
         if not turn.open and turn.stream is None:
             await self._send_replies(calls, turn, head, send)
             return

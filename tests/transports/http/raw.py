@@ -18,6 +18,7 @@ from dovetail import Context, Server
 from dovetail.errors import CannotAsk
 from dovetail.protocol.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION
 from dovetail.revisions import BY_NAME
+from dovetail.serve.protocol import protocol
 
 MODERN, OLD, BATCHING = "2026-07-28", "2025-11-25", "2025-03-26"
 BOTH = "application/json, text/event-stream"
@@ -309,7 +310,8 @@ async def _down(server: uvicorn.Server) -> None:
 @asynccontextmanager
 async def hosted(server: Server, path: str = "/mcp", **options: Any) -> AsyncIterator[Site]:
     """A server of ours on a port."""
-    async with on_port(server.asgi(path, **options), path=path) as site:
+    app = server.asgi(path, **options)
+    async with on_port(app, path=path, http=protocol(app, server.limits)) as site:
         yield site
 
 

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from dovetail.limits import Limits
-from dovetail.serve.http import _protocol
 from tests.transports.http.raw import OLD, Site, Stage, drive, hosted, logged, modern, on_port, text
 
 ROOT = Path(__file__).parents[3]
@@ -148,7 +147,7 @@ async def test_by_default_nobody_but_this_machine_can_reach_it() -> None:
 
 async def test_a_client_that_does_not_finish_its_headers_is_not_waited_for() -> None:
     server = Stage(limits=Limits(body_timeout=0.1)).server
-    async with on_port(server.asgi("/mcp"), http=_protocol(server.limits)) as site:
+    async with hosted(server) as site:
         reader, writer = await site.connect()
         writer.write(b"POST / HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
         assert await reader.read() == b""

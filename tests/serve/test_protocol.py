@@ -1,0 +1,386 @@
+"""The short way: a request that comes whole, by itself, and is done at once never becomes an ASGI scope; everything else
+does, once, at whatever point it turns out to be something else, and nothing is done twice."""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import uvicorn
+from uvicorn.server import ServerState
+
+from dovetail import Limits, Rate, Rates
+from dovetail.serve.protocol import protocol
+from tests.transports.http.raw import BOTH, Answer, Site, Stage, answered, modern, on_port, request, text
+
+
+class Scopes:
+    """An application that counts how often ASGI brought it a request."""
+
+    def __init__(self, app: Any) -> None:
+        self.app, self.count = app, 0
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self.count += scope["type"] == "http"
+        await self.app(scope, receive, send)
+
+
+@asynccontextmanager
+async def watched(stage: Stage, **options: Any) -> AsyncIterator[tuple[Site, Scopes]]:
+    """A server of ours on a port, and how many requests came to it through ASGI."""
+    app = stage.server.asgi("/mcp", **options)
+    await app.start()
+    scopes = Scopes(app)
+    async with on_port(scopes, http=protocol(app, stage.server.limits)) as site:
+        try:
+            yield site, scopes
+        finally:
+            stage.release.set()
+            await app.close()
+
+
+def posted(tool: str, arguments: dict[str, Any], id: int = 1, *, extra: str = "", version: str = "1.1") -> bytes:
+    """A tool call of the stateless era as bytes."""
+    message, proper = modern("tools/call", {"name": tool, "arguments": arguments}, id)
+    body = json.dumps(message).encode()
+    headers = {"Host": "127.0.0.1", "Content-Type": "application/json", "Accept": BOTH, **proper}
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    return f"POST /mcp HTTP/{version}\r\n{lines}{extra}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+ADD = posted("add", {"a": 1, "b": 2})
+
+
+async def sums(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, count: int) -> list[tuple[int, str]]:
+    """The ids and texts of this many answers that come on one connection."""
+    heard = []
+    for _ in range(count):
+        answer = await answered(reader, writer)
+        body = json.loads(await reader.readexactly(int(answer.headers["content-length"])))
+        heard.append((body["id"], text(body)))
+    return heard
+
+
+async def test_the_usual_request_never_becomes_a_scope() -> None:
+    async with watched(Stage()) as (site, scopes):
+        reader, writer = await site.connect()
+        for id in range(5):
+            writer.write(posted("add", {"a": 1, "b": id}, id))
+            assert await sums(reader, writer, 1) == [(id, str(1 + id))]
+        assert scopes.count == 0
+
+
+async def test_nor_does_that_of_a_session() -> None:
+    async with watched(Stage()) as (site, scopes):
+        session = await site.greet()
+        before = scopes.count
+        assert text(await (await session.call("add", a=1, b=2)).json()) == "3"
+        assert scopes.count == before == 1
+
+
+@pytest.mark.parametrize("given", [
+    pytest.param(posted("add", {"a": 1, "b": 2}, extra="Connection: close\r\n"), id="the last on its connection"),
+    pytest.param(posted("add", {"a": 1, "b": 2}, version="1.0"), id="of an older HTTP"),
+    pytest.param(
+        posted("add", {"a": 1, "b": 2}, version="1.0", extra="Connection: keep-alive\r\n"), id="of an older HTTP, going on"
+    ),
+    pytest.param(ADD.replace(b"POST /mcp ", b"POST /mcp/ "), id="at another spelling of the path"),
+])  # fmt: skip
+async def test_an_unusual_one_does_and_is_answered_the_same(given: bytes) -> None:
+    async with watched(Stage()) as (site, scopes):
+        reader, writer = await site.connect()
+        writer.write(given)
+        assert await sums(reader, writer, 1) == [(1, "3")]
+        assert scopes.count == 1
+
+
+async def test_one_whose_body_is_waited_for_is_told_to_go_on() -> None:
+    async with watched(Stage()) as (site, _):
+        reader, writer = await site.connect()
+        head, _, body = posted("add", {"a": 1, "b": 2}, extra="Expect: 100-continue\r\n").partition(b"\r\n\r\n")
+        writer.write(head + b"\r\n\r\n")
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 100")
+        writer.write(body)
+        assert await sums(reader, writer, 1) == [(1, "3")]
+
+
+@pytest.mark.parametrize("cut", [1, 40, ADD.index(b"\r\n\r\n") + 4, len(ADD) - 1])
+async def test_one_that_comes_in_pieces_is_answered_once(cut: int) -> None:
+    async with watched(Stage()) as (site, scopes):
+        reader, writer = await site.connect()
+        for _ in range(2):
+            writer.write(ADD[:cut])
+            await (await site.call("add", a=0, b=0)).json()  # by now the first piece is there
+            writer.write(ADD[cut:])
+            assert await sums(reader, writer, 1) == [(1, "3")]
+        assert scopes.count == (0 if cut < ADD.index(b"\r\n\r\n") else 2), "a head in pieces is still one body at once"
+
+
+async def test_one_that_could_be_whole_already_is_not_begun_before_it_is() -> None:
+    async with watched(Stage()) as (site, _):
+        reader, writer = await site.connect()
+        length = len(ADD) - ADD.index(b"\r\n\r\n") - 4
+        padded = ADD.replace(b"Content-Length: %d" % length, b"Content-Length: %d" % (length + 3))
+        for _ in range(2):
+            writer.write(padded)
+            await (await site.call("add", a=0, b=0)).json()
+            writer.write(b"   ")
+            assert await sums(reader, writer, 1) == [(1, "3")]
+
+
+async def test_requests_that_come_on_top_of_each_other_are_answered_in_turn() -> None:
+    stage = Stage()
+    async with watched(stage) as (site, _):
+        reader, writer = await site.connect()
+        writer.write(b"".join([*(posted("add", {"a": id, "b": 0}, id) for id in range(4)), posted("wait", {}, 4)]))
+        assert await sums(reader, writer, 4) == [(id, str(id)) for id in range(4)]
+        await stage.started.wait()
+        writer.write(b"".join(posted("add", {"a": id, "b": 0}, id) for id in range(5, 8)))
+        await (await site.call("add", a=0, b=0)).json()
+        stage.release.set()
+        assert await sums(reader, writer, 4) == [(4, "done"), *((id, str(id)) for id in range(5, 8))]
+
+
+async def test_what_comes_right_after_does_not_overtake() -> None:
+    """It is there before anybody has looked whether the first is done: both are read in one turn of the loop."""
+    stage = Stage()
+    async with watched(stage) as (site, _):
+        reader, writer = await site.connect()
+        writer.write(posted("wait", {}, 1))
+        await stage.started.wait()
+        writer.write(posted("add", {"a": 1, "b": 1}, 2))
+        await (await site.call("add", a=0, b=0)).json()
+        stage.release.set()
+        assert await sums(reader, writer, 2) == [(1, "done"), (2, "2")]
+
+
+async def test_a_call_that_takes_longer_is_begun_once_and_handed_over() -> None:
+    stage = Stage()
+    begun = []
+
+    @stage.server.tool
+    async def slow() -> int:
+        begun.append(1)
+        await asyncio.sleep(0.01)
+        return len(begun)
+
+    async with watched(stage) as (site, scopes):
+        assert text(await (await site.call("slow")).whole()) == "1"
+        assert scopes.count == 1
+
+
+async def test_one_that_says_something_becomes_a_stream() -> None:
+    async with watched(Stage()) as (site, scopes):
+        answer = await site.call("chat", count=2)
+        assert answer.headers["content-type"] == "text/event-stream"
+        assert len(await answer.messages()) == 3
+        assert scopes.count == 1
+
+
+async def test_one_that_is_refused_is_counted_once() -> None:
+    stage = Stage(rates=Rates(calls=Rate(1, burst=3, per=3600), local=True))
+    async with watched(stage) as (site, _):
+        statuses = [(await site.call("add", a=1, b=2)).status for _ in range(5)]
+        assert statuses == [200, 200, 200, 429, 429]
+
+
+@pytest.mark.parametrize(("headers", "message", "status", "code"), [
+    ({"Host": "evil.example"}, None, 421, -32600),
+    ({"Mcp-Name": "other"}, None, 400, -32020),
+    ({}, b"{", 400, -32700),
+    ({}, b"[]", 400, -32600),
+    ({"Mcp-Method": "tools/nope"}, modern("tools/nope")[0], 404, -32601),
+])  # fmt: skip
+async def test_refusals_are_those_of_the_ladder(headers: Any, message: Any, status: int, code: int) -> None:
+    async with watched(Stage()) as (site, scopes):
+        usual, proper = modern("tools/call", {"name": "add", "arguments": {"a": 1, "b": 2}})
+        answer = await site.post(usual if message is None else message, {**proper, **headers})
+        assert (answer.status, (await answer.error())["code"]) == (status, code)
+        assert scopes.count == 1
+
+
+async def test_one_that_is_too_long_is_refused() -> None:
+    async with watched(Stage(limits=Limits(incoming=300))) as (site, _):
+        assert (await site.call("add", a=1, b=2)).status == 413
+
+
+async def test_an_error_of_the_call_has_its_status() -> None:
+    async with watched(Stage()) as (site, _):
+        answer = await site.call("need")
+        assert (answer.status, (await answer.error())["code"]) == (400, -32021)
+
+
+async def test_a_web_page_may_read_the_answer() -> None:
+    async with watched(Stage(), origins=["https://page.example"]) as (site, _):
+        answer = await site.call("add", {"Origin": "https://page.example"}, a=1, b=2)
+        assert answer.headers["access-control-allow-origin"] == "https://page.example"
+
+
+async def test_who_goes_away_cancels_in_the_stateless_era() -> None:
+    stage = Stage()
+    async with watched(stage) as (site, _):
+        _, writer = await site.connect()
+        writer.write(posted("wait", {}))
+        await stage.started.wait()
+        writer.transport.abort()
+        await stage.cancelled.wait()
+
+
+async def test_who_goes_away_at_once_leaves_nothing_behind() -> None:
+    stage = Stage()
+    async with watched(stage) as (site, _):
+        for _ in range(20):
+            _, writer = await site.connect()
+            writer.write(posted("wait", {}))
+            writer.close()
+        await stage.cancelled.wait()
+        assert text(await (await site.call("add", a=1, b=2)).json()) == "3"
+
+
+async def test_in_the_handshake_era_the_call_goes_on() -> None:
+    stage = Stage()
+    async with watched(stage) as (site, _):
+        session = await site.greet()
+        message = request("tools/call", {"name": "wait", "arguments": {}})
+        headers = {"Content-Type": "application/json", "Accept": BOTH, **session.headers}
+        _, writer = await site.begin("POST", headers, json.dumps(message).encode())
+        await stage.started.wait()
+        writer.transport.abort()
+        await (await site.call("add", a=1, b=2)).json()
+        stage.release.set()
+        await stage.finished.wait()
+        assert not stage.cancelled.is_set()
+
+
+async def test_what_is_no_http_behind_a_request_ends_the_connection_and_with_it_the_request() -> None:
+    stage = Stage()
+    async with watched(stage) as (site, _):
+        reader, writer = await site.connect()
+        writer.write(posted("wait", {}) + b"\0\0\0 nonsense\r\n\r\n")
+        assert (await reader.read()).startswith(b"HTTP/1.1 400")
+        assert text(await (await site.call("add", a=1, b=2)).json()) == "3"
+        assert not stage.started.is_set() or await stage.cancelled.wait()
+
+
+async def test_a_fault_of_ours_is_an_internal_error_and_no_bad_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage()
+    async with watched(stage) as (site, _):
+
+        def broken(*_: Any) -> None:
+            raise ZeroDivisionError
+
+        monkeypatch.setattr(stage.server, "admit", broken)
+        assert (await site.call("add", a=1, b=2)).status == 500
+
+
+async def test_behind_a_guard_or_with_metrics_every_request_is_looked_at_in_full() -> None:
+    async with watched(Stage(), metrics="/metrics") as (site, scopes):
+        await (await site.call("add", a=1, b=2)).json()
+        assert scopes.count == 1
+
+
+async def test_a_connection_that_rests_between_requests_is_not_taken_for_a_slow_one() -> None:
+    async with watched(Stage(limits=Limits(body_timeout=0.05))) as (site, _):
+        reader, writer = await site.connect()
+        writer.write(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        answer = await answered(reader, writer)
+        await reader.readexactly(int(answer.headers["content-length"]))
+        for id in range(2):
+            writer.write(posted("add", {"a": 1, "b": 1}, id))
+            assert await sums(reader, writer, 1) == [(id, "2")]
+            await asyncio.sleep(0.15)  # three times what a head may take
+
+
+async def test_what_was_begun_when_the_server_ends_is_answered() -> None:
+    stage = Stage()
+    async with watched(stage) as (site, _):
+        reader, writer = await site.connect()
+        writer.write(posted("wait", {}))
+        await stage.started.wait()
+        answer: asyncio.Future[Answer] = asyncio.ensure_future(answered(reader, writer))
+        stage.release.set()
+        assert (await answer).status == 200
+    assert stage.finished.is_set()
+
+
+class Wire(asyncio.Transport):
+    """A connection without a network, for what has to happen between two turns of the loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent, self.closed = b"", False
+
+    def write(self, data: Any) -> None:
+        self.sent += data
+
+    def close(self) -> None:
+        self.closed = True
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
+
+
+@asynccontextmanager
+async def wired(stage: Stage) -> AsyncIterator[tuple[Any, Wire]]:
+    """A connection to a server of ours, driven by hand."""
+    app = stage.server.asgi("/mcp")
+    await app.start()
+    config = uvicorn.Config(app, lifespan="off", log_config=None, ws="none")
+    config.load()
+    end, wire = protocol(app, stage.server.limits)(config, ServerState(), {}), Wire()
+    end.connection_made(wire)
+    try:
+        yield end, wire
+    finally:
+        stage.release.set()
+        end.connection_lost(ConnectionResetError())
+        await app.close()
+
+
+async def test_a_connection_that_is_lost_before_anybody_has_looked_ends_its_call() -> None:
+    stage = Stage()
+    async with wired(stage) as (end, wire):
+        end.data_received(posted("wait", {}))
+        end.connection_lost(ConnectionResetError())
+        await stage.cancelled.wait()
+        assert wire.sent == b""
+
+
+async def test_an_end_before_anybody_has_looked_lets_the_call_end_first() -> None:
+    stage = Stage()
+    async with wired(stage) as (end, wire):
+        end.data_received(ADD)
+        end.shutdown()
+        assert not wire.closed
+        await asyncio.wait(end.tasks)
+        assert b'"3"' in wire.sent and wire.closed
+
+
+async def test_a_client_that_does_not_read_is_not_written_to_without_end() -> None:
+    async with wired(Stage()) as (end, wire):
+        end.pause_writing()
+        end.data_received(ADD)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert wire.sent == b""
+        end.resume_writing()
+        await asyncio.wait(end.tasks)
+        assert b'"3"' in wire.sent
+
+
+async def test_one_that_comes_before_anybody_has_looked_waits_its_turn_and_each_is_answered_once() -> None:
+    async with wired(Stage()) as (end, wire):
+        for id in range(3):
+            end.data_received(posted("add", {"a": 0, "b": id}, id))
+        while end.tasks:
+            await asyncio.wait(end.tasks)
+        assert [answer["id"] for answer in map(json.loads, re.findall(rb"\{.*\}", wire.sent))] == [0, 1, 2]
