@@ -1,96 +1,157 @@
-"""Drives a stdio server with raw bytes: how long until it is ready, calls per second in turn and 64 at a time, memory."""
+"""Drives a stdio server with raw bytes, as cheaply as can be: requests are formatted, answers only counted.
+
+One answer of each kind is looked at before anything is measured.
+"""
 
 import json
 import os
-import subprocess
-import sys
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import perf_counter
 from typing import Any
 
+from .figures import Figure, ended, rate
+from .parties import Party, Process, started
+
 WINDOW = 64
+MIB = 1 << 20
+CHUNK = 1 << 16  # what is read at once; to make room for more costs ten times the rest of the reading
+CALL = b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"add","arguments":{"a":%d,"b":2}}}\n'
+LIST = b'{"jsonrpc":"2.0","id":%d,"method":"tools/list","params":{}}\n'
+OPEN = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "bench", "version": "0"}}
 
 
-class Driver:
-    """A server process, and the plainest client there can be."""
+class Wire:
+    """The two pipes of a server, and how many requests were sent."""
 
-    def __init__(self, command: list[str]) -> None:
-        self.started = time.perf_counter()
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        assert self.process.stdin and self.process.stdout
-        self.sink, self.source = self.process.stdin.fileno(), self.process.stdout.fileno()
-        self.rest = b""
-        self.lines: list[bytes] = []
+    def __init__(self, process: Process) -> None:
+        assert process.popen.stdin and process.popen.stdout
+        self.process = process
+        self.sink, self.source = process.popen.stdin.fileno(), process.popen.stdout.fileno()
+        self.sent = 0
 
-    def line(self) -> bytes:
-        while not self.lines:
-            chunk = os.read(self.source, 1 << 20)
-            if not chunk:
-                raise SystemExit("the server closed its output")
-            *whole, self.rest = (self.rest + chunk).split(b"\n")
-            self.lines = whole[::-1]
-        return self.lines.pop()
+    def send(self, data: bytes) -> None:
+        while data:
+            data = data[os.write(self.sink, data) :]
 
-    def send(self, message: dict[str, Any]) -> None:
-        os.write(self.sink, json.dumps(message).encode() + b"\n")
+    def read(self) -> bytes:
+        chunk = os.read(self.source, CHUNK)
+        if not chunk:
+            raise SystemExit("the server closed its output")
+        return chunk
 
-    def greet(self) -> float:
-        info = {"name": "bench", "version": "0"}
-        params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": info}
-        self.send({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params})
-        self.line()
-        ready = time.perf_counter() - self.started
-        self.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
-        return ready
+    def take(self, lines: int) -> None:
+        """Read so many lines, and look at none."""
+        while lines:
+            lines -= self.read().count(b"\n")
 
-    def in_turn(self, count: int) -> float:
-        begun = time.perf_counter()
-        for id in range(1, count + 1):
-            os.write(self.sink, call(id))
-            self.line()
-        return count / (time.perf_counter() - begun)
+    def ask(self, method: str, params: dict[str, Any]) -> Any:
+        """The result of a request, which is looked at."""
+        self.sent += 1
+        self.send(json.dumps({"jsonrpc": "2.0", "id": self.sent, "method": method, "params": params}).encode() + b"\n")
+        data = self.read()
+        while not data.endswith(b"\n"):
+            data += self.read()
+        return json.loads(data.splitlines()[-1])["result"]
 
-    def at_once(self, count: int) -> float:
-        begun = time.perf_counter()
-        sent = done = 0
-        os.write(self.sink, b"".join(call(10**6 + n) for n in range(WINDOW)))
-        sent = WINDOW
-        while done < count:
-            self.line()
-            done += 1
-            if sent < count:
-                os.write(self.sink, call(10**6 + sent))
-                sent += 1
-        return count / (time.perf_counter() - begun)
-
-    def memory(self) -> float:
-        with open(f"/proc/{self.process.pid}/statm") as statm:
-            return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
-
-    def stop(self) -> None:
-        assert self.process.stdin
-        self.process.stdin.close()
-        try:
-            self.process.wait(5)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
+    def repeat(self, request: bytes, lines: int, seconds: float) -> int:
+        """Send `request` (with a place for its id) again and again, each time when so many lines were read; how often."""
+        count, until = 0, perf_counter() + seconds
+        while perf_counter() < until:
+            self.sent += 1
+            count += 1
+            self.send(request % self.sent)
+            self.take(lines)
+        return count
 
 
-def call(id: int) -> bytes:
-    arguments = b'{"a":%d,"b":2}' % id
-    return b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"add","arguments":%b}}\n' % (id, arguments)
+@contextmanager
+def opened(party: Party, tools: int = 1, more: str = "") -> Iterator[Wire]:
+    """A server that was greeted and has answered a few calls."""
+    with started(party.command("stdio", 0, tools, more), stdio=True) as process:
+        wire = Wire(process)
+        greet(wire)
+        for n in range(50):
+            assert wire.ask("tools/call", {"name": "add", "arguments": {"a": n, "b": 2}})["structuredContent"] == {
+                "result": n + 2
+            }
+        yield wire
 
 
-def measure(command: list[str], count: int) -> dict[str, float]:
-    """All figures of one server."""
-    driver = Driver(command)
-    figures = {"ready_s": driver.greet()}
-    driver.in_turn(50)
-    figures["in_turn_per_s"] = driver.in_turn(count)
-    figures["at_once_per_s"] = driver.at_once(2 * count)
-    figures["memory_mib"] = driver.memory()
-    driver.stop()
-    return figures
+def greet(wire: Wire) -> None:
+    wire.ask("initialize", OPEN)
+    wire.send(b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n')
 
 
-if __name__ == "__main__":
-    print(json.dumps(measure(sys.argv[2:], int(sys.argv[1]))))
+def first_answer(party: Party, seconds: float) -> Figure:
+    """Seconds from the start of the process to its first answer; its processor time is that of its whole life."""
+    took = 0.0
+
+    def work() -> None:
+        nonlocal took
+        begun = perf_counter()
+        with started(party.command("stdio", 0, 1), stdio=True) as process:
+            Wire(process).ask("initialize", OPEN)
+            took = perf_counter() - begun
+
+    return ended(work)._replace(value=took)
+
+
+def in_turn(wire: Wire, seconds: float) -> Figure:
+    """Calls, each sent when the one before was answered."""
+
+    def work() -> int:
+        count, until = 0, perf_counter() + seconds
+        while perf_counter() < until:
+            count += 1
+            os.write(wire.sink, CALL % (wire.sent + count, count))
+            while not wire.read().endswith(b"\n"):
+                pass
+        wire.sent += count
+        return count
+
+    return rate(work, wire.process.cpu)
+
+
+def pipelined(wire: Wire, seconds: float) -> Figure:
+    """Calls, with 64 of them on their way at any time."""
+
+    def work() -> int:
+        until, first = perf_counter() + seconds, wire.sent
+        missing = arrived = WINDOW
+        while missing:
+            if perf_counter() < until:
+                wire.send(b"".join(CALL % (n, n) for n in range(wire.sent + 1, wire.sent + arrived + 1)))
+                wire.sent += arrived
+            else:
+                missing -= arrived
+            arrived = wire.read().count(b"\n") if missing else 0
+        return wire.sent - first
+
+    return rate(work, wire.process.cpu)
+
+
+def memory(wire: Wire, seconds: float) -> Figure:
+    """MiB that the server holds."""
+    return Figure(wire.process.memory() / MIB)
+
+
+def lists(wire: Wire, seconds: float) -> Figure:
+    """Lists of all tools, one after the other."""
+    assert "nextCursor" not in wire.ask("tools/list", {})
+    return rate(lambda: wire.repeat(LIST, 1, seconds), wire.process.cpu)
+
+
+def echo(wire: Wire, seconds: float) -> Figure:
+    """Calls with 1 MiB of text that comes back."""
+    params = {"name": "echo", "arguments": {"text": "x" * MIB}}
+    assert wire.ask("tools/call", params)["structuredContent"] == {"result": "x" * MIB}
+    request = b'{"jsonrpc":"2.0","id":%%d,"method":"tools/call","params":%b}\n' % json.dumps(params).encode()
+    return rate(lambda: wire.repeat(request, 1, seconds), wire.process.cpu)
+
+
+def progress(wire: Wire, seconds: float, times: int = 1000) -> Figure:
+    """Notifications of progress, 1,000 in each call."""
+    params = json.dumps({"name": "count", "arguments": {"times": times}, "_meta": {"progressToken": "t"}}).encode()
+    request = b'{"jsonrpc":"2.0","id":%%d,"method":"tools/call","params":%b}\n' % params
+    return rate(lambda: times * wire.repeat(request, times + 1, seconds), wire.process.cpu)

@@ -62,13 +62,15 @@ class Limits(Struct, frozen=True, kw_only=True):
     tasks: int = 10_000
     """Tasks that are kept at once, running or over; the next one is refused."""
     tasks_each: int = 1000
-    """Those of one caller that is known."""
+    """Those of one caller that is known, or of one session."""
     task_bytes: int = 256 * MIB
     """Bytes that all of them take, in memory or on disk."""
     task_life: float = 3600.0
     """How long a task is kept, from its beginning, where the caller does not say."""
     task_life_max: float = 86400.0
     """How long at most, whatever the caller says."""
+    task_attempts: int = 5
+    """How often a task is taken up after a crash without having got any further; then it has failed."""
     task_poll: float = 2.0
     """How often a client is told to look at a task that takes long; at a young one it may look more often."""
 

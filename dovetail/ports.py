@@ -223,10 +223,7 @@ class Extras(Protocol):
     """What the extensions of one side add (`connection/extension.py`)."""
 
     def find(self, name: str, revision: Revision | None) -> Method | None:
-        """The method of that name on the wire: in a revision or an extension, or else in any revision at all."""
-
-    def speaks(self, revision: Revision, method: Method) -> bool:
-        """Whether there is such a method in a revision, or in an extension that its era has."""
+        """The method that goes by this name: in a revision with the extensions that its era has, or else anywhere."""
 
     def tells(self, method: Method, peer: ClientCapabilities | ServerCapabilities) -> bool:
         """Whether this peer wants to hear of a method, which it does of all that are no extension's."""
@@ -297,13 +294,10 @@ class Desk(Protocol):
     service: Service
 
     def method(self, name: str, revision: Revision | None) -> Method | None:
-        """The method that goes by this name: in a revision, in an extension, or in any revision at all."""
+        """The method that goes by this name: in a revision with the extensions that its era has, or else anywhere."""
 
-    def speaks(self, revision: Revision, method: Method) -> bool:
-        """Whether there is such a method in this revision, or in an extension."""
-
-    def notice(self, method: Method, params: Any, caller: Caller) -> None:
-        """A notification that an extension hears of."""
+    def notice(self, method: Method, params: Any, caller: Caller, connection: Any, most: int) -> None:
+        """A notification that an extension hears of, unless `most` are being heard; raises where it may not be told."""
 
     def caller(self, meta: dict[str, Any]) -> Caller:
         """Who is calling, as a request of the stateless era says itself."""

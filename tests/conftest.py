@@ -3,11 +3,15 @@
 import asyncio
 import inspect
 import re
+import signal
 from typing import Any
 
 import pytest
 
 SECONDS = 30
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background: programs that are tested would inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)

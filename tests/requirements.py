@@ -5,7 +5,7 @@ A test names what it shows by `@pytest.mark.requirement("id")`, and `test_requir
 demand without a test, no test of a demand that nobody made. What no test here can show says why (`untested`).
 
 In this table: messages, opening, stdio, HTTP, patterns, utilities, tools, resources, prompts, asking, and a client's part in
-all of them, authorization, tasks, skills and apps.
+all of them, authorization, tasks, skills, apps and telemetry.
 """
 
 from typing import Literal
@@ -20,9 +20,10 @@ BATCHES = REVISIONS[1:2]
 SESSIONS = REVISIONS[1:4]
 """Those that have sessions over HTTP."""
 SITE = "https://modelcontextprotocol.io/specification/"
+EXTENSIONS = "https://modelcontextprotocol.io/seps/2133-extensions"
 TASKS = "https://modelcontextprotocol.io/seps/2663-tasks-extension"
 APPS = "https://github.com/modelcontextprotocol/ext-apps/blob/main/specification/2026-01-26/apps.mdx"
-
+TELEMETRY = "https://github.com/open-telemetry/semantic-conventions-genai/blob/main/docs/gen-ai/mcp.md"
 SKILLS = "https://github.com/modelcontextprotocol/ext-skills/blob/main/specification/stable/skills.mdx"
 
 
@@ -148,6 +149,7 @@ REQUIREMENTS: dict[str, Requirement] = {
     ),
     "meta-no-assumptions": must("Odd values at reserved keys of `_meta` disturb nobody.", META, since("2025-06-18")),
     "meta-trace-context": must("Trace context in `_meta` is passed on as it is.", META, STATELESS),
+    "meta-trace-format": must("Trace context that is sent has the form that W3C gave it.", META, STATELESS),
     "stateless-meta": must("Each request carries version and capabilities.", META, STATELESS),
     "stateless-client-info": should("Each request says which client it comes from.", META, STATELESS),
     "stateless-missing-meta": must("A request without these is refused as invalid params.", META, STATELESS),
@@ -209,6 +211,15 @@ REQUIREMENTS: dict[str, Requirement] = {
         "An extension is named like a key of `_meta`, with a prefix.",
         f"{VERSIONS}#extension-negotiation",
         STATELESS,
+    ),
+    "extensions-opt-in": must(
+        "An extension is off until somebody turns it on. A client departs from this for tasks alone, which it has unless "
+        "they are turned off: `Client(tasks=False)`.",
+        f"{EXTENSIONS}#sdk-implementation",
+        since("2025-06-18"),
+    ),
+    "extensions-untrusted": should(
+        "What an extension brings is checked before it is used.", f"{EXTENSIONS}#security-implications", since("2025-06-18")
     ),
     "dual-era": must("How a client opens decides in which era it is served.", VERSIONS, STATELESS),
     "dual-era-probe": should(
@@ -1268,6 +1279,12 @@ REQUIREMENTS: dict[str, Requirement] = {
     "apps-mime-type": must("An app says its type, listed and read.", f"{APPS}#content-requirements", APPS_SINCE),
     "apps-document": must("What an app holds is an HTML document.", f"{APPS}#content-requirements", APPS_SINCE),
     "apps-csp": must("A view reaches the domains that it declared, and no others.", f"{APPS}#host-behavior", APPS_SINCE),
+    "apps-log": should(
+        "The policy of a view, and the calls that it makes, are logged.", f"{APPS}#2-auditable-communication", APPS_SINCE
+    ),
+    "apps-origins": should(
+        "Users are told which domains a view reaches.", f"{APPS}#4-content-security-policy-enforcement", APPS_SINCE
+    ),
     "apps-csp-default": must("A view that declares nothing reaches nothing.", f"{APPS}#host-behavior", APPS_SINCE),
     "apps-resource": must("The app that a tool points to exists.", f"{APPS}#resource-discovery", APPS_SINCE),
     "apps-visibility-model": must("A model is shown the tools only that are for it.", f"{APPS}#visibility", APPS_SINCE),
@@ -1312,6 +1329,15 @@ REQUIREMENTS: dict[str, Requirement] = {
     "skills-directories": must(
         "A directory is listed with its direct children; what is none is refused.", f"{SKILLS}#reading-directories", EXTENDED
     ),
+    "skills-directories-empty": must(
+        "An empty directory is listed with nothing in it.", f"{SKILLS}#reading-directories", EXTENDED
+    ),
+    "skills-directories-declared": must(
+        "A client lists directories only where the server says that it does.", f"{SKILLS}#capability-negotiation", EXTENDED
+    ),
+    "skills-nested": must(
+        "A skill within another is listed by itself, and its files belong to both.", f"{SKILLS}#nested-skills", EXTENDED
+    ),
     "skills-lazy": must("No file is fetched before it is wanted.", f"{SKILLS}#lazy-retrieval", EXTENDED),
     "skills-verify": must(
         "What is read is used only if size, digest and front matter are the entry's.",
@@ -1321,8 +1347,20 @@ REQUIREMENTS: dict[str, Requirement] = {
     "skills-unlisted": must(
         "A file that the entry does not list is not read.", f"{SKILLS}#the-acting-window-and-the-held-entry", EXTENDED
     ),
+    "skills-approval": must(
+        "An approval that is kept is bound to every file of the skill, and is void when one comes, goes or changes.",
+        f"{SKILLS}#security-considerations",
+        EXTENDED,
+    ),
     "skills-consent": must(
         "Users approve each skill, and are shown where it comes from.", f"{SKILLS}#security-considerations", EXTENDED, HOST
+    ),
+    "skills-identity": must("A skill is known by its server and its URI together.", f"{SKILLS}#skill-uris", EXTENDED, HOST),
+    "skills-execution": must(
+        "Nothing that a skill brings along or asks for is run without consent to that.",
+        f"{SKILLS}#security-considerations",
+        EXTENDED,
+        HOST,
     ),
     "tasks-client-either": must(
         "A client that declares tasks takes a result or a task for an answer.", f"{TASKS}#capability-negotiation", STATELESS
@@ -1363,6 +1401,11 @@ REQUIREMENTS: dict[str, Requirement] = {
     "tasks-host-result": must(
         "`tasks/result` waits until the task is over, and gives what the request would have given.",
         f"{CORE_TASKS}#result-retrieval",
+        CORE,
+    ),
+    "tasks-client-related": must(
+        "The answer to a question that names a task names it too, and so does its withdrawal.",
+        f"{CORE_TASKS}#associating-task-related-messages",
         CORE,
     ),
     "tasks-host-related": must(
@@ -1410,6 +1453,61 @@ REQUIREMENTS: dict[str, Requirement] = {
     "tasks-header": must(
         "The header `Mcp-Name` repeats the id of a task.", f"{TASKS}#streamable-http-routing-headers", STATELESS
     ),
+    "tasks-unknown": must(
+        "A task that is not there is -32602; it SHOULD be for answers and cancellations too.",
+        f"{TASKS}#protocol-errors",
+        STATELESS,
+    ),
+    "tasks-internal": must("An internal error is -32603.", f"{TASKS}#protocol-errors", STATELESS),
+    "tasks-refused": must(
+        "Who does not declare tasks may not look at one, answer or cancel it: -32021.",
+        f"{TASKS}#protocol-errors",
+        STATELESS,
+    ),
+    "tasks-complete": must(
+        "What `tasks/get`, `tasks/update` and `tasks/cancel` give says `complete` for its type.",
+        f"{TASKS}#task-polling",
+        STATELESS,
+    ),
+    "tasks-all-questions": must("A task shows all of its open questions.", f"{TASKS}#task-polling", STATELESS),
+    "tasks-no-result": must("There is no `tasks/result`: -32601.", f"{TASKS}#backward-compatibility", STATELESS),
+    "tasks-param-ignored": must(
+        "What a call says as `task` is ignored, whatever it is.", f"{TASKS}#backward-compatibility", STATELESS
+    ),
+    "tasks-no-legacy": must(
+        "Where there is the extension, nothing is declared of the core's tasks.",
+        f"{TASKS}#backward-compatibility",
+        STATELESS,
+    ),
+    "tasks-not-before": must(
+        "Where the core has tasks of its own, to declare the extension makes none.", f"{TASKS}#backward-compatibility", CORE
+    ),
+    "tasks-ids": must("The id of a task cannot be guessed.", f"{TASKS}#security-implications", STATELESS),
+    "tasks-owner": must(
+        "Each request about a task is checked for who sends it: to others it is not there.",
+        f"{TASKS}#security-implications",
+        STATELESS,
+    ),
+    "tasks-core-ids": must(
+        "A task has an id of its own, which cannot be guessed.", f"{CORE_TASKS}#task-id-requirements", CORE
+    ),
+    "tasks-core-begins": must(
+        "A task begins as working, and goes from status to status as it may.", f"{CORE_TASKS}#task-status-lifecycle", CORE
+    ),
+    "tasks-core-over": must("What is over stays as it is.", f"{CORE_TASKS}#task-status-lifecycle", CORE),
+    "tasks-core-unknown": must("A task that is not there is -32602.", f"{CORE_TASKS}#protocol-errors", CORE),
+    "tasks-core-cursor": must("A cursor that is none is -32602.", f"{CORE_TASKS}#protocol-errors", CORE),
+    "tasks-core-bare": should(
+        "What has the id of its task anyway does not name it in `_meta`: looks, lists, cancellations, statuses.",
+        f"{CORE_TASKS}#associating-task-related-messages",
+        CORE,
+    ),
+    "tasks-core-ttl-max": should(
+        "No task is kept longer than the server's maximum.", f"{CORE_TASKS}#resource-management", CORE
+    ),
+    "tasks-core-audit": should(
+        "That a task began, ended and was fetched is logged, with who did it.", f"{CORE_TASKS}#audit-and-logging", CORE
+    ),
     "tasks-core-augment": must(
         "A tool that must be a task is -32601 without, and one that cannot be one SHOULD be -32601 with.",
         f"{CORE_TASKS}#tool-level-negotiation",
@@ -1438,7 +1536,10 @@ REQUIREMENTS: dict[str, Requirement] = {
     ),
     "tasks-core-ttl": must("A task says for how long it is really kept.", f"{CORE_TASKS}#ttl-and-resource-management", CORE),
     "tasks-core-list": must(
-        "A list has all tasks of its caller and no others, page by page.", f"{CORE_TASKS}#task-listing", CORE
+        "A list has all tasks of its caller and no others, page by page. Where nobody is known this departs from the "
+        "specification: it has those of its session, and `tasks/get` finds the others too.",
+        f"{CORE_TASKS}#task-listing",
+        CORE,
     ),
     "tasks-core-listless": should(
         "Where callers cannot be told apart, there is no list.", f"{CORE_TASKS}#task-isolation-and-access-control", CORE
@@ -1453,5 +1554,24 @@ REQUIREMENTS: dict[str, Requirement] = {
     ),
     "tasks-core-progress": must(
         "Progress goes on under the token of the call.", f"{CORE_TASKS}#task-progress-notifications", CORE
+    ),
+    # telemetry
+    "telemetry-names": should("Spans, attributes and metrics go by the names of the conventions.", TELEMETRY),
+    "telemetry-parent": should(
+        "A server's span is a child of what the request names in `_meta`, linked to what is around it.",
+        f"{TELEMETRY}#context-propagation",
+    ),
+    "telemetry-cardinality": should(
+        "What names a span or a series is one of few, whatever callers and servers send.", f"{TELEMETRY}#spans"
+    ),
+    "telemetry-errors": should(
+        "A failure goes by its code, that of a tool as `tool_error`; a caller's mistake is no failure of the server.",
+        f"{TELEMETRY}#server",
+    ),
+    "telemetry-metrics": should(
+        "Operations and sessions are counted on either side, by seconds in the given buckets.", f"{TELEMETRY}#metrics"
+    ),
+    "telemetry-session": must(
+        "Only where there is a session is one named, and never by what lets others in.", f"{TELEMETRY}#server"
     ),
 }

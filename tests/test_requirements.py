@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.requirements import APPS, REQUIREMENTS, REVISIONS, SKILLS, TASKS
+from tests.requirements import APPS, EXTENSIONS, REQUIREMENTS, REVISIONS, SKILLS, TASKS, TELEMETRY
 
 TESTS = Path(__file__).parent
-EXTENSIONS = (APPS, SKILLS, TASKS)
+PLACES = (APPS, EXTENSIONS, SKILLS, TASKS, TELEMETRY)
 """Where those are specified that have a place of their own."""
 
 
@@ -67,7 +67,7 @@ def test_every_requirement_says_where_it_stands_and_when_it_holds(id: str) -> No
     assert row.revisions
     assert set(row.revisions) <= set(REVISIONS)
     if row.link == row.page:
-        assert row.link.startswith(EXTENSIONS)
+        assert row.link.startswith(PLACES)
         return
     where = row.page.split("/")[0]
     assert where == row.revisions[-1] or (where in REVISIONS and len(row.revisions) > 1), "the newest page that has it"

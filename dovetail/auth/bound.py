@@ -13,6 +13,7 @@ know its client any more.
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextvars import ContextVar
@@ -21,7 +22,7 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
-from ..errors import ConnectFailed, DovetailError, TimedOut, Unauthorized
+from ..errors import ConfigError, ConnectFailed, DovetailError, TimedOut, Unauthorized
 from ..ports import Fetch, HttpResponse
 from .challenges import Demand, demand
 from .discovery import resource
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from .browser import Browser, Visit
     from .store import Store
 
+log = logging.getLogger("dovetail.auth")
 R = TypeVar("R")
 STEPS = 2
 """How often more scopes are asked for on account of one operation; with the first login that makes three."""
@@ -83,6 +85,8 @@ class Bound:
         self._climbed = -1
         self._steps: dict[tuple[str, str, tuple[str, ...]], tuple[int, int]] = {}
         """For which edition an operation was refused last, and how often that was in vain."""
+        self._unsaved = False
+        """Whether what is held is newer than what is kept, which could not be written."""
         self._work: set[asyncio.Task[Any]] = set()
         self._not_before = 0.0
         """When renewing what is still good may be tried again."""
@@ -167,6 +171,7 @@ class Bound:
             tokens = (await self._load()).tokens
             await self._store.delete(self._key)
             self._hold(Record(), KEPT)
+            self._unsaved = False
         if tokens is None:
             return False
         try:
@@ -306,6 +311,8 @@ class Bound:
 
     async def _load(self) -> Record:
         """The record as it is kept now."""
+        if self._unsaved and self._record is not None:
+            return self._record
         kept = record(await self._store.load(self._key))
         self._proofs.adopt(kept.jwk)
         return self._hold(kept, KEPT)
@@ -313,7 +320,15 @@ class Bound:
     async def _save(self, kept: Record, got: str = KEPT) -> None:
         kept.jwk, kept.metadata = self._proofs.jwk, self._demand.metadata or kept.metadata
         self._hold(kept, got)
-        await self._store.save(self._key, kept.data())
+        try:
+            await self._store.save(self._key, kept.data())
+            self._unsaved = False
+        except ConfigError as problem:
+            if got == NEW and self._grant is None:
+                raise  # who logs in wants to stay so
+            # The refresh token that is kept was good once: to fall back on it would be to lose the login.
+            self._unsaved = True
+            log.warning("%s; this program goes on with what it holds, until it ends", problem)
         self._hold(kept, got)  # whoever looked meanwhile has found the old one
 
     def _hold(self, kept: Record, got: str) -> Record:

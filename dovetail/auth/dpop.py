@@ -167,8 +167,7 @@ class Checker:
         seen = self._seen
         while seen and (next(iter(seen.values())) < now - self._window or len(seen) >= self._remembered):
             _, lost = seen.popitem(last=False)
-            if lost >= now - self._window:
-                self._floor = max(self._floor, min(lost, now))
+            self._floor = max(self._floor, min(lost, now))  # also of what is too old: a clock may be put back
 
 
 def hashed(token: str) -> str:

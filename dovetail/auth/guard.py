@@ -147,15 +147,14 @@ class Bearer:
         return [one for one in self._verifiers if getattr(one, "issuer", None) in (None, issuer)]
 
     def _keep(self, key: Any, verifier: Verifier, found: Principal) -> Principal:
-        now = time.time()
-        if found.expires is not None and found.expires <= now:
+        if found.expires is not None and found.expires <= time.time():
             raise TokenRefused("it has expired")
         issuer = getattr(verifier, "issuer", None)
         id = f"{issuer or LOCAL}|{found.id}" if len(self._verifiers) > 1 else found.id
         who = replace(found, id=id, scopes=expanded(found.scopes, self._implies))
-        until = min(found.expires or float("inf"), now + getattr(verifier, "keeps", 0.0))
-        if until > now:
-            self._kept.put(key, who, until)
+        keeps = getattr(verifier, "keeps", 0.0)
+        if keeps > 0:
+            self._kept.put(key, who, found.expires or float("inf"), keeps)
         return who
 
     def _prove(self, bound: str | None, scheme: str, token: str, request: HttpRequest, site: Site) -> None:

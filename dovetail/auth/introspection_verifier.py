@@ -5,7 +5,6 @@ as long, so that whoever repeats it does not make us repeat the question; and wh
 many questions under way.
 """
 
-import time
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
@@ -13,7 +12,7 @@ from ..errors import ConfigError, ConnectFailed
 from ..ports import HttpRequest, Principal, Site
 from . import jose
 from .jwt_verifier import check_audience, timely
-from .tokens import Kept, TokenRefused, digest, scopes_of
+from .tokens import FOREVER, Kept, TokenRefused, digest, scopes_of
 from .urls import confidential
 
 REFUSED: Final = 1_000
@@ -66,7 +65,7 @@ class IntrospectionVerifier:
             return None
         said = await self._ask(token, site)
         if said.get("active") is not True:
-            self._refused.put(key, True, time.time() + self.keeps)
+            self._refused.put(key, True, FOREVER, self.keeps)
             return None
         if self.issuer is not None and said.get("iss", self.issuer) != self.issuer:
             raise TokenRefused("it is of another issuer")
@@ -79,7 +78,7 @@ class IntrospectionVerifier:
             raise TokenRefused("its issuer does not say whom it stands for (sub)")
         until = said.get("exp")
         scopes, client = scopes_of(said.get("scope")), client if isinstance(client, str) else None
-        return Principal(user, client, scopes, said, None if until is None else float(until) + self._skew)
+        return Principal(user, client, scopes, said, None if until is None else float(min(until, FOREVER)) + self._skew)
 
     async def _ask(self, token: str, site: Site) -> dict[str, Any]:
         body = urlencode({"token": token, "token_type_hint": "access_token"}).encode()

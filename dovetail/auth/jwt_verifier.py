@@ -17,7 +17,7 @@ from ..errors import ConfigError, ConnectFailed, TimedOut
 from ..ports import HttpRequest, Principal, Site
 from . import jose
 from .documents import ServerMetadata, read
-from .tokens import TokenRefused, scopes_of
+from .tokens import FOREVER, TokenRefused, scopes_of
 from .urls import confidential, place, server_wells
 
 FRESH: Final = 3600.0
@@ -79,7 +79,7 @@ class JwtVerifier:
         self._judge(header, claims, site)
         scopes = scopes_of(claims.get("scope")) or scopes_of(claims.get("scp"))
         client = claims.get("client_id", claims.get("azp"))
-        expires = float(claims["exp"]) + self._skew
+        expires = float(min(claims["exp"], FOREVER)) + self._skew
         return Principal(claims["sub"], client if isinstance(client, str) else None, scopes, claims, expires)
 
     def _verified(self, token: str, candidates: Iterable[Any]) -> dict[str, Any]:
@@ -183,10 +183,10 @@ def timely(claims: Mapping[str, Any], skew: float, *, exp: bool = True) -> None:
     until, since, made = (claims.get(name) for name in ("exp", "nbf", "iat"))
     if not isinstance(until, int | float) and (exp or until is not None):
         raise TokenRefused("it does not say until when it is good (exp)")
-    if isinstance(until, int | float) and until + skew <= now:
+    if isinstance(until, int | float) and until <= now - skew:  # compared as it is: it may have a thousand digits
         raise TokenRefused("it has expired")
     for when in (since, made):
-        if when is not None and (not isinstance(when, int | float) or when - skew > now):
+        if when is not None and (not isinstance(when, int | float) or when > now + skew):
             raise TokenRefused("it is not good yet; look at the clocks")
 
 

@@ -93,5 +93,5 @@ def record(data: bytes | None) -> Record:
         return Record()
     try:
         return decode(data, type=Record)
-    except (ValidationError, DecodeError, UnicodeDecodeError):
+    except (ValidationError, DecodeError, UnicodeDecodeError, RecursionError):
         return Record()

@@ -20,6 +20,8 @@ from ..ports import Principal, Site
 from .documents import listed
 
 Verifier: TypeAlias = Callable[[str, Site], Awaitable[Principal | None]]
+FOREVER = 1e15
+"""A time that is later than any. What a token says may have a thousand digits, which no float has room for."""
 _KEY = token_bytes(32)
 
 
@@ -33,20 +35,24 @@ def digest(token: str) -> bytes:
 
 
 class Kept:
-    """What tokens came to, for as long as that holds; those not used for longest go first."""
+    """What tokens came to, for as long as that holds; those not used for longest go first.
+
+    When a token expires is a matter of the calendar. How long a word holds is not: a clock that is put back must not keep
+    alive what was revoked.
+    """
 
     __slots__ = ("_most", "_rows")
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._rows: OrderedDict[Any, tuple[Any, float]] = OrderedDict()
+        self._rows: OrderedDict[Any, tuple[Any, float, float]] = OrderedDict()
 
     def get(self, key: Any) -> Any:
         """What is kept of a token; None for nothing, or nothing that still holds."""
         row = self._rows.get(key)
         if row is None:
             return None
-        if row[1] <= time.time():
+        if row[1] <= time.time() or row[2] <= time.monotonic():
             self._rows.pop(key, None)
             return None
         try:
@@ -55,9 +61,9 @@ class Kept:
             pass  # another thread, with a loop of its own, has just made room
         return row[0]
 
-    def put(self, key: Any, value: Any, until: float) -> None:
-        """Keep this until then."""
-        self._rows[key] = value, until
+    def put(self, key: Any, value: Any, until: float, seconds: float) -> None:
+        """Keep this until then, and for so many seconds at most."""
+        self._rows[key] = value, until, time.monotonic() + seconds
         if len(self._rows) > self._most:
             self._rows.popitem(last=False)
 

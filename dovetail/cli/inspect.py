@@ -40,6 +40,7 @@ async def ask(client: "Client", options: argparse.Namespace) -> dict[str, Any]:
         "resources": await _listed(client.list_resources),
         "resourceTemplates": await _listed(client.list_resource_templates),
         "prompts": await _listed(client.list_prompts),
+        "skills": await _listed(client.list_skills),
     }
 
 
@@ -63,6 +64,7 @@ def show(found: dict[str, Any], options: argparse.Namespace) -> None:
     _section("Resources", found["resources"], "uri")
     _section("Resource templates", found["resourceTemplates"], "uri_template")
     _section("Prompts", found["prompts"], "name", _of_prompt)
+    _section("Skills", found["skills"], "uri")
 
 
 def _section(
@@ -73,11 +75,13 @@ def _section(
         say(bold(heading))
     for thing in things:
         name = getattr(thing, key)
-        title = thing.title or (thing.name if thing.name != name else None)
+        title = getattr(thing, "title", None) or (thing.name if thing.name != name else None)
         mime_type = getattr(thing, "mime_type", None)
         say("  ", bold(name), *(f"  {note}" for note in (title, mime_type) if note))
         if thing.description:
             say("    ", _first_line(thing.description))
+        if problem := getattr(thing, "problem", None):
+            say("    ", f"It cannot be used: {problem}")
         _table(arguments(thing))
 
 

@@ -1,8 +1,9 @@
 """What a client keeps of a server's answers, for as long as the server said that it may.
 
 Kept are discovery, lists and reads of the stateless era, each page and each resource by itself, under the method, the
-revision and the params as they were sent. What was asked with answers to the server's questions is never kept. An answer is
-kept as bytes and decoded anew each time it is served: nobody can change what others are given, and its size is known.
+revision and the params, but for what in their `_meta` is of one request only. What was asked with answers to the server's
+questions is never kept. An answer is kept as bytes and decoded anew each time it is served: nobody can change what others
+are given, and its size is known.
 
 Time is only one end. News of a change drops what it is about, and so does a stream of changes that begins (before it there
 may have been news that nobody heard), an error that smells of an old list, and a new conversation, which may be with another
@@ -20,29 +21,29 @@ from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import Any, NamedTuple, TypeVar
 
+from msgspec.structs import replace
+
 from ..connection.calling import Calling
+from ..connection.extension import NONE, Extensions
 from ..errors import ConfigError
 from ..jsonrpc.codec import encode
 from ..limits import DEFAULT, Limits
 from ..protocol.base import Result
 from ..protocol.lists import CacheHints
+from ..protocol.meta import PROGRESS_TOKEN, TRACE_CONTEXT
 from ..protocol.methods import METHODS, Method
 from ..revisions import decode
 from .subscriptions import ACKNOWLEDGED, KINDS, UPDATED
 
 Answer = TypeVar("Answer", bound=Result)
-LISTS = {
-    "tools": ("tools/list",),
-    "resources": ("resources/list", "resources/templates/list", "completion/complete", "skills/list", "skills/get"),
-    "prompts": ("prompts/list", "completion/complete"),
-}
-"""What a change of each kind makes old."""
 DOUBTS = {
     "tools/call": ("tools/list",),
     "prompts/get": ("prompts/list",),
     "resources/read": ("resources/list", "resources/templates/list"),
 }
 """What may be old when the server does not know what it is asked for."""
+PASSING = frozenset({*TRACE_CONTEXT, PROGRESS_TOKEN})
+"""What in `_meta` is another with each request, and nothing that an answer depends on."""
 LONGEST = 86400.0
 """Seconds that anything is kept, whatever the server says."""
 
@@ -126,13 +127,13 @@ class SharedCache:
 class Cached:
     """What one client keeps, in a cache of its own or in one that it shares."""
 
-    def __init__(self, cache: bool | SharedCache, place: Any, limits: Limits) -> None:
+    def __init__(self, cache: bool | SharedCache, place: Any, limits: Limits, extensions: Extensions = NONE) -> None:
         if not isinstance(cache, bool | SharedCache):
             raise ConfigError(f"cache={cache!r}: give True, False or a SharedCache")
         self._place = place if isinstance(cache, SharedCache) else None
         if isinstance(cache, bool):
             cache = SharedCache(limits.cached if cache else 0, limits.cached_bytes)
-        self._cache = cache
+        self._cache, self._extensions = cache, extensions
         self._opened = False
         self.served = 0
         """How often an answer that was kept was good enough."""
@@ -171,7 +172,7 @@ class Cached:
 
     def _key(self, method: str, params: Any, revision: str = "") -> Key:
         try:
-            data = b"{}" if params is None else encode(params)
+            data = b"{}" if params is None else encode(_lasting(params))
         except UnicodeEncodeError:  # it will be mended on its way out
             data = repr(params).encode()
         return Key(self, self._place, method, revision, data)
@@ -185,14 +186,14 @@ class Cached:
         """News of a change, or that from now on there will be."""
         if method == UPDATED:
             self._updated(params.uri)
-        elif method in KINDS:
-            self.drop(*LISTS[KINDS[method]])
         elif method == ACKNOWLEDGED:
-            for kind, methods in LISTS.items():
+            for news, kind in KINDS.items():
                 if getattr(params.notifications, f"{kind}_list_changed"):
-                    self.drop(*methods)
+                    self._outdated(news)
             for uri in params.notifications.resource_subscriptions or ():
                 self._updated(uri)
+        else:
+            self._outdated(method)
 
     def doubt(self, method: str) -> None:
         """The server does not know what it was asked for: what said that it would is dropped."""
@@ -213,6 +214,10 @@ class Cached:
         """Leave nothing of one's own behind."""
         self._cache.drop(lambda key, kept: key.whose is self)
 
+    def _outdated(self, news: str) -> None:
+        if old := [row.name for row in self._extensions.every() if news in row.outdated_by]:
+            self.drop(*old)
+
     def _updated(self, uri: str) -> None:
         self._drop(lambda key, kept: kept.uri is not None and (_within(kept.uri, uri) or _within(uri, kept.uri)))
 
@@ -228,6 +233,14 @@ def _seconds(hint: Any) -> float:
 
 def _size(key: Key, kept: Kept) -> int:
     return len(key.params) + len(kept.data)
+
+
+def _lasting(params: Any) -> Any:
+    """The params without what passes."""
+    meta = getattr(params, "meta", None)
+    if not meta or PASSING.isdisjoint(meta):
+        return params
+    return replace(params, meta={name: value for name, value in meta.items() if name not in PASSING} or None)
 
 
 def _in_a_round(params: Any) -> bool:

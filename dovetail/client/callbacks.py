@@ -120,6 +120,7 @@ class Callbacks:
         sampling_context: bool = False,
         asks: int = ASKS,
         target: str = "",
+        tasks: bool = True,
         limits: Limits = DEFAULT,
     ) -> None:
         self._on_elicit, self._on_sample = on_elicit, on_sample
@@ -143,7 +144,7 @@ class Callbacks:
             RootsRequest.method: (self.roots is not None, self._roots),
         }
         self.answers: dict[str, Answer] = {name: answer for name, (given, answer) in table.items() if given}
-        self.hosting = Hosting(self.answers, limits)
+        self.hosting = Hosting(self.answers, limits, tasks)
         self.capabilities.tasks = self.hosting.capability
 
     def set_roots(self, roots: Iterable[Any]) -> None:

@@ -2,39 +2,34 @@
 
 It owns its conversation (`link.py`), not the task that opened it: enter it here, close it there. Where the conversation
 breaks, lists and reads are simply asked again; a tool call that may have arrived is not, unless the caller said so or the
-server is trusted and says that it is safe.
+server is trusted and says that it is safe. How it asks is in `asking.py`.
 """
 
-import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
-from urllib.parse import urlsplit
 
 from msgspec import Raw
-from msgspec.structs import replace
 
 from .. import __version__, connect
 from ..connection.calling import Calling, wanted
-from ..connection.connection import OnProgress, run_callback
+from ..connection.connection import OnProgress
 from ..connection.extension import Extension, Extensions
-from ..connection.middleware import Middleware, Observer, compose
+from ..connection.hearing import run_callback
+from ..connection.middleware import Middleware, Observer
 from ..errors import (
     ConfigError,
-    ConnectionClosed,
     HeaderMismatch,
-    InvalidParams,
     InvalidRequest,
     MethodNotFound,
     ToolError,
 )
 from ..limits import DEFAULT, Limits
-from ..ports import Call, Caller, Credentials, Network
-from ..protocol.base import Implementation, Params
-from ..protocol.capabilities import ServerCapabilities
+from ..ports import Credentials, Network
+from ..protocol.base import Implementation
 from ..protocol.completion import (
     CompleteParams,
     Completion,
@@ -44,23 +39,20 @@ from ..protocol.completion import (
     ResourceReference,
 )
 from ..protocol.content import ResourceContents
-from ..protocol.lifecycle import InputRequiredResult
-from ..protocol.lists import ListParams
 from ..protocol.logging import SEVERITY, Level, LogParams, SetLevelParams
-from ..protocol.methods import METHODS
 from ..protocol.prompts import GetPromptParams, GetPromptResult, Prompt
 from ..protocol.resources import ReadResourceParams, Resource, ResourceTemplate
 from ..protocol.tasks import EXTENSION
 from ..protocol.tools import CallToolParams, Tool, ToolResult
-from ..revisions import Revision, decode
-from ..shapes import Shape
+from ..revisions import Revision
+from .asking import ANY, Asking
 from .caching import Cached, SharedCache
 from .callbacks import Callbacks, OnAnswer, OnAsk, OnElicit, OnSample
 from .completing import Completing
-from .link import Link, backoff, ping_of
+from .link import Link
 from .subscriptions import Handle, Subscriptions
 from .task import TaskHandle
-from .tasks import AS_TASK, Tasks
+from .tasks import Tasks
 from .typed import Typed, typed
 from .validation import Validation
 
@@ -71,11 +63,9 @@ if TYPE_CHECKING:
     from .blocking import Blocking
 
 T = TypeVar("T")
-ANY = Shape(Any)
-PORTS = {"http": 80, "ws": 80, "https": 443, "wss": 443}
 
 
-class Client:
+class Client(Asking):
     """A connection to one server."""
 
     def __init__(
@@ -107,46 +97,30 @@ class Client:
         validate: str = "warn",
         experimental: dict[str, Any] | None = None,
         extensions: Sequence[Extension] = (),
+        tasks: bool = True,
         info: Implementation | None = None,
     ) -> None:
-        self._limits = limits
-        given = {extension.id for extension in extensions}
-        used = [Extension(id=id) for id in getattr(auth, "extensions", ()) if id not in given]
-        self.extensions = Extensions([*extensions, *used])
-        self._on_log = on_log
-        self._on_progress = on_progress
-        self._trusted = trusted
-        self._validation = Validation(validate, limits)
-        door = connect.door(
-            target,
-            server,
-            limits,
-            connect.Started(env, cwd, on_stderr),
-            connect.Reached(headers, verify, proxy, long_polling, auth),
-        )
-        self._callbacks = Callbacks(
-            on_elicit, on_sample, roots, experimental, on_ask=on_ask, on_answer=on_answer, target=door.name, limits=limits
-        )
-        self._link = Link(
-            door,
-            wanted(revision),
-            info or Implementation(name="dovetail", version=__version__),
-            self._callbacks,
-            limits,
+        self._on_log, self._trusted, self._validation = on_log, trusted, Validation(validate, limits)
+        had = _extensions(extensions, auth)
+        started, reached = connect.Started(env, cwd, on_stderr), connect.Reached(headers, verify, proxy, long_polling, auth)
+        door = connect.door(target, server, limits, started, reached)
+        callbacks = Callbacks(
+            on_elicit, on_sample, roots, experimental,
+            on_ask=on_ask, on_answer=on_answer, target=door.name, tasks=tasks, limits=limits,
+        )  # fmt: skip
+        link = Link(
+            door, wanted(revision), info or Implementation(name="dovetail", version=__version__), callbacks, limits,
             limits.timeout if timeout is None else timeout,
-            heard=self._heard,
-            opened=self._renew,
-            changed=self._changed,
-            extensions=self.extensions,
-        )
-        self._link.level = "debug" if on_log is not None else None
-        self._subscriptions = Subscriptions(self._link, self.request, limits)
-        self._tasks = Tasks(self._link, self.request, self._checked, self._callbacks, limits)
-        if EXTENSION not in (self.extensions.declared or {}):
-            self.extensions.add(self._tasks.extension)
-        self._cached = Cached(cache, door.place, limits)
-        self._completing = Completing(self._cached)
-        self._send = compose(middleware, self._innermost) if middleware else None
+            heard=self._heard, opened=self._renew, changed=self._changed, extensions=had,
+        )  # fmt: skip
+        link.level = "debug" if on_log is not None else None
+        cached = Cached(cache, door.place, limits, had)
+        super().__init__(link, callbacks, cached, had, middleware=middleware, on_progress=on_progress, limits=limits)
+        self._subscriptions = Subscriptions(link, self.request, limits)
+        self._tasks = Tasks(link, self.request, self._checked, callbacks, limits, tasks)
+        if tasks and EXTENSION not in (had.declared or {}):
+            had.add(self._tasks.extension)
+        self._completing = Completing(cached)
         self._observers = [layer for layer in middleware if isinstance(layer, Observer)]
         self._session: tuple[Revision, Network | None, float] | None = None
 
@@ -189,188 +163,7 @@ class Client:
 
         return Blocking(self)
 
-    # what it knows
-
-    @property
-    def state(self) -> str:
-        """new, connecting, connected, reconnecting, disconnected or closed."""
-        return self._link.state
-
-    @property
-    def revision(self) -> str:
-        """The revision of the protocol that is spoken."""
-        calling = self._link.calling
-        if calling is None:
-            raise ConnectionClosed(f"{self._link.door.name} is not connected")
-        return calling.spoken.name
-
-    @property
-    def network(self) -> Network | None:
-        """What the conversation goes over, and where to, as far as that is known."""
-        found: Network | None = getattr(self._link.calling and self._link.calling.connection.channel, "network", None)
-        if found is None or found.protocol is None:
-            return found
-        parts = urlsplit(self._link.door.name)
-        return replace(found, address=parts.hostname, port=parts.port or PORTS.get(parts.scheme))
-
-    @property
-    def server_info(self) -> Implementation | None:
-        """The server's name and version."""
-        return self._link.calling.server_info if self._link.calling else None
-
-    @property
-    def capabilities(self) -> ServerCapabilities:
-        """What the server offers."""
-        return self._link.calling.server_capabilities if self._link.calling else ServerCapabilities()
-
-    @property
-    def instructions(self) -> str | None:
-        """How the server wants to be used, in words for a model."""
-        return self._link.calling.instructions if self._link.calling else None
-
     # asking
-
-    async def request(
-        self,
-        method: str,
-        params: Any = None,
-        *,
-        timeout: float | None = None,
-        on_progress: OnProgress | None = None,
-        safe: bool = True,
-        fresh: bool = False,
-        manual: bool = False,
-    ) -> Any:
-        """Any request of the vocabulary, by name. `safe`: it may be asked again where the connection broke. `fresh`: no
-        cached answer will do. `manual`: a server that asks back is not answered by the callbacks; its InputRequiredResult is
-        what you get, and you make the next request with `input_responses` and `request_state`."""
-        row = self.extensions.method(method, stateless=True) or METHODS.get(method)
-        if row is None:
-            raise MethodNotFound(f"There is no method {method!r} in any revision, nor in an extension that was given")
-        if isinstance(params, Mapping):
-            params = decode(ANY.encode(params), row.params)
-        result = await self._rounds(
-            method, params, timeout=timeout, on_progress=on_progress, safe=safe, fresh=fresh, manual=manual
-        )
-        return result if manual else await self._whole(params, result)
-
-    async def _whole(self, params: Any, result: Any) -> Any:
-        """A result of a kind that an extension defines as what it stands for."""
-        kind = self.extensions.kind_of(result)
-        return result if kind is None else await kind.finish(self, params, result)
-
-    async def _rounds(
-        self,
-        method: str,
-        params: Any,
-        *,
-        timeout: float | None,
-        on_progress: OnProgress | None,
-        safe: bool,
-        fresh: bool = False,
-        manual: bool = False,
-    ) -> Any:
-        """The answer to a request, of whatever kind, after as many rounds of questions as it takes."""
-        limit = self._link.timeout if timeout is None else timeout
-        on_progress = on_progress or self._on_progress
-        rounds = 0
-        while True:
-            attempt = partial(self._answered, method, params, limit, on_progress, safe, fresh)
-            calling, result = await self._link.admitted(attempt)
-            if manual or not isinstance(result, InputRequiredResult):
-                return result
-            rounds += 1
-            if rounds > self._limits.rounds:
-                raise InvalidRequest(f"{method}: the server asked {rounds} times in a row without an answer of its own")
-            if not result.input_requests:
-                await asyncio.sleep(backoff(rounds))  # it asks nothing but to be asked again
-            responses = await self._callbacks.respond(result, calling.spoken, calling)
-            params = replace(params, input_responses=responses or None, request_state=result.request_state)
-
-    async def _answered(
-        self, method: str, params: Any, timeout: float, on_progress: OnProgress | None, safe: bool, fresh: bool
-    ) -> tuple[Calling, Any]:
-        """The answer to one request, asked again where that is safe and there is time."""
-        loop = asyncio.get_running_loop()
-        deadline, left = loop.time() + timeout, timeout
-        for attempt in range(self._limits.restarts + 1):
-            calling = await self._link.ready(left)
-            if self._callbacks.roots:
-                await self._callbacks.look_at_roots(calling, passing=True)
-            try:
-                result = await self._once(calling, method, params, left, on_progress, fresh)
-            except ConnectionClosed as problem:
-                lost, left = problem, deadline - loop.time() - (pause := backoff(attempt))
-                if not (safe or not problem.sent) or not self._link.alive or left <= 0:
-                    break
-                await asyncio.sleep(pause)
-                continue
-            except (InvalidParams, MethodNotFound):
-                self._cached.doubt(method)
-                raise
-            self._link.worked()
-            return calling, self._link.learned(result) if method == "tools/list" else result
-        raise ConnectionClosed(f"{method}: {lost}") from None
-
-    async def _once(
-        self, calling: Calling, method: str, params: Any, timeout: float, on_progress: OnProgress | None, fresh: bool
-    ) -> Any:
-        row = self.extensions.method(method, calling.spoken.stateless) or METHODS.get(method)
-        if row is None:
-            raise MethodNotFound(f"There is no {method} in revision {calling.spoken.version}")
-        if row.params is CallToolParams and params.task is not None:
-            row, on_progress = AS_TASK, None  # it has a token of its own, for it reports beyond the end of the call
-        ask = partial(self._cached.ask, calling, fresh) if row.cacheable else calling.request
-        wrapped = self.extensions.around(method)
-        if self._send is None and not wrapped:
-            return await ask(row, params, timeout=timeout, on_progress=on_progress)
-        call = Call(0, row, Params() if params is None else params, Caller(calling.spoken), self)
-        # An id is known once the request is on its way, which what is kept may never be.
-        more: dict[str, Any] = {} if row.cacheable else {"started": partial(setattr, call, "id")}
-        call.local = lambda made: ask(row, made.params, timeout=timeout, on_progress=on_progress, **more)
-        return await compose(wrapped, self._send or self._innermost)(call)
-
-    async def _innermost(self, call: Call) -> Any:
-        assert call.local is not None
-        return await call.local(call)
-
-    async def notify(self, method: str, params: Any = None) -> None:
-        """Tell the server something that an extension has a word for; MethodNotFound where it does not know that."""
-        row = self.extensions.method(method, stateless=True)
-        if row is None or row.result is not None:
-            raise MethodNotFound(f"There is no notification {method!r} in an extension that was given")
-        if isinstance(params, Mapping):
-            params = decode(ANY.encode(params), row.params)
-        (await self._link.ready(self._link.timeout)).notify(method, params)
-
-    async def ping(self, timeout: float | None = None) -> None:
-        """Ask whether the server is there; one that was lost is looked for again."""
-        limit = self._link.timeout if timeout is None else timeout
-        method = ping_of(await self._link.ready(limit))
-        await self._link.admitted(partial(self._answered, method, None, limit, None, safe=True, fresh=True))
-
-    async def _pages(self, method: str, field: str, fresh: bool) -> list[Any]:
-        """All pages of a list, from its beginning again where the cursor of a page that was kept is not good any more."""
-        served = self._cached.served
-        try:
-            return await self._walk(method, field, fresh)
-        except InvalidParams:
-            if self._cached.served == served:
-                raise
-            self._cached.drop(method)
-        return await self._walk(method, field, fresh)
-
-    async def _walk(self, method: str, field: str, fresh: bool) -> list[Any]:
-        """Page by page. Cursors that never end are the server's mistake; what they say is none of our business."""
-        items: list[Any] = []
-        cursor: str | None = None
-        for _ in range(self._limits.pages):
-            result = await self.request(method, None if cursor is None else ListParams(cursor=cursor), fresh=fresh)
-            items += getattr(result, field)
-            cursor = result.next_cursor
-            if cursor is None:
-                return items
-        raise InvalidRequest(f"{method}: the server's list has more than {self._limits.pages} pages")
 
     async def list_tools(self, *, fresh: bool = False) -> list[Tool]:
         """All tools of the server. `fresh`, here and below: whatever is cached, ask the server."""
@@ -620,6 +413,12 @@ class Client:
         calling, self._session = self._link.calling, None
         if connected and calling is not None and not calling.spoken.stateless:
             self._session = calling.spoken, self.network, monotonic()
+
+
+def _extensions(given: Sequence[Extension], auth: Any) -> Extensions:
+    """Those that were given, and those that the credentials belong to."""
+    ids = {extension.id for extension in given}
+    return Extensions([*given, *(Extension(id=id) for id in getattr(auth, "extensions", ()) if id not in ids)])
 
 
 def _call_of(name: str, arguments: Any, meta: dict[str, Any] | None) -> CallToolParams:

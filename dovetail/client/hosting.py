@@ -10,6 +10,7 @@ import asyncio
 import secrets
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from itertools import count
 from typing import Any
 
 from msgspec.structs import replace
@@ -32,6 +33,8 @@ REQUESTS = {"elicitation/create": ("elicitation", "create"), "sampling/createMes
 """What may be asked as a task, and how that is declared."""
 PAGE = 100
 """Tasks on a page of the list."""
+DIGITS = 20
+"""Fewer than that are in any number of a task."""
 POLL = 1000.0
 """Milliseconds after which it is worth a server's while to look again."""
 
@@ -39,10 +42,10 @@ POLL = 1000.0
 class Hosted:
     """One question that is being answered, or was."""
 
-    __slots__ = ("expires", "shown", "work")
+    __slots__ = ("expires", "number", "shown", "work")
 
-    def __init__(self, shown: CoreTask, work: "asyncio.Task[Result]", expires: float) -> None:
-        self.shown, self.work, self.expires = shown, work, expires
+    def __init__(self, number: int, shown: CoreTask, work: "asyncio.Task[Result]", expires: float) -> None:
+        self.number, self.shown, self.work, self.expires = number, shown, work, expires
 
     def become(self, status: Status, message: str | None = None) -> None:
         """The task stands otherwise."""
@@ -52,10 +55,11 @@ class Hosted:
 class Hosting:
     """The tasks of one client's server."""
 
-    def __init__(self, answers: Mapping[str, Answer], limits: Limits) -> None:
-        self._direct = {name: answers[name] for name in REQUESTS if name in answers}
+    def __init__(self, answers: Mapping[str, Answer], limits: Limits, tasks: bool = True) -> None:
+        self._direct = {name: answers[name] for name in REQUESTS if name in answers and tasks}
         self._limits = limits
         self._tasks: dict[str, Hosted] = {}
+        self._numbers = count(1)
         own: dict[str, Answer] = {
             "tasks/get": self._get, "tasks/result": self._result, "tasks/list": self._list, "tasks/cancel": self._cancel,
         }  # fmt: skip
@@ -97,7 +101,7 @@ class Hosting:
             poll_interval=POLL,
         )
         work = loop.create_task(self._answer(call))
-        task = self._tasks[shown.task_id] = Hosted(shown, work, loop.time() + life)
+        task = self._tasks[shown.task_id] = Hosted(next(self._numbers), shown, work, loop.time() + life)
         work.add_done_callback(lambda _: self._ended(task, call))
         return CoreCreateTaskResult(task=shown)
 
@@ -106,10 +110,12 @@ class Hosting:
         return result
 
     def _ended(self, task: Hosted, call: Call) -> None:
-        if task.shown.status in TERMINAL or task.work.cancelled():
+        cancelled = task.work.cancelled()
+        problem = None if cancelled else task.work.exception()
+        if task.shown.status in TERMINAL or task.shown.task_id not in self._tasks:
             return
-        problem = task.work.exception()
-        task.become("completed" if problem is None else "failed", None if problem is None else _told(problem))
+        status: Status = "cancelled" if cancelled else "completed" if problem is None else "failed"
+        task.become(status, None if problem is None else _told(problem))
         shown = {name: getattr(task.shown, name) for name in task.shown.__struct_fields__ if name != "result_type"}
         try:
             call.connection.notify("notifications/tasks/status", TaskStatusParams(**shown))
@@ -142,14 +148,10 @@ class Hosting:
 
     async def _list(self, call: Call) -> ListTasksResult:
         self._sweep()
-        ids = list(self._tasks)
-        cursor = call.params.cursor
-        if cursor is not None and cursor not in self._tasks:
-            raise InvalidParams(f"There is no page after {cursor!r}")
-        start = 0 if cursor is None else ids.index(cursor) + 1
-        page = ids[start : start + PAGE]
-        more = page[-1] if page and start + PAGE < len(ids) else None
-        return ListTasksResult(tasks=[self._tasks[id].shown for id in page], next_cursor=more)
+        last = _number(call.params.cursor)
+        rest = [task for task in self._tasks.values() if task.number > last]
+        more = str(rest[PAGE - 1].number) if len(rest) > PAGE else None
+        return ListTasksResult(tasks=[task.shown for task in rest[:PAGE]], next_cursor=more)
 
     async def _cancel(self, call: Call) -> CoreTask:
         task = self._found(call)
@@ -166,6 +168,15 @@ class Hosting:
             raise InvalidParams(f"Task {task.shown.task_id} was cancelled")
         result = task.work.result()  # or the error that it came to, which is the answer then
         return replace(result, meta={**(result.meta or {}), RELATED_TASK: {"taskId": task.shown.task_id}})
+
+
+def _number(cursor: str | None) -> int:
+    """The task that a page comes after, which need not be there any more."""
+    if cursor is None:
+        return 0
+    if not (cursor.isascii() and cursor.isdigit() and len(cursor) < DIGITS):
+        raise InvalidParams(f"{cursor!r} is not a cursor of this list; ask again without one")
+    return int(cursor)
 
 
 def _told(problem: BaseException) -> str:

@@ -244,6 +244,8 @@ class Link:
         connection = Connection(channel, self._limits, Outgoing(self._limits.outgoing))
         if hasattr(channel, "pausing"):
             channel.pausing(connection.hold, connection.left)
+        if hasattr(channel, "learn_methods"):
+            channel.learn_methods(partial(self._extensions.find, revision=None))
         callbacks = self._callbacks
         calling = Calling(
             connection,

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from ..connection.calling import Calling
-from ..connection.connection import run_callback
+from ..connection.hearing import run_callback
 from ..errors import ConfigError, ConnectionClosed, DovetailError, MethodNotFound, Overloaded, TimedOut
 from ..jsonrpc.messages import Id
 from ..limits import Limits

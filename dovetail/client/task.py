@@ -23,8 +23,9 @@ from .link import backoff
 if TYPE_CHECKING:
     from .tasks import Tasks
 
-SOONEST, LATEST = 0.05, 60.0
-"""Seconds between two looks, at the least and at the most, whatever a server proposes."""
+SOONEST, LATEST = 0.05, 86400.0
+"""Seconds between two looks, at the least and at the most, whatever a server proposes. It is to be respected, so the most is
+what no timer has trouble with."""
 FIRST, GROWTH, SETTLED = 0.1, 1.5, 5.0
 """Where it proposes nothing: the first pause, how pauses grow, and where they stop to."""
 PASSING = (ConnectionClosed, ConnectFailed, TimedOut, Overloaded)

@@ -27,8 +27,9 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from ..connection.calling import Calling
-from ..connection.connection import OnProgress, run_callback
+from ..connection.connection import OnProgress
 from ..connection.extension import Extension, Kind
+from ..connection.hearing import run_callback
 from ..errors import (
     ConnectFailed,
     ConnectionClosed,
@@ -88,9 +89,10 @@ class Tasks:
         checked: Callable[[str, ToolResult, bool], ToolResult],
         callbacks: Callbacks,
         limits: Limits,
+        wanted: bool = True,
     ) -> None:
         self.callbacks, self.limits, self.checked = callbacks, limits, checked
-        self._link, self._request = link, request
+        self._link, self._request, self._wanted = link, request, wanted
         self._handles: WeakValueDictionary[str | int, TaskHandle] = WeakValueDictionary()
         """By the ids of tasks, and by the tokens under which they report progress."""
         self._leaving: set[asyncio.Task[None]] = set()
@@ -107,7 +109,7 @@ class Tasks:
     @property
     def core(self) -> bool:
         """Whether calls of tools can be made as tasks, in the core form."""
-        return self._link.calling is not None and _core(self._link.calling)
+        return self._wanted and self._link.calling is not None and _core(self._link.calling)
 
     def asking(self, params: CallToolParams, ttl: float | None) -> tuple[CallToolParams, str]:
         """A call as one that is to become a task, in the core form, and the token under which it will report progress."""
@@ -175,22 +177,19 @@ class Tasks:
 
     async def look(self, id: str) -> DetailedTask:
         """A task as it stands."""
-        found = await self._known(id, "tasks/get", TaskParams(task_id=id))
+        try:
+            found = await self._request("tasks/get", TaskParams(task_id=id))
+        except InvalidParams as unknown:
+            raise NotFound(
+                unknown.code, f"Task {id} is not known to the server, or not any more: {unknown.message}"
+            ) from None
         if found.task_id != id:
             raise InvalidRequest(f"Asked for task {id}, the server told of {found.task_id}")
         return _lifted(found)
 
     async def update(self, id: str, answers: dict[str, Raw]) -> None:
-        """Send answers."""
-        await self._known(id, "tasks/update", UpdateTaskParams(task_id=id, input_responses=answers))
-
-    async def _known(self, id: str, method: str, params: TaskParams) -> Any:
-        try:
-            return await self._request(method, params)
-        except InvalidParams as unknown:
-            raise NotFound(
-                unknown.code, f"Task {id} is not known to the server, or not any more: {unknown.message}"
-            ) from None
+        """Send answers. A server that does not take them says why: the task may be gone, or an answer no good."""
+        await self._request("tasks/update", UpdateTaskParams(task_id=id, input_responses=answers))
 
     async def views(self, questions: dict[str, dict[str, Any]]) -> dict[str, AnyRequest]:
         """Questions as callbacks would see them."""

@@ -48,18 +48,26 @@ async def answer(call: Call, handle: Answer, outgoing: Outgoing) -> bytes | None
 
 def as_protocol_error(error: BaseException, call: Call) -> ProtocolError:
     """What the caller is told of an exception. What was not meant for it is logged here and told without detail."""
-    if isinstance(error, ProtocolError):
-        return error
-    if isinstance(error, ToolError):
-        return InvalidParams(str(error))
-    if isinstance(error, CannotAsk):
-        if not error.required:  # nothing that the client could declare would help
-            return InternalError(str(error))
-        return MissingCapability(str(error), data={"requiredCapabilities": error.required})
+    refusal = meant(error)
+    if refusal is not None:
+        return refusal
     if isinstance(error, asyncio.CancelledError):
         return InternalError(f"{call.name} was cancelled from within")
     log.error("%s failed", call.name, exc_info=error)
     return InternalError(f"{call.name} failed: {type(error).__name__}")
+
+
+def meant(error: BaseException) -> ProtocolError | None:
+    """What an exception says to the caller, where it was raised to be told."""
+    if isinstance(error, ProtocolError):
+        return error
+    if isinstance(error, ToolError):
+        return InvalidParams(str(error))
+    if not isinstance(error, CannotAsk):
+        return None
+    if not error.required:  # nothing that the client could declare would help
+        return InternalError(str(error))
+    return MissingCapability(str(error), data={"requiredCapabilities": error.required})
 
 
 EAGER: dict[str, Any] = {"eager_start": True} if sys.version_info >= (3, 12) else {}

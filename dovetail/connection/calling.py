@@ -33,10 +33,12 @@ from ..protocol.capabilities import ClientCapabilities, ServerCapabilities
 from ..protocol.lifecycle import DiscoverResult, InputRequiredResult
 from ..protocol.meta import LOG_LEVEL
 from ..protocol.methods import METHODS, Method
+from ..protocol.tasks import related
 from ..revisions import BY_NAME, HANDSHAKE, STATELESS, Revision, decode, error
 from . import handshake, stateless
-from .connection import Connection, OnProgress, PeerError, run_callback
+from .connection import Connection, OnProgress, PeerError
 from .extension import NONE, Extensions
+from .hearing import Hearing
 
 log = logging.getLogger("dovetail.connection")
 
@@ -79,6 +81,7 @@ class Calling:
         self._on_end = ended
         self.extensions = extensions
         self._meta: dict[str, Any] = {}
+        self._hearing = Hearing(connection.limits.in_flight)
         connection.start(self)
 
     @property
@@ -290,19 +293,30 @@ class Calling:
             params = revision.lift_params(method, request.params)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
             raise ProtocolError(-32602, f"{method.name}: {problem}") from None
-        call = Call(request.id, method, params, Caller(revision, self.server_info), self)
+        call = self._call(request.id, method, params)
         call.local = answer
         return call
 
+    def _call(self, id: Id, method: Method, params: Any) -> Call:
+        """What the server asks or tells: the other side of the call is the server, with what that declared."""
+        return Call(id, method, params, Caller(self.spoken, self.server_info, self.declared), self)
+
+    @property
+    def declared(self) -> ClientCapabilities:
+        """What the server declared, for who asks a call what the other side did."""
+        return ClientCapabilities.of(self.server_capabilities)
+
     async def answer(self, call: Call) -> Result:
-        """Let the callback answer."""
+        """Let the callback answer. What was asked on behalf of a task is answered with the mark of that task:
+        https://modelcontextprotocol.io/specification/2025-11-25/basic/utilities/tasks#related-task-metadata"""
         assert call.local is not None
         self.connection.hold(True)  # a person who thinks is no server that is slow
         try:
             result: Result = await call.local(call)
         finally:
             self.connection.hold(False)
-        return result
+        mark = related(call.params)
+        return result if mark is None else replace(result, meta={**mark, **(result.meta or {})})
 
     def hear(self, notification: Notification) -> None:
         """What a server tells: progress goes to whoever asked, the rest to the client."""
@@ -320,10 +334,10 @@ class Calling:
             self.connection.cancel(params.request_id, params.reason)
             ended = ConnectionClosed(f"The server ended the subscription: {params.reason or 'no reason given'}")
             self.connection.give_up(params.request_id, "subscriptions/listen", ended)
-        elif (hear := self.extensions.handler(method, self.server_capabilities)) is not None:
-            call = Call(0, method, params, Caller(self.spoken, self.server_info), self)
-            run_callback(hear, call)
         else:
+            hear = self.extensions.handler(method, self.server_capabilities)
+            if hear is not None:
+                self._hearing.run(hear, self._call(0, method, params), self.connection.limits.in_flight)
             self._heard(method.name, params)
 
     def _method(self, name: str) -> Method | None:

@@ -11,7 +11,7 @@ mean is the business of the `End`: the server's end (`serving.py`) or the client
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 import msgspec
@@ -33,12 +33,14 @@ from ..jsonrpc.framing import TooLong
 from ..jsonrpc.messages import NOTHING, Batch, Failure, Id, Message, Notification, Request, Result
 from ..limits import Limits
 from ..ports import Call, Channel, Incoming, Lost
-from ..protocol.base import Params
+from ..protocol.base import Meta, Params
 from ..protocol.lifecycle import CancelledParams, ProgressParams
 from ..protocol.meta import PROGRESS_TOKEN
 from ..protocol.methods import METHODS, Method
+from ..protocol.tasks import related
 from ..revisions import Revision
 from .answer import answer, start, stop
+from .hearing import run_callback
 from .outgoing import Outgoing
 
 log = logging.getLogger("dovetail.connection")
@@ -104,6 +106,7 @@ class Connection:
         self._loop = asyncio.get_running_loop()
         self._idle: asyncio.Event | None = None
         self._holding, self._held = 0, 0.0
+        self._warned: set[str] = set()
         self._end: End
 
     def start(self, end: End) -> None:
@@ -140,8 +143,10 @@ class Connection:
         if isinstance(message, Notification):
             try:
                 self._end.hear(message)
+            except ProtocolError as refusal:
+                self._warn("Did not take a %s: %s", message.method, refusal)
             except (DovetailError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-                log.warning("Ignored a malformed %s: %s", message.method, error)
+                self._warn("Ignored a malformed %s: %s", message.method, error)
             except Exception:
                 log.exception("Could not handle %s", message.method)
         elif isinstance(message, Result | Failure):
@@ -151,7 +156,7 @@ class Connection:
         answering = self.exchange.answering
         id = request.id
         if not self._end.replies:
-            log.warning("Ignored a request for %s: nobody may ask here", request.method)
+            self._warn("Ignored a request for %s: nobody may ask here", request.method)
             return
         try:
             if id in answering:
@@ -222,16 +227,21 @@ class Connection:
                 self._finish(asked, BY_CODE.get(failure.error.code, ProtocolError)(failure.error.message))
                 return
             if malformed.reply or not self._end.complains:
-                log.warning("Ignored a malformed reply: %s", malformed)
+                self._warn("Ignored a malformed reply: %s", malformed)
                 return
         revision = self._end.revision
         failure = malformed.failure
         if not self._end.replies or (failure.id is None and not self._end.complains):
-            log.warning("Ignored what is no message: %s", malformed)
+            self._warn("Ignored what is no message: %s", malformed)
             return
         error = ProtocolError(failure.error.code, failure.error.message)
         unnamed = revision is not None and revision.unnamed_errors
         self.channel.send(self.outgoing.failure(failure.id, error, error.code, unnamed=unnamed))
+
+    def _warn(self, text: str, *args: Any) -> None:
+        """Log what a peer did wrong: it may do so as often as it likes, so each kind is a warning once."""
+        log.log(logging.DEBUG if text in self._warned else logging.WARNING, text, *args)
+        self._warned.add(text)
 
     # our own requests
 
@@ -267,16 +277,16 @@ class Connection:
         except (asyncio.CancelledError, TimedOut) as error:
             if cancellable and self.exchange.asked.get(id) is asked:
                 reason = str(error) or "The caller no longer waits"
-                self._cancel_at_peer(revision, id, reason)
+                self._cancel_at_peer(revision, id, reason, related(params))
             raise
         finally:
             self.exchange.asked.pop(id, None)
             if asked.timer is not None:
                 asked.timer.cancel()
 
-    def _cancel_at_peer(self, revision: Revision, id: Id, reason: str) -> None:
+    def _cancel_at_peer(self, revision: Revision, id: Id, reason: str, meta: Meta | None) -> None:
         if not self.closed.done():
-            self.notify(revision, CANCELLED, CancelledParams(request_id=id, reason=reason))
+            self.notify(revision, CANCELLED, CancelledParams(request_id=id, reason=reason, meta=meta))
 
     def notify(self, revision: Revision, method: Method, params: Any) -> None:
         """Tell."""
@@ -406,9 +416,6 @@ class PeerError(DovetailError):
         self.code, self.message, self.data = code, message, data
 
 
-_background: set["asyncio.Task[None]"] = set()
-
-
 def _unforeseen(request: Request) -> ProtocolError:
     log.exception("Could not accept %s", request.method)
     return InternalError(f"{request.method} could not be accepted")
@@ -425,23 +432,3 @@ def _closed(reason: Exception | None) -> Exception:
 def _with_token(params: Any, id: Id) -> Any:
     params = Params() if params is None else params
     return msgspec.structs.replace(params, meta={**(params.meta or {}), PROGRESS_TOKEN: id})
-
-
-def run_callback(function: Callable[..., Any], *args: Any) -> None:
-    """Call a user's function, sync or async; its errors are logged and end nothing."""
-    try:
-        outcome = function(*args)
-    except Exception:
-        log.exception("A callback failed")
-        return
-    if asyncio.iscoroutine(outcome):
-        task = asyncio.get_running_loop().create_task(_logged(outcome))
-        _background.add(task)
-        task.add_done_callback(_background.discard)
-
-
-async def _logged(work: Coroutine[Any, Any, Any]) -> None:
-    try:
-        await work
-    except Exception:
-        log.exception("A callback failed")

@@ -26,7 +26,7 @@ from ..sealing import KeyRing, key_ring
 from . import handshake, stateless
 from .answer import answer, start, stop
 from .asking import refused
-from .connection import run_callback
+from .hearing import Hearing
 from .listening import Listening, about, hears, merge
 from .outgoing import Outgoing
 from .progress import Progress
@@ -45,13 +45,14 @@ class ServerDesk:
         self.service = service
         self.outgoing = outgoing
         self.loop = asyncio.get_running_loop()
-        self.method, self.speaks = service.extensions.find, service.extensions.speaks
+        self.method = service.extensions.find
         self.listening = Listening(service.limits.subscriptions)
         self.asking = Asking(service, ring)
         self._state = state
         self._stateless = stateless.served(service)
         self._tell_callers = tell
         self._changes: dict[tuple[str, str], Params] = {}
+        self._hearing = Hearing(service.limits.in_flight)
         self._local: dict[str, Answer] = {
             "server/discover": self._discover,
             "logging/setLevel": _set_level,
@@ -64,11 +65,14 @@ class ServerDesk:
 
     # requests
 
-    def notice(self, method: Method, params: Any, caller: Caller) -> None:
-        """A notification that an extension hears of."""
+    def notice(self, method: Method, params: Any, caller: Caller, connection: Any, most: int) -> None:
+        """A notification that an extension hears of, unless `most` are being heard; raises where it may not be told."""
         hear = self.service.extensions.handler(method, caller.capabilities)
-        if hear is not None and self.speaks(caller.revision, method):
-            run_callback(hear, Call(0, method, params, caller, None))
+        if hear is None or self.method(method.name, caller.revision) is not method:
+            return
+        self.service.admit(method, params, caller)
+        call = Call(0, method, params, caller, connection, over=True, principal=caller.principal)  # nobody waits for it
+        self._hearing.run(hear, call, most)
 
     def caller(self, meta: Meta) -> Caller:
         """Who is calling, as a request of the stateless era says itself."""
@@ -105,10 +109,10 @@ class ServerDesk:
             whose = whose_of(call) if call.method.asks and call.caller.revision.stateless else None
             try:
                 result = await handle(call)
-                if type(result) is InputRequired:
-                    result = await self.asking.rounds(call, handle, result, whose)
             except UrlRequired as error:
-                result = self.asking.visit(None, call, error, whose)
+                result = error
+            if isinstance(result, InputRequired | UrlRequired):
+                result = await self.asking.rounds(call, handle, result, whose)
         if call.caller.revision.stateless and isinstance(result, Result):
             return stateless.signed(result, self.service.info, call.caller.revision)
         return result
@@ -130,9 +134,7 @@ class ServerDesk:
         """A notification that belongs to a call, as long as somebody waits for it and its revision has it."""
         revision = call.caller.revision
         row = None if call.over else self.method(method, revision)
-        if row is None or not self.speaks(revision, row):
-            return None
-        if not self.service.extensions.tells(row, call.caller.capabilities):
+        if row is None or not self.service.extensions.tells(row, call.caller.capabilities):
             return None
         return self.outgoing.notification(revision, row, params)
 
@@ -212,6 +214,9 @@ class ServerDesk:
 
     def hears(self, caller: Caller, method: str, params: Params) -> bool:
         """Whether a caller of the handshake era is told of this change."""
+        if method not in METHODS:
+            row = self.method(method, caller.revision)
+            return row is not None and self.service.extensions.tells(row, caller.capabilities)
         return hears(caller, method, params) and self.service.tells(caller.principal, method, params)
 
     def change(self, revision: Revision, method: str, params: Params) -> bytes | None:

@@ -12,14 +12,17 @@ asked for with `settings_of`. It may bring
     handlers    what answers or hears those that come to this side
     around      wrappers around calls of the core, by method: middleware for that one alone, nearer to the core than the
                 middleware of a server, and nearer to the caller than that of a client. The first extension is the outermost
+    instead     wrappers of the same shape that let a call through, or answer it with something else, as a task is. They
+                are outside of all that is `around`, which so gets what the core gives, whoever came first; and they do
+                not look into what they let through, so that it need not be opened for them
     kinds       further kinds of result (`resultType`) that a call of the core may be answered with, on the client's side,
                 and what makes the result out of them that the caller is waiting for
 
 A method of an extension is for those only who declared it too, unless it is not `mutual`: others are told which extension
 it takes. Everything else falls back by itself: a wrapper that finds the extension undeclared calls the next one.
 
-Which methods there are in a revision is asked for several times per request. So it is worked out once per revision, the
-extensions' methods included, and then costs one lookup, whether there are extensions or not.
+Which methods there are in a revision is asked for by each request. So it is worked out once per revision, the extensions'
+methods included, and then costs one lookup, whether there are extensions or not.
 https://modelcontextprotocol.io/specification/2026-07-28/basic/versioning#extension-negotiation
 """
 
@@ -66,6 +69,7 @@ class Extension(Struct, frozen=True, kw_only=True, eq=False):
     methods: Sequence[Method] = ()
     handlers: Mapping[str, Answer] = {}
     around: Mapping[str, Middleware] = {}
+    instead: Mapping[str, Middleware] = {}
     kinds: Mapping[str, Kind] = {}
     mutual: bool = True
     """Whether its methods are for those only who declare it too."""
@@ -77,11 +81,11 @@ class Extension(Struct, frozen=True, kw_only=True, eq=False):
     def __post_init__(self) -> None:
         if not isinstance(self.id, str) or not _ID.fullmatch(self.id):
             raise ConfigError(f"{self.id!r} is no identifier of an extension; write it like 'com.example/name'")
-        named = {method.name for method in self.methods}
+        named, wrapped = {method.name for method in self.methods}, {*self.around, *self.instead}
         wrong = (
             ("belongs to the core; wrap it with around=", (name for name in named if _of_the_core(name, self.handshake))),
             ("has a handler, but is no method in methods=", self.handlers.keys() - named),
-            ("cannot be wrapped: it is no request of the core that is seen as a call", filter(_unwrappable, self.around)),
+            ("cannot be wrapped: it is no request of the core that is seen as a call", filter(_unwrappable, wrapped)),
             ("is a kind of result that the core defines", self.kinds.keys() & OF_THE_CORE),
         )
         for what, names in wrong:
@@ -100,9 +104,11 @@ class Extensions:
         self._all: tuple[Extension, ...] = ()
         self._methods: dict[str, tuple[Method, Extension]] = {}
         self._around: dict[str, tuple[Middleware, ...]] = {}
+        self._instead: dict[str, tuple[Middleware, ...]] = {}
+        self.layers: dict[str, tuple[Middleware, ...]] = {}
+        """All that wraps a method of the core, the outermost first."""
         self.kinds: dict[str, Kind] = {}
         self._rows: dict[Revision | None, dict[str, Method]] = {}
-        self._spoken: dict[Revision, frozenset[Method]] = {}
         for extension in given:
             self.add(extension)
 
@@ -110,7 +116,9 @@ class Extensions:
         """One more; ConfigError where it clashes with another."""
         for other in self._all:
             if other.id == extension.id:
-                raise ConfigError(f"The extension {extension.id} is given twice")
+                raise ConfigError(
+                    f"The extension {extension.id} is given twice; a server brings those of its tasks, skills and apps along"
+                )
             for kind in sorted(other.kinds.keys() & extension.kinds.keys()):
                 raise ConfigError(f"{kind} is a kind of result of two extensions: {other.id} and {extension.id}")
         own = {method.name: (method, extension) for method in extension.methods}
@@ -119,9 +127,11 @@ class Extensions:
         self._all += (extension,)
         self._methods |= own
         self.kinds |= extension.kinds
-        for name, layer in extension.around.items():
-            self._around[name] = (*self._around.get(name, ()), layer)
-        self._rows, self._spoken = {}, {}
+        for layers, more in ((self._around, extension.around), (self._instead, extension.instead)):
+            layers |= {name: (*layers.get(name, ()), layer) for name, layer in more.items()}
+        names = {*self._instead, *self._around}
+        self.layers = {name: self._instead.get(name, ()) + self._around.get(name, ()) for name in names}
+        self._rows = {}
 
     def __bool__(self) -> bool:
         return bool(self._all)
@@ -165,25 +175,21 @@ class Extensions:
     # methods
 
     def find(self, name: str, revision: Revision | None) -> Method | None:
-        """The method of that name on the wire: in a revision or an extension, or else in any revision at all."""
+        """The method that goes by this name: in a revision with the extensions that its era has, or else anywhere."""
         try:
             return self._rows[revision].get(name)
         except KeyError:
-            rows = METHODS | {name: method for name, (method, _) in self._methods.items()}
-            if revision is not None:
-                rows |= {revision.wire_name(name): METHODS[name] for name in revision.methods} | self._added(revision)
-            return self._rows.setdefault(revision, rows).get(name)
+            return self._rows.setdefault(revision, self._table(revision)).get(name)
 
-    def speaks(self, revision: Revision, method: Method) -> bool:
-        """Whether there is such a method in a revision, or in an extension that its era has."""
-        try:
-            return method in self._spoken[revision]
-        except KeyError:
-            rows = {name: METHODS[name] for name in revision.methods} | self._added(revision)
-            return method in self._spoken.setdefault(revision, frozenset(rows.values()))
+    def every(self) -> Iterable[Method]:
+        """All methods that there are, in any revision or extension."""
+        return [*METHODS.values(), *(method for method, _ in self._methods.values())]
 
-    def _added(self, revision: Revision) -> dict[str, Method]:
-        return {name: row for name in self._methods if (row := self.method(name, revision.stateless)) is not None}
+    def _table(self, revision: Revision | None) -> dict[str, Method]:
+        if revision is None:
+            return METHODS | {name: method for name, (method, _) in self._methods.items()}
+        own = {called: METHODS[name] for name in revision.methods for called in (name, revision.wire_name(name))}
+        return own | {name: row for name in self._methods if (row := self.method(name, revision.stateless)) is not None}
 
     def method(self, name: str, stateless: bool) -> Method | None:
         """The method of that name, where an extension has it in this era."""
@@ -191,23 +197,17 @@ class Extensions:
         return found[0] if found is not None and (stateless or found[1].handshake) else None
 
     def handler(self, method: Method, peer: ClientCapabilities | ServerCapabilities) -> Answer | None:
-        """What an extension answers or hears this method with, where it is for that peer."""
+        """What an extension answers or hears this method with, where it is for that peer, and theirs to send."""
         found = self._methods.get(method.name)
-        return found[1].handlers.get(method.name) if found is not None and self.tells(method, peer) else None
+        ours = "server" if isinstance(peer, ClientCapabilities) else "client"
+        if found is None or method.sender == ours or not self.tells(method, peer):
+            return None
+        return found[1].handlers.get(method.name)
 
-    @property
-    def handlers(self) -> dict[str, Answer]:
-        """What answers the methods of all of them."""
-        return {name: handler for one in self._all for name, handler in one.handlers.items()}
-
-    @property
-    def wrapped(self) -> Mapping[str, tuple[Middleware, ...]]:
-        """The wrappers around methods of the core, by method, the outermost first."""
-        return self._around
-
-    def around(self, name: str) -> tuple[Middleware, ...]:
-        """The wrappers around a method of the core, the outermost first."""
-        return self._around.get(name, ())
+    def inside(self, extension: Extension, name: str) -> tuple[Middleware, ...]:
+        """What a call still goes through once an extension that may answer something `instead` has let it through."""
+        layers = self.layers[name]
+        return layers[layers.index(extension.instead[name]) + 1 :]
 
     def kind(self, name: str | None, method: Method) -> Kind | None:
         """The kind of that name, where this method may be answered so."""
@@ -240,7 +240,7 @@ def undeclared(what: str, id: str) -> MissingCapability:
 
 
 def declares(call: Call, id: str) -> bool:
-    """Whether the caller declared an extension."""
+    """Whether the other side declared an extension: on a server the caller, on a client the server."""
     return settings_of(id, call.caller.capabilities) is not None
 
 

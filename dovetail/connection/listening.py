@@ -1,7 +1,8 @@
 """How a client hears of changes, in both eras, on the server's end.
 
 Handshake era: list changes go to every caller, updates of a resource to those that subscribed to it. Stateless era:
-nothing goes out but on a stream that the client opened with `subscriptions/listen`, filtered by what it asked for.
+nothing goes out but on a stream that the client opened with `subscriptions/listen`, filtered by what it asked for. What an
+extension tells goes, in either era, to those who declared it.
 https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/subscriptions
 """
 
@@ -19,6 +20,7 @@ from ..protocol.lifecycle import CancelledParams
 from ..protocol.lists import ListChangedParams
 from ..protocol.logging import LogParams
 from ..protocol.meta import SUBSCRIPTION_ID
+from ..protocol.methods import METHODS
 from ..protocol.resources import UriParams
 from ..protocol.subscriptions import ListenParams, ListenResult, SubscriptionFilter
 from ..protocol.tasks import RELATED_TASK, TaskChangedParams, TaskStatusParams
@@ -87,10 +89,12 @@ class Listening:
                 told = getattr(wanted, LISTS[method])
             elif isinstance(params, TaskChangedParams):
                 told = params.task_id in (wanted.task_ids or ())
+            elif method not in METHODS:
+                told = True  # where the extension was declared, which is looked at on the way out
             else:
                 told = isinstance(params, UriParams) and _covers(wanted.resource_subscriptions or (), params.uri)
             if told:
-                yield call, replace(params, meta={SUBSCRIPTION_ID: call.id})
+                yield call, replace(params, meta={**(params.meta or {}), SUBSCRIPTION_ID: call.id})
 
 
 def hears(caller: Caller, method: str, params: Params) -> bool:
@@ -110,7 +114,9 @@ def about(params: Params) -> str:
         return params.elicitation_id
     if (task := task_of(params)) is not None:
         return f"{task} {id(params)}" if isinstance(params, LogParams) else task  # no log message takes another's place
-    return params.uri if isinstance(params, UriParams) else ""
+    if isinstance(params, ListChangedParams):
+        return ""
+    return params.uri if isinstance(params, UriParams) else str(id(params))  # what else there is takes nothing's place
 
 
 def task_of(params: Params) -> str | None:

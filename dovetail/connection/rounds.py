@@ -17,7 +17,7 @@ there is no second way.
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from secrets import token_urlsafe
 from typing import Any
@@ -33,13 +33,14 @@ from ..protocol.lifecycle import InputRequired, InputRequiredResult
 from ..protocol.methods import Method
 from ..sealing import Forged, KeyRing
 from .asking import QUESTIONS, ask, check, endless, kind_of, plain, sent, told, typed
-from .runs import Journal, Question, Run, Whose, digest_of, whose_of
+from .runs import Journal, Question, Run, Whose, digest_of, key_of, whose_of
 
 log = logging.getLogger("dovetail.connection")
 
 PURPOSE = "state"
 PAUSE, LONGEST_PAUSE = 0.05, 5.0
-"""Before a handler of the handshake era is called again that asked nothing but that; it doubles."""
+"""Before a handler that asked nothing but that is called again while its caller, or its task, waits; it doubles."""
+UNVISITED = "The user did not want to visit the page that this needs"
 
 
 class Asking:
@@ -75,8 +76,8 @@ class Asking:
         answers = self._answers(call, journal)
         visits = journal is not None and journal.visits
         if visits:
-            if not all(typed(Raw(answer), "elicitation/create").action == "accept" for answer in answers.values()):
-                return told(call, ToolError("The user did not want to visit the page that this needs"))
+            if not _consent({key: Raw(answer) for key, answer in answers.items()}):
+                return told(call, ToolError(UNVISITED))
             answers = {}
         run = None if journal is None or self._replay else self._parked.pop(journal.run, None)
         if run is not None:
@@ -104,65 +105,18 @@ class Asking:
             return self.visit(run, call, error)
         return self.explicit(run, call, result) if type(result) is InputRequired else result
 
-    async def rounds(self, call: Call, handle: Answer, asked: InputRequired, whose: Whose | None) -> Any:
-        """The result of a handler that asks by itself, and has no run. In the handshake era its questions go down the back
-        channel, and it is called again with the answers."""
-        if call.caller.revision.stateless:
-            return self.explicit(Run(call, None, {}, whose), call, asked)
-        for attempt in range(self._limits.asks):
-            try:
-                call.given, call.own = await _answered(call, self._questions(call, asked)), asked.state
-            except (CannotAsk, ToolError) as error:
-                return told(call, error)
-            if not call.given:
-                await asyncio.sleep(min(PAUSE * 2**attempt, LONGEST_PAUSE))
-            result = await handle(call)
-            if type(result) is not InputRequired:
-                return result
-            asked = result
-        raise endless(call, self._limits)
-
-    def visit(self, run: Run | None, call: Call, error: UrlRequired, whose: Whose | None = None) -> Any:
-        """What becomes of a handler that wants pages visited first: its error goes out as it is or, in the stateless era,
-        which has none, as questions; once they are answered, it is run again."""
-        listed = error.elicitations
-        pages = {
-            page.id: ElicitParams(message=page.message, mode="url", url=page.url, elicitation_id=page.id) for page in listed
-        }
-        if not pages:
-            raise InternalError(f"{call.name} raised UrlRequired without a page to visit; it takes url=…")
-        try:
-            questions = self._questions(call, InputRequired({**pages}))
-        except CannotAsk as reason:
-            return told(call, CannotAsk(f"{error.message} ({reason})", reason.required))
+    async def rounds(self, call: Call, handle: Answer, asked: InputRequired | UrlRequired, whose: Whose | None) -> Any:
+        """The result of a handler that asks by itself, and has no run."""
         if not call.caller.revision.stateless:
-            for id in pages:
-                sent(call.caller, id)
-            raise UrlRequired(error.message, pages=listed)  # without those that are none
-        run = Run(call, None, {}, whose) if run is None else run
+            return await again(call, handle, asked, self._service)
+        run = Run(call, None, {}, whose)
+        return self.visit(run, call, asked) if isinstance(asked, UrlRequired) else self.explicit(run, call, asked)
+
+    def visit(self, run: Run, call: Call, error: UrlRequired) -> InputRequiredResult:
+        """The pages that a handler wants visited first, as questions; once they are answered, it is run again."""
+        questions = _pages(call, error, self._service)
         run.visits = True
         return self._required(run, call, questions, run.call.own)
-
-    def _questions(self, call: Call, asked: InputRequired) -> dict[str, Question]:
-        """What a handler asks by itself, held to all that its context would hold it to."""
-        if not call.method.asks:
-            raise InternalError(f"{call.name} may not ask its client anything")
-        if not asked.requests and asked.state is None:
-            raise InternalError(f"{call.name} returned InputRequired without a question or a state")
-        questions = {}
-        for key, params in asked.requests.items():
-            method, params, form = QUESTIONS[kind_of(params)], plain(params), None
-            try:
-                check(call, method.name, params)
-                if isinstance(params, ElicitParams) and params.mode == "url":
-                    params = replace(params, elicitation_id=params.elicitation_id or token_urlsafe(16))
-                elif isinstance(params, ElicitParams):
-                    form = self._service.form(params.message, params.requested_schema)
-                    params = replace(params, requested_schema=form.schema)
-            except (ConfigError, SchemaError) as error:
-                raise InternalError(f"{call.name} cannot ask {key!r}: {error}") from None
-            questions[key] = Question(method, params, form=form)
-        return questions
 
     @property
     def ring(self) -> KeyRing:
@@ -189,7 +143,7 @@ class Asking:
 
     def explicit(self, run: Run, call: Call, asked: InputRequired) -> InputRequiredResult:
         """The questions of a handler that asks by itself. It is done until it is called again; nothing waits here."""
-        return self._required(run, call, self._questions(call, asked), asked.state or "")
+        return self._required(run, call, _questions(call, asked, self._service), asked.state or "")
 
     def _required(self, run: Run, call: Call, questions: dict[str, Question], own: str | None) -> InputRequiredResult:
         run.rounds += 1
@@ -271,9 +225,84 @@ class Asking:
         return {key: bytes(answer) for key, answer in given.items()}
 
 
+async def again(call: Call, handle: Answer, asked: InputRequired | UrlRequired, service: Service) -> Any:
+    """The result of a handler that asks by itself, where that can be done while it waits, as in the handshake era and in a
+    task: it is called again with the answers."""
+    used: set[str] = set()
+    for attempt in range(service.limits.asks):
+        try:
+            if isinstance(asked, UrlRequired):
+                pages = {key_of(one.method, one.params, None, used): one for one in _pages(call, asked, service).values()}
+                if not _consent(await _answered(call, pages)):
+                    raise ToolError(UNVISITED)
+            else:
+                questions = _questions(call, asked, service)
+                keys = [key_of(one.method, one.params, key, used) for key, one in questions.items()]
+                answers = await _answered(call, dict(zip(keys, questions.values(), strict=True)))
+                call.given, call.own = dict(zip(questions, answers.values(), strict=True)), asked.state
+                if not answers:
+                    await asyncio.sleep(min(PAUSE * 2**attempt, LONGEST_PAUSE))
+        except (CannotAsk, ToolError) as error:
+            return told(call, error)
+        try:
+            result = await handle(call)
+        except UrlRequired as error:
+            result = error
+        if not isinstance(result, InputRequired | UrlRequired):
+            return result
+        asked = result
+    raise endless(call, service.limits)
+
+
+def _questions(call: Call, asked: InputRequired, service: Service) -> dict[str, Question]:
+    """What a handler asks by itself, held to all that its context would hold it to."""
+    if not call.method.asks:
+        raise InternalError(f"{call.name} may not ask its client anything")
+    if not asked.requests and asked.state is None:
+        raise InternalError(f"{call.name} returned InputRequired without a question or a state")
+    questions = {}
+    for key, params in asked.requests.items():
+        method, params, form = QUESTIONS[kind_of(params)], plain(params), None
+        try:
+            check(call, method.name, params)
+            if isinstance(params, ElicitParams) and params.mode == "url":
+                params = replace(params, elicitation_id=params.elicitation_id or token_urlsafe(16))
+            elif isinstance(params, ElicitParams):
+                form = service.form(params.message, params.requested_schema)
+                params = replace(params, requested_schema=form.schema)
+        except (ConfigError, SchemaError) as error:
+            raise InternalError(f"{call.name} cannot ask {key!r}: {error}") from None
+        questions[key] = Question(method, params, form=form)
+    return questions
+
+
+def _pages(call: Call, error: UrlRequired, service: Service) -> dict[str, Question]:
+    """What a handler wants visited first, as questions; the handshake era has an error for it, which is raised."""
+    listed = error.elicitations
+    pages = {
+        page.id: ElicitParams(message=page.message, mode="url", url=page.url, elicitation_id=page.id) for page in listed
+    }
+    if not pages:
+        raise InternalError(f"{call.name} raised UrlRequired without a page to visit; it takes url=…")
+    try:
+        questions = _questions(call, InputRequired({**pages}), service)
+    except CannotAsk as reason:
+        raise CannotAsk(f"{error.message} ({reason})", reason.required) from None
+    if not call.caller.revision.stateless:
+        for id in pages:
+            sent(call.caller, id)
+        raise UrlRequired(error.message, pages=listed)  # without those that are none
+    return questions
+
+
+def _consent(answers: Mapping[str, Raw]) -> bool:
+    """Whether the user agreed to visit all pages."""
+    return all(typed(answer, "elicitation/create").action == "accept" for answer in answers.values())
+
+
 async def _answered(call: Call, questions: dict[str, Question]) -> dict[str, Raw]:
     """The answers to questions that are put all at once. Where one comes to nothing, the others are taken back."""
-    asked = [asyncio.ensure_future(ask(call, one.method.name, one.params)) for one in questions.values()]
+    asked = [asyncio.ensure_future(ask(call, one.method.name, one.params, key)) for key, one in questions.items()]
     try:
         answers = dict(zip(questions, await asyncio.gather(*asked), strict=True))
         for key, answer in answers.items():

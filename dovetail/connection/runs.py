@@ -99,7 +99,7 @@ class Run:
         self.busy = 0
         """Things that are being done once."""
         self.visits = False
-        self._repeats: dict[str, int] = {}
+        self._used: set[str] = set()
         self._closing = False
         self._turn: asyncio.Future[None] | None = None
 
@@ -123,7 +123,7 @@ class Run:
 
     async def ask(self, method: Method, params: Any, key: str | None) -> Raw:
         """One question: answered from the journal, or put to the client with all others of this turn of the loop."""
-        key = key_of(method, params, key, self._repeats)
+        key = key_of(method, params, key, self._used)
         if key in self._offered:
             self.answers[key] = self._offered.pop(key)
         known = self.answers.get(key)
@@ -193,22 +193,25 @@ class Run:
             self.close_soon()
 
 
-def key_of(method: Method, params: Any, given: str | None, repeats: dict[str, int]) -> str:
-    """The key of a question: what was given, or a digest of what it asks; counted where it is asked again."""
+def key_of(method: Method, params: Any, given: str | None, used: set[str]) -> str:
+    """The key of a question: what was given, or a digest of what it asks; counted where there is such a one already."""
     base = given
     if base is None:
         if isinstance(params, ElicitParams):
             # Some parts may be drawn anew each time.
             params = replace(params, elicitation_id=None, url=params.url and unbound(params.url))
         base = blake2b(digest_of([method.name, params]), digest_size=9).hexdigest()
-    count = repeats[base] = repeats.get(base, 0) + 1
-    return base if count == 1 else f"{base}.{count}"
+    key, count = base, 1
+    while key in used:
+        count += 1
+        key = f"{base}.{count}"
+    used.add(key)
+    return key
 
 
 def adopt(call: Call, request: Call) -> None:
     """A call that goes on under a new request: from now on all that it says belongs to that one."""
     call.id, call.caller, call.connection, call.progress = request.id, request.caller, request.connection, request.progress
-    call.principal = request.principal
     call.params.meta, call.principal = request.params.meta, request.principal
     call.over = call.cancelled = False
 

@@ -47,7 +47,7 @@ class Serving:
         visitor: Visitor = NOBODY,
     ) -> None:
         self._connection, self._opened = connection, visitor
-        self.limits = service.limits
+        self.limits, self.redact = service.limits, service.redact
         self._unread = 0
         """Bytes that it was told while it left too much unread."""
         self._caller: Caller | None = None
@@ -81,26 +81,27 @@ class Serving:
         """Find out what is asked, in which revision and by whom."""
         name = request.method
         caller = self._known()
-        method = self._desk.method(name, None if caller is None else caller.revision)
+        spoken = None if caller is None else self._desk.method(name, caller.revision)
+        method = spoken or self._desk.method(name, None)
         if method is None or method.result is None or method.sender == "server":
             raise MethodNotFound(f"There is no method {name!r} here")
         if method.name == "initialize":
             return self._greet(request)
-        try:
-            params = _lift(caller, method, request.params)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise InvalidParams(f"{name}: {error}") from None
+        params = _asked(caller, method, request)
         meta = params.meta
         if meta is not None and PROTOCOL_VERSION in meta:
             caller = self._desk.caller(meta)
+            spoken = self._desk.method(name, caller.revision)
             caller.principal, caller.address = self._visitor.principal, self._visitor.address
             self._spoken = caller.revision
         elif caller is None:
             if method.name == "ping":
                 return self._connection.outgoing.result(request.id, {})
             raise stateless.missing(name)
-        if not self._desk.speaks(caller.revision, method):
+        if spoken is None:
             raise MethodNotFound(f"There is no method {name!r} in revision {caller.revision.version}")
+        if spoken is not method:  # both eras have one of that name
+            method, params = spoken, _asked(caller, spoken, request)
         if method.name == "ping":
             return self._connection.outgoing.result(request.id, {})
         return self._desk.call(request.id, method, params, caller, self)
@@ -151,7 +152,8 @@ class Serving:
         """What a client may tell: that it is ready, that it no longer waits, how far it has come."""
         caller = self._known()
         name = notification.method
-        method = self._desk.method(name, caller.revision if caller else None)
+        spoken = None if caller is None else self._desk.method(name, caller.revision)
+        method = spoken or self._desk.method(name, None)
         if method is None or method.result is not None:
             log.debug("Ignored the unknown notification %s", name)
             return
@@ -176,7 +178,7 @@ class Serving:
             caller = self._desk.caller(meta)
             caller.principal, caller.address = self._visitor.principal, self._visitor.address
         if caller is not None:
-            self._desk.notice(method, params, caller)
+            self._desk.notice(method, params, caller, self, self.limits.in_flight)
 
     def _tell(self, method: str, params: Params) -> None:
         """A change, to the caller of the handshake era."""
@@ -202,6 +204,13 @@ class Serving:
         if self._greeted is not None and self._caller is not None:
             self._desk.service.parted(self._caller, self.network, self.loop.time() - self._greeted)
             self._greeted = None
+
+
+def _asked(caller: Caller | None, method: Method, request: Request) -> Any:
+    try:
+        return _lift(caller, method, request.params)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidParams(f"{request.method}: {error}") from None
 
 
 def _lift(caller: Caller | None, method: Method, raw: Any) -> Any:

@@ -6,11 +6,13 @@
 Each call makes one span, called by its method and the tool or prompt it is about, and counts into a histogram of durations.
 The client puts the context of its span into the request's `_meta`, where the specification reserves three keys for it; the
 server's span becomes a child of that one, whatever the transport, and is linked to what surrounds it here (a span of the web
-server, say). What is recorded holds no argument, no result and no token; a session goes by a name that opens nothing.
+server, say). What is recorded holds no argument, no result, no token and no text of an exception; what an error says to the
+caller, and what the caller asked for, are there as the server's `redact` leaves them. A session goes by a name that opens
+nothing.
 
 It needs `opentelemetry-api` (`pip install 'dovetail[telemetry]'`), which is loaded when `telemetry()` is called. Where spans
 go to is for the program to say, with an SDK: without one, nothing is recorded and little is spent.
-https://opentelemetry.io/docs/specs/semconv/gen-ai/mcp/
+https://github.com/open-telemetry/semantic-conventions-genai/blob/main/docs/gen-ai/mcp.md
 """
 
 from time import perf_counter
@@ -19,9 +21,10 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from ..connection.middleware import Observer
-from ..connection.observing import BUCKETS, LONGEST, Names, Trouble, target_of, trouble_in, trouble_of
+from ..connection.observing import BUCKETS, LONGEST, Names, Trouble, answered, refused, target_of, trouble_in, trouble_of
 from ..errors import ConfigError, ProtocolError
 from ..ports import Answer, Call, Caller, Network
+from ..protocol.meta import TRACE_CONTEXT
 from ..protocol.methods import Method, Side
 from ..revisions import Revision
 
@@ -31,10 +34,11 @@ if TYPE_CHECKING:
     from opentelemetry.propagators.textmap import TextMapPropagator
     from opentelemetry.trace import Link, Span, TracerProvider
 
-CARRIED = {"traceparent": 55, "tracestate": 512, "baggage": 8192}
+CARRIED = dict(zip(TRACE_CONTEXT, (55, 512, 8192), strict=True))
 """What of `_meta` is trace context, and how long it may be.
 https://modelcontextprotocol.io/specification/2026-07-28/basic#meta"""
 SCOPE = "dovetail"
+STATUS = "rpc.response.status_code"
 SIDES: tuple[Side, ...] = ("server", "client")
 Attributes = dict[str, Any]
 
@@ -44,11 +48,11 @@ def telemetry(
     tracer_provider: "TracerProvider | None" = None,
     meter_provider: "MeterProvider | None" = None,
     incoming: bool = True,
-    baggage: bool = True,
+    baggage: bool = False,
 ) -> "Telemetry":
     """Middleware that reports every call to OpenTelemetry, for `Server(middleware=…)` and `Client(middleware=…)`. Providers
     are the program's own unless given. `incoming`: a server goes on with the caller's trace; else it begins its own, linked
-    to the caller's. `baggage`: whether that goes out and comes in too."""
+    to the caller's. `baggage`: whether that goes out and comes in too, which may hold anything about anybody."""
     try:
         from opentelemetry import context, metrics, trace
         from opentelemetry.baggage.propagation import W3CBaggagePropagator
@@ -90,11 +94,12 @@ class Telemetry(Observer):
 
     async def _made(self, call: Call, next: Answer, side: Side, links: "list[Link]") -> Any:
         target, about, start = target_of(call), _about(call), perf_counter()
+        shown = _shown(call, target[1]) if target else None  # until there is a result, it may be anything
         trouble: Trouble | None = None
         with self._tracer.start_as_current_span(
-            _named(call.method, target),
+            _named(call.method, shown),
             kind=getattr(self._traces.SpanKind, side.upper()),
-            attributes=about | dict([target] if target else []) | _details(call, side),
+            attributes=about | ({target[0]: shown} if target and shown else {}) | _details(call, side),
             links=links,
             record_exception=False,  # whose text is not ours to tell
             set_status_on_exception=False,
@@ -109,7 +114,8 @@ class Telemetry(Observer):
                 trouble = trouble_of(call, error, told=side == "server")
                 raise
             finally:
-                known = self._names.bounded(target, trouble is None or trouble.code is None or side == "client")
+                exists = answered(trouble) if side == "server" else trouble is None or trouble.code is None
+                known = self._names.bounded(target, exists)
                 about |= dict([known] if known else []) | self._ended(span, call, side, known, trouble)
                 self._durations[side, "operation"].record(perf_counter() - start, about)
 
@@ -121,13 +127,14 @@ class Telemetry(Observer):
             span.set_attribute("jsonrpc.request.id", str(call.id))
         failed = _attributes(trouble)
         if trouble is not None:
-            span.set_status(self._traces.StatusCode.ERROR, trouble.message and trouble.message[:LONGEST])
-            span.set_attributes(failed)
+            span.set_attributes(failed | ({} if trouble.code is None else {STATUS: str(trouble.code)}))
+            if trouble.type is not None:
+                span.set_status(self._traces.StatusCode.ERROR, _shown(call, trouble.message))
         return failed
 
     def refused(self, method: Method, params: Any, caller: Caller, error: ProtocolError) -> None:
         """A request that was not let in is an operation too, of no duration to speak of."""
-        trouble = Trouble(str(error.code), error.code)
+        trouble = refused(caller.revision.code(error), told=True)
         about = {"mcp.method.name": method.name, "mcp.protocol.version": caller.revision.version}
         self._durations["server", "operation"].record(0.0, about | _attributes(trouble))
 
@@ -163,8 +170,8 @@ def _histogram(meter: Any, side: str, what: str) -> Any:
     )
 
 
-def _named(method: Method, target: tuple[str, str] | None) -> str:
-    return method.name if target is None else f"{method.name} {target[1]}"
+def _named(method: Method, target: str | None) -> str:
+    return f"{method.name} {target}" if target else method.name
 
 
 def _carried(meta: dict[str, Any] | None) -> dict[str, str]:
@@ -198,7 +205,7 @@ def _details(call: Call, side: Side) -> Attributes:
     """What is said of it in spans only."""
     uri, session = getattr(call.params, "uri", None), getattr(call.connection, "session", None)
     said = {
-        "mcp.resource.uri": uri[:LONGEST] if isinstance(uri, str) else None,
+        "mcp.resource.uri": _shown(call, uri) if isinstance(uri, str) else None,
         "mcp.session.id": None if session is None else session.key,
         "jsonrpc.request.id": None if side == "client" else str(call.id)[:LONGEST],
         "client.address": call.caller.address,
@@ -209,5 +216,16 @@ def _details(call: Call, side: Side) -> Attributes:
 def _attributes(trouble: Trouble | None) -> Attributes:
     if trouble is None:
         return {}
-    code = {} if trouble.code is None else {"rpc.response.status_code": str(trouble.code)}
-    return {"error.type": trouble.type, **code}
+    said = {"error.type": trouble.type, STATUS: trouble.status}
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def _shown(call: Call, text: str | None) -> str | None:
+    """What may be seen of a text: as much as the other side is shown."""
+    redact = getattr(call.connection, "redact", None)
+    if text is None or redact is None:
+        return text and text[:LONGEST]
+    try:
+        return str(redact(text))[:LONGEST]
+    except Exception:  # as a message that cannot be checked is withheld
+        return None

@@ -100,9 +100,10 @@ def _message(envelope: _Envelope) -> Message:
 def whose(head: bytes) -> tuple[Id | None, bool | None]:
     """From the beginning of a message that was too long to read: its id, and whether it was a reply."""
     found = _ID.search(head)
-    if found is None:
+    try:
+        return (None, None) if found is None else (_any(found[1]), b'"method"' not in head)
+    except (msgspec.DecodeError, UnicodeDecodeError):  # what looks like an id need not be one
         return None, None
-    return _any(found[1]), b'"method"' not in head
 
 
 def _known(id: Id | None | UnsetType) -> Id | None:

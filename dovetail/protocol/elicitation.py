@@ -13,7 +13,7 @@ class ElicitParams(Params, kw_only=True):
     requested_schema: dict[str, Any] | None = None
     url: str | None = None
     elicitation_id: str | None = None
-    task: dict[str, Any] | None = None
+    task: Any = None
 
     @property
     def schema(self) -> dict[str, Any] | None:

@@ -9,3 +9,5 @@ SERVER_INFO = PREFIX + "serverInfo"
 LOG_LEVEL = PREFIX + "logLevel"
 SUBSCRIPTION_ID = PREFIX + "subscriptionId"
 PROGRESS_TOKEN = "progressToken"
+TRACE_CONTEXT = ("traceparent", "tracestate", "baggage")
+"""The only other keys without a prefix: W3C's, by their own names."""

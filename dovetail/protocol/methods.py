@@ -1,7 +1,7 @@
 """One row per method that any revision ever had. Which of them a revision has is the revision's to say.
 
-`capability` is what the *answering* side must have declared, as a path into its capabilities. `cacheable` results carry
-hints in the stateless era. `asks` are the methods whose handlers may put questions to the client.
+All that the layers above have to know of a method is a fact of its row, so that the methods of extensions are no others
+than those of the core.
 """
 
 from typing import Any, Literal
@@ -39,14 +39,27 @@ class Method(Struct, frozen=True, eq=False):
     params: type[Params]
     result: type[Result] | None = None
     capability: str = ""
+    """What the answering side must have declared, as a path into its capabilities."""
     cacheable: bool = False
+    """Whether its results carry hints for caches, in the stateless era."""
     asks: bool = False
+    """Whether its handlers may put questions to the client."""
+    named: str = ""
+    """The attribute of its params that says what it is about: over HTTP the header `Mcp-Name` repeats it."""
+    outdated_by: tuple[str, ...] = ()
+    """The notifications after which a result that was kept is old."""
 
 
-def _request(
-    name: str, sender: Side, params: Any, result: Any, capability: str = "", *, cacheable: bool = False, asks: bool = False
-) -> Method:
-    return Method(name, sender, params, result, capability, cacheable, asks)
+def _request(name: str, sender: Side, params: Any, result: Any, capability: str = "", **facts: Any) -> Method:
+    return Method(name, sender, params, result, capability, **facts)
+
+
+def _list(name: str, result: Any, kind: str) -> Method:
+    return Method(name, "client", ListParams, result, kind, cacheable=True, outdated_by=_changes(kind))
+
+
+def _changes(*kinds: str) -> tuple[str, ...]:
+    return tuple(f"notifications/{kind}/list_changed" for kind in kinds)
 
 
 def _notification(name: str, sender: Side, params: Any, capability: str = "") -> Method:
@@ -57,16 +70,22 @@ _ROWS = [
     _request("initialize", "client", InitializeParams, InitializeResult),
     _request("server/discover", "client", Params, DiscoverResult, cacheable=True),
     _request("ping", "both", Params, EmptyResult),
-    _request("tools/list", "client", ListParams, ListToolsResult, "tools", cacheable=True),
-    _request("tools/call", "client", CallToolParams, ToolResult, "tools", asks=True),
-    _request("resources/list", "client", ListParams, ListResourcesResult, "resources", cacheable=True),
-    _request("resources/templates/list", "client", ListParams, ListResourceTemplatesResult, "resources", cacheable=True),
-    _request("resources/read", "client", ReadResourceParams, ReadResourceResult, "resources", cacheable=True, asks=True),
+    _list("tools/list", ListToolsResult, "tools"),
+    _request("tools/call", "client", CallToolParams, ToolResult, "tools", asks=True, named="name"),
+    _list("resources/list", ListResourcesResult, "resources"),
+    _list("resources/templates/list", ListResourceTemplatesResult, "resources"),
+    _request(
+        "resources/read", "client", ReadResourceParams, ReadResourceResult, "resources",
+        cacheable=True, asks=True, named="uri",
+    ),
     _request("resources/subscribe", "client", UriParams, EmptyResult, "resources.subscribe"),
     _request("resources/unsubscribe", "client", UriParams, EmptyResult, "resources.subscribe"),
-    _request("prompts/list", "client", ListParams, ListPromptsResult, "prompts", cacheable=True),
-    _request("prompts/get", "client", GetPromptParams, GetPromptResult, "prompts", asks=True),
-    _request("completion/complete", "client", CompleteParams, CompleteResult, "completions"),
+    _list("prompts/list", ListPromptsResult, "prompts"),
+    _request("prompts/get", "client", GetPromptParams, GetPromptResult, "prompts", asks=True, named="name"),
+    _request(
+        "completion/complete", "client", CompleteParams, CompleteResult, "completions",
+        outdated_by=_changes("resources", "prompts"),
+    ),
     _request("logging/setLevel", "client", SetLevelParams, EmptyResult, "logging"),
     _request("subscriptions/listen", "client", ListenParams, ListenResult),
     _request("sampling/createMessage", "server", CreateMessageParams, CreateMessageResult, "sampling"),
@@ -91,7 +110,7 @@ _ROWS = [
     _notification("notifications/tasks/status", "both", TaskStatusParams),
     _notification("notifications/roots/list_changed", "client", Params, "roots.listChanged"),
     _notification("exit", "client", Params),
-]
+]  # fmt: skip
 
 METHODS: dict[str, Method] = {row.name: row for row in _ROWS}
 """Every method by its name."""

@@ -57,7 +57,7 @@ class CreateMessageParams(Params, kw_only=True):
     metadata: dict[str, Any] | None = None
     tools: list[Tool] | None = None
     tool_choice: ToolChoice | None = None
-    task: dict[str, Any] | None = None
+    task: Any = None
 
 
 class CreateMessageResult(Result, kw_only=True):

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from msgspec import Raw
 
-from .base import Params, Result
+from .base import Meta, Params, Result
 
 EXTENSION = "io.modelcontextprotocol/tasks"
 """The identifier of the extension."""
@@ -108,3 +108,9 @@ class TaskStatusParams(Params, kw_only=True):
     ttl: float | None
     status_message: str | None = None
     poll_interval: float | None = None
+
+
+def related(params: Params | None) -> Meta | None:
+    """What marks all that belongs to the same task as these params, where they belong to one."""
+    meta = None if params is None else params.meta
+    return {RELATED_TASK: meta[RELATED_TASK]} if meta is not None and RELATED_TASK in meta else None

@@ -52,7 +52,7 @@ class CallToolParams(Params, kw_only=True):
 
     name: str
     arguments: Raw = Raw()
-    task: dict[str, Any] | None = None
+    task: Any = None
     input_responses: dict[str, Raw] | None = None
     request_state: str | None = None
 

@@ -8,7 +8,8 @@ Matching is not in the RFC, so these are our rules:
   stands before it is matched from the left, what stands after it from the right, each variable taking as little as it
   can; the pivot takes the rest. So `{name}.{ext}` splits at the last dot, `{id}/files/{+path}` at the first `/files/`.
 - This needs two regular expressions, one of them over the reversed text. A variable ends where its neighbour begins and
-  never gives back what it took (possessive), so the time is linear in the URI, however hostile.
+  never gives back what it took (possessive), and only so many expressions may be left out (`_OPTIONAL`), so the time is
+  linear in the URI, however hostile.
 - Query parameters come in any order and all are optional; those the template does not name are ignored.
 - Values are percent-decoded after matching, so an encoded delimiter cannot move a boundary. A value that could walk a
   file tree, at once or when somebody decodes it again, is no match at all (`_harmless`).
@@ -39,6 +40,8 @@ _VARIABLE = re.compile(rf"({_CHARACTER}+(?:\.{_CHARACTER}+)*)(?:(\*)|:([1-9][0-9
 
 _VARIABLES = 100
 """Variables that one template may have."""
+_OPTIONAL = 8
+"""Expressions that it may have, or not, behind a dot, a slash or a hash: each doubles the ways to read a URI."""
 _DECODINGS = 4
 """How often a value is decoded in search of something harmful. What still changes after that is up to no good."""
 
@@ -137,7 +140,7 @@ class UriTemplate:
         """
         try:
             text = _normal(uri)
-        except UnicodeEncodeError:  # half a surrogate pair stands for no character
+        except SchemaError:
             return None
         found: list[_Found] = []
         if self._after is not None:
@@ -181,6 +184,8 @@ def _parse(text: str) -> list[_Part]:
     _literal(text, end, len(text), parts)
     if sum(len(part.variables) for part in parts if isinstance(part, _Expression)) > _VARIABLES:
         raise SchemaError(f"URI template {text[:80]!r}… has more than {_VARIABLES} variables")
+    if sum(isinstance(part, _Expression) and part.operator.sign in ("/", ".", "#") for part in parts) > _OPTIONAL:
+        raise SchemaError(f"URI template {text[:80]!r}… has more than {_OPTIONAL} expressions with a dot, a slash or a hash")
     return parts
 
 
@@ -267,7 +272,10 @@ def _cut(operator: _Operator, variable: _Variable, value: Any) -> str:
 
 
 def _encode(text: str, reserved: bool) -> str:
-    return _ENCODED[reserved].sub(lambda run: "".join(f"%{byte:02X}" for byte in run[0].encode()), text)
+    try:
+        return _ENCODED[reserved].sub(lambda run: "".join(f"%{byte:02X}" for byte in run[0].encode()), text)
+    except UnicodeEncodeError:
+        raise SchemaError(f"{text[:80]!r} holds half of a character, which no URI can") from None
 
 
 # --------------------------------------------------------------------------------------------------------- matching
@@ -383,12 +391,12 @@ def _group(slot: _Slot, ahead: list[str] | None, mirrored: bool, end: str) -> st
     """A group that takes characters, a triplet being one, until what is ahead begins. It gives none of them back."""
     one = f"(?:..%|{slot.characters})" if mirrored else f"(?:%..|{slot.characters})"
     named = slot.operator.named
-    if ahead is None:
+    if ahead is None and not named:
         return f"({one})"
     if mirrored and named:
-        ahead = [f"={literal}" for literal in ahead]
-    stop = "|".join(re.escape(literal) + end for literal in ahead)
-    more = f"(?:(?!{stop}){one})*+" if stop else f"{one}*+"
+        ahead = ahead and [f"={literal}" for literal in ahead]
+    stop = "|".join(re.escape(literal) + end for literal in ahead or ())
+    more = one if ahead is None else f"(?:(?!{stop}){one})*+" if stop else f"{one}*+"
     if named:
         # `;name` alone stands for an empty value.
         return f"((?:{more}=)?)" if mirrored else f"((?:={more})?)"

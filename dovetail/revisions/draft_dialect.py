@@ -123,7 +123,10 @@ def _called(value: Any) -> ToolResult:
 
 
 def _progress(params: ProgressParams) -> Any:
-    percent = round(100 * params.progress / params.total, 2) if params.total else None
+    done, total = params.progress, params.total
+    # Within its bounds before anything is multiplied: tools count in numbers of any size.
+    share = None if not total else 1.0 if done >= total else 0.0 if done <= 0 else done / total
+    percent = None if share is None else round(100 * share, 2)
     return _Progress(id=params.progress_token, percent=percent, message=params.message)
 
 

@@ -22,8 +22,9 @@ from ..errors import ConfigError
 from ..limits import Limits
 from ..ports import Bus, Service
 from ..sealing import key_ring
-from .app import App, Options
+from .app import App
 from .conversation import Lifespan
+from .options import Options
 from .stdio import exit_after
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@
 
 It looks on as any `Observer` does, counts in plain dictionaries, and writes the text only when somebody asks for it. Series
 go by the names that those of OpenTelemetry have in Prometheus (`mcp_server_operation_duration_seconds`), so one dashboard
-fits both. Their number is bounded whatever callers send: methods are those that exist, tools those that have answered, and
-what is beyond the bound is counted as `_OTHER`.
+fits both. Their number is bounded whatever callers send: methods are those that exist, tools those that have answered, codes
+those that mean something, and what is beyond the bound is counted as `_OTHER`.
 
 Of several workers any one may be asked. It asks the others over the bus and writes all of them, each under its `worker`, so
 that the counters of one that was started again begin anew without those of the others. One that is silent is left out.
@@ -21,7 +21,7 @@ from typing import Any
 
 from ..connection.bus import Alone
 from ..connection.middleware import Observer
-from ..connection.observing import BUCKETS, Names, Trouble, target_of, trouble_in, trouble_of
+from ..connection.observing import BUCKETS, OTHER, Names, Trouble, answered, refused, target_of, trouble_in, trouble_of
 from ..errors import ProtocolError
 from ..ports import Answer, Bus, Call, Caller
 from ..protocol.methods import Method
@@ -49,7 +49,8 @@ VERBS = frozenset({"GET", "POST", "DELETE", "OPTIONS", "HEAD", "PUT", "PATCH"})
 Labels = tuple[tuple[str, str], ...]
 Lines = dict[str, list[str]]
 """The lines of each family."""
-OTHER: Labels = (("error_type", "_OTHER"),)
+BEYOND: Labels = (("error_type", OTHER),)
+"""The series of all that came when there were enough."""
 _ESCAPED = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
@@ -81,12 +82,11 @@ class Metrics(Observer):
             self._timed(call, trouble, perf_counter() - start)
 
     def _timed(self, call: Call, trouble: Trouble | None, seconds: float) -> None:
-        target = self._names.bounded(target_of(call), trouble is None or trouble.code is None)
+        target = self._names.bounded(target_of(call), answered(trouble))
         labels: Labels = (("mcp_method_name", call.method.name),)
         if target is not None:
             labels += ((target[0].replace(".", "_"), target[1]),)
-        if trouble is not None:
-            labels += (("error_type", trouble.type),)
+        labels += _outcome(trouble)
         series = self._durations.get(labels)
         if series is None:
             series = self._durations.setdefault(_bounded(labels, self._durations), [0.0] * (len(BUCKETS) + 2))
@@ -95,14 +95,14 @@ class Metrics(Observer):
 
     def refused(self, method: Method, params: Any, caller: Caller, error: ProtocolError) -> None:
         """Count a request that was not let in."""
-        _count(self._refusals, (("mcp_method_name", method.name), ("error_type", str(error.code))))
+        _count(self._refusals, (("mcp_method_name", method.name), *_outcome(refused(error.code, told=True))))
 
     def responding(self, method: str, send: Send) -> Send:
         """The same way to answer, with its status counted."""
 
         async def counted(message: Any) -> None:
             if message["type"] == "http.response.start":
-                verb = method if method in VERBS else "_OTHER"
+                verb = method if method in VERBS else OTHER
                 labels = (("http_request_method", verb), ("http_response_status_code", str(message["status"])))
                 _count(self._responses, labels)
             await send(message)
@@ -183,7 +183,14 @@ def _count(counts: dict[Labels, float], labels: Labels) -> None:
 
 
 def _bounded(labels: Labels, series: Mapping[Labels, Any]) -> Labels:
-    return labels if labels in series or len(series) < SERIES else OTHER
+    return labels if labels in series or len(series) < SERIES else BEYOND
+
+
+def _outcome(trouble: Trouble | None) -> Labels:
+    if trouble is None:
+        return ()
+    said = (("error_type", trouble.type), ("rpc_response_status_code", trouble.status))
+    return tuple((label, word) for label, word in said if word is not None)
 
 
 def _histogram(labels: Labels, series: list[float]) -> list[str]:

@@ -40,6 +40,7 @@ def protocol(app: App, limits: Limits) -> type[HttpToolsProtocol]:
         slow: asyncio.TimerHandle | None = None
         """Closes a connection whose request does not arrive, or does not end."""
         came = 0
+        """Bytes of a head that had begun before they came."""
         heading = arriving = False
         """Whether a head, and a request, has begun to arrive and not ended."""
         held: bytes | None = None
@@ -51,19 +52,19 @@ def protocol(app: App, limits: Limits) -> type[HttpToolsProtocol]:
             self.slow = self.loop.call_later(limits.body_timeout, transport.close)
 
         def data_received(self, data: bytes) -> None:
+            self.came += len(data) if self.heading else 0
             super().data_received(data)
             if self.held is not None:
                 self._begin()
             if self.heading or (self.arriving and self.cycle is not None and self.cycle.response_complete):
-                self._unfinished(data)
+                self._unfinished()
 
-        def _unfinished(self, data: bytes) -> None:
+        def _unfinished(self) -> None:
             """Something came that is no request yet, or the rest of one that was refused."""
             if self.transport.is_closing() or self.transport.get_protocol() is not self:
                 return
             if self.slow is None:
                 self.slow = self.loop.call_later(limits.body_timeout, self.transport.close)
-            self.came += len(data) if self.heading else 0
             if self.came > LONGEST_HEAD:
                 self.send_400_response(f"The head of a request may have {LONGEST_HEAD} bytes.")
 

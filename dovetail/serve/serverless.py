@@ -8,8 +8,10 @@ from urllib.parse import urlsplit
 from ..errors import ConfigError, InvalidRequest
 from ..ports import HttpRequest, HttpResponse, Service
 from ..transports.http.policy import Reject
-from .app import App, Options, say
+from .app import App
+from .beside import say
 from .conversation import Lifespan
+from .options import Options
 
 
 async def handle(service: Service, lifespan: Lifespan, request: HttpRequest, options: Mapping[str, Any]) -> HttpResponse:

@@ -1,11 +1,12 @@
 """Apps on a server: the functions behind `server.add_app` and `@server.tool(ui=…)`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError
-from ..extensions.apps.settings import MIME_TYPE, app_meta, is_document
+from ..extensions.apps.settings import MIME_TYPE, app_meta, is_document, resource_uri
+from . import tools
 
 SETTINGS = (
     "connect_domains", "resource_domains", "frame_domains", "base_uri_domains", "permissions", "domain", "prefers_border",
@@ -33,7 +34,7 @@ def _document(uri: str, html: str | Path) -> Callable[[], str]:
     """A document that is given as it is, or as a file, which is read anew each time."""
     place = html.resolve() if isinstance(html, Path) else html
     if isinstance(place, Path) and not place.is_file():
-        raise ConfigError(f"App {uri}: there is no file {html}")
+        raise ConfigError(f"App {uri}: there is no file {place}")
 
     def read() -> str:
         return place if isinstance(place, str) else place.read_text(encoding="utf-8")
@@ -44,3 +45,11 @@ def _document(uri: str, html: str | Path) -> Callable[[], str]:
             f"App {uri}: {what} is no HTML document, which begins with <!doctype html>; a file is given as Path(…)"
         )
     return read
+
+
+def check_unused(uri: str, known: Iterable[tools.Entry], shows: Callable[[str], bool]) -> None:
+    """ConfigError where one of these tools has its view there, which "MUST exist on the server"."""
+    for tool in known:
+        view = resource_uri(tool.listed)
+        if view is not None and shows(view):
+            raise ConfigError(f"{uri} is the view of the tool {tool.listed.name!r}; remove the tool before it")

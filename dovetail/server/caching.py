@@ -2,20 +2,22 @@
 
 The hints are the server's word, and the nearest word counts: a resource's own, then that of the method by name, then that of
 the whole server, and without any nothing is kept. Private is the default. "public" said of the whole server does not reach
-what may depend on the caller (all of it where there is middleware, what an extension wraps, and resources whose function
-takes a Context): who means that too says it nearer by. What took a question to the client is the answer to nobody else,
-and is never kept.
+what may depend on the caller (all of it where there is middleware, what an extension wraps or answers, and resources whose
+function takes a Context): who means that too says it nearer by. What took a question to the client is the answer to nobody
+else, and is never kept.
 https://modelcontextprotocol.io/specification/2026-07-28/server/utilities/caching
 """
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ..errors import ConfigError
-from ..ports import Call
-from ..protocol.methods import METHODS
+from ..ports import Answer, Call
+from ..protocol.lists import CacheHints
+from ..protocol.methods import METHODS, Method
 
 Hints = dict[str, Any]
 """The fields of a result that carry them; none where the revision's own are to be filled in."""
@@ -49,13 +51,17 @@ class Caching:
         """The methods whose results somebody may change, for one caller and not for another."""
         self._whole = said if isinstance(said, Cache) else None
         self._named = dict(said) if isinstance(said, Mapping) else {}
-        known = [name for name, row in METHODS.items() if row.cacheable]
         if said is not None and self._whole is None and not isinstance(said, Mapping):
-            raise ConfigError(f"cache={said!r}: give a Cache, or one for each method: {', '.join(known)}")
+            known = ", ".join(name for name, row in METHODS.items() if row.cacheable)
+            raise ConfigError(f"cache={said!r}: give a Cache, or one for each method: {known}")
         for name, cache in self._named.items():
-            if name not in known:
-                raise ConfigError(f"cache: {name!r} cannot be kept; what can be is {', '.join(known)}")
             given(cache, f"cache[{name!r}]")
+
+    def check(self, methods: Iterable[Method]) -> None:
+        """Whether what is said by name is said of methods that there are."""
+        known = [row.name for row in methods if row.cacheable]
+        for name in self._named.keys() - {*known}:
+            raise ConfigError(f"cache: {name!r} cannot be kept; what can be is {', '.join(known)}")
 
     def hints(self, method: str, own: Cache | None = None, personal: bool = False) -> Hints:
         """The hints for a method, or for something that has its own. `personal`: it may depend on who asks."""
@@ -65,6 +71,16 @@ class Caching:
         if self._whole is None:
             return {}
         return self._whole.hints("private" if personal or method in self._changed else None)
+
+    def hinting(self, method: str, handle: Answer) -> Answer:
+        """What answers a method of an extension, with hints where its results have none of their own."""
+
+        async def answer(call: Call) -> Any:
+            result = await handle(call)
+            silent = isinstance(result, CacheHints) and result.ttl_ms is None
+            return replace(result, **self.hints(method, personal=True)) if silent else result
+
+        return answer
 
 
 def given(cache: Any, where: str) -> Cache:

@@ -34,6 +34,8 @@ DIRECTORY: Final = "inode/directory"
 _BYTES: Final = "application/octet-stream"
 Entry: TypeAlias = tuple[str, int, str]
 """A file of a directory: its path from there, with slashes; its size; its type."""
+Found: TypeAlias = tuple[str, Path, os.stat_result]
+"""What lies in a directory: its path from there; where it is; what the system says of it."""
 # Within a class that has a method `list`, these cannot be spelled out.
 Entries: TypeAlias = list[Entry]
 Contents: TypeAlias = list[ResourceContents]
@@ -161,7 +163,7 @@ class Directory:
         self, root: Path, *, pattern: str = "**/*", hidden: bool = False, most: int = 10_000, limit: int = LIMIT
     ) -> None:
         if not Path(root).is_dir():
-            raise ConfigError(f"There is no directory {root}")
+            raise ConfigError(f"There is no directory {Path(root).absolute()}")
         self._root = Path(root).resolve()
         self._pattern = pattern.split("/")
         self._hidden = hidden
@@ -174,7 +176,12 @@ class Directory:
 
     def states(self) -> Iterator[tuple[str, os.stat_result]]:
         """The same files, each with what the system says of it now."""
-        return ((name, about) for name, _, about in islice(self._found(self._root), self._most))
+        return ((name, about) for name, _, about in islice(self._regular(self._root), self._most))
+
+    def paths(self) -> Iterator[str]:
+        """Their paths, and those of the directories, with a slash behind them."""
+        found = islice(self._found(self._root), self._most)
+        return (f"{name}/" if stat.S_ISDIR(about.st_mode) else name for name, _, about in found)
 
     def read(self, relative: str, uri: str) -> Contents:
         """What the file of this name holds; for a directory the URIs of the files in it, a line each."""
@@ -222,9 +229,13 @@ class Directory:
         return _matches(parts, self._pattern)
 
     def _files(self, top: Path) -> Iterator[Entry]:
-        return ((name, about.st_size, known_type(path.name) or mime_of(path)) for name, path, about in self._found(top))
+        found = self._regular(top)
+        return ((name, about.st_size, known_type(path.name) or mime_of(path)) for name, path, about in found)
 
-    def _found(self, top: Path) -> Iterator[tuple[str, Path, os.stat_result]]:
+    def _regular(self, top: Path) -> Iterator[Found]:
+        return (found for found in self._found(top) if stat.S_ISREG(found[2].st_mode))
+
+    def _found(self, top: Path) -> Iterator[Found]:
         waiting = [top]
         left = _LOOKED_AT
         while waiting:
@@ -238,6 +249,8 @@ class Directory:
                     left -= len(names)
                     shown = [below for below in names if self._shows((below,)) and plain_path(below)]
                     waiting += [path / below for below in reversed(shown)]
+                    if path != top:
+                        yield name.as_posix(), path, about
                 elif stat.S_ISLNK(about.st_mode):
                     target = self.resolve(name.as_posix())
                     if not target.is_dir():

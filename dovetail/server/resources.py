@@ -24,6 +24,7 @@ SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
 
 if TYPE_CHECKING:
     from ..protocol.uri_template import UriTemplate
+    from .registry import Snapshot
     from .signature import Signature
 
 
@@ -125,9 +126,13 @@ def _same_names(uri: str, template: "UriTemplate", signature: "Signature") -> No
         raise SchemaError(f"Template {uri!r} lacks the variables {sorted(missing)}, which its function needs")
 
 
-def match(templates: "list[TemplateEntry]", uri: str) -> tuple[TemplateEntry, dict[str, Any]] | None:
-    """The first template that this URI fits, with the values of its variables."""
-    for candidate in templates:
+def match(templates: "Snapshot[TemplateEntry]", uri: str) -> tuple[TemplateEntry, dict[str, Any]] | None:
+    """The template that this URI fits, with the values of its variables. Of several it is the one that says most before its
+    first variable: one that serves a part of what another serves is found, whichever came first."""
+    ranked = templates.cache.get("ranked")
+    if ranked is None:
+        ranked = templates.cache["ranked"] = sorted(templates.items.values(), key=lambda one: -one.template.text.index("{"))
+    for candidate in ranked:
         values = candidate.template.match(uri)
         if values is not None:
             return candidate, values

@@ -18,7 +18,7 @@ def file_resource(given: str | Path, uri: str | None) -> tuple[Callable[[], Reso
     """One file: its function, its URI, and what is listed of it."""
     path = Path(given)
     if not path.is_file():
-        raise ConfigError(f"There is no file {path}")
+        raise ConfigError(f"There is no file {path.absolute()}")
     place = uri or file_uri(path.resolve())
     about = {"name": path.name, "mime_type": mime_of(path), "size": path.stat().st_size, "description": None}
 
@@ -32,7 +32,7 @@ def directory_resources(given: str | Path, uri: str, hidden: bool) -> list[Made]
     """A directory: itself, as a listing, and a template for all that lies in it."""
     folder = Path(given)
     if not folder.is_dir():
-        raise ConfigError(f"There is no directory {folder}")
+        raise ConfigError(f"There is no directory {folder.absolute()}")
     if "{" in uri or ":" not in uri:
         raise ConfigError(f"{uri!r} is no URI for a directory: it needs a scheme and no variables, such as docs://")
     directory = Directory(folder, hidden=hidden)

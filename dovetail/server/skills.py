@@ -48,7 +48,8 @@ from .scopes import given as given_scopes
 
 LOOKED_AT = 10_000
 """Entries of a folder that are looked at, before it counts as none that is meant as a skill."""
-_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://(?:[A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2})+")
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/(/([A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})+)+")
+_REST = "{+path}"
 Files = dict[str, bytes]
 
 
@@ -58,14 +59,16 @@ class Entry(Struct, frozen=True, eq=False):
     listed: SkillEntry
     files: Files
     """What is kept of it, by path."""
+    folders: list[str]
+    """The directories that it had, with a slash behind each."""
     live: Directory | None
     """Where the rest is read, of one that is dynamic."""
     cache: Cache | None = None
     scopes: tuple[str, ...] = ()
 
-    def paths(self) -> list[str]:
-        """The paths of all its files, as far as there is a folder."""
-        return sorted(self.files.keys() | {name for name, _, _ in self.live.list()}) if self.live else list(self.files)
+    def paths(self) -> set[str]:
+        """The paths of all that lies in its folder, with a slash behind those of directories."""
+        return {*self.files, *(self.folders if self.live is None else self.live.paths())}
 
     def read(self, path: str) -> ResourceContents:
         """What one of its files holds."""
@@ -91,7 +94,7 @@ def entry(
     """A folder as a skill; ConfigError where it is none."""
     place = Path(folder)
     found = Directory(place, hidden=hidden, limit=limits.skill_bytes)
-    paths = _paths(place.resolve(), hidden, limits.skill_files)
+    paths, folders = _paths(place.resolve(), hidden, limits.skill_files)
     if SKILL_MD not in paths:
         raise ConfigError(f"{place} is no skill: there is no {SKILL_MD} in it")
     files = _kept(found, [SKILL_MD] if dynamic else paths, limits.skill_bytes)
@@ -99,22 +102,25 @@ def entry(
     root = _root(frontmatter["name"], place, uri)
     manifest = [SkillFile(uri_in(root, path), vocabulary.digest(data), len(data)) for path, data in files.items()]
     listed = SkillEntry(uri=f"{root}/{SKILL_MD}", frontmatter=frontmatter, resources=DYNAMIC if dynamic else manifest)
-    return Entry(listed, files, found if dynamic else None, cache, given_scopes(scopes, f"Skill {listed.uri}"))
+    return Entry(listed, files, folders, found if dynamic else None, cache, given_scopes(scopes, f"Skill {listed.uri}"))
 
 
-def _paths(root: Path, hidden: bool, most: int) -> list[str]:
-    """The files of a folder, SKILL.md first."""
-    paths: list[str] = []
+def _paths(root: Path, hidden: bool, most: int) -> tuple[list[str], list[str]]:
+    """The files of a folder, SKILL.md first, and its directories, with a slash behind each."""
+    files: list[str] = []
+    folders: list[str] = []
     for looked, (path, mode) in enumerate(_walk(root, hidden)):  # not sorted, so that it can stop early
         if stat.S_ISLNK(mode):
             raise ConfigError(f"{root / path} is a link, which a skill cannot have; put the file itself there")
         if not plain_path(path) or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
             raise ConfigError(f"{root / path} cannot be served: it is no file, or not every system can have such a name")
-        if stat.S_ISREG(mode):
-            paths.append(path)
-        if len(paths) > most or looked > LOOKED_AT:
+        if stat.S_ISDIR(mode):
+            folders.append(f"{path}/")
+        else:
+            files.append(path)
+        if len(files) > most or looked > LOOKED_AT:
             raise ConfigError(f"{root} has more than {most:,} files, the most that a skill may have (Limits.skill_files)")
-    return sorted(paths, key=lambda path: (path != SKILL_MD, path))
+    return sorted(files, key=lambda path: (path != SKILL_MD, path)), folders
 
 
 def _walk(root: Path, hidden: bool) -> Iterator[tuple[str, int]]:
@@ -157,8 +163,10 @@ def _frontmatter(data: bytes, path: Path) -> dict[str, Any]:
     name, description = about.get("name"), about.get("description")
     if not isinstance(name, str) or not vocabulary.NAME.fullmatch(name):
         raise ConfigError(f"{path}: {name!r} is no name for a skill; it takes 1 to 64 of a-z, 0-9 and single hyphens within")
-    if not isinstance(description, str) or not 0 < len(description.strip()) <= vocabulary.DESCRIPTION:
-        raise ConfigError(f"{path}: a skill needs a description of 1 to {vocabulary.DESCRIPTION:,} characters")
+    if not isinstance(description, str) or not description.strip():
+        raise ConfigError(f"{path}: a skill needs a description: what it is good for, and when")
+    if (long := len(description)) > vocabulary.DESCRIPTION:
+        raise ConfigError(f"{path}: a description of {long:,} characters; it may have {vocabulary.DESCRIPTION:,}")
     metadata = about.get("metadata")
     if isinstance(metadata, dict) and any(key.startswith(vocabulary.RESERVED) for key in metadata):
         raise ConfigError(f"{path}: keys of metadata that begin with {vocabulary.RESERVED} are reserved")
@@ -175,11 +183,7 @@ def _root(name: str, folder: Path, uri: str | None) -> str:
             )
         return f"skill://{name}"
     root = uri.removesuffix(f"/{SKILL_MD}")
-    if (
-        not _URI.fullmatch(root)
-        or not f"/{root.partition('://')[2]}".endswith(f"/{name}")
-        or "//" in root.partition("://")[2]
-    ):
+    if not _URI.fullmatch(root) or not root.endswith(f"/{name}"):
         raise ConfigError(f"{uri!r} is no URI for this skill; write it like 'skill://team/{name}'")
     return root
 
@@ -226,6 +230,10 @@ class Skills:
         rest = {"name": f"{listed.name}/…", "description": f"A file of the skill {listed.name}"}
         yield live if entry.live else kept, template(listed.uri), rest | options
 
+    def holds(self, uri: str) -> bool:
+        """Whether this is the URI or the template of a resource that a skill needs."""
+        return self.registry.get(uri.replace(_REST, SKILL_MD)) is not None
+
     async def _list(self, call: Call) -> ListSkillsResult:
         hints = self._caching.hints(call.name)
         if hints and scopes.needed(self.registry.now):
@@ -250,11 +258,8 @@ class Skills:
     async def _read_directory(self, call: Call) -> ReadDirectoryResult:
         from .running import threads
 
-        directory: str = call.params.uri
-        look = partial(self._children, directory, call.principal)
+        look = partial(self._children, call.params.uri, call.principal)
         found = await threads(self._limits).run(look)  # what is dynamic has to be looked at
-        if not found:
-            raise InvalidParams(f"{directory} is no directory", data={"uri": directory})
 
         def make(items: list[Resource], cursor: str | None) -> ReadDirectoryResult:
             return ReadDirectoryResult(resources=items, next_cursor=cursor)
@@ -262,15 +267,18 @@ class Skills:
         return page(call, Snapshot(found), self._page_size, make)  # type: ignore[no-any-return]
 
     def _children(self, directory: str, principal: Principal | None) -> dict[str, Resource]:
-        """What lies in a directory: of a skill, of several, or above them."""
+        """What lies in a directory: of a skill, of several that are one in another, or above them."""
         skills = scopes.view(self.registry.now, principal).items.values()
         served = scopes.view(self._served.now, principal).items
-        roots = tuple(f"{skill.listed.root}/" for skill in skills)
-        uris = [uri_in(skill.listed.root, path) for skill in skills for path in skill.paths()]
-        uris += [uri for uri in served if uri.startswith(roots)]  # what functions give, of one that is dynamic
-        above = directory.partition("://")[2]
-        names = vocabulary.children(uris, directory) if above and not above.endswith("/") else ()
-        return {name: _child(f"{directory}/{name.rstrip('/')}", name, served) for name in sorted(names)}
+        roots = [f"{skill.listed.root}/" for skill in skills]
+        uris = [uri for uri in served if uri.startswith(tuple(roots))]  # all SKILL.md, and what functions give
+        for root, skill in zip(roots, skills, strict=True):
+            if f"{directory}/".startswith(root):
+                uris += [uri_in(skill.listed.root, path) for path in skill.paths()]
+        found = vocabulary.children(uris, directory) if directory.partition("://")[2] else set()
+        if not found:
+            raise InvalidParams(f"{directory} is no directory", data={"uri": directory})
+        return {name: _child(f"{directory}/{name.rstrip('/')}", name, served) for name in sorted(found - {""})}
 
 
 def _child(uri: str, name: str, served: Mapping[str, resources.Entry]) -> Resource:
@@ -283,4 +291,4 @@ def _child(uri: str, name: str, served: Mapping[str, resources.Entry]) -> Resour
 
 def template(uri: str) -> str:
     """The template that the files of a skill are read by."""
-    return f"{uri.removesuffix(SKILL_MD)}{{+path}}"
+    return f"{uri.removesuffix(SKILL_MD)}{_REST}"

@@ -76,10 +76,10 @@ def entry(
     """Compile a function into a tool."""
     name = name or getattr(function, "__name__", "") or type(function).__name__
     _check_name(name)
-    if ui is not None or visibility is not None:
+    if ui is not None or visibility is not None or (meta and "ui" in meta):
         from ..extensions.apps.settings import tool_meta
 
-        meta = tool_meta(name, meta, ui, visibility)
+        meta = tool_meta(name, meta or {}, ui, visibility)
     from .signature import Signature
 
     signature = Signature.of(function, context_type=Context, free=schema is not None)
@@ -104,17 +104,17 @@ def entry(
         given = finish_any if describes_object(output_schema) else finish_bare
         finish = conforming(name, given, _compiled(output_schema))
     taken = given_scopes(scopes, f"Tool {name!r}")
-    terms = _terms(name, function, task, resumable)
+    terms = _terms(name, signature, task, resumable)
     mirrors = _mirrors(name, input_schema)
     return Entry(tool, signature, bind, finish, timeout, isolate is not None, direct, mirrors, taken, terms)
 
 
-def _terms(name: str, function: Callable[..., Any], task: str | None, resumable: bool) -> "Terms | None":
+def _terms(name: str, signature: "Signature", task: str | None, resumable: bool) -> "Terms | None":
     if task is None and not resumable:
         return None
-    from ..extensions.tasks.terms import terms
+    from ..extensions.tasks.terms import detaches, terms
 
-    return terms(name, function, task, resumable)
+    return terms(name, task, resumable, signature.context is not None and detaches(signature.function))
 
 
 def _check_name(name: str) -> None:

@@ -85,7 +85,7 @@ class Writer:
         self._queue: list[bytes] = []
         self._block = memoryview(b"")
         self._pending = 0
-        self._polling = self._closing = self._flushing = False
+        self._polling = self._closing = self._flushing = self._large = False
         self.room = asyncio.Event()
         self.room.set()
         self._emptied: asyncio.Event | None = None
@@ -148,6 +148,9 @@ class Writer:
             return
         self._block = self._block[written:]
         self._pending -= written
+        if self._block and not self._large:  # an answer of 2 MiB takes 18 writes then, not 28
+            self._large = True
+            _enlarge(self._pipe.fileno())
         if self._pending <= self._bound:
             self.room.set()
         self._poll(self._pending > 0)

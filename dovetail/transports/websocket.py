@@ -7,7 +7,8 @@ hold windows of its own, and a small frame could grow into a large message befor
 
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import ConfigError, ConnectFailed, ConnectionClosed, DovetailError
@@ -129,7 +130,7 @@ async def connect(
 
     try:
         from websockets.asyncio import client
-        from websockets.exceptions import InvalidStatus, InvalidURI, WebSocketException
+        from websockets.exceptions import InvalidStatus
         from websockets.typing import Subprotocol
     except ImportError:
         raise ConfigError(f"{shown(url)}: WebSocket needs more than the core: pip install 'dovetail[http]'") from None
@@ -169,8 +170,20 @@ async def connect(
         except InvalidStatus as refusal:
             return refusal
 
-    try:
+    with _explained(name, timeout):
         socket = await vouched(auth, "GET", url.replace("ws", "http", 1), shake_hands, _head, lambda shaken: None)
+    if isinstance(socket, InvalidStatus):
+        raise _refusal(name, socket, headers or {})
+    return Pump(_Socket(socket, name, limits), limits)
+
+
+@contextmanager
+def _explained(name: str, timeout: float) -> Iterator[None]:
+    """What kept a WebSocket from being opened, as an error of ours."""
+    from websockets.exceptions import InvalidURI, WebSocketException
+
+    try:
+        yield
     except InvalidURI as problem:
         raise ConfigError(f"{name} is no WebSocket URL: {problem.msg}") from None
     except DovetailError:
@@ -181,9 +194,6 @@ async def connect(
         raise ConnectFailed(f"{name}: {why(problem)}") from None
     except (WebSocketException, ImportError, ValueError, EOFError) as problem:
         raise ConnectFailed(f"{name}: the opening handshake failed: {problem}") from None
-    if isinstance(socket, InvalidStatus):
-        raise _refusal(name, socket, headers or {})
-    return Pump(_Socket(socket, name, limits), limits)
 
 
 class _Socket:

@@ -1,8 +1,11 @@
 """A small host: a web page that calls a tool and shows its view.
 
-`pip install "dovetail[http]"`, then `python examples/apps/host.py`, and open http://127.0.0.1:8000. To a browser the same
-port is two origins. At 127.0.0.1 is the host's page; at localhost are the proxies that views are shown in, which can
-therefore reach nothing of the host. For each view the page opens a WebSocket, and passes on what the view's window posts:
+`pip install "dovetail[http]"`, then `python examples/apps/host.py`, and open http://127.0.0.1:8000. It shows the server that
+is beside it, or any other with a tool `forecast(city)` that has a view: `python examples/apps/host.py my_server.py`.
+
+To a browser the same port is two origins. At 127.0.0.1 is the host's page; at localhost are the proxies that views are shown
+in, which can therefore reach nothing of the host. For each view the page opens a WebSocket, and passes on what the view's
+window posts:
 
     page to host    {"message": …}              what the view said
                     {"allow": true}             the user's answer to a link
@@ -11,10 +14,11 @@ therefore reach nothing of the host. For each view the page opens a WebSocket, a
                     {"size" | "link" | "said" | "result": …}
 """
 
+import argparse
 import asyncio
 import json
 import socket
-import sys
+from contextlib import suppress
 from pathlib import Path
 from secrets import token_urlsafe
 from typing import Any
@@ -102,7 +106,7 @@ class Website:
         )
         bridge = Bridge(self.client, view, lambda message: tell(post=message) and None, host)
         frame = {"src": f"{self.proxies}/{id}", "sandbox": PROXY_SANDBOX, "allow": view.allow}
-        tell(open={**frame, "border": view.prefers_border, "resource": view.resource_ready()})
+        tell(open={**frame, "border": view.prefers_border, "origins": view.origins, "resource": view.resource_ready()})
         try:
             async with asyncio.TaskGroup() as tasks:
                 working = [tasks.create_task(write()), tasks.create_task(call())]
@@ -119,11 +123,11 @@ class Website:
             del self.views[id]
 
 
-async def main(port: int) -> None:
+async def main(server: Path, port: int) -> None:
     """Start the server and the website."""
     import uvicorn
 
-    async with Client(HERE / "server.py", extensions=[APPS]) as client:
+    async with Client(server, extensions=[APPS]) as client:
         with socket.create_server(("127.0.0.1", port)) as listening:
             port = listening.getsockname()[1]
             print(f"http://127.0.0.1:{port}", flush=True)
@@ -132,4 +136,8 @@ async def main(port: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 8000))
+    parser = argparse.ArgumentParser(description="Show the views of a server in a browser.")
+    parser.add_argument("server", nargs="?", type=Path, default=HERE / "server.py", help="a file (%(default)s)")
+    parser.add_argument("--port", type=int, default=8000, help="where the page is (%(default)s); 0 is any that is free")
+    with suppress(KeyboardInterrupt):
+        asyncio.run(main(**vars(parser.parse_args())))

@@ -296,6 +296,54 @@ async def test_an_issuer_in_trouble_costs_nobody_their_login(world: World, probl
     assert len(world.issuer.visits) == 1
 
 
+class Full(MemoryStore):
+    """A store that has no room left."""
+
+    full = False
+
+    async def save(self, key: str, data: bytes) -> None:
+        if self.full:
+            raise ConfigError("logins cannot be kept there: No space left on device")
+        await super().save(key, data)
+
+
+async def test_a_login_that_was_renewed_is_not_lost_where_it_cannot_be_kept(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.store = store = Full()
+    client = world.client()
+    await world.server.ask(client)
+    store.full = True
+    for _ in range(3):  # each time the refresh token before is used up
+        world.now += 3700
+        assert await world.server.ask(client) == 200
+    assert "No space left on device; this program goes on with what it holds" in caplog.text
+    store.full = False
+    world.now += 3700
+    assert await world.server.ask(client) == 200
+    assert len(world.issuer.visits) == 1
+    kept = await world.kept()
+    assert kept.tokens is not None and kept.tokens.access_token == world.server.seen[-1]["authorization"].split()[1]
+
+
+async def test_a_login_that_cannot_be_kept_says_so_to_who_logs_in(world: World) -> None:
+    world.store = store = Full()
+    store.full = True
+    with pytest.raises(ConfigError, match="No space left on device"):
+        await world.server.ask(world.client())
+
+
+async def test_what_was_not_kept_is_forgotten_with_a_logout(world: World) -> None:
+    world.store = store = Full()
+    client = world.client()
+    await world.server.ask(client)
+    store.full = True
+    world.now += 3700
+    assert await world.server.ask(client) == 200
+    await client.forget()
+    assert "authorization" not in await client.headers("POST", SERVER)
+
+
 async def test_an_issuer_in_trouble_is_not_asked_again_with_every_request(world: World) -> None:
     client = world.client()
     await world.server.ask(client)

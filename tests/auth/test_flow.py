@@ -401,7 +401,8 @@ def test_a_record_survives_being_kept(world: World) -> None:
     world.record.tokens = world.login(Demand(scopes=("a",)))
     again = record(world.record.data())
     assert again == world.record
-    assert record(b"rubbish") == record(None) == Record()
+    assert record(b"rubbish") == record(b"[" * 10_000) == record(None) == Record()
+    assert record(b'{"jwk":' + b'{"a":' * 2000 + b"1" + b"}" * 2001) == Record()
 
 
 def test_secrets_are_shown_by_nothing(world: World) -> None:

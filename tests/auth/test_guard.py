@@ -95,10 +95,10 @@ async def test_no_more_is_kept_than_there_is_room_for() -> None:
 def test_what_was_used_last_is_kept_longest() -> None:
     kept = Kept(2)
     until = time.time() + 60
-    kept.put("a", 1, until)
-    kept.put("b", 2, until)
+    kept.put("a", 1, until, 60)
+    kept.put("b", 2, until, 60)
     assert kept.get("a") == 1
-    kept.put("c", 3, until)
+    kept.put("c", 3, until, 60)
     assert (kept.get("a"), kept.get("b"), kept.get("c")) == (1, None, 3)
 
 

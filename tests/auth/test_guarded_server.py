@@ -2,14 +2,12 @@
 
 import asyncio
 import json
-import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-import uvicorn
 
 from dovetail import Context, HttpRequest, Limits, Server
 from dovetail.auth import ApiKeys, Bearer, Checker, jwt, static_tokens
@@ -19,6 +17,7 @@ from dovetail.errors import ConfigError, ConnectFailed
 from dovetail.ports import HttpResponse, Principal
 from dovetail.serve import gate
 
+from ..behaviour.web import on_a_port
 from ..transports.http.raw import BOTH, INFO, OLD, Answer, Site, hosted, modern, on_port, request
 from .issuing import issuing
 
@@ -338,16 +337,8 @@ async def test_a_handler_does_not_see_what_its_caller_proved_itself_by() -> None
 @asynccontextmanager
 async def on_socket(app: Any) -> AsyncIterator[int]:
     """An application on a port, with WebSocket."""
-    config = uvicorn.Config(app, lifespan="off", log_config=None, ws="websockets-sansio", timeout_graceful_shutdown=1)
-    server = uvicorn.Server(config)
-    listening = socket.create_server(("127.0.0.1", 0))
-    serving = asyncio.create_task(server.serve(sockets=[listening]))
-    try:
-        yield listening.getsockname()[1]
-    finally:
-        await app.close()
-        server.should_exit = True
-        await serving
+    async with on_a_port(app) as address:
+        yield int(address.rpartition(":")[2])
 
 
 @pytest.mark.requirement("authorization-other-transports")

@@ -56,6 +56,8 @@ async def test_only_a_plain_yes_is_a_yes(active: Any) -> None:
         ({"exp": int(time.time()) - 1000}, "expired"),
         ({"exp": "soon"}, "until when"),
         ({"nbf": int(time.time()) + 1000}, "not good yet"),
+        ({"nbf": 10**400}, "not good yet"),
+        ({"exp": -(10**400)}, "expired"),
         ({"sub": None, "client_id": None}, "whom it stands for"),
         ({"sub": 7}, "whom it stands for"),
         ({"iss": "https://evil.example"}, "another issuer"),
@@ -67,6 +69,12 @@ async def test_what_it_says_of_the_token_is_judged(wrong: dict[str, Any], compla
         issuer.known["opaque"] = {name: value for name, value in said.items() if value is not None}
         with pytest.raises(TokenRefused, match=complaint):
             await asking(issuer, issuer=issuer.url)("opaque", SITE)
+
+
+async def test_a_token_that_never_expires_may_say_so_in_as_many_digits_as_it_likes() -> None:
+    async with issuing() as issuer:
+        issuer.known["opaque"] = {"active": True, **issuer.claims(HERE), "exp": 10**400}
+        assert (await asking(issuer)("opaque", SITE)).expires > time.time() + 10**9
 
 
 async def test_an_issuer_that_says_nothing_of_audiences_may_be_trusted_by_name() -> None:

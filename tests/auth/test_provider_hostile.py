@@ -501,6 +501,13 @@ async def test_what_cannot_be_a_redirect_uri_cannot_be_registered(uris: Any) -> 
 
 
 @pytest.mark.parametrize(
+    "uri", ["https://[::1::]/cb", "https://[2001:]/cb", "https://a.example:70000/cb", "http://localhost:0/"]
+)
+def test_an_address_that_does_not_exist_is_no_redirect_uri(uri: str) -> None:
+    assert not redirects.acceptable(uri)
+
+
+@pytest.mark.parametrize(
     "uri", ["com.example.app:/cb", "cursor://anysphere.cursor/cb", "http://[::1]:99/cb", "https://[2001:db8::1]/"]
 )
 def test_native_programs_have_their_schemes(uri: str) -> None:
@@ -623,6 +630,8 @@ async def test_a_client_that_proves_itself_wrongly_or_twice_is_refused() -> None
         {"exp": time.time() + 86400},
         {"exp": "soon"},
         {"exp": None},
+        {"exp": 10**400},
+        {"nbf": 10**400},
         {"nbf": time.time() + 3600},
         {"jti": ""},
         {"jti": None},

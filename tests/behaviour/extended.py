@@ -35,6 +35,7 @@ SAY = Method("greetings/say", "client", SayParams, SayResult)
 HEARD = Method("notifications/greetings/heard", "server", Heard)
 TOLD = Method("notifications/greetings/told", "client", Heard)
 RECALL = Method("greetings/recall", "client", Params, SayResult)
+ANNOUNCE = Method("greetings/announce", "client", Heard, EmptyResult)
 FREE = Method("greetings/free", "client", Params, EmptyResult)
 LATER = Method("greetings/later", "client", Params, EmptyResult)
 
@@ -54,6 +55,11 @@ def build(**options: Any) -> Server:
     async def recall(call: Any) -> SayResult:
         return SayResult(text=", ".join(told))
 
+    async def announce(call: Any) -> EmptyResult:
+        for word in call.params.text.split():
+            server.notify(HEARD.name, Heard(text=word))
+        return EmptyResult()
+
     async def done(call: Any) -> EmptyResult:
         return EmptyResult()
 
@@ -67,8 +73,8 @@ def build(**options: Any) -> Server:
     greetings = Extension(
         id=ID,
         settings={"languages": ["en"]},
-        methods=[SAY, HEARD, TOLD, RECALL],
-        handlers={SAY.name: say, TOLD.name: hear, RECALL.name: recall},
+        methods=[SAY, HEARD, TOLD, RECALL, ANNOUNCE],
+        handlers={SAY.name: say, TOLD.name: hear, RECALL.name: recall, ANNOUNCE.name: announce},
         around={"tools/call": greet},
     )
     free = Extension(id="com.example/free", methods=[FREE], handlers={FREE.name: done}, mutual=False)
@@ -99,7 +105,7 @@ def part(heard: list[str] | None = None, **more: Any) -> list[Extension]:
 
     greetings = Extension(
         id=ID,
-        methods=[SAY, HEARD, TOLD, RECALL],
+        methods=[SAY, HEARD, TOLD, RECALL, ANNOUNCE],
         handlers={HEARD.name: hear},
         kinds={"greeting": Kind(Greeting, finish)},
         **more,

@@ -15,9 +15,11 @@ from typing import Any
 
 import pytest
 
-from dovetail import Client, ProtocolError, ToolResult
-from dovetail.errors import MethodNotFound, MissingCapability
-from dovetail.testing import Bare, Taped, bare, pair
+from dovetail import Client, ProtocolError, Rate, Rates, ToolResult
+from dovetail.auth import ApiKeys
+from dovetail.errors import ConfigError, HeaderMismatch, MethodNotFound, MissingCapability
+from dovetail.limits import Limits
+from dovetail.testing import Bare, Tape, Taped, bare, pair
 from dovetail.transports import memory
 from dovetail.transports.process import spawn
 from tests.behaviour import everything, extended
@@ -86,6 +88,7 @@ async def test_a_method_of_an_extension_is_answered_with_its_type(meet: Extended
         assert (await client.call_tool("greet_", {"name": "Ada"})).text == "good day, Ada"
 
 
+@pytest.mark.requirement("extensions-untrusted")
 async def test_wrong_params_of_such_a_method_are_refused(meet: Extended) -> None:
     if not meet.declares:
         pytest.skip("it is not to be had here")
@@ -137,6 +140,60 @@ async def test_a_server_notifies_while_it_answers(meet: Extended) -> None:
     assert heard == (["hello Ada"] if meet.declares else [])
 
 
+async def test_a_server_tells_all_who_declared_it_whatever_they_do(meet: Extended) -> None:
+    """In the stateless era those that listen; each notification by itself, though they come at once."""
+    if not meet.declares:
+        pytest.skip("it is not to be had here")
+    heard = Words()
+    async with meet.open(extended.part(heard)) as client:
+        if meet.stateless:
+            await client.on_change("tools", lambda kind: None)
+        while not heard:  # the stream of news of a session may be on its way
+            await client.request("greetings/announce", {"text": "one two"})
+            await heard.more(0.2)
+        while len(heard) % 2:
+            await heard.more(5)
+    assert heard[:2] == ["one", "two"]
+
+
+@pytest.mark.parametrize("revision", DECLARE)
+async def test_who_did_not_declare_it_is_told_nothing(revision: str) -> None:
+    server, tape, later = extended.build(), Tape(), asyncio.Event()
+    async with pair(server, revision=revision, record=tape, extensions=[]) as client:
+        await client.on_change("tools", lambda kind: later.set())
+        server.notify(extended.HEARD.name, extended.Heard(text="psst"))
+        server.add_tool(lambda: None, name="later")
+        await later.wait()
+    assert extended.HEARD.name not in tape.methods("server")
+
+
+def test_a_server_tells_only_what_its_extensions_have_a_notification_for() -> None:
+    server = extended.build()
+    for method in ("notifications/tools/list_changed", extended.TOLD.name, extended.SAY.name, "notifications/x"):
+        with pytest.raises(ConfigError, match="is no notification that an extension of this server sends"):
+            server.notify(method, extended.Heard(text="hi"))
+
+
+class Words(list[str]):
+    """What was heard."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._came = asyncio.Event()
+
+    def append(self, word: str) -> None:
+        super().append(word)
+        self._came.set()
+
+    async def more(self, seconds: float) -> None:
+        """Wait for another, for so long."""
+        self._came.clear()
+        try:
+            await asyncio.wait_for(self._came.wait(), seconds)
+        except TimeoutError:
+            pass
+
+
 async def test_a_client_notifies_whenever_it_likes(meet: Extended) -> None:
     async with meet.open() as client:
         if not meet.declares:
@@ -166,6 +223,30 @@ async def test_a_client_without_the_extension_gets_what_the_core_has(meet: Exten
         with pytest.raises(MethodNotFound, match="in an extension that was given"):
             await client.notify("notifications/greetings/told", {"text": "hi"})
     assert "notifications/greetings/heard" not in meet.tape.methods("server"), "it is not told of what it has no word for"
+
+
+@pytest.mark.requirement("extensions-opt-in")
+async def test_where_nothing_was_given_nothing_is_declared_but_a_clients_tasks_which_can_be_turned_off(
+    revision: str,
+) -> None:
+    """Tasks are on by default, so that `call_tool` can wait for one: a departure, and the only one."""
+    for tasks in (False, True):
+        tape = Tape()
+        async with pair(everything.build(), revision=revision, record=tape, tasks=tasks, on_elicit=lambda _: None) as client:
+            await client.call_tool("add", {"a": 1})
+            assert client.capabilities.extensions is None
+            assert client.capabilities.tasks is None
+        said = [capabilities for message in tape.messages("client") for capabilities in declared_in(message)]
+        found = {name for capabilities in said for name in capabilities if name in ("tasks", "extensions")}
+        own = {"2026-07-28": {"extensions"}, "2025-11-25": {"tasks"}}.get(revision, set())
+        assert said and found == (own if tasks else set())
+        assert {name for one in said for name in one.get("extensions", ())} <= {"io.modelcontextprotocol/tasks"}
+
+
+def declared_in(message: dict[str, Any]) -> list[dict[str, Any]]:
+    params = message.get("params") or {}
+    found = [params.get("capabilities"), (params.get("_meta") or {}).get("io.modelcontextprotocol/clientCapabilities")]
+    return [one for one in found if one is not None]
 
 
 @pytest.mark.requirement("stateless-extensions")
@@ -258,3 +339,70 @@ async def posted(address: str, message: dict[str, Any]) -> int:
                 return refusal.code
 
     return await asyncio.to_thread(post)
+
+
+# Over HTTP.
+
+
+@pytest.mark.parametrize("revision", DECLARE)
+async def test_who_tells_something_over_a_guarded_endpoint_is_known_to_who_hears_it(revision: str) -> None:
+    heard: asyncio.Queue[Any] = asyncio.Queue()
+
+    async def hear(call: Any) -> None:
+        extended.notify(call, extended.HEARD.name, extended.Heard(text="nobody waits for this"))
+        heard.put_nowait((call.principal.id, call.caller.principal.id, call.connection.headers["x-from"]))
+
+    part = extension_of(extended.TOLD, extended.HEARD, handlers={extended.TOLD.name: hear})
+    server = extended.Server(
+        "guarded", auth=ApiKeys({f"{who} has this key": who for who in ("ada", "bob")}), extensions=[part]
+    )
+    async with on_a_port(server.asgi(path="/mcp")) as address:
+        for who in ("ada", "bob"):
+            headers = {"X-API-Key": f"{who} has this key", "X-From": f"{who}'s desk"}
+            url = f"http://{address}/mcp"
+            async with Client(url, revision=revision, headers=headers, extensions=extended.part()[:1]) as client:
+                await client.notify(extended.TOLD.name, {"text": "hi"})
+                assert await heard.get() == (who, who, f"{who}'s desk")
+
+
+async def test_over_http_who_tells_too_much_is_told_so() -> None:
+    go = asyncio.Event()
+
+    async def hear(call: Any) -> None:
+        await go.wait()
+
+    part = extension_of(extended.TOLD, handlers={extended.TOLD.name: hear})
+    told = {"method": extended.TOLD.name, "params": {"text": "hi", "_meta": STATELESS}}
+    async with on_a_port(extended.Server("few", limits=Limits(calls=2), extensions=[part]).asgi(path="/mcp")) as address:
+        assert [await posted(address, told) for _ in range(4)] == [202, 202, 503, 503]
+        go.set()
+        assert await posted(address, told) == 202
+    rates = Rates(others=Rate(1, per=60, burst=2))
+    async with on_a_port(extended.Server("slow", rates=rates, extensions=[part]).asgi(path="/mcp")) as address:
+        assert [await posted(address, told) for _ in range(3)] == [202, 202, 429]
+
+
+class Opened(extended.Params, kw_only=True):
+    door_id: str
+
+
+async def test_what_a_method_is_about_is_repeated_in_a_header_that_the_server_compares() -> None:
+    """As with the methods of the core; the client here is ours, and then one that leaves it out."""
+    opened = extended.Method("greetings/open", "client", Opened, extended.EmptyResult, named="door_id")
+    names: list[str] = []
+
+    async def open_(call: Any) -> Any:
+        names.append(call.connection.headers["mcp-name"])
+        return extended.EmptyResult()
+
+    server = extended.Server("doors", extensions=[extension_of(opened, handlers={opened.name: open_})])
+    async with on_a_port(server.asgi(path="/mcp")) as address:
+        url = f"http://{address}/mcp"
+        async with Client(url, revision="stateless", extensions=[extension_of(opened)]) as client:
+            await client.request("greetings/open", {"doorId": "front"})
+            await client.request("greetings/open", Opened(door_id="bäck"))
+        careless = extended.Method("greetings/open", "client", Opened, extended.EmptyResult)
+        async with Client(url, revision="stateless", extensions=[extension_of(careless)]) as client:
+            with pytest.raises(HeaderMismatch, match=r"Mcp-Name is missing; send it with params\.doorId"):
+                await client.request("greetings/open", {"doorId": "front"})
+    assert names == ["front", "=?base64?YsOkY2s=?="]

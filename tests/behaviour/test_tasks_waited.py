@@ -9,10 +9,16 @@ import pytest
 from msgspec import Struct
 
 from dovetail import Client, Context, Server, TaskUpdate, ToolError
+from dovetail.client import tasks
 from dovetail.errors import NotFound, TaskCancelled, TimedOut
+from dovetail.protocol.tasks import RELATED_TASK
+from dovetail.testing import bare
 from tests.behaviour.conftest import Talk
+from tests.transports.http.raw import hosted, request
 
-TASKED = ("2025-11-25", "2026-07-28")
+CORE = "2025-11-25"
+TASKED = (CORE, "2026-07-28")
+GREET: dict[str, Any] = {"name": "greet", "arguments": {}, "task": {}}
 
 
 class Person(Struct):
@@ -74,6 +80,49 @@ async def test_a_question_of_a_task_reaches_the_callback(talk: Talk) -> None:
         assert len(asked) == 2
 
 
+@pytest.mark.requirement("tasks-client-related")
+async def test_what_is_asked_on_behalf_of_a_task_is_answered_with_its_mark(talk: Talk) -> None:
+    if talk.revision != CORE:
+        pytest.skip("this is of the core form")
+    async with talk(Stage().server, on_elicit=lambda request: {"name": "Ann"}) as client:
+        handle = await client.start_tool("greet")
+        assert (await handle.result()).text == "Hello, Ann!"
+    [question] = [one for one in talk.tape.messages("server") if one.get("method") == "elicitation/create"]
+    [answer] = [one for one in talk.tape.messages("client") if one.get("id") == question["id"] and "result" in one]
+    assert answer["result"]["_meta"] == question["params"]["_meta"] == {RELATED_TASK: {"taskId": handle.id}}
+
+
+@pytest.mark.requirement("tasks-client-related")
+@pytest.mark.parametrize("transport", ["memory", "http"])
+async def test_a_question_of_a_task_that_is_cancelled_is_withdrawn_with_its_mark(transport: str) -> None:
+    """A client by hand: ours does not read on once it knows that the task is over."""
+    able, server = {"elicitation": {}}, Stage().server
+    if transport == "memory":
+        async with bare(server) as peer:
+            await peer.greet(CORE, able)
+            made = (await peer.ask("tools/call", GREET))["result"]["task"]
+            peer.send(request("tasks/result", {"taskId": made["taskId"]}, 7))
+            while (question := await peer.receive()).get("method") != "elicitation/create":
+                pass
+            peer.send(request("tasks/cancel", {"taskId": made["taskId"]}, 8))
+            came = [await peer.receive()]
+            while came[-1].get("id") != 7:
+                came.append(await peer.receive())
+    else:
+        async with hosted(server) as site:
+            session = await site.greet(CORE, capabilities=able)
+            made = (await (await session.ask("tools/call", GREET)).whole())["result"]["task"]
+            stream = await session.ask("tasks/result", {"taskId": made["taskId"]}, id=7)
+            while not (event := await stream.next()).data:
+                pass
+            question = event.message
+            await session.ask("tasks/cancel", {"taskId": made["taskId"]}, id=8)
+            came = await stream.messages()
+    [withdrawn] = [one["params"] for one in came if one.get("method") == "notifications/cancelled"]
+    assert withdrawn["requestId"] == question["id"]
+    assert withdrawn["_meta"] == {RELATED_TASK: {"taskId": made["taskId"]}}
+
+
 async def test_whoever_stops_waiting_cancels_the_task(talk: Talk) -> None:
     stage = Stage()
     async with talk(stage.server) as client:
@@ -123,7 +172,8 @@ async def test_a_task_that_is_cancelled_says_so_to_who_waits(talk: Talk) -> None
 
 
 @pytest.mark.parametrize("transport", ["memory", "http", "websocket"])
-async def test_of_a_task_that_takes_long_the_server_tells_by_itself(transport: str) -> None:
+async def test_of_a_task_that_takes_long_the_server_tells_by_itself(transport: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "LISTENED", 0.1)  # which is long, here
     stage, talk = Stage(), Talk(transport, "2026-07-28")
 
     def asked() -> list[str]:

@@ -8,6 +8,7 @@ nothing that was not: a client that cancels by hanging up sends no message, it i
 import asyncio
 import json
 import socket
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -121,6 +122,8 @@ async def on_a_port(app: App, port: int = 0) -> AsyncIterator[str]:
     finally:
         for one in server.servers:
             one.close()
+        for connection in list(server.server_state.connections):
+            getattr(connection, "pipeline", deque[Any]()).clear()  # what waits behind a stream must not begin when that ends
         await server.lifespan.shutdown()  # which ends the streams, so that the connections can
         for connection in list(server.server_state.connections):
             connection.shutdown()

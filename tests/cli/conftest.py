@@ -19,6 +19,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 WEATHER = str(ROOT / "examples" / "weather.py")
 SECONDS = 30
+NAMES = "Context, Message, NotFound, ProtocolError, Server, ToolError"
+"""What the scripts here need: a star would load all there is, each time."""
 
 SCRIPTED = """
 import json, sys
@@ -128,7 +130,7 @@ def server(tmp_path: Path) -> Callable[..., str]:
 
     def write(source: str, name: str = "served.py") -> str:
         path = tmp_path / name
-        head = "from dovetail import *\nserver = Server('small', version='1.2.3')\n"
+        head = f"from dovetail import {NAMES}\nserver = Server('small', version='1.2.3')\n"
         path.write_text(head + textwrap.dedent(source) + "\nif __name__ == '__main__':\n    server.run()\n")
         return str(path)
 

@@ -35,7 +35,7 @@ def test_headers_reach_the_server() -> None:
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as listener:
-        threading.Thread(target=listener.serve_forever).start()
+        threading.Thread(target=listener.serve_forever, args=(0.01,)).start()
         url = f"http://127.0.0.1:{listener.server_port}/mcp"
         done = dovetail("ping", url, "--header", "Authorization: Bearer a:b", "--header", "X-Tenant:acme")
         listener.shutdown()

@@ -55,6 +55,36 @@ def test_it_speaks_the_revision_it_is_told_to(revision: str) -> None:
     assert "tools" in found["capabilities"]
 
 
+SKILLED = """
+from dovetail import Server
+from dovetail.extensions import Extension
+from dovetail.extensions.skills.vocabulary import ID, METHODS, ListSkillsResult
+
+async def skills(call):
+    about = {"name": "fine", "description": "Is fine."}
+    fine = {"uri": "skill://fine/SKILL.md", "frontmatter": about, "resources": "dynamic"}
+    return ListSkillsResult(skills=[fine, {**fine, "uri": "skill://flawed/SKILL.md"}])
+
+server = Server("skilled", extensions=[Extension(id=ID, methods=METHODS, handlers={"skills/list": skills}, mutual=False)])
+server.run()
+"""
+
+
+def test_it_shows_skills_and_what_is_wrong_with_them(tmp_path: Path) -> None:
+    (tmp_path / "server.py").write_text(SKILLED)
+    shown = dovetail("inspect", str(tmp_path / "server.py"))
+    assert shown.out.splitlines()[2:] == [
+        "Skills",
+        "  skill://fine/SKILL.md  fine",
+        "    Is fine.",
+        "  skill://flawed/SKILL.md  fine",
+        "    Is fine.",
+        "    It cannot be used: its URI does not end in /fine/SKILL.md",
+    ]
+    found = dovetail("inspect", str(tmp_path / "server.py"), "--json").json["skills"]
+    assert [(one["frontmatter"]["name"], "problem" in one) for one in found] == [("fine", False), ("fine", True)]
+
+
 def test_what_a_server_does_not_offer_is_not_asked_for(scripted: Callable[..., str]) -> None:
     bare = handshake(capabilities={}, instructions=None)
     assert dovetail("inspect", scripted(bare)) == (0, "scripted 1, revision 2025-06-18\n", "")

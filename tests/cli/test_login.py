@@ -137,7 +137,7 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def guarded() -> Iterator[Guarded]:
     with Guarded() as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))  # how often it looks whether to end
         thread.start()
         yield server
         server.shutdown()

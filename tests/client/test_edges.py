@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize("reason", [json.JSONDecodeError("odd", "doc", 0), OSError("gone"), ConnectionClosed("the end")])
 async def test_whatever_ends_a_channel_is_one_kind_of_error(reason: Exception) -> None:
     ours, theirs = memory.pair()
-    serving = asyncio.create_task(everything.build().serve(theirs))
+    serving = asyncio.create_task(everything.build(limits=Limits(shutdown=0)).serve(theirs))
     client = Client(ours)
     await client.connect()
     waiting = asyncio.create_task(client.call_tool("wait"))

@@ -117,6 +117,29 @@ async def test_a_task_can_be_cancelled_once() -> None:
         assert again["code"] == -32602 and "it is cancelled" in again["message"]
 
 
+async def test_an_answer_that_is_given_up_by_itself_is_a_task_that_is_cancelled() -> None:
+    async def give_up(request: Any) -> Any:
+        raise asyncio.CancelledError
+
+    async with handmade(CORE, on_elicit=give_up) as (_, server):
+        id = (await begin(server))["taskId"]
+        told = await server.receive()
+        assert (told["method"], told["params"]["status"]) == ("notifications/tasks/status", "cancelled")
+        assert (await look(server, id))["result"]["status"] == "cancelled"
+        assert (await look(server, id, "tasks/result"))["error"]["code"] == -32602
+
+
+async def test_a_list_goes_on_after_a_task_that_is_not_there_any_more() -> None:
+    async with handmade(CORE, on_elicit=lambda request: {"echo": "x"}) as (_, server):
+        made = [(await begin(server, **({"ttl": 1000} if number == 99 else {})))["taskId"] for number in range(101)]
+        first = (await server.ask("tasks/list"))["result"]
+        while first["tasks"][-1]["taskId"] == made[99]:
+            assert first["nextCursor"]
+            cursor, first = first["nextCursor"], (await server.ask("tasks/list"))["result"]
+        rest = (await server.ask("tasks/list", {"cursor": cursor}))["result"]
+        assert [one["taskId"] for one in rest["tasks"]] == made[100:]
+
+
 async def test_tasks_are_listed_page_by_page() -> None:
     async with handmade(CORE, on_elicit=lambda request: {"echo": "x"}) as (_, server):
         made = [(await begin(server))["taskId"] for _ in range(150)]
@@ -124,7 +147,8 @@ async def test_tasks_are_listed_page_by_page() -> None:
         second = (await server.ask("tasks/list", {"cursor": first["nextCursor"]}))["result"]
         assert [one["taskId"] for one in first["tasks"] + second["tasks"]] == made
         assert "nextCursor" not in second
-        assert (await server.ask("tasks/list", {"cursor": "nonsense"}))["error"]["code"] == -32602
+        for nonsense in ("nonsense", "-1", "\u0663", "9" * 5000):
+            assert (await server.ask("tasks/list", {"cursor": nonsense}))["error"]["code"] == -32602
 
 
 @pytest.mark.requirement("tasks-host-ttl")

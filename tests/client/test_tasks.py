@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from dovetail import Client, ToolError
-from dovetail.client.task import TaskUpdate
+from dovetail.client.task import TaskUpdate, pause_of
 from dovetail.errors import (
     ConfigError,
     ConnectionClosed,
     InternalError,
+    InvalidParams,
     InvalidRequest,
     MethodNotFound,
     NotFound,
@@ -23,7 +24,7 @@ from dovetail.errors import (
 )
 from dovetail.limits import Limits
 from dovetail.protocol.meta import CLIENT_CAPABILITIES
-from dovetail.protocol.tasks import EXTENSION
+from dovetail.protocol.tasks import EXTENSION, DetailedTask
 from dovetail.testing import Bare
 from tests.behaviour.handmade import OFFERED, complete, handmade, notification, refusal, reply
 from tests.client.test_callbacks import form
@@ -458,6 +459,19 @@ async def test_an_answer_by_hand_that_cannot_be_sent_can_be_given_again() -> Non
         assert await handle.questions() == {}
 
 
+async def test_an_answer_that_the_server_does_not_take_says_so_and_ends_the_task() -> None:
+    asking = task("input_required", inputRequests={"a": form("Who?")})
+    refused = Refused(-32602, "no such name")
+    parts = {"tools/call": BEGUN, "tasks/get": asking, "tasks/update": refused, "tasks/cancel": complete()}
+    async with played(parts, on_elicit=lambda request: {"echo": "x"}) as (client, play):
+        with pytest.raises(InvalidParams, match=r"^no such name$"):
+            await client.task("t1", manual=True).answer("a", {"echo": "x"})
+        assert "tasks/cancel" not in play.heard
+        with pytest.raises(InvalidParams, match=r"^no such name$"):
+            await client.call_tool("slow")
+        await play.hears("tasks/cancel")
+
+
 async def test_whoever_waits_while_the_client_closes_is_told_at_once() -> None:
     async with played({"tools/call": BEGUN, "tasks/get": task()}) as (client, play):
         handle = await client.start_tool("slow")
@@ -652,3 +666,12 @@ async def test_older_revisions_have_no_tasks(revision: str) -> None:
         with pytest.raises(MethodNotFound):
             await client.task("t1").status()
         assert "task" not in (await play.hears("tools/call"))["params"]
+
+
+@pytest.mark.parametrize(("proposed", "least", "most"), [(600_000, 600, 660), (-5, 0.05, 0.06), (10**15, 86_400, 95_040)])
+def test_a_server_is_not_looked_at_sooner_than_it_proposes(proposed: float, least: float, most: float) -> None:
+    """Within what a timer can wait for, and not without any pause."""
+    shown = DetailedTask(
+        task_id="t1", status="working", created_at=WHEN, last_updated_at=WHEN, ttl_ms=None, poll_interval_ms=proposed
+    )
+    assert all(least <= pause_of(shown, pauses) <= most for pauses in range(50))

@@ -1,17 +1,38 @@
 """An extension as a value: what it may be called, what clashes, in which order wrappers run, and which methods there are."""
 
+import asyncio
 from typing import Any
 
+import aiohttp
 import pytest
+from msgspec import Raw
 
-from dovetail import Cache, Client, Server, TextContent, ToolResult
+from dovetail import Cache, Client, Rate, Rates, Server, TextContent, ToolResult
+from dovetail.auth import ApiKeys
 from dovetail.connection.extension import NONE, Extensions
-from dovetail.errors import ConfigError, InvalidRequest
-from dovetail.extensions import EmptyResult, Extension, Kind, Method, Observer, Params, Result, settings_of, undeclared
+from dovetail.errors import ConfigError, InvalidRequest, Overloaded
+from dovetail.extensions import (
+    EmptyResult,
+    Extension,
+    Kind,
+    Method,
+    Observer,
+    Params,
+    Result,
+    declares,
+    notify,
+    settings_of,
+    undeclared,
+)
+from dovetail.limits import Limits
+from dovetail.ports import Principal
 from dovetail.protocol.capabilities import ClientCapabilities, ServerCapabilities
+from dovetail.protocol.lists import CacheHints
+from dovetail.protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
 from dovetail.protocol.methods import METHODS
 from dovetail.revisions import ALL, BY_NAME, DRAFT_DIALECT, OFFICIAL
 from dovetail.testing import bare, pair
+from tests.behaviour.web import on_a_port
 
 ID = "com.example/x"
 ROW = Method("x/do", "client", Params, EmptyResult)
@@ -63,6 +84,7 @@ def test_what_is_no_identifier_is_refused_with_an_example(id: Any) -> None:
         ({"around": {"tools/cal": through}}, "tools/cal cannot be wrapped"),
         ({"around": {"initialize": through}}, "initialize cannot be wrapped"),
         ({"around": {"ping": through}}, "ping cannot be wrapped"),
+        ({"instead": {"ping": through}}, "ping cannot be wrapped"),
         ({"around": {"notifications/progress": through}}, "notifications/progress cannot be wrapped"),
         ({"kinds": {"complete": Kind(Result, finish)}}, "complete is a kind of result that the core defines"),
         ({"kinds": {"input_required": Kind(Result, finish)}}, "input_required is a kind of result"),
@@ -79,10 +101,6 @@ def test_a_method_of_the_handshake_era_alone_may_be_an_extensions_in_the_other()
     given = Extensions([Extension(id=ID, methods=[ping], handshake=False)])
     assert given.find("ping", NEW) is ping
     assert given.find("ping", OLD) is METHODS["ping"]
-    assert given.speaks(NEW, ping)
-    assert given.speaks(OLD, METHODS["ping"])
-    assert not given.speaks(OLD, ping)
-    assert not given.speaks(NEW, METHODS["ping"])
 
 
 async def test_nothing_is_declared_in_the_handshake_where_nothing_is_for_it() -> None:
@@ -124,10 +142,10 @@ def test_two_that_clash_are_refused_on_either_side(given: list[Extension], probl
 @pytest.mark.parametrize("revision", ALL, ids=lambda one: one.name)
 def test_without_extensions_the_methods_are_those_of_the_revision(revision: Any) -> None:
     for name, row in METHODS.items():
-        assert NONE.speaks(revision, row) == (name in revision.methods)
+        spoken = row if name in revision.methods else None
         assert NONE.find(name, None) is row
-        if name in revision.methods:
-            assert NONE.find(revision.wire_name(name), revision) is row
+        assert NONE.find(name, revision) is spoken
+        assert spoken is None or NONE.find(revision.wire_name(name), revision) is row
     assert NONE.find("x/do", revision) is None
 
 
@@ -136,7 +154,6 @@ def test_an_extension_adds_its_own_to_each_revision(revision: Any) -> None:
     given = Extensions([Extension(id=ID, methods=[ROW])])
     assert given.find("x/do", revision) is ROW
     assert given.find("x/do", None) is ROW
-    assert given.speaks(revision, ROW)
     assert given.find("tools/list", revision) is METHODS["tools/list"]
 
 
@@ -147,10 +164,8 @@ def test_a_dialect_keeps_its_own_names() -> None:
 def test_what_is_added_later_is_found_though_it_was_looked_for_before() -> None:
     given = Extensions()
     assert given.find("x/do", NEW) is None
-    assert not given.speaks(NEW, ROW)
     given.add(Extension(id=ID, methods=[ROW]))
     assert given.find("x/do", NEW) is ROW
-    assert given.speaks(NEW, ROW)
 
 
 # What was declared.
@@ -164,6 +179,34 @@ def test_a_declaration_that_is_no_object_is_none(odd: Any) -> None:
 def test_settings_are_what_the_other_side_said() -> None:
     assert settings_of(ID, ServerCapabilities(extensions={ID: {"a": 1}})) == {"a": 1}
     assert settings_of("com.example/y", ServerCapabilities(extensions={ID: {"a": 1}})) is None
+
+
+@pytest.mark.parametrize("revision", ["2026-07-28", "2025-11-25"])
+async def test_on_a_client_what_the_other_side_declared_is_what_the_server_did(revision: str) -> None:
+    found: list[tuple[str, bool, bool]] = []
+
+    def note(call: Any) -> None:
+        found.append((call.name, declares(call, ID), declares(call, "com.example/y")))
+
+    async def look(call: Any, next: Any) -> Any:
+        note(call)
+        return await next(call)
+
+    async def hear(call: Any) -> None:
+        note(call)
+
+    async def tell(call: Any) -> EmptyResult:
+        notify(call, "notifications/x/told", Params())
+        return EmptyResult()
+
+    rows = [ROW, Method("notifications/x/told", "server", Params)]
+    theirs = Extension(id=ID, methods=rows, handlers={"x/do": tell})
+    ours = Extension(id=ID, methods=rows, handlers={"notifications/x/told": hear}, around={"tools/list": look})
+    async with pair(Server("s", extensions=[theirs]), revision=revision, extensions=[ours]) as client:
+        await client.list_tools()
+        await client.request("x/do")
+        await client.list_prompts()
+    assert found == [("tools/list", True, False), ("notifications/x/told", True, False)]
 
 
 def test_the_refusal_names_what_to_declare() -> None:
@@ -203,6 +246,34 @@ async def test_on_a_server_middleware_is_outside_and_the_first_extension_is_the_
         order.clear()
         await client.call_tool("tool")
     assert order == ["m in", "a in", "b in", "tool", "b out", "a out", "m out"]
+
+
+@pytest.mark.parametrize("side", ["server", "client"])
+async def test_what_may_answer_instead_is_outside_of_all_that_is_around_whoever_came_first(side: str) -> None:
+    order: list[str] = []
+    around, late = wrapping(order, "a"), wrapping(order, "b")
+    instead = [Extension(id=f"com.example/{name}", instead={"tools/call": noted(order, name)}) for name in "ij"]
+    given = [around, instead[0], late, instead[1]]
+    server = Server("s", extensions=given if side == "server" else ())
+    server.add_tool(lambda: order.append("tool"), name="tool")
+    async with pair(server, extensions=given if side == "client" else ()) as client:
+        order.clear()
+        await client.call_tool("tool")
+    assert order == ["i in", "j in", "a in", "b in", "tool", "b out", "a out", "j out", "i out"]
+
+
+async def test_what_is_let_through_goes_out_as_it_was_encoded_and_is_not_to_be_shared() -> None:
+    seen: list[Any] = []
+
+    async def look(call: Any, next: Any) -> Any:
+        seen.append(await next(call))
+        return seen[-1]
+
+    extension = Extension(id=ID, instead={"tools/list": look})
+    server = Server("s", cache=Cache(ttl=60, scope="public"), extensions=[extension])
+    async with pair(server, revision="stateless") as client:
+        assert (await client.request("tools/list")).cache_scope == "private"
+    assert type(seen[0]) is Raw, "nobody opened it"
 
 
 async def test_on_a_client_the_middleware_is_nearest_to_the_wire() -> None:
@@ -329,6 +400,7 @@ async def test_a_kind_is_for_the_methods_that_it_names() -> None:
             await client.call_tool("tool")
 
 
+@pytest.mark.requirement("extensions-untrusted")
 async def test_a_kind_that_does_not_fit_its_type_is_the_servers_mistake() -> None:
     ours = Extension(id=ID, kinds={"parcel": Kind(Parcel, unpack)})
     async with pair(sending(EmptyResult(result_type="parcel")), extensions=[ours]) as client:
@@ -344,6 +416,33 @@ async def test_what_goes_wrong_while_it_is_finished_is_what_the_caller_gets() ->
     async with pair(sending(PARCEL), extensions=[ours]) as client:
         with pytest.raises(LookupError, match="lost on the way"):
             await client.call_tool("tool")
+
+
+@pytest.mark.parametrize("revision", ["2026-07-28", "2025-11-25"])
+@pytest.mark.parametrize("sender", ["client", "server", "both"])
+async def test_a_notification_is_heard_of_the_side_only_that_is_to_send_it(revision: str, sender: Any) -> None:
+    heard: list[str] = []
+
+    def part(side: str, sender: Any) -> Extension:
+        async def hear(call: Any) -> None:
+            heard.append(side)
+
+        async def tell(call: Any, next: Any) -> Any:
+            notify(call, "notifications/x/told", Params())
+            return await next(call)
+
+        rows = [Method("notifications/x/told", sender, Params)]
+        around = {"tools/list": tell} if side == "server" else {}
+        return Extension(id=ID, methods=rows, handlers={rows[0].name: hear}, around=around)
+
+    for one, other in (("both", sender), (sender, "both")):  # who sends it all the same, and who hears of it
+        server = Server("s", extensions=[part("server", one)])
+        async with pair(server, revision=revision, extensions=[part("client", other)]) as client:
+            await client.notify("notifications/x/told")
+            await client.list_tools()
+            await client.list_tools()
+    expected = {"client": ["server"], "server": ["client"] * 2, "both": ["client"] * 2 + ["server"]}
+    assert sorted(heard) == sorted(expected["both"] + expected[sender])
 
 
 # Handlers that fail.
@@ -364,6 +463,164 @@ async def test_a_handler_that_fails_is_answered_like_any_other_and_one_that_hear
         with pytest.raises(Exception, match="x/do failed: LookupError"):
             await client.request("x/do")
         assert await client.list_tools() == []
+
+
+@pytest.mark.parametrize("revision", ["2026-07-28", "2025-11-25"])
+@pytest.mark.parametrize("side", ["server", "client"])
+async def test_no_more_notifications_are_heard_at_once_than_requests_may_be_in_flight(
+    side: str, revision: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    heard, go = 0, asyncio.Event()
+
+    async def hear(call: Any) -> None:
+        nonlocal heard
+        heard += 1
+        await go.wait()
+
+    async def flood(call: Any) -> EmptyResult:
+        for _ in range(50):
+            notify(call, told.name, Params())
+        return EmptyResult()
+
+    told = Method("notifications/x/told", "both", Params)
+    hearing = {told.name: hear}
+    theirs = Extension(id=ID, methods=[ROW, told], handlers={"x/do": flood} | (hearing if side == "server" else {}))
+    ours = Extension(id=ID, methods=[ROW, told], handlers=hearing if side == "client" else {})
+    few = Limits(in_flight=5)
+    async with pair(
+        Server("s", limits=few, extensions=[theirs]), limits=few, revision=revision, extensions=[ours]
+    ) as client:
+        for _ in range(2):
+            heard = 0
+            if side == "client":
+                await client.request("x/do")
+            else:
+                for _ in range(50):
+                    await client.notify(told.name)
+            await client.list_tools()
+            assert heard == 5
+            go.set()
+            await client.list_tools()
+            await asyncio.sleep(0)
+            go.clear()
+        go.set()
+    warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warned == ["Did not take a notifications/x/told: 5 notifications are being heard; the limit is 5"], (
+        "and once only"
+    )
+
+
+async def test_a_caller_that_tells_too_much_takes_no_room_of_others() -> None:
+    heard, go = asyncio.Queue[str](), asyncio.Event()
+
+    async def hear(call: Any) -> None:
+        heard.put_nowait(call.principal.id)
+        await go.wait()
+
+    told = Method("notifications/x/told", "client", Params)
+    hearing = Extension(id=ID, methods=[told], handlers={told.name: hear})
+    keys = ApiKeys({key * 16: Principal(who) for key, who in (("a", "ann"), ("b", "bob"))})
+    server = Server("s", auth=keys, limits=Limits(in_flight=2, calls=3), extensions=[hearing])
+    meta = {PROTOCOL_VERSION: "2026-07-28", CLIENT_CAPABILITIES: {"extensions": {ID: {}}}}
+    message = {"jsonrpc": "2.0", "method": told.name, "params": {"_meta": meta}}
+    async with on_a_port(server.asgi(path="/mcp")) as address, aiohttp.ClientSession() as session:
+
+        async def tell(key: str) -> int:
+            headers = {"authorization": f"Bearer {key * 16}", "accept": "application/json, text/event-stream"}
+            headers |= {"mcp-protocol-version": "2026-07-28", "mcp-method": told.name}
+            async with session.post(f"http://{address}/mcp", json=message, headers=headers) as response:
+                return response.status
+
+        assert [await tell(key) for key in "aaabb"] == [202, 202, 503, 202, 503], "two of each, and three of all"
+        assert [await heard.get() for _ in range(3)] == ["ann", "ann", "bob"]
+        go.set()
+        await asyncio.sleep(0)
+        assert await tell("a") == 202
+
+
+async def test_a_notification_is_counted_among_what_a_caller_may_do() -> None:
+    heard = 0
+
+    async def hear(call: Any) -> None:
+        nonlocal heard
+        heard += 1
+
+    told = Method("notifications/x/told", "client", Params)
+    server = Server(
+        "s",
+        rates=Rates(others=Rate(1, per=60, burst=3)),
+        extensions=[Extension(id=ID, methods=[told], handlers={told.name: hear})],
+    )
+    async with pair(server, revision="2025-11-25", extensions=[Extension(id=ID, methods=[told])]) as client:
+        for _ in range(50):
+            await client.notify(told.name)
+        with pytest.raises(Overloaded):
+            await client.list_tools()
+    assert heard == 3
+
+
+# What is kept of its results.
+
+
+class Doors(CacheHints, kw_only=True):
+    doors: list[str]
+
+
+DOORS = Method("x/doors", "client", Params, Doors, cacheable=True, outdated_by=("notifications/x/moved",))
+MOVED = Method("notifications/x/moved", "server", Params)
+
+
+@pytest.mark.parametrize(
+    ("said", "ttl", "scope"),
+    [
+        (None, 0, "private"),
+        (Cache(ttl=60, scope="public"), 60_000, "private"),
+        ({"x/doors": Cache(ttl=60, scope="public")}, 60_000, "public"),
+        ({"tools/list": Cache(ttl=60)}, 0, "private"),
+    ],
+)
+async def test_results_of_an_extension_are_kept_as_the_server_says_and_dropped_at_its_news(
+    said: Any, ttl: int, scope: str
+) -> None:
+    asked, moved = 0, asyncio.Event()
+
+    async def doors(call: Any) -> Doors:
+        nonlocal asked
+        asked += 1
+        return Doors(doors=["front"])
+
+    async def hear(call: Any) -> None:
+        moved.set()
+
+    server = Server("s", cache=said, extensions=[Extension(id=ID, methods=[DOORS, MOVED], handlers={"x/doors": doors})])
+    ours = Extension(id=ID, methods=[DOORS, MOVED], handlers={MOVED.name: hear})
+    async with pair(server, revision="stateless", extensions=[ours]) as client:
+        await client.on_change("tools", lambda kind: None)
+        found = await client.request("x/doors")
+        assert (found.ttl_ms, found.cache_scope) == (ttl, scope)
+        await client.request("x/doors")
+        assert asked == (1 if ttl else 2)
+        server.notify(MOVED.name, Params())
+        await moved.wait()
+        await client.request("x/doors")
+        assert asked == (2 if ttl else 3)
+
+
+async def test_what_a_handler_says_itself_of_caches_is_what_counts() -> None:
+    async def doors(call: Any) -> Doors:
+        return Doors(doors=[], ttl_ms=5000, cache_scope="public")
+
+    given = Extension(id=ID, methods=[DOORS], handlers={"x/doors": doors})
+    async with pair(Server("s", cache=Cache(ttl=60), extensions=[given]), extensions=[given]) as client:
+        found = await client.request("x/doors")
+    assert (found.ttl_ms, found.cache_scope) == (5000, "public")
+
+
+def test_what_no_extension_has_cannot_be_kept() -> None:
+    with pytest.raises(ConfigError, match=r"cache: 'x/doors' cannot be kept; what can be is .*tools/list"):
+        Server("s", cache={"x/doors": Cache(ttl=60)})
+    with pytest.raises(ConfigError, match="'x/do' cannot be kept"):
+        Server("s", cache={"x/do": Cache(ttl=60)}, extensions=[Extension(id=ID, methods=[ROW])])
 
 
 async def test_a_method_without_a_handler_is_not_there() -> None:

@@ -7,7 +7,7 @@ A page runs in a folder of its own, from top to bottom, in one namespace and one
     ```python server.py    is written into that file, and the file executed (not as `__main__`).
     ```python server.py +  goes into that file above its `if __name__ == "__main__":`.
     ```json mcp.json       is written into that file; any other JSON must at least be JSON.
-    ```markdown notes.md   is written into that file.
+    ```markdown notes.md   is written into that file, and so is HTML.
     ```console             lines that start with `$ dovetail` or `$ python` are run; what follows must be what they print,
                            with `…` for anything. Other commands are left alone.
 
@@ -108,6 +108,8 @@ class Page:
     def _markdown(self, block: Block) -> None:
         if block.note:
             self._write(block)
+
+    _html = _markdown
 
     def _write(self, block: Block) -> None:
         name, _, more = block.note.partition(" ")

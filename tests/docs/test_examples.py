@@ -29,17 +29,22 @@ def run(program: Path, *words: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
-@pytest.fixture
-def demo(tmp_path: Path) -> Path:
+def laid_out(folder: Path) -> Path:
     """The demo beside a package that the servers it starts will find, installed or not."""
-    (tmp_path / "dovetail").symlink_to(ROOT / "dovetail", target_is_directory=True)
+    (folder / "dovetail").symlink_to(ROOT / "dovetail", target_is_directory=True)
     for name in ("demo.py", "weather.py", "booking.py"):
-        (tmp_path / name).write_text((EXAMPLES / name).read_text(encoding="utf-8"), encoding="utf-8")
-    return tmp_path / "demo.py"
+        (folder / name).write_text((EXAMPLES / name).read_text(encoding="utf-8"), encoding="utf-8")
+    return folder / "demo.py"
 
 
-def test_the_demo_talks_over_stdio_and_over_http_in_both_eras(demo: Path) -> None:
-    done = run(demo)
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> "subprocess.CompletedProcess[str]":
+    """What the demo shows, from its beginning to its end."""
+    return run(laid_out(tmp_path_factory.mktemp("demo")))
+
+
+def test_the_demo_talks_over_stdio_and_over_http_in_both_eras(shown: "subprocess.CompletedProcess[str]") -> None:
+    done = shown
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     assert done.stdout.count("revision 2026-07-28") == 3  # on stdio and over HTTP
@@ -54,12 +59,13 @@ def test_an_extension_of_ones_own_charges_those_who_know_it_and_tells_nobody_els
     assert done.stdout.splitlines() == ["translate: 3 cents", "desserts", "so far 3", "reward"]
 
 
-def test_the_demo_answers_what_it_is_asked_where_there_is_no_terminal_in_both_eras(demo: Path) -> None:
-    shown = run(demo).stdout
+def test_the_demo_answers_what_it_is_asked_where_there_is_no_terminal_in_both_eras(
+    shown: "subprocess.CompletedProcess[str]",
+) -> None:
     for city in ("Oslo", "Helsinki"):
-        assert f"Who takes the night train to {city}? → {{'name': 'Ada', 'berth': 'lower'}}" in shown
-        assert re.search(rf"Book berth \d+ \(lower\) to {city} for Ada\? → accept", shown)
-        assert re.search(rf"Berth \d+ \(lower\) to {city} is booked for Ada\. Sleep well", shown)
+        assert f"Who takes the night train to {city}? → {{'name': 'Ada', 'berth': 'lower'}}" in shown.stdout
+        assert re.search(rf"Book berth \d+ \(lower\) to {city} for Ada\? → accept", shown.stdout)
+        assert re.search(rf"Berth \d+ \(lower\) to {city} is booked for Ada\. Sleep well", shown.stdout)
 
 
 @pytest.fixture
@@ -98,7 +104,8 @@ async def test_the_booking_takes_no_for_an_answer(booking: Any) -> None:
         assert (await client.call_tool("book", {"city": "Oslo"})).text.endswith("Have a good journey!")
 
 
-def test_the_demo_fails_where_its_server_does(demo: Path) -> None:
+def test_the_demo_fails_where_its_server_does(tmp_path: Path) -> None:
+    demo = laid_out(tmp_path)
     demo.with_name("weather.py").write_text("raise SystemExit(3)\n")
     assert run(demo).returncode != 0
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,6 +16,8 @@ from dovetail.connection.extension import Extension
 from dovetail.errors import ConfigError, InternalError, InvalidParams, InvalidRequest, NotFound
 from dovetail.extensions import apps
 from dovetail.extensions.apps import APPS, MIME_TYPE, Bridge, Csp, Host, View, visible
+from dovetail.extensions.apps.settings import is_document
+from dovetail.protocol.tools import Tool
 from dovetail.server.apps import SETTINGS
 from dovetail.testing import Tape, pair
 from tests.conftest import named
@@ -168,7 +171,7 @@ async def test_a_server_without_apps_declares_nothing() -> None:
         ("ui://{city}", HTML, {}, "is no URI of an app; .* without variables"),
         (URI, "", {}, "'' is no HTML document, which begins with <!doctype html>"),
         (URI, "view.html", {}, r"'view.html' is no HTML document, .* a file is given as Path\(…\)"),
-        (URI, Path("nowhere.html"), {}, "there is no file nowhere.html"),
+        (URI, Path("nowhere.html"), {}, "there is no file /.*/nowhere.html"),
         (URI, HTML, {"connect_domains": ["http://api.example.com"]}, "connect_domains= has 'http://api.example.com', which"),
         (URI, HTML, {"connect_domains": ["api.example.com"]}, "write https:// or wss:// and a host"),
         (URI, HTML, {"connect_domains": ["https://a.example.com; script-src *"]}, "is no origin"),
@@ -191,16 +194,65 @@ def test_an_app_that_makes_no_sense_is_refused_when_it_is_registered(uri: str, h
     ("options", "said"),
     [
         ({"ui": "https://weather"}, "'https://weather' is no URI of an app, which begins with ui://"),
-        ({"ui": "ui://other"}, "there is no app 'ui://other' yet; register it before the tools that point to it"),
+        ({"ui": "ui://other"}, "there is no app 'ui://other' yet; register it before its tools"),
         ({"visibility": ["user"]}, "a tool is for 'model', for 'app', or for both"),
         ({"visibility": []}, "a tool is for 'model'"),
         ({"ui": URI, "meta": {"ui": {}}}, "its meta= has a 'ui' already"),
+        ({"meta": {"ui": URI}}, "its meta= has a 'ui' that is no object; write ui= and visibility= instead"),
+        ({"meta": {"ui": {"resourceUri": "ui://other"}}}, "there is no app 'ui://other' yet"),
+        ({"meta": {"ui": {"resourceUri": 1}}}, "ui=1 is no URI of an app"),
+        ({"meta": {"ui": {"visibility": "app"}}}, "visibility='app'; a tool is for 'model'"),
+        ({"meta": {"ui": {"visibility": ["app", "user"]}}}, "a tool is for 'model'"),
     ],
 )
 def test_a_tool_that_makes_no_sense_is_refused_when_it_is_registered(options: Any, said: str) -> None:
     server = weather()
     with pytest.raises(ConfigError, match=said):
         server.add_tool(lambda: "", name="odd", **options)
+
+
+async def test_a_tool_that_says_in_its_meta_whom_it_is_for_is_shown_to_nobody_else() -> None:
+    server = Server("weather")
+    server.add_tool(lambda: "hidden", name="hidden", meta={"ui": {"visibility": ["app"]}, "mine": 1})
+    async with pair(server) as client:
+        assert await client.list_tools() == []
+        with pytest.raises(InvalidParams, match="Unknown tool: hidden"):
+            await client.call_tool("hidden")
+    async with pair(server, extensions=[APPS]) as client:
+        assert [tool.meta for tool in await client.list_tools()] == [{"ui": {"visibility": ["app"]}, "mine": 1}]
+
+
+def test_an_extension_of_the_same_name_does_not_take_the_place_of_apps() -> None:
+    server = Server("weather", extensions=[APPS])
+    for add in (lambda: server.add_tool(lambda: "", name="hidden", visibility="app"), lambda: server.add_app(URI, HTML)):
+        with pytest.raises(ConfigError, match="/ui is given twice; a server brings those of its"):
+            add()
+        assert len(server._tools.now.items) == len(server._resources.now.items) == 0
+
+
+@pytest.mark.requirement("apps-resource")
+def test_an_app_stays_as_long_as_a_tool_points_to_it() -> None:
+    server = weather()
+    server.resource("ui://cities/{name}", mime_type=MIME_TYPE)(lambda name: HTML)
+    server.add_tool(lambda: "", name="oslo", ui="ui://cities/oslo")
+    for uri, tool in ((URI, "forecast"), ("ui://cities/{name}", "oslo")):
+        with pytest.raises(ConfigError, match=f"is the view of the tool '{tool}'; remove the tool before it"):
+            server.remove_resource(uri)
+        server.remove_tool(tool)
+        server.remove_resource(uri)
+    with pytest.raises(ConfigError, match="There is no resource"):
+        server.remove_resource(URI)
+
+
+@pytest.mark.requirement("apps-document")
+@pytest.mark.parametrize(
+    "hostile", ["<!--" + "-->" * 50_000, "<!---->" * 50_000, "<!--" * 50_000, " " * 500_000, "<!--" + "--" * 99_000]
+)
+def test_what_is_no_document_is_found_out_in_no_time(hostile: str) -> None:
+    began = time.process_time()
+    assert not is_document(hostile)
+    assert not is_document(hostile + "<p>")
+    assert time.process_time() - began < 0.5
 
 
 async def test_an_app_may_be_a_file_or_a_function_and_is_read_anew_each_time(tmp_path: Path) -> None:
@@ -246,7 +298,9 @@ async def test_a_host_reads_the_view_of_a_tool_with_all_that_a_browser_has_to_kn
         "base-uri 'self'",
         "object-src 'none'",
         "form-action 'none'",
+        "webrtc 'block'",
     ]
+    assert view.origins == ("https://api.example.com", "wss://live.example.com:8443", "https://*.example.com")
     assert view.sandbox == "allow-scripts allow-forms"
     assert view.allow == "geolocation; clipboard-write"
     assert replace(view, permissions=()).allow == ""
@@ -340,6 +394,18 @@ async def test_a_host_tells_the_tools_for_its_model_from_those_for_views() -> No
         tools = await client.list_tools()
     assert [tool.name for tool in tools if visible(tool, "model")] == ["forecast", "set_home", "plain"]
     assert [tool.name for tool in tools if visible(tool, "app")] == ["forecast", "hours", "plain"]
+
+
+@pytest.mark.parametrize("said", ["app", {"app": True}, 1, True, [], ["App"], [["app"]], [None]])
+def test_a_tool_that_says_whom_it_is_for_in_no_words_that_make_sense_is_for_nobody(said: Any) -> None:
+    tool = Tool(name="odd", input_schema={}, meta={"ui": {"visibility": said}})
+    assert (visible(tool, "model"), visible(tool, "app")) == (False, False)
+
+
+@pytest.mark.parametrize("meta", [None, {}, {"ui": None}, {"ui": {}}, {"ui": {"visibility": None}}])
+def test_a_tool_that_does_not_say_whom_it_is_for_is_for_everybody(meta: Any) -> None:
+    tool = Tool(name="plain", input_schema={}, meta=meta)
+    assert (visible(tool, "model"), visible(tool, "app")) == (True, True)
 
 
 # between a host and its views
@@ -542,6 +608,22 @@ async def test_a_view_is_shown_in_modes_only_that_both_sides_have() -> None:
     async with shown(context=context) as window:
         await window.begin()
         assert await window.ask("ui/request-display-mode", mode="fullscreen") == {"mode": "inline"}
+    for odd in ("pip", None, True, ["fullscreen"]):  # what a host says it did, and cannot have done
+        async with shown(context=context, on_display_mode=lambda mode, odd=odd: odd) as window:
+            await window.begin()
+            assert await window.ask("ui/request-display-mode", mode="fullscreen") == {"mode": "inline"}
+
+
+@pytest.mark.requirement("apps-display-mode")
+async def test_a_host_shows_a_view_in_no_mode_that_it_does_not_have() -> None:
+    async with shown(context={"availableDisplayModes": ["inline", "fullscreen", "pip"]}) as window:
+        await window.begin(availableDisplayModes=["inline", "fullscreen"])
+        assert window.bridge.modes == ["inline", "fullscreen"]
+        window.bridge.change_context(displayMode="fullscreen")
+        with pytest.raises(ConfigError, match=r"cannot be shown 'pip'; what host and view both have is \['inline', 'full"):
+            window.bridge.change_context(displayMode="pip", theme="dark")
+        assert window.told == [("host-context-changed", {"displayMode": "fullscreen"})]
+        assert "theme" not in window.bridge.context
 
 
 @pytest.mark.requirement("apps-size")
@@ -569,10 +651,17 @@ async def test_a_view_is_told_that_it_ends_and_given_time() -> None:
             await asyncio.sleep(0)
         (request,) = window.posted
         assert (request["method"], request["params"]) == ("ui/resource-teardown", {"reason": "The user closed it"})
-        assert not leaving.done()
+        again = asyncio.create_task(window.bridge.teardown("At once"))
+        for other in ({"id": 7, "result": {}}, {"id": "1", "result": {}}, {"id": None, "error": {"code": 1, "message": ""}}):
+            assert await window.bridge.handle({"jsonrpc": "2.0", **other}) is None
+        assert await asyncio.wait([leaving, again], timeout=0.05) == (set(), {leaving, again})
         assert await window.bridge.handle({"jsonrpc": "2.0", "id": request["id"], "result": {}}) is None
         async with asyncio.timeout(1):  # which is less than it would wait for
-            await leaving
+            await asyncio.gather(leaving, again)
+        assert len(window.posted) == 1
+    async with shown() as window:
+        await window.begin()
+        await window.bridge.handle({"jsonrpc": "2.0", "id": 1, "result": {}})  # before anybody asked
         await window.bridge.teardown(timeout=0.01)  # a view that says nothing holds nobody up
 
 
@@ -621,6 +710,48 @@ async def test_a_view_cannot_ask_more_at_once_than_its_host_can_bear() -> None:
         assert replies.count({}) == 64
         assert {reply["code"] for reply in replies if reply} == {-31001}
         assert await window.ask("ping") == {}
+
+
+async def test_what_a_view_says_while_its_host_has_enough_to_do_is_not_heard() -> None:
+    gate, heard = asyncio.Event(), 0
+
+    async def wait(*args: Any) -> None:
+        nonlocal heard
+        heard += 1
+        await gate.wait()
+
+    async with shown(on_size=wait, on_log=wait) as window:
+        await window.begin()
+        saying = [asyncio.create_task(window.tell("ui/notifications/size-changed", height=1)) for _ in range(500)]
+        saying += [asyncio.create_task(window.tell("notifications/message", level="info", data=1)) for _ in range(500)]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert (heard, (await window.ask("ping"))["code"]) == (64, -31001)
+        gate.set()
+        await asyncio.gather(*saying)
+        assert await window.ask("ping") == {}
+
+
+@pytest.mark.requirement("apps-log")
+async def test_the_policy_of_a_view_and_all_that_it_asks_for_are_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "dovetail.extensions")
+    async with shown(on_link=lambda url: False) as window:
+        (policy,) = caplog.messages
+        assert window.bridge.view.content_security_policy in policy
+        assert policy.startswith("'ui://weather/view': shown with the policy") and "geolocation" in policy
+        await window.begin()
+        await window.ask("tools/call", name="hours", arguments={"city": "secret"})
+        await window.ask("tools/call", name="set_home\nforged" + "x" * 1000, arguments={})
+        await window.ask("resources/read", uri=URI)
+        await window.ask("ui/open-link", url="https://example.com/")
+        assert [line.removeprefix("'ui://weather/view': asks for ")[:40] for line in caplog.messages[1:]] == [
+            "ui/initialize {}",
+            "tools/call 'hours'",
+            "tools/call 'set_home\\nforgedxxxxxxxxxxxxxxx"[:40],
+            "resources/read 'ui://weather/view'",
+            "ui/open-link 'https://example.com/'",
+        ]
+        assert max(map(len, caplog.messages[1:])) < 300
 
 
 async def test_a_view_that_was_read_by_its_uri_has_no_tool_to_call() -> None:

@@ -163,6 +163,35 @@ async def test_directories_are_listed_level_by_level(meet: Skilled) -> None:
             assert refusal.value.code == -32602
 
 
+@pytest.mark.requirement("skills-directories-empty")
+@pytest.mark.parametrize("dynamic", [False, True], ids=["kept", "dynamic"])
+async def test_an_empty_directory_is_one_with_nothing_in_it(tmp_path: Path, dynamic: bool) -> None:
+    place = folder(tmp_path, a__b_md="x")
+    (place / "none" / "below").mkdir(parents=True)
+    (place / ".git").mkdir()
+    server = Server("s")
+    uri = server.add_skill(place, dynamic=dynamic)
+    async with Client(server) as client:
+        skill = await client.read_skill(uri)
+
+        async def lies_in(directory: str) -> list[str]:
+            page = await client.request("resources/directory/read", {"uri": f"skill://pdf{directory}"})
+            return [one.name for one in page.resources]
+
+        assert await lies_in("") == ["pdf", "a", "none"]  # a SKILL.md is called as its skill is
+        assert (await lies_in("/none"), await lies_in("/none/below")) == (["below"], [])
+        for directory in ("/none/below/none", "/no", "/none/", "/.git", "/SKILL.md"):
+            with pytest.raises(InvalidParams, match="is no directory"):
+                await lies_in(directory)
+        if dynamic:
+            assert await skill.list("none/below") == []
+            (place / "none" / "below").rmdir()
+            assert await skill.list("none") == []
+            (place / "none").rmdir()
+            with pytest.raises(InvalidParams):
+                await skill.list("none")
+
+
 @pytest.mark.parametrize("revision", REVISIONS)
 async def test_a_server_without_skills_is_said_to_be_one(revision: str) -> None:
     async with pair(Server("plain"), revision=revision) as client:
@@ -231,6 +260,30 @@ async def test_the_list_comes_in_pages_with_hints_for_caches(tmp_path: Path) -> 
             await client.request("skills/list", {"cursor": "x"})
         roots = await client.request("resources/directory/read", {"uri": "skill://a"})
         assert [one.name for one in roots.resources] == ["a"]
+
+
+@pytest.mark.requirement("skills-nested")
+@pytest.mark.parametrize("first", ["outer", "inner"])
+async def test_a_skill_within_another_is_one_of_its_own_whichever_came_first(tmp_path: Path, first: str) -> None:
+    outer = folder(tmp_path, "outer", inner__y_md="kept")
+    folder(outer, "inner", y_md="kept")
+    server = Server("s")
+    adding = {
+        "outer": lambda: server.add_skill(outer),
+        "inner": lambda: server.add_skill(outer / "inner", uri="skill://outer/inner", dynamic=True),
+    }
+    for name in sorted(adding, key=lambda name: name != first):
+        adding[name]()
+    async with Client(server) as client:
+        entries = {entry.name: entry for entry in await client.list_skills()}
+        assert {"inner/SKILL.md", "inner/y.md"} < set(entries["outer"].files)
+        inner, whole = await client.read_skill(entries["inner"]), await client.read_skill(entries["outer"])
+        assert (whole.name, inner.name) == ("outer", "inner")
+        (outer / "inner" / "y.md").write_text("new")
+        assert (await inner.read("y.md")).text == "new"
+        assert (await whole.read("inner/SKILL.md")).text == inner.text
+        with pytest.raises(SkillRefused, match="3 bytes, its entry says 4"):  # a change of the one is a change of the other
+            await whole.read("inner/y.md")
 
 
 async def test_prefixes_and_nested_skills_are_directories_like_any_other(tmp_path: Path) -> None:
@@ -305,6 +358,16 @@ async def test_a_skill_that_cannot_be_added_leaves_nothing_behind(tmp_path: Path
     server.add_skill(place)
     with pytest.raises(ConfigError, match="already a skill"):
         server.add_skill(place)
+
+
+def test_what_a_skill_needs_is_taken_out_with_it_only(tmp_path: Path) -> None:
+    server = Server("s")
+    uri = server.add_skill(folder(tmp_path))
+    for part in ("skill://pdf/SKILL.md", "skill://pdf/{+path}"):
+        with pytest.raises(ConfigError, match="belongs to a skill, which is taken out as a whole with remove_skill"):
+            server.remove_resource(part)
+    server.remove_skill(uri)
+    server.add_skill(tmp_path / "pdf")
 
 
 @pytest.mark.requirement("skills-dynamic")
@@ -424,7 +487,7 @@ BAD_MATTER = {
     "name: 1\ndescription: x": "1 is no name",
     "name: pdf": "needs a description",
     "name: pdf\ndescription: ''": "needs a description",
-    f"name: pdf\ndescription: {'x' * 1025}": "needs a description",
+    f"name: pdf\ndescription: {'x' * 1025}": "a description of 1,025 characters; it may have 1,024",
     "name: other\ndescription: x": "is called 'pdf', but its skill 'other'",
     "name: pdf\ndescription: a: b": "line 3: a colon and a space",
     "name: pdf\ndescription: x\nmetadata: {io.modelcontextprotocol/x: 1}": "reserved",
@@ -458,9 +521,9 @@ def test_a_uri_has_to_end_in_the_name(tmp_path: Path, uri: str) -> None:
         Server("s").add_skill(folder(tmp_path), uri=uri)
 
 
-def test_a_folder_that_is_not_there_is_no_skill(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="There is no directory"):
-        Server("s").add_skill(tmp_path / "none")
+def test_a_folder_that_is_not_there_is_no_skill() -> None:
+    with pytest.raises(ConfigError, match=f"There is no directory {Path.cwd()}/nowhere"):  # where it was looked for
+        Server("s").add_skill("nowhere")
 
 
 async def test_what_is_hidden_is_left_out_unless_it_is_wanted(tmp_path: Path) -> None:
@@ -718,6 +781,8 @@ async def test_a_list_without_end_is_not_followed_for_ever() -> None:
     async with Client(server, limits=Limits(pages=3)) as client:
         with pytest.raises(InvalidRequest, match="more than 3 pages"):
             await client.list_skills()
+    async with Client(Liar(*[listing(resources="dynamic")] * 5).server, limits=Limits(skills=5)) as client:
+        assert len(await client.list_skills()) == 5  # of which nobody knows the files, so none is counted
 
 
 async def test_a_million_files_in_one_entry_are_too_many() -> None:
@@ -727,12 +792,36 @@ async def test_a_million_files_in_one_entry_are_too_many() -> None:
         assert entry.problem == "it has 60,000 files, and 512 are read at most (Limits.skill_files)"
 
 
-async def test_directories_are_asked_for_only_where_the_server_lists_them() -> None:
-    liar = Liar(listing(resources="dynamic"))
-    async with Client(liar.server) as client:
+@pytest.mark.requirement("skills-directories-declared")
+@pytest.mark.parametrize("settings", [{}, {"directoryRead": False}, {"directoryRead": "true"}, {"directoryRead": None}])
+async def test_directories_are_asked_for_only_where_the_server_lists_them(settings: dict[str, Any]) -> None:
+    tape = Tape()
+    async with pair(Liar(listing(resources="dynamic"), settings=settings).server, record=tape) as client:
         skill = await client.read_skill(AT)
         with pytest.raises(MethodNotFound, match="the server does not list directories"):
             await skill.list()
+    assert asked(tape, "resources/directory/read") == []
+
+
+@pytest.mark.requirement("skills-approval")
+async def test_an_approval_is_bound_to_every_file_and_to_nothing_where_nobody_knows_them() -> None:
+    more = {"uri": "skill://pdf/more.md", "digest": digest(b"more"), "size": 4}
+    skills = [
+        listing(),
+        listing(resources=manifest()[::-1], _meta={"checked": True}),  # the same, in other words
+        listing(resources=[*manifest(), more]),
+        listing(resources=manifest()[:1]),
+        listing(resources=manifest(**{FORMS_AT: b"FORMS"})),
+        listing(uri="skill://x/pdf/SKILL.md", resources=[{**manifest()[0], "uri": "skill://x/pdf/SKILL.md"}]),
+        listing(resources="dynamic"),
+    ]
+    async with Client(Liar(*skills).server) as client:
+        entries = await client.list_skills()
+    assert [entry.problem for entry in entries] == [None] * len(skills)
+    approved, same, *others, dynamic = [entry.fingerprint for entry in entries]
+    assert same == approved
+    assert len({approved, *others}) == 1 + len(others)
+    assert dynamic is None
 
 
 async def test_what_a_directory_is_said_to_hold_stays_within_it() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import socket
 import sqlite3
 import stat
 import sys
@@ -16,7 +17,8 @@ from dovetail.extensions.tasks.sqlite import LARGE, SqliteStore
 from dovetail.extensions.tasks.store import Letter, MemoryStore, Origin, Record, TaskStore
 from dovetail.limits import Limits
 
-posix = pytest.mark.skipif(sys.platform == "win32", reason="permissions as POSIX has them")
+posix = pytest.mark.skipif(sys.platform == "win32", reason="permissions and processes as POSIX has them")
+forks = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -27,7 +29,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> TaskStore:
 
 def record(id: str, ttl: float | None = 60.0, **fields: Any) -> Record:
     now = time.time()
-    about = {"created": now, "tool": "t", "params": b"{}", "origin": Origin("2026-07-28"), "runner": "here"}
+    about = {"created": now, "tool": "t", "params": b"{}", "origin": Origin("2026-07-28")}
     return Record(id=id, updated=now, ttl=ttl, **(about | fields))
 
 
@@ -59,12 +61,12 @@ async def test_what_is_over_stays_as_it_is(store: TaskStore) -> None:
     one = record("one")
     await store.add(one)
     one.status = "cancelled"
-    await store.put(one)
+    assert await store.put(one)
     one.status = "completed"
-    await store.put(one)
+    assert not await store.put(one), "and whoever comes late is told"
     found = await store.get("one")
     assert found is not None and found.status == "cancelled"
-    await store.put(record("never added"))
+    assert not await store.put(record("never added"))
     assert await store.get("never added") is None
     await store.close()
 
@@ -78,7 +80,8 @@ async def test_what_has_expired_is_not_given_back_and_goes(store: TaskStore) -> 
     await store.sweep()
     await store.remove("eternal")
     await store.remove("eternal")
-    assert [one.id for one in await store.orphans()] in (["young"], [])  # of another process, which lives, in the file
+    assert [one.id for one in await store.orphans(own=True)] == ["young"]
+    assert await store.orphans(own=False) == []
     await store.close()
 
 
@@ -93,17 +96,31 @@ async def test_a_page_has_the_tasks_of_one_owner_and_session_in_order(store: Tas
 
 
 async def test_more_than_there_may_be_are_refused_until_some_have_gone(store: TaskStore) -> None:
-    store.bind(Limits(tasks=3, tasks_each=2))
-    await store.add(record("1", owner="ada", created=time.time() - 100))
-    await store.add(record("2", owner="ada"))
-    with pytest.raises(Overloaded, match="You have 2 tasks"):
-        await store.add(record("3", owner="ada"))
-    await store.add(record("3", owner="bob"))
-    await store.add(record("4", owner="bob"))  # which makes room, since one has expired
+    store.bind(Limits(tasks=3))
+    await store.add(record("1", created=time.time() - 100))
+    await store.add(record("2"))
+    await store.add(record("3"))
+    await store.add(record("4"))  # which makes room, since one has expired
     with pytest.raises(Overloaded, match="the limit is 3"):
         await store.add(record("5"))
     await store.remove("4")
     await store.add(record("5"))
+    await store.close()
+
+
+@pytest.mark.parametrize("whose", [{"owner": "ada"}, {"session": "s"}, {"owner": "ada", "session": "s"}], ids=str)
+async def test_nobody_has_more_than_each_may_have(store: TaskStore, whose: dict[str, str]) -> None:
+    store.bind(Limits(tasks_each=2))
+    await store.add(record("1", created=time.time() - 100, **whose))
+    await store.add(record("2", **whose))
+    await store.add(record("3", **whose))  # which makes room, since one has expired
+    with pytest.raises(Overloaded, match="You have 2 tasks"):
+        await store.add(record("4", **whose))
+    for number in range(3):  # of somebody else, and of nobody who could be told apart
+        await store.add(record(f"other {number}", owner=f"{number}", session="s"))
+        await store.add(record(f"nobody {number}"))
+    await store.remove("3")
+    await store.add(record("4", **whose))
     await store.close()
 
 
@@ -122,12 +139,44 @@ async def test_what_there_is_no_room_for_is_refused_and_the_rest_stays(store: Ta
     await store.close()
 
 
+async def test_what_has_expired_makes_room_for_what_is_new_and_for_what_grows(store: TaskStore) -> None:
+    store.bind(Limits(task_bytes=400_000))
+    one = record("one")
+    await store.add(one)
+    await store.add(record("old", ttl=0.0, params=b"x" * 250_000))
+    for size in (80_000, 160_000):
+        one.result = b"x" * size
+        assert await store.put(one)
+    await store.add(record("old", ttl=0.0, params=b"x" * 125_000))
+    await store.add(record("two", params=b"x" * 125_000))
+    assert await store.get("one") == one and await store.get("two") is not None
+    with pytest.raises(TooLarge, match="no room"):
+        await store.add(record("three", params=b"x" * 125_000))
+    await store.close()
+
+
+async def test_a_task_that_makes_room_after_its_time_is_counted_once(store: TaskStore) -> None:
+    store.bind(Limits(task_bytes=400_000, tasks_each=1))
+    one = record("one", owner="ada", ttl=0.0)
+    await store.add(one)
+    await store.add(record("old", ttl=0.0, params=b"x" * 200_000))
+    one.result = b"x" * 300_000
+    await store.put(one)  # which may find that it is gone itself
+    await store.remove("one")
+    await store.add(record("two", owner="ada", params=b"x" * 300_000))
+    with pytest.raises(Overloaded, match="You have 1 tasks"):
+        await store.add(record("three", owner="ada"))
+    await store.close()
+
+
 async def test_large_results_are_kept_too(store: TaskStore) -> None:
     one = record("one")
     await store.add(one)
     one.result, one.status = b"x" * (LARGE + 1), "completed"
     await store.put(one)
     assert await store.get("one") == one
+    ((_, listed),) = await store.page("", "", 0, 9)
+    assert listed.result == b"" and listed.status == "completed", "a list says how they stand"
     await store.close()
 
 
@@ -156,31 +205,137 @@ async def test_a_file_that_cannot_be_used_is_said_at_once(tmp_path: Path) -> Non
             await SqliteStore(path).get("one")
 
 
+async def test_a_name_that_another_process_holds_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "tasks.db"
+    holder = SqliteStore(path)
+    await holder.add(record("one"))
+    taken = holder._name
+    names = iter([taken, taken, "free"])
+    monkeypatch.setattr("dovetail.extensions.tasks.sqlite.token_hex", lambda length: next(names, taken))
+    store, unlucky = SqliteStore(path), SqliteStore(path)
+    await store.add(record("two"))
+    assert store._name == "free" and await holder.orphans(own=False) == []
+    with pytest.raises(ConfigError, match="can be locked"):
+        await unlucky.get("one")
+    for one in (holder, store):
+        await one.close()
+
+
+async def test_locks_of_the_dead_are_removed_whatever_the_file_is_called(tmp_path: Path) -> None:
+    path = tmp_path / "tasks [1]*?.db"
+    (tmp_path / f"{path.name}-dead.lock").touch()
+    (tmp_path / "tasks 1.db-other.lock").touch()
+    store = SqliteStore(path)
+    await store.add(record("one"))
+    assert {file.name for file in tmp_path.glob("*.lock")} == {f"{path.name}-{store._name}.lock", "tasks 1.db-other.lock"}
+    await store.close()
+
+
 async def test_tasks_of_the_dead_are_taken_over_and_those_of_the_living_are_not(tmp_path: Path) -> None:
     path = tmp_path / "tasks.db"
     dead, living, heir = SqliteStore(path), SqliteStore(path), SqliteStore(path)
-    await dead.add(record("left", runner=dead.runner))
-    await dead.add(record("over", runner=dead.runner, status="completed"))
-    await living.add(record("running", runner=living.runner))
-    assert await heir.orphans() == []
+    await dead.add(record("left"))
+    await dead.add(record("over", status="completed"))
+    await living.add(record("running"))
+    assert await heir.orphans(own=True) == []
     await dead.close()
-    assert [one.id for one in await heir.orphans()] == ["left"]
-    assert await living.orphans() != [], "its own are for it to judge"
-    assert [one.id for one in await living.orphans()] == ["running"], "what was taken over is taken"
+    assert [one.id for one in await heir.orphans(own=False)] == ["left"]
+    assert await living.orphans(own=False) == [], "what was taken over is taken"
+    assert [one.id for one in await living.orphans(own=True)] == ["running"], "its own are for it to judge"
     for store in (living, heir):
         await store.close()
     assert not list(tmp_path.glob("*.lock"))
 
 
-async def test_a_letter_reaches_the_process_that_it_is_for_once(tmp_path: Path) -> None:
-    one, other = SqliteStore(tmp_path / "tasks.db"), SqliteStore(tmp_path / "tasks.db")
-    await one.send(other.runner, Letter("task", {"key": b"1"}))
-    await one.send(other.runner, Letter("task", cancel=True))
+async def test_whoever_claims_a_task_runs_it(store: TaskStore, tmp_path: Path) -> None:
+    await store.add(record("one"))
+    await store.add(record("over", status="failed"))
+    other = SqliteStore(tmp_path / "tasks.db") if store.shared else store
+    assert await store.claim("one") is await other.claim("one") is None, "somebody runs it"
+    await store.release("one")
+    assert await store.orphans(own=True) == [], "nobody has to run it"
+    claimed = await other.claim("one")
+    assert claimed is not None and claimed.id == "one"
+    for id in ("one", "over", "none"):
+        assert await other.claim(id) is None
+    assert [one.id for one in await other.orphans(own=True)] == ["one"]
+    for one in (store, other):
+        await one.close()
+
+
+@posix
+@forks
+async def test_a_child_that_was_forked_keeps_nobody_alive(tmp_path: Path) -> None:
+    path, (parents, childs) = tmp_path / "tasks.db", socket.socketpair()
+    dead, heir = SqliteStore(path), SqliteStore(path)
+    await dead.add(record("left"))
+    child = os.fork()
+    if not child:
+        parents.close()
+        childs.send(b"here")
+        childs.recv(1)  # until its parent goes
+        os._exit(0)
+    childs.close()
+    assert parents.recv(4) == b"here"
+    assert dead._writer is dead._reader is None, "nothing is open while a process forks"
+    os.close(dead._held)  # as the system does when a process is killed
+    dead._held = -1
+    found = await heir.orphans(own=False)
+    parents.close()
+    os.waitpid(child, 0)
+    assert [one.id for one in found] == ["left"]
+    await heir.close()
+
+
+@posix
+@forks
+async def test_a_child_that_was_forked_is_a_process_of_its_own(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "tasks.db")
+    await store.add(record("parent"))
+    child = os.fork()
+    if not child:
+        worked = False
+        try:
+            steps = (store.add(record("child")), store.get("parent"), store.orphans(own=True))
+            found = [asyncio.Runner(loop_factory=asyncio.new_event_loop).run(step) for step in steps]
+            worked = [one.id for one in found[2]] == ["child"] and found[1] is not None
+        finally:
+            os._exit(0 if worked else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert [one.id for one in await store.orphans(own=False)] == ["child"]
+    await store.close()
+
+
+async def test_a_letter_reaches_whoever_runs_the_task_and_stays_until_it_is_taken(tmp_path: Path) -> None:
+    one, other, heir = (SqliteStore(tmp_path / "tasks.db") for _ in range(3))
+    await other.add(record("task"))
+    await one.send(Letter("task", {"key": b"1"}))
+    await one.send(Letter("task", cancel=True))
     assert await one.receive() == []
-    assert [(letter.answers, letter.cancel) for letter in await other.receive()] == [({"key": b"1"}, False), ({}, True)]
-    assert await other.receive() == []
-    for store in (one, other):
+    letters = await other.receive()
+    assert [(letter.answers, letter.cancel) for _, letter in letters] == [({"key": b"1"}, False), ({}, True)]
+    await other.take(letters[0][0])
+    assert await other.receive() == letters[1:]
+    await other.close()  # before it could do what the second one says
+    await heir.orphans(own=False)
+    assert [letter for _, letter in await heir.receive()] == [letters[1][1]]
+    for store in (one, heir):
         await store.close()
+
+
+async def test_letters_are_bounded_and_go_with_their_task(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "tasks.db")
+    store.bind(Limits(asks=2))
+    await store.add(record("task"))
+    for _ in range(2):
+        await store.send(Letter("task", {"key": b"1"}))
+    for id in ("task", "nowhere"):
+        with pytest.raises(Overloaded, match="is gone, or has not read"):
+            await store.send(Letter(id, {"key": b"1"}))
+    await store.remove("task")
+    await store.add(record("task"))
+    assert await store.receive() == []
+    await store.close()
 
 
 async def test_the_file_shrinks_again_when_tasks_have_gone(tmp_path: Path) -> None:
@@ -196,6 +351,19 @@ async def test_the_file_shrinks_again_when_tasks_have_gone(tmp_path: Path) -> No
     await store.close()
 
 
+async def test_a_file_that_gives_back_no_room_is_swept_all_the_same(tmp_path: Path) -> None:
+    made = sqlite3.connect(tmp_path / "tasks.db")
+    made.execute("CREATE TABLE something (of INTEGER)")  # by another program, and without auto_vacuum
+    made.close()
+    store = SqliteStore(tmp_path / "tasks.db")
+    for number in range(300):
+        await store.add(record(f"{number}", params=b"x" * 5000, ttl=0.0))
+    await store.sweep()
+    store.bind(Limits(tasks=1))
+    await store.add(record("one"))
+    await store.close()
+
+
 async def test_a_file_that_another_holds_too_long_is_said_and_nothing_breaks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,9 +374,45 @@ async def test_a_file_that_another_holds_too_long_is_said_and_nothing_breaks(
     held.execute("BEGIN IMMEDIATE")
     with pytest.raises(Overloaded, match="locked"):
         await store.add(record("two"))
+    assert await store.get("one") is not None, "who reads does not mind"
     held.execute("ROLLBACK")
     held.close()
     await store.add(record("two"))
+    await store.close()
+
+
+async def test_the_event_loop_goes_on_while_another_process_writes(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "tasks.db")
+    one = record("one")
+    await store.add(one)
+    held = sqlite3.connect(tmp_path / "tasks.db", isolation_level=None)
+    held.execute("BEGIN IMMEDIATE")
+    writing = [asyncio.create_task(store.put(one)), asyncio.create_task(store.add(record("two")))]
+    await asyncio.sleep(0.05)
+    assert await store.get("one") == one and await store.get("two") is None
+    assert not any(task.done() for task in writing)
+    held.execute("ROLLBACK")
+    held.close()
+    assert await asyncio.gather(*writing) == [True, None]
+    assert await store.get("two") is not None
+    await store.close()
+
+
+async def test_what_is_cancelled_while_it_is_written_is_written_before_anything_else(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "tasks.db")
+    one = record("one")
+    await store.add(one)
+    held = sqlite3.connect(tmp_path / "tasks.db", isolation_level=None)
+    held.execute("BEGIN IMMEDIATE")
+    writing = asyncio.create_task(store.put(one))
+    await asyncio.sleep(0.05)
+    writing.cancel()
+    await asyncio.sleep(0.05)
+    assert not writing.done()
+    held.execute("ROLLBACK")
+    held.close()
+    with pytest.raises(asyncio.CancelledError):
+        await writing
     await store.close()
 
 

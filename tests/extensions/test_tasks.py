@@ -138,7 +138,8 @@ async def settled(client: Client, id: str, *statuses: str) -> Any:
 # how one begins
 
 
-@pytest.mark.requirement("tasks-flat", "tasks-durable", "tasks-details", "tasks-core-created", "tasks-core-result")
+@pytest.mark.requirement("tasks-flat", "tasks-durable", "tasks-details", "tasks-ids", "tasks-complete")
+@pytest.mark.requirement("tasks-core-created", "tasks-core-result", "tasks-core-ids")
 async def test_a_call_goes_on_as_a_task_and_its_result_is_the_tools(talk: Talk) -> None:
     site = Site()
     async with talk(site.server) as client:
@@ -200,7 +201,7 @@ async def test_only_tools_that_may_be_tasks_are(form: str) -> None:
                 await client.request("tools/call", {"name": "nowhere", "task": {}})
 
 
-@pytest.mark.requirement("tasks-undeclared")
+@pytest.mark.requirement("tasks-undeclared", "tasks-refused")
 async def test_who_cannot_deal_with_tasks_gets_plain_results_and_is_refused_what_is_none() -> None:
     site = Site()
     async with bare(site.server) as peer:
@@ -210,8 +211,20 @@ async def test_who_cannot_deal_with_tasks_gets_plain_results_and_is_refused_what
         error = (await peer.ask("tools/call", {"name": "always", **undeclared()}))["error"]
         assert error["code"] == MissingCapability.code
         assert error["data"] == {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
-        for method in ("tasks/get", "tasks/cancel"):
-            assert (await peer.ask(method, {"taskId": "x", **undeclared()}))["error"]["code"] == MissingCapability.code
+        for method in ("tasks/get", "tasks/update", "tasks/cancel"):
+            reply = await peer.ask(method, {"taskId": "x", "inputResponses": {}, **undeclared()})
+            assert reply["error"]["code"] == MissingCapability.code
+
+
+@pytest.mark.requirement("tasks-not-before")
+async def test_the_extension_makes_no_tasks_in_a_revision_that_has_its_own() -> None:
+    site = Site()
+    site.go.set()
+    async with bare(site.server) as peer:
+        greeting = await peer.greet(CORE, {"extensions": {EXTENSION: {}}})
+        assert "extensions" not in greeting["result"]["capabilities"]
+        assert (await peer.ask("tools/call", {"name": "wait"}))["result"]["content"][0]["text"] == "waited"
+        assert (await peer.ask("tools/call", {"name": "always"}))["error"]["code"] == MethodNotFound.code
 
 
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-06-18", CORE])
@@ -228,6 +241,7 @@ async def test_who_does_not_ask_for_a_task_gets_none(revision: str) -> None:
             assert (await peer.ask("tasks/get", {"taskId": "x"}))["error"]["code"] == MethodNotFound.code
 
 
+@pytest.mark.requirement("tasks-no-legacy")
 async def test_each_revision_is_told_of_tasks_in_its_own_way(form: str) -> None:
     async with Client(Site().server, revision=form) as client:
         listed = {tool.name: tool.execution for tool in await client.list_tools()}
@@ -270,7 +284,7 @@ async def test_a_tool_that_fails_is_told_as_its_form_has_it(talk: Talk) -> None:
     held_to_form(talk)
 
 
-@pytest.mark.requirement("tasks-details")
+@pytest.mark.requirement("tasks-details", "tasks-internal")
 async def test_an_error_of_the_protocol_fails_the_task_with_that_error(talk: Talk) -> None:
     async with talk(Site().server) as client:
         handle = await client.start_tool("fail", {"how": "protocol"})
@@ -283,7 +297,7 @@ async def test_an_error_of_the_protocol_fails_the_task_with_that_error(talk: Tal
     held_to_form(talk)
 
 
-@pytest.mark.requirement("tasks-cancel-ack", "tasks-core-cancel")
+@pytest.mark.requirement("tasks-cancel-ack", "tasks-complete", "tasks-core-cancel", "tasks-core-over")
 async def test_a_cancelled_task_is_cancelled_and_stays_so(talk: Talk) -> None:
     site = Site()
     async with talk(site.server) as client:
@@ -358,7 +372,7 @@ async def test_a_question_parks_the_task_until_it_is_answered(talk: Talk) -> Non
         assert [one["params"]["_meta"][RELATED_TASK]["taskId"] for one in questions] == [handle.id] * 2
 
 
-@pytest.mark.requirement("tasks-ack", "tasks-unknown-keys")
+@pytest.mark.requirement("tasks-ack", "tasks-complete", "tasks-unknown-keys", "tasks-all-questions")
 async def test_some_answers_may_come_before_others_and_strange_ones_are_ignored() -> None:
     async with extended(Site().server) as ask:
         id = (await ask("tools/call", name="both"))["taskId"]
@@ -366,7 +380,8 @@ async def test_some_answers_may_come_before_others_and_strange_ones_are_ignored(
         assert sorted(waiting["inputRequests"]) == ["one", "two"]
         assert waiting["inputRequests"]["one"]["method"] == "elicitation/create"
         answers = {"one": {"action": "accept", "content": {"sure": True}}, "three": {"action": "decline"}}
-        assert set(await ask("tasks/update", taskId=id, inputResponses=answers)) == {"resultType", "_meta"}
+        acknowledged = await ask("tasks/update", taskId=id, inputResponses=answers)
+        assert acknowledged.keys() == {"resultType", "_meta"} and acknowledged["resultType"] == "complete"
         assert list((await until(ask, id, "input_required"))["inputRequests"]) == ["two"]
         await ask("tasks/update", taskId=id, inputResponses={"one": {"action": "cancel"}})
         await ask("tasks/update", taskId=id, inputResponses={"two": {"action": "decline"}})
@@ -460,8 +475,9 @@ async def test_what_is_asked_before_detaching_is_asked_while_the_caller_waits(ta
     site = Site()
     async with talk(site.server, on_elicit=accept) as client:
         handle = await client.start_tool("leave")
-        assert handle.id, "it detached"
-        assert (await settled(client, handle.id, "working")).status == "working"
+        # Who asks for a task of the core form was promised one: it is one from the start, and asks as such.
+        status = "working" if talk.stateless else "input_required"
+        assert (await settled(client, handle.id, status)).status == status
         site.go.set()
         assert (await handle.result()).text == "accept accept"
     assert site.done == ["paid"]
@@ -483,14 +499,14 @@ async def test_who_cannot_deal_with_tasks_waits_for_what_would_have_detached() -
         assert (await peer.receive())["result"]["content"][0]["text"] == "accept accept"
 
 
-async def test_a_call_that_is_cancelled_before_it_detached_ends(form: str) -> None:
+async def test_a_call_that_is_cancelled_before_it_detached_ends() -> None:
     site, asked = Site(), asyncio.Event()
 
     async def never(request: Any) -> None:
         asked.set()
         await asyncio.Event().wait()
 
-    async with Client(site.server, revision=form, on_elicit=never) as client:
+    async with Client(site.server, revision=EXTENDED, on_elicit=never) as client:
         call = asyncio.create_task(client.start_tool("leave"))
         await asked.wait()
         call.cancel()
@@ -535,15 +551,17 @@ def test_terms_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
 # whose it is
 
 
+@pytest.mark.requirement("tasks-unknown", "tasks-core-unknown")
 async def test_a_task_that_is_not_there_is_told_as_such(talk: Talk) -> None:
     async with talk(Site().server) as client:
         await client.list_tools()
-        for method in ("tasks/get", "tasks/cancel", *(() if talk.stateless else ("tasks/result",))):
+        for method in ("tasks/get", "tasks/cancel", "tasks/update" if talk.stateless else "tasks/result"):
+            params = {"inputResponses": {}} if method == "tasks/update" else {}
             with pytest.raises(InvalidParams, match="no task 'nowhere'"):
-                await client.request(method, {"taskId": "nowhere"})
+                await client.request(method, {"taskId": "nowhere", **params})
 
 
-@pytest.mark.requirement("tasks-core-owner")
+@pytest.mark.requirement("tasks-owner", "tasks-core-owner")
 async def test_to_others_a_task_does_not_exist(form: str) -> None:
     keys = {"a" * 20: "ada", "b" * 20: "bob"}
     site = Site(auth=ApiKeys(keys))
@@ -576,7 +594,7 @@ async def test_a_list_has_the_tasks_of_ones_own_session_page_by_page() -> None:
         assert [task.task_id for task in second.tasks] == made[100:] and second.next_cursor is None
         assert (await other.request("tasks/list")).tasks == []
         assert (await other.request("tasks/get", {"taskId": made[0]})).status == "working", "an id is enough"
-        for cursor in ("", "zz", "5b5d", first.next_cursor + "00"):
+        for cursor in ("", "zz", "5b5d", first.next_cursor + "00", json.dumps(["tasks", 10**30]).encode().hex()):
             with pytest.raises(InvalidParams, match="cursor"):
                 await one.request("tasks/list", {"cursor": cursor})
 
@@ -590,6 +608,7 @@ async def test_there_is_no_list_where_callers_cannot_be_told_apart() -> None:
         assert (await answer.json())["error"]["code"] == MethodNotFound.code
 
 
+@pytest.mark.requirement("tasks-no-result")
 async def test_the_extension_has_neither_lists_nor_waiting_for_results() -> None:
     async with extended(Site().server) as ask:
         for method in ("tasks/list", "tasks/result"):
@@ -611,12 +630,12 @@ async def test_over_http_the_id_of_a_task_is_in_a_header_too(method: str) -> Non
 # bounds
 
 
-@pytest.mark.requirement("tasks-core-ttl")
+@pytest.mark.requirement("tasks-core-ttl", "tasks-core-ttl-max")
 async def test_a_task_is_kept_for_as_long_as_it_was_asked_for_within_bounds() -> None:
     site = Site(limits=Limits(task_life=50, task_life_max=100))
     async with bare(site.server) as peer:
         await peer.greet(CORE)
-        for asked, kept in (({}, 50_000), ({"ttl": 70_000}, 70_000), ({"ttl": 10**9}, 100_000)):
+        for asked, kept in (({}, 50_000), ({"ttl": 70_000}, 70_000), ({"ttl": 10**9}, 100_000), ({"ttl": 10**400}, 100_000)):
             reply = await peer.ask("tools/call", {"name": "wait", "task": asked})
             assert reply["result"]["task"]["ttl"] == kept
         for ttl in ("long", 0, -1):
@@ -658,6 +677,18 @@ async def test_there_are_no_more_tasks_than_there_may_be(form: str) -> None:
             await client.start_tool("wait")
         site.go.set()
         await asyncio.gather(*(one.result() for one in made))
+
+
+@pytest.mark.requirement("tasks-core-bounds")
+async def test_no_session_has_more_tasks_than_each_may_have() -> None:
+    site = Site(limits=Limits(tasks_each=2))
+    async with Client(site.server, revision=CORE) as one, Client(site.server, revision=CORE) as other:
+        made = [await client.start_tool("wait") for client in (one, one, other, other)]
+        for client in (one, other):
+            with pytest.raises(Overloaded, match="You have 2 tasks here"):
+                await client.start_tool("wait")
+        site.go.set()
+        await asyncio.gather(*(task.result() for task in made))
 
 
 async def test_a_result_that_there_is_no_room_for_fails_its_task(form: str) -> None:
@@ -707,6 +738,27 @@ async def test_listening_to_tasks_takes_the_extension() -> None:
     async with bare(Server("none")) as peer:
         peer.send(request({"notifications": {"taskIds": ["x"]}, **undeclared()}, id=1))
         assert (await peer.receive())["params"]["notifications"] == {}
+
+
+@pytest.mark.requirement("tasks-core-begins", "tasks-core-over", "tasks-core-bare")
+async def test_a_core_task_goes_from_status_to_status_and_none_of_them_names_it_twice() -> None:
+    site = Site()
+    async with bare(site.server) as peer:
+        await peer.greet(CORE, {"elicitation": {}})
+        task = (await peer.ask("tools/call", {"name": "ask", "task": {}}))["result"]["task"]
+        told = [task]
+        peer.send(request({"taskId": task["taskId"]}, "waiting", "tasks/result"))
+        while told[-1]["status"] not in OVER:
+            message = await peer.receive()
+            if message.get("method") == "elicitation/create":
+                answer = {"action": "accept", "content": {"sure": True}}
+                peer.send({"jsonrpc": "2.0", "id": message["id"], "result": answer})
+            elif message.get("method") == "notifications/tasks/status":
+                told.append(message["params"])
+        statuses = [one["status"] for one in told]
+        assert statuses[0] == "working" and "input_required" in statuses and statuses[-1] == "completed"
+        told += [(await peer.ask(method, {"taskId": task["taskId"]}))["result"] for method in ("tasks/get", "tasks/list")]
+        assert RELATED_TASK not in json.dumps(told)
 
 
 async def test_in_the_core_form_its_caller_is_told_by_itself() -> None:
@@ -769,11 +821,11 @@ async def test_that_a_task_is_over_is_written_down_as_soon_as_that_is_possible(
     class Busy(MemoryStore):
         refusals = 2
 
-        async def put(self, record: Record) -> None:
+        async def put(self, record: Record) -> bool:
             if record.over and self.refusals:
                 self.refusals -= 1
                 raise Overloaded("busy")
-            await super().put(record)
+            return await super().put(record)
 
     monkeypatch.setattr("dovetail.extensions.tasks.keeper.PAUSES", (0, 0, 0))
     store = Busy()

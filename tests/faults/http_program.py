@@ -15,11 +15,13 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 
 from dovetail import Context, Limits, Server
 from dovetail.ports import Call
+from dovetail.transports.http import sessions
 from dovetail.transports.http.sessions import Session, Sessions
 from dovetail.transports.http.streams import Stream
 from dovetail.transports.http.turns import Turn
@@ -28,6 +30,7 @@ BEGAN, FINISHED, CANCELLED = Counter[str](), Counter[str](), Counter[str]()
 NOW = [time.time()]
 if "FROZEN" in os.environ:
     time.time = lambda: NOW[0]
+    sessions.time = SimpleNamespace(time=time.time, monotonic=time.time)  # type: ignore[assignment]
 
 
 @asynccontextmanager

@@ -227,6 +227,7 @@ class Program:
     ) -> None:  # fmt: skip
         self.path = path
         self.port = free_port() if port is None else port
+        self._alone = command is None and "workers" not in (options or {})
         self.stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         given = {name: value for name, value in os.environ.items() if name != "DOVETAIL_KEYS"}
         settings = {"LIMITS": json.dumps({"keepalive": 60} | limits), "OPTIONS": json.dumps(options or {})}
@@ -274,9 +275,9 @@ class Program:
         return self.popen.wait(SECONDS)
 
     def close(self) -> None:
-        """End it, whatever it takes."""
+        """End it, whatever it takes: without a word where it has no workers to end."""
         if self.popen.poll() is None:
-            self.popen.terminate()
+            (self.popen.kill if self._alone else self.popen.terminate)()
             try:
                 self.popen.wait(5)
             except subprocess.TimeoutExpired:

@@ -1,16 +1,22 @@
-"""A server with tasks in a file, to be killed: `python -m tests.faults.task_program PORT`. The file is $TASKS, and each
-thing that must happen once is a line of $DEEDS. A tool waits until there is a file of the name that it is given."""
+"""A server with tasks in a file, to be killed: `python -m tests.faults.task_program [PORT]`, without a port on stdio. The
+file is $TASKS, and each thing that must happen once is a line of $DEEDS. A tool waits until there is a file of the name that
+it is given. $LIMITS and $OPTIONS are as in `http_program.py`; $SWEEP is how often it looks after what others left."""
 
 import asyncio
 import os
+import signal
 import sys
 from pathlib import Path
 
+import msgspec
 from msgspec import Struct
 
-from dovetail import Context, Server
+from dovetail import Context, Limits, Server
+from dovetail.extensions.tasks import keeper
 
-server = Server("tasks", tasks=os.environ["TASKS"])
+limits = msgspec.json.decode(os.environ.get("LIMITS", "{}"))
+keeper.SWEEP = float(os.environ.get("SWEEP", keeper.SWEEP))
+server = Server("tasks", tasks=os.environ["TASKS"], limits=Limits(**limits))
 
 
 class Size(Struct):
@@ -45,6 +51,7 @@ async def detached(gate: str, ctx: Context) -> str:
     await ctx.once("pay", lambda: deed("paid"))
     first = await ctx.elicit("Which size?", Size)
     await ctx.detach()
+    deed("asked")
     await file(gate)
     return f"{first.data and first.data.size}"
 
@@ -57,6 +64,36 @@ async def fragile(gate: str) -> str:
     return "done"
 
 
+@server.tool(task="required")
+async def stubborn(gate: str) -> str:
+    """Wait, and do not let anybody stop it."""
+    deed("begun")
+    try:
+        await file(gate)
+    except asyncio.CancelledError:
+        await file(gate)
+    deed("done")
+    return "done"
+
+
+@server.tool(task="required", resumable=True)
+async def poison(gate: str, steps: int, ctx: Context) -> None:
+    """Take the process down: after each step, and then again and again."""
+    await file(gate)
+    deed("begun")
+    for step in range(steps):
+        fresh = False
+
+        def go() -> None:
+            nonlocal fresh
+            fresh = True
+
+        await ctx.once(f"step {step}", go)
+        if fresh:
+            break
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 @server.tool
 async def pid() -> int:
     """Which process this is."""
@@ -64,4 +101,8 @@ async def pid() -> int:
 
 
 if __name__ == "__main__":
-    server.run("http", port=int(sys.argv[1]))
+    options = msgspec.json.decode(os.environ.get("OPTIONS", "{}"))
+    if len(sys.argv) > 1:
+        server.run("http", port=int(sys.argv[1]), **options)
+    else:
+        server.run()

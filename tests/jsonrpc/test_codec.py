@@ -311,6 +311,9 @@ def test_a_message_with_an_id_and_nothing_else_may_have_been_a_reply() -> None:
         (b'{"jsonrpc":"2.0","method":"notifications/message","params":{"x":"xxxx', (None, None)),
         (b'{"id": -3 ,"result', (-3, True)),
         (b'{"id":12', (None, None)),
+        (b'{"id":"\x83","result', (None, None)),
+        (b'{"id":"a\nb","result', (None, None)),
+        (b'{"id":007,"result', (None, None)),
         (b"garbage", (None, None)),
     ],
 )

@@ -182,6 +182,29 @@ def test_a_prefix_of_a_list_is_refused() -> None:
         UriTemplate("{list:3}").expand(list=["a"])
 
 
+def test_a_template_has_so_many_ways_to_be_read_and_no_more() -> None:
+    began = time.process_time()
+    assert UriTemplate("x" + "{#a}#" * 8).match("x" + "#" * 17) is None
+    assert time.process_time() - began < 1
+    with pytest.raises(SchemaError, match="more than 8 expressions with a dot, a slash or a hash"):
+        UriTemplate("x" + "{#a}#" * 9)
+
+
+def test_a_named_value_begins_behind_its_equals_sign_whatever_follows() -> None:
+    template = UriTemplate("x://h{;a}{+b}")
+    assert template.match("x://h;a=1/2") == {"a": "1", "b": "/2"}
+    assert template.match("x://h;ab") == {"a": "", "b": "b"}
+
+
+def test_half_a_character_stands_in_no_uri() -> None:
+    template = UriTemplate("x://{a}")
+    with pytest.raises(SchemaError, match="half of a character"):
+        template.expand(a="\ud800")
+    with pytest.raises(SchemaError, match="half of a character"):
+        UriTemplate("x://\udfff/{a}")
+    assert template.match("x://\ud800") is None
+
+
 def test_a_value_of_another_kind_is_refused_by_name() -> None:
     with pytest.raises(SchemaError, match=r"'when'.*object"):
         UriTemplate("{when}").expand(when=object())
@@ -229,9 +252,9 @@ def test_a_malformed_template_is_refused_with_its_place(text: str, place: int) -
 
 
 def test_a_template_of_endless_variables_is_refused() -> None:
-    UriTemplate("{.a}" * 100)
+    UriTemplate("{a}" * 100)
     with pytest.raises(SchemaError, match="more than 100"):
-        UriTemplate("{.a}" * 100_000)
+        UriTemplate("{a}" * 100_000)
 
 
 def test_an_expression_between_two_parts_of_the_query_is_refused() -> None:

@@ -203,6 +203,8 @@ def test_progress_is_a_share_of_a_hundred_where_the_total_is_known() -> None:
     assert sent(progress=1, total=3) == {"id": "r", "percent": 33.33}
     assert sent(progress=7, message="m") == {"id": "r", "message": "m"}
     assert sent(progress=0, total=0) == {"id": "r"}
+    assert sent(progress=1e308, total=1e308) == sent(progress=10**400, total=3) == {"id": "r", "percent": 100.0}
+    assert sent(progress=10**400, total=10**400 * 4) == {"id": "r", "percent": 25.0}
     assert lift_params("notifications/progress", {"id": "r"}) == ProgressParams(progress_token="r", progress=0, total=100)
 
 

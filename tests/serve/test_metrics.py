@@ -102,7 +102,8 @@ async def test_calls_are_counted_by_method_tool_and_outcome(revision: str, schem
     counted = f"{DURATION}_count"
     assert value(page, counted, mcp_method_name="tools/call", gen_ai_tool_name="add") == 3
     assert value(page, counted, mcp_method_name="tools/call", gen_ai_tool_name="fail", error_type="tool_error") == 1
-    assert value(page, counted, mcp_method_name="tools/call", error_type="-32602") == 1
+    assert value(page, counted, mcp_method_name="tools/call", rpc_response_status_code="-32602") == 1
+    assert value(page, counted, error_type="-32602") == 0, "a caller's mistake is no failure of the server"
     assert "invented" not in text
     assert value(page, f"{DURATION}_bucket", gen_ai_tool_name="add", le="+Inf") == 3
     assert value(page, f"{DURATION}_sum", gen_ai_tool_name="add") > 0
@@ -182,11 +183,10 @@ KEYS = {"ops-key-0123456789": Principal("prometheus", scopes=("metrics",)), "ada
 
 
 @pytest.mark.parametrize(
-    ("said", "statuses"),
-    [({}, (401, 200, 200)), ({"metrics_auth": "metrics"}, (401, 403, 200)), ({"metrics_auth": False}, (200, 200, 200))],
+    ("who", "statuses"), [("metrics", (401, 403, 200)), (False, (200, 200, 200)), ("other", (401, 403, 403))]
 )
-async def test_behind_a_guard_it_is_guarded_unless_said_otherwise(said: dict[str, Any], statuses: tuple[int, ...]) -> None:
-    app = build(auth=ApiKeys(KEYS)).asgi(path="/mcp", metrics="/metrics", **said)
+async def test_behind_a_guard_it_is_for_those_with_a_scope_or_for_anybody(who: Any, statuses: tuple[int, ...]) -> None:
+    app = build(auth=ApiKeys(KEYS)).asgi(path="/mcp", metrics="/metrics", metrics_auth=who)
     asking: list[dict[str, str]] = [
         {},
         {"Authorization": "Bearer ada-key-0123456789"},
@@ -197,7 +197,44 @@ async def test_behind_a_guard_it_is_guarded_unless_said_otherwise(said: dict[str
     assert tuple(status for status, _, _ in answers) == statuses
     assert all((DURATION in text or "mcp_server" in text) == (status == 200) for status, _, text in answers)
     if 403 in statuses:
-        assert 'scope="metrics"' in answers[1][1]["www-authenticate"]
+        assert f'scope="{who}"' in answers[1][1]["www-authenticate"]
+
+
+class Open:
+    """A guard that lets everybody in, and knows nobody."""
+
+    async def admit(self, request: Any, site: Any) -> Any:
+        return None
+
+    async def respond(self, request: Any, site: Any) -> Any:
+        return None
+
+    def challenge(self, site: Any, principal: Any, scopes: Any) -> Any:
+        return {}
+
+
+async def test_who_is_not_known_has_no_scope() -> None:
+    app = build(auth=Open()).asgi(path="/mcp", metrics="/metrics", metrics_auth="metrics")
+    async with on_a_port(app) as address:
+        assert (await ask(f"http://{address}/metrics"))[0] == 403
+
+
+@pytest.mark.parametrize(
+    ("guard", "who", "problem"),
+    [
+        (None, "metrics:read", "nobody finds out who asks; give the server a guard"),
+        (None, True, "nobody finds out who asks; give the server a guard"),
+        (ApiKeys(KEYS), None, "say who may read them"),
+        (ApiKeys(KEYS), True, "say who may read them"),
+        (ApiKeys(KEYS), " ", "say who may read them"),
+        (ApiKeys(KEYS), " metrics:read", "say who may read them"),
+        (ApiKeys(KEYS), "metrics:read other", "say who may read them"),
+    ],
+)
+def test_it_has_to_be_said_who_may_read_it_and_somebody_has_to_check(guard: Any, who: Any, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        build(auth=guard).asgi(metrics="/metrics", metrics_auth=who)
+    build(auth=guard).asgi(metrics_auth=who)  # what is not there needs no reader
 
 
 @pytest.mark.parametrize(
@@ -221,6 +258,29 @@ async def test_a_function_that_ends_after_each_request_has_none() -> None:
 async def test_the_number_of_series_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SERIES", 3)
     server = build()
+    for number in range(20):
+        server.add_tool(lambda: "", name=f"t{number}")
+    async with on_a_port(server.asgi(path="/mcp", metrics="/metrics")) as address:
+        async with Client(f"http://{address}/mcp") as client:
+            for number in range(20):
+                await client.call_tool(f"t{number}")
+        page = parsed((await ask(f"http://{address}/metrics"))[2])
+    kinds = {dict(labels).get("error_type") for name, labels in page if name == f"{DURATION}_count"}
+    assert "_OTHER" in kinds
+    assert len([one for one in page if one[0] == f"{DURATION}_count"]) <= 4
+
+
+@pytest.mark.requirement("telemetry-cardinality")
+async def test_codes_that_handlers_invent_and_names_that_callers_give_up_make_no_series() -> None:
+    started = asyncio.Event()
+
+    async def slow(call: Any, next: Any) -> Any:
+        if getattr(call.params, "name", None) == "invented":
+            started.set()
+            await asyncio.Event().wait()
+        return await next(call)
+
+    server = build(middleware=[slow])
     codes = iter(range(-31900, -31800))
 
     @server.tool
@@ -228,14 +288,22 @@ async def test_the_number_of_series_is_bounded(monkeypatch: pytest.MonkeyPatch) 
         raise ProtocolError(next(codes), "odd")
 
     async with on_a_port(server.asgi(path="/mcp", metrics="/metrics")) as address:
-        async with Client(f"http://{address}/mcp") as client:
+        async with Client(f"http://{address}/mcp", revision="2025-11-25") as client:
             for _ in range(20):
                 with pytest.raises(ProtocolError):
                     await client.call_tool("odd")
-        page = parsed((await ask(f"http://{address}/metrics"))[2])
-    kinds = {dict(labels).get("error_type") for name, labels in page if name == f"{DURATION}_count"}
-    assert "_OTHER" in kinds
-    assert len([one for one in page if one[0] == f"{DURATION}_count"]) <= 4
+            calling = asyncio.ensure_future(client.call_tool("invented"))
+            await started.wait()
+            calling.cancel()
+            await asyncio.wait([calling])
+            await client.ping()
+        text = (await ask(f"http://{address}/metrics"))[2]
+    page = parsed(text)
+    counted = f"{DURATION}_count"
+    assert value(page, counted, error_type="_OTHER", rpc_response_status_code="_OTHER") == 20
+    assert value(page, counted, mcp_method_name="tools/call", error_type="cancelled") == 1
+    assert "-319" not in text
+    assert "invented" not in text
 
 
 def test_labels_are_written_so_that_they_can_be_read_again() -> None:

@@ -144,6 +144,15 @@ async def test_requests_that_come_on_top_of_each_other_are_answered_in_turn() ->
         assert await sums(reader, writer, 4) == [(4, "done"), *((id, str(id)) for id in range(5, 8))]
 
 
+async def test_however_many_there_are() -> None:
+    """In pieces that are longer than a head may be, and end in the midst of one."""
+    async with watched(Stage()) as (site, _):
+        reader, writer = await site.connect()
+        for id in range(0, 900, 300):
+            writer.write(b"".join(posted("add", {"a": id, "b": 0}, id) for id in range(id, id + 300)))
+        assert await sums(reader, writer, 900) == [(id, str(id)) for id in range(900)]
+
+
 async def test_what_comes_right_after_does_not_overtake() -> None:
     """It is there before anybody has looked whether the first is done: both are read in one turn of the loop."""
     stage = Stage()

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from dovetail import AuditRecord, Cache, Client, Context, InputRequired, Rate, Rates, Server, ToolError, audit
+from dovetail import AuditRecord, Cache, Client, Context, InputRequired, Limits, Rate, Rates, Server, ToolError, audit
 from dovetail.connection.middleware import Observer
 from dovetail.errors import (
     ConfigError,
@@ -366,7 +366,7 @@ async def test_a_client_records_what_it_asks_for(revision: str) -> None:
 
 async def test_a_client_records_what_was_cancelled_and_what_was_cut_off() -> None:
     records: list[AuditRecord] = []
-    server = Server("slow")
+    server = Server("slow", limits=Limits(shutdown=0))
     began = asyncio.Event()
 
     @server.tool

@@ -79,6 +79,25 @@ def test_an_ordinary_name_does_not_warn() -> None:
         Server("s").add_tool(lambda: 1, name="A-ok_1.2")
 
 
+async def test_of_templates_that_fit_the_one_is_taken_that_says_most_and_else_the_first() -> None:
+    server = Server("s")
+    for uri in ("docs://{+path}", "docs://{+path}/b", "docs://team/{+path}", "docs://team/a{+path}"):
+        server.add_resource(lambda path, uri=uri: uri, uri, name=uri)
+    expected = {
+        "docs://x/b": "docs://{+path}",
+        "docs://team/x": "docs://team/{+path}",
+        "docs://team/ax": "docs://team/a{+path}",
+    }
+
+    async def found() -> dict[str, str | None]:
+        async with pair(server) as client:
+            return {uri: (await client.read_resource(uri))[0].text for uri in expected}
+
+    assert await found() == expected
+    server.remove_resource("docs://team/a{+path}")
+    assert (await found())["docs://team/ax"] == "docs://team/{+path}"
+
+
 @pytest.mark.parametrize(
     ("register", "said"),
     [

@@ -32,6 +32,7 @@ from dovetail.serve import serve
 from dovetail.transports import websocket
 from dovetail.transports.http.addresses import Peers
 from dovetail.transports.websocket import accept, connect, refuse
+from tests.transports.http.raw import down
 
 REVISIONS = [revision.name for revision in (*OFFICIAL, DRAFT_DIALECT)]
 GREETING = {
@@ -60,16 +61,15 @@ async def listening(app: App, **options: Any) -> AsyncIterator[tuple[int, uvicor
         "ws_per_message_deflate": False,
     }
     settings |= {"lifespan": "off", "log_config": None, "log_level": "warning", "timeout_graceful_shutdown": 2}
-    server = uvicorn.Server(uvicorn.Config(app, port=0, **(settings | options)))
-    running = asyncio.create_task(server.serve())
-    while not server.started:
-        assert not running.done()
-        await asyncio.sleep(0.005)
+    config = uvicorn.Config(app, port=0, **(settings | options))
+    config.load()
+    server = uvicorn.Server(config)
+    server.lifespan = config.lifespan_class(config)
+    await server.startup()
     try:
         yield server.servers[0].sockets[0].getsockname()[1], server
     finally:
-        server.should_exit = True
-        await running
+        await down(server)
 
 
 class Hall:

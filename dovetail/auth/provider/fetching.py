@@ -18,6 +18,7 @@ import msgspec
 from ...errors import DovetailError
 from ...ports import Fetch, HttpRequest
 from .. import jose
+from ..tokens import FOREVER
 from .web import Rates, Refused
 
 KEPT = 256
@@ -107,7 +108,7 @@ def pick(keys: dict[str, Any], header: dict[str, Any]) -> dict[str, Any]:
 
 def moment(claim: Any) -> float:
     """A time that a token names; where it names none, one that is neither before nor after any other."""
-    return float(claim) if type(claim) in (int, float) else float("nan")
+    return float(max(-FOREVER, min(claim, FOREVER))) if type(claim) in (int, float) else float("nan")
 
 
 def _life(control: str) -> float:

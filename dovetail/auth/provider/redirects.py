@@ -8,6 +8,7 @@ https://www.rfc-editor.org/rfc/rfc8252#section-7.3.
 
 import re
 from collections.abc import Collection
+from urllib.parse import urlsplit
 
 LONGEST = 2000
 SAFE = re.compile(r"[!$-;=?-\[\]_a-z~]+", re.ASCII)
@@ -19,10 +20,18 @@ LOOPBACK = re.compile(r"(http://(?:localhost|127\.0\.0\.1|\[::1\]))(?::[0-9]{1,5
 
 def acceptable(uri: str, schemes: Collection[str] = ()) -> bool:
     """Whether anybody may register this: https, http to the user's own machine, or one of these schemes."""
-    if len(uri) > LONGEST or not SAFE.fullmatch(uri) or DOTS.search(uri):
+    if len(uri) > LONGEST or not SAFE.fullmatch(uri) or DOTS.search(uri) or not _is_sound(uri):
         return False
     scheme, colon, rest = uri.partition(":")
     return bool(HTTPS.match(uri) or LOOPBACK.match(uri) or (scheme in schemes and colon and rest.startswith("/")))
+
+
+def _is_sound(uri: str) -> bool:
+    """Whether its address, if it is one of IPv6, and its port are some that exist."""
+    try:
+        return urlsplit(uri).port != 0
+    except ValueError:
+        return False
 
 
 def matches(registered: str, asked: str) -> bool:

@@ -22,6 +22,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from ...databases import closed_at_fork, connected, own
 from ...errors import ConfigError, Overloaded
 from ..store import data_folder
 
@@ -35,6 +36,7 @@ SWEEP_ADDS = 1000
 """Expired rows go after so many seconds, or so many new rows."""
 BUSY = 2.0
 """Seconds that a write waits for that of another process."""
+MEMORY = ":memory:"
 
 SCHEMA = """
 PRAGMA journal_mode = WAL;
@@ -84,7 +86,7 @@ def key(kind: str, *parts: str) -> str:
 class SqliteStorage:
     """Rows in a file that only its owner may read, or in memory (`":memory:"`: one process, until it ends)."""
 
-    __slots__ = ("_adds", "_connection", "_full", "_lock", "_now", "_pid", "_rows", "_swept", "path")
+    __slots__ = ("__weakref__", "_adds", "_connection", "_full", "_lock", "_now", "_rows", "_swept", "path")
 
     def __init__(
         self, path: str | os.PathLike[str] | None = None, *, rows: int = ROWS, now: Callable[[], float] = time.time
@@ -94,10 +96,10 @@ class SqliteStorage:
         self._now = now
         self._lock = Lock()  # servers may run on several loops, in several threads
         self._connection: sqlite3.Connection | None = None
-        self._pid = 0
         self._swept = 0.0
         self._adds = 0
         self._full: Set[str] = frozenset()
+        closed_at_fork(self)
 
     async def get(self, key: str) -> bytes | None:
         """The data of a row."""
@@ -134,9 +136,24 @@ class SqliteStorage:
     def close(self) -> None:
         """Let go of the file; the next call opens it again."""
         with self._lock:
-            if self._connection is not None and self._pid == os.getpid():
-                self._connection.close()
-            self._connection = None
+            self._disconnect()
+
+    def before_fork(self) -> None:
+        """Nobody has the file open, and nobody opens it."""
+        self._lock.acquire()
+        if self.path != MEMORY:
+            self._disconnect()
+
+    def after_fork(self, *, child: bool) -> None:
+        """A child is another process: what was in memory stays with its parent."""
+        if child:
+            self._disconnect()
+        self._lock.release()
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
 
     def _get(self, key: str) -> bytes | None:
         statement = "SELECT data FROM rows WHERE key = ? AND expires > ?"
@@ -163,27 +180,15 @@ class SqliteStorage:
             raise Overloaded(f"{self.path}: {error}") from None
 
     def _open(self) -> sqlite3.Connection:
-        # A connection must not be used on the other side of a fork: https://sqlite.org/howtocorrupt.html#_carrying_an_open_database_connection_across_a_fork_
-        if self._connection is not None and self._pid == os.getpid():
+        if self._connection is not None:
             return self._connection
         try:
-            if self.path != ":memory:":
-                _own(Path(self.path))
-            connection = sqlite3.connect(self.path, timeout=BUSY, isolation_level=None, check_same_thread=False)
+            if self.path != MEMORY:
+                own(Path(self.path))
+            connection = connected(self.path, BUSY)
             connection.executescript(SCHEMA)
         except (OSError, sqlite3.Error) as error:
             remedy = 'name a file that this user may write, Provider(storage="…"), or ":memory:" to forget all at the end'
             raise ConfigError(f"{self.path}: cannot keep what the authorization server has to ({error}); {remedy}") from None
-        self._connection, self._pid = connection, os.getpid()
+        self._connection = connection
         return connection
-
-
-def _own(path: Path) -> None:
-    # SQLite gives the files that it puts beside this one the same permissions.
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    file = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
-    try:
-        if os.name == "posix" and os.fstat(file).st_mode & 0o077:
-            os.fchmod(file, 0o600)
-    finally:
-        os.close(file)

@@ -99,15 +99,20 @@ class Rates:
 
     def wait(self, who: str | None) -> float:
         """Seconds until the next try."""
-        full = self._buckets.get(who or "", 0.0)
-        return max(0.0, full - self._now() - (self._burst - 1) * self._seconds)
+        return max(0.0, self._left(who or "") - (self._burst - 1) * self._seconds)
 
     def count(self, who: str | None) -> None:
         """One try."""
         name = who or ""
-        self._buckets[name] = max(self._buckets.pop(name, 0.0), self._now()) + self._seconds
+        self._buckets[name] = self._now() + self._left(name) + self._seconds
+        self._buckets.move_to_end(name)
         if len(self._buckets) > BUCKETS:
             self._buckets.popitem(last=False)
+
+    def _left(self, name: str) -> float:
+        """Seconds until a bucket is full. None takes longer than all of its tries: then the clock was put back."""
+        left = self._buckets.get(name, 0.0) - self._now()
+        return 0.0 if left > (self._burst + 1) * self._seconds else max(0.0, left)
 
     def forget(self, who: str | None) -> None:
         """All tries so far were honest."""

@@ -6,13 +6,15 @@
 
 A view is a guest of whoever wrote the server. It may call the tools of that server which are for apps, and read what can be
 read there; everything else is for the host to grant, by giving `Host` a function for it. Nothing that a view sends makes
-`handle` raise, and nothing is told to a view before it says that it is ready.
+`handle` raise, and nothing is told to a view before it says that it is ready. Under which policy it is shown, and each thing
+that it asks for, is in the log `dovetail.extensions`.
 https://github.com/modelcontextprotocol/ext-apps/blob/main/specification/2026-01-26/apps.mdx#communication-protocol
 """
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from inspect import isawaitable
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Raw, Struct
@@ -27,14 +29,20 @@ from ...revisions.apps import APPS as REVISION
 from .settings import visible
 from .view import View
 
+if TYPE_CHECKING:
+    import asyncio
+    import logging
+
 Json: TypeAlias = dict[str, Any]
 Mode = Literal["inline", "fullscreen", "pip"]
 DENIED = -32000
 """The code for what the host, or its user, does not want."""
 IN_FLIGHT = 64
-"""Requests of one view being answered at once."""
+"""Messages of one view being dealt with at once. What comes on top is refused, and not heard where it is a notification."""
 LARGEST = 100_000
 """The most pixels that a view may want to be."""
+TEARDOWN = 1
+"""The id of the one request that a view is sent."""
 
 
 class Host(Struct, frozen=True, kw_only=True, eq=False):
@@ -53,7 +61,7 @@ class Host(Struct, frozen=True, kw_only=True, eq=False):
     on_model_context: Callable[[Json], Any] | None = None
     """Keep what a model should know of a view's state, instead of what was kept before."""
     on_display_mode: Callable[[Mode], Any] | None = None
-    """Show a view inline, fullscreen or as a picture in a picture; returns how it is shown now."""
+    """Show a view inline, fullscreen or as a picture in a picture; returns how it is shown now, where that has changed."""
     on_size: Callable[[float | None, float | None], Any] | None = None
     """Make room: the width and height that a view would like to have."""
     on_log: Callable[[Json], Any] | None = None
@@ -97,12 +105,15 @@ class Bridge:
         self.context: Json = {"displayMode": "inline", **host.context}
         """What the view knows of where it is shown."""
         self._client, self._send = client, send
-        self._modes: list[Any] | None = None
+        self._able: list[Any] | None = None
+        """The display modes that the view says it has."""
         self._begun = self._ready = False
         self._told: list[str] = []
         self._waiting: list[Json] = []
         self._flying = 0
-        self._leaving: Callable[[], None] = lambda: None
+        self._left: asyncio.Event | None = None
+        """Whether the view has come to its end, once it was told to."""
+        _log().info("%r: shown with the policy %r, and allowed %r", view.uri, view.content_security_policy, view.allow)
 
     # what comes from the view
 
@@ -112,51 +123,54 @@ class Bridge:
             came = codec.decode(codec.encode(message))
         except (codec.Malformed, TypeError, ValueError, RecursionError) as error:
             failure = error.failure if isinstance(error, codec.Malformed) else None
-            came = failure or Failure(None, Error(InvalidRequest.code, "This is no message"))
-            return _wire(came)  # type: ignore[no-any-return]
-        if isinstance(came, Request):
-            return _wire(await self._answer(came))  # type: ignore[no-any-return]
-        if isinstance(came, Notification):
-            await self._hear(came)
-        elif isinstance(came, Result | Failure):
-            self._leaving()  # the one thing that a view is asked is to come to its end
+            return _wire(failure or Failure(None, Error(InvalidRequest.code, "This is no message")))
+        self._flying += 1
+        try:
+            if isinstance(came, Request):
+                return _wire(await self._answer(came))
+            if isinstance(came, Notification):
+                await self._hear(came)
+        finally:
+            self._flying -= 1
+        if isinstance(came, Result | Failure) and came.id == TEARDOWN and self._left is not None:
+            self._left.set()
         return None
 
     async def _answer(self, request: Request) -> Result | Failure:
-        self._flying += 1
         try:
             if self._flying > IN_FLIGHT:
                 raise Overloaded(f"This view has {IN_FLIGHT} requests under way; wait for one of them")
             if request.method not in _REQUESTS:
                 raise MethodNotFound(f"This host has no {request.method} for views")
-            type_, answer = _REQUESTS[request.method]
+            type_, answer, named = _REQUESTS[request.method]
             if not self._begun and request.method not in ("ui/initialize", "ping"):
                 raise InvalidRequest(f"{request.method} came before ui/initialize")
-            return Result(request.id, await answer(self, _params(request, type_)))
+            params = _params(request, type_)
+            _log().info("%r: asks for %s %.200r", self.view.uri, request.method, getattr(params, named, ""))
+            return Result(request.id, await answer(self, params))
         except ProtocolError as error:
             return Failure(request.id, Error(error.code, error.message, error.data))
         except DovetailError as error:
             return Failure(request.id, Error(DENIED, str(error)))
         except Exception:
-            _log(f"The host failed at {request.method}")
+            _log().exception("The host failed at %s", request.method)
             return Failure(request.id, Error(-32603, f"The host failed at {request.method}"))
-        finally:
-            self._flying -= 1
 
     async def _hear(self, notification: Notification) -> None:
-        if notification.method in _NOTIFICATIONS:
-            type_, hear = _NOTIFICATIONS[notification.method]
-            try:
-                await hear(self, _params(notification, type_))
-            except ProtocolError:
-                pass  # nobody waits for an answer to what makes no sense
-            except Exception:
-                _log(f"The host failed at {notification.method}")
+        if notification.method not in _NOTIFICATIONS or self._flying > IN_FLIGHT:
+            return
+        type_, hear = _NOTIFICATIONS[notification.method]
+        try:
+            await hear(self, _params(notification, type_))
+        except ProtocolError:
+            pass  # nobody waits for an answer to what makes no sense
+        except Exception:
+            _log().exception("The host failed at %s", notification.method)
 
     async def _initialize(self, params: _Initialize) -> Json:
         self._begun = True
-        modes = params.app_capabilities.get("availableDisplayModes")
-        self._modes = modes if isinstance(modes, list) else None
+        able = params.app_capabilities.get("availableDisplayModes")
+        self._able = able if isinstance(able, list) else None
         if self.view.tool is not None:
             self.context["toolInfo"] = {"tool": _wire(HANDSHAKE[-1].lower(self.view.tool))}
         return {
@@ -180,7 +194,7 @@ class Bridge:
         return {}
 
     async def _call_tool(self, params: CallToolParams) -> ToolResult:
-        # Asked for each time: what a tool's visibility is now, and not what it was when the view was opened.
+        # Asked for each time, though the client may still have the answer: a tool may have come, gone or changed since.
         tools: list[Tool] = await self._client.list_tools()
         tool = next((one for one in tools if one.name == params.name), None)
         if tool is None or not visible(tool, "app"):
@@ -214,9 +228,10 @@ class Bridge:
         return {}
 
     async def _display_mode(self, params: _DisplayMode) -> Json:
-        function, offered = self.host.on_display_mode, self.context.get("availableDisplayModes", ())
-        if function is not None and params.mode in offered and (self._modes is None or params.mode in self._modes):
-            self.context["displayMode"] = await _outcome(function(params.mode))
+        function, modes = self.host.on_display_mode, self.modes
+        if function is not None and params.mode in modes:
+            shown = await _outcome(function(params.mode))
+            self.context["displayMode"] = shown if shown in modes else self.context["displayMode"]
         return {"mode": self.context["displayMode"]}
 
     async def _initialized(self, _: Any) -> None:
@@ -236,6 +251,13 @@ class Bridge:
             await _outcome(self.host.on_log(params))
 
     # what goes to the view
+
+    @property
+    def modes(self) -> list[Any]:
+        """The display modes that the host has (`availableDisplayModes` of its context) and the view too, if it says so. It
+        "MUST NOT" be shown in others."""
+        offered = self.context.get("availableDisplayModes", ())
+        return [mode for mode in offered if self._able is None or mode in self._able]
 
     async def call(self, arguments: Json | None = None) -> ToolResult:
         """Call the tool whose view this is, and tell the view of it."""
@@ -269,6 +291,9 @@ class Bridge:
 
     def change_context(self, **changes: Any) -> None:
         """Something about where the view is shown is different now; names as on the wire, such as `theme`."""
+        mode = changes.get("displayMode", self.context["displayMode"])
+        if mode not in (*self.modes, self.context["displayMode"]):
+            raise ConfigError(f"{self.view.uri} cannot be shown {mode!r}; what host and view both have is {self.modes}")
         self.context |= changes
         if self._ready:
             self._tell("host-context-changed", changes)
@@ -279,13 +304,12 @@ class Bridge:
             return
         import asyncio
 
-        done = asyncio.Event()
-        self._leaving = done.set
-        self._send({"jsonrpc": "2.0", "id": 1, "method": "ui/resource-teardown", "params": {"reason": reason}})
-        try:
-            await asyncio.wait_for(done.wait(), timeout)
-        except TimeoutError:
-            pass
+        if self._left is None:
+            self._left = asyncio.Event()
+            params = {"reason": reason}
+            self._send({"jsonrpc": "2.0", "id": TEARDOWN, "method": "ui/resource-teardown", "params": params})
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._left.wait(), timeout)
 
     def _once(self, name: str, params: Json, after: list[str]) -> None:
         if self._told != after:
@@ -302,15 +326,16 @@ class Bridge:
             self._waiting.append(message)
 
 
-_REQUESTS: dict[str, tuple[Any, Callable[[Bridge, Any], Awaitable[Any]]]] = {
-    "ui/initialize": (_Initialize, Bridge._initialize),
-    "ping": (Json, Bridge._ping),
-    "tools/call": (CallToolParams, Bridge._call_tool),
-    "resources/read": (ReadResourceParams, Bridge._read),
-    "ui/open-link": (_Link, Bridge._open_link),
-    "ui/message": (_Message, Bridge._message),
-    "ui/update-model-context": (_ModelContext, Bridge._model_context),
-    "ui/request-display-mode": (_DisplayMode, Bridge._display_mode),
+_REQUESTS: dict[str, tuple[Any, Callable[[Bridge, Any], Awaitable[Any]], str]] = {
+    # the type of the params, what answers, and which of the params is named in the log
+    "ui/initialize": (_Initialize, Bridge._initialize, "app_info"),
+    "ping": (Json, Bridge._ping, ""),
+    "tools/call": (CallToolParams, Bridge._call_tool, "name"),
+    "resources/read": (ReadResourceParams, Bridge._read, "uri"),
+    "ui/open-link": (_Link, Bridge._open_link, "url"),
+    "ui/message": (_Message, Bridge._message, "role"),
+    "ui/update-model-context": (_ModelContext, Bridge._model_context, ""),
+    "ui/request-display-mode": (_DisplayMode, Bridge._display_mode, "mode"),
 }
 _NOTIFICATIONS: dict[str, tuple[Any, Callable[[Bridge, Any], Awaitable[None]]]] = {
     "ui/notifications/initialized": (Json, Bridge._initialized),
@@ -330,16 +355,16 @@ def _decoded(raw: Raw | bytes, type_: Any, method: str) -> Any:
         raise InvalidParams(f"{method}: {problem}") from None
 
 
-def _wire(value: Any) -> Any:
+def _wire(value: Any) -> Json:
     """A value as the JSON that a window can be posted."""
-    return msgspec.json.decode(codec.encode(value))
+    return msgspec.json.decode(codec.encode(value), type=Json)
 
 
 async def _outcome(value: Any) -> Any:
     return await value if isawaitable(value) else value
 
 
-def _log(what: str) -> None:
+def _log() -> "logging.Logger":
     import logging
 
-    logging.getLogger("dovetail.extensions").exception(what)
+    return logging.getLogger("dovetail.extensions")

@@ -32,7 +32,8 @@ PERMISSIONS = {
 """What a view may ask for, and what browsers call it."""
 _LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 _ORIGIN = re.compile(rf"(https|wss)://(\*\.)?{_LABEL}(\.{_LABEL})+(:\d{{1,5}})?", re.IGNORECASE)
-_DOCUMENT = re.compile(r"\ufeff?\s*(<!--.*?-->\s*)*<(!doctype\s+html|html)\b", re.IGNORECASE | re.DOTALL)
+# A comment ends where it ends (`?>`), so that many of them take no longer than one.
+_DOCUMENT = re.compile(r"\ufeff?\s*+(?><!--.*?-->\s*)*+<(!doctype\s+html|html)\b", re.IGNORECASE | re.DOTALL)
 
 
 class Csp(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -95,19 +96,23 @@ def app_meta(
     return {"ui": said} if said else {}
 
 
-def tool_meta(name: str, meta: Meta | None, ui: str | None, visibility: Sequence[str] | str | None) -> Meta:
-    """The `_meta` of a tool that has a view, or is not for everybody."""
-    if meta and "ui" in meta:
+def tool_meta(name: str, meta: Meta, ui: str | None, visibility: Sequence[str] | str | None) -> Meta:
+    """The `_meta` of a tool that has a view, or is not for everybody; ConfigError where that makes no sense."""
+    said: Any = meta.get("ui")
+    if said is None:
+        said = {} if ui is None else {"resourceUri": ui}
+        if visibility is not None:
+            said["visibility"] = [visibility] if isinstance(visibility, str) else list(visibility)
+    elif ui is not None or visibility is not None:
         raise ConfigError(f"Tool {name!r}: its meta= has a 'ui' already; give either that or ui= and visibility=")
-    if ui is not None and not ui.startswith(SCHEME):
-        raise ConfigError(f"Tool {name!r}: ui={ui!r} is no URI of an app, which begins with {SCHEME}")
-    said: Meta = {} if ui is None else {"resourceUri": ui}
-    if visibility is not None:
-        seen = [visibility] if isinstance(visibility, str) else list(visibility)
-        if not seen or not set(seen) <= set(AUDIENCES):
-            raise ConfigError(f"Tool {name!r}: visibility={visibility!r}; a tool is for 'model', for 'app', or for both")
-        said["visibility"] = seen
-    return {**(meta or {}), "ui": said}
+    elif not isinstance(said, dict):
+        raise ConfigError(f"Tool {name!r}: its meta= has a 'ui' that is no object; write ui= and visibility= instead")
+    uri, seen = said.get("resourceUri", SCHEME), said.get("visibility", AUDIENCES)
+    if not isinstance(uri, str) or not uri.startswith(SCHEME):
+        raise ConfigError(f"Tool {name!r}: ui={uri!r} is no URI of an app, which begins with {SCHEME}")
+    if not isinstance(seen, list | tuple) or not seen or any(one not in AUDIENCES for one in seen):
+        raise ConfigError(f"Tool {name!r}: visibility={seen!r}; a tool is for 'model', for 'app', or for both")
+    return {**meta, "ui": said}
 
 
 def _listed(uri: str, field: str, given: Sequence[str]) -> tuple[str, ...]:
@@ -142,8 +147,9 @@ def app_only(meta: Meta | None) -> bool:
 
 
 def _audiences(meta: Meta | None) -> Sequence[Any]:
+    """Those whom a tool is for: nobody, where what it says makes no sense."""
     said = ui_of(meta).get("visibility")
-    return said if isinstance(said, list) else AUDIENCES
+    return AUDIENCES if said is None else said if isinstance(said, list) else ()
 
 
 def shows(peer: ClientCapabilities) -> bool:

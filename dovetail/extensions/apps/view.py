@@ -42,6 +42,7 @@ _DIRECTIVES = (
     ("base-uri", "", "base_uri_domains", "'self'"),
     ("object-src", "", "", "'none'"),
     ("form-action", "", "", "'none'"),
+    ("webrtc", "", "", "'block'"),  # https://w3c.github.io/webappsec-csp/#directive-webrtc, which not all browsers know yet
 )
 _HOST = re.compile(r"https?://[A-Za-z0-9.\-\[\]:]+")
 
@@ -67,6 +68,11 @@ class View(Struct, frozen=True, kw_only=True):
     def _directive(self, name: str, always: str, field: str, nothing: str) -> str:
         sources = [*always.split(), *(getattr(self.csp, field) if field else ())]
         return " ".join([name, *(sources or [nothing])])
+
+    @property
+    def origins(self) -> tuple[str, ...]:
+        """Whatever it may reach outside. A host "SHOULD" warn its user where that is anything."""
+        return tuple(dict.fromkeys(origin for field in self.csp.__struct_fields__ for origin in getattr(self.csp, field)))
 
     @property
     def sandbox(self) -> str:

@@ -70,7 +70,7 @@ async def list_skills(client: Reader, limits: Limits, fresh: bool) -> list[Skill
     left = limits.skills
     async for page in _pages(client, LIST.name, ListParams(), limits, fresh):
         entries = [judged(value, limits) for value in page.skills]
-        left -= sum(1 + len(entry.resources) for entry in entries)
+        left -= sum(1 + len(entry.manifest) for entry in entries)
         if left < 0:
             raise InvalidRequest(f"The server lists more than {limits.skills:,} skills and files of skills (Limits.skills)")
         listed += entries
@@ -216,13 +216,14 @@ class Skill:
             data = contents[0].data
         except ValueError:
             raise SkillRefused(f"{uri}: its contents cannot be decoded", "contents", uri) from None
-        if file is not None and len(data) != file.size:
+        if file is None:  # nobody knows how much there is, so it is counted
+            self._left -= len(data)
+            if self._left < 0:
+                raise SkillRefused(f"{uri}: the skill has more bytes than Limits.skill_bytes allows", "size", uri)
+        elif len(data) != file.size:
             raise SkillRefused(f"{uri} has {len(data):,} bytes, its entry says {file.size:,}. {REMEDY}", "size", uri)
-        if file is not None and (found := digest(data)) != file.digest:
+        elif (found := digest(data)) != file.digest:
             raise SkillRefused(f"{uri} has the digest {found}, its entry says {file.digest}. {REMEDY}", "digest", uri)
-        self._left -= len(data)
-        if self._left < 0:
-            raise SkillRefused(f"{uri}: the skill has more bytes than Limits.skill_bytes allows", "size", uri)
         return contents[0]
 
     async def _walk(self, inside: str) -> set[str]:

@@ -72,10 +72,15 @@ class SkillEntry(Wire, kw_only=True):
         return self.uri.removesuffix(f"/{SKILL_MD}")
 
     @property
+    def manifest(self) -> list[SkillFile]:
+        """Its files as they are listed; none where it is dynamic, since nobody knows them."""
+        return [] if self.resources == DYNAMIC else self.resources
+
+    @property
     def files(self) -> dict[str, SkillFile]:
-        """Its files by their paths; none where it is dynamic, since nobody knows them."""
+        """Its files by their paths."""
         root = self.root
-        return {} if self.resources == DYNAMIC else {path_in(root, file.uri) or "": file for file in self.resources}
+        return {path_in(root, file.uri) or "": file for file in self.manifest}
 
     @property
     def fingerprint(self) -> str | None:
@@ -113,8 +118,9 @@ class ReadDirectoryResult(Result, kw_only=True):
     next_cursor: str | None = None
 
 
-LIST = Method("skills/list", "client", ListParams, ListSkillsResult, cacheable=True)
-GET = Method("skills/get", "client", UriParams, GetSkillResult, cacheable=True)
+_CHANGED = ("notifications/resources/list_changed",)
+LIST = Method("skills/list", "client", ListParams, ListSkillsResult, cacheable=True, outdated_by=_CHANGED)
+GET = Method("skills/get", "client", UriParams, GetSkillResult, cacheable=True, outdated_by=_CHANGED)
 READ_DIRECTORY = Method("resources/directory/read", "client", ReadDirectoryParams, ReadDirectoryResult)
 METHODS = (LIST, GET, READ_DIRECTORY)
 
@@ -142,7 +148,8 @@ def path_in(root: str, uri: str) -> str | None:
 
 
 def children(paths: Iterable[str], directory: str) -> set[str]:
-    """What lies in a directory, out of the paths of all files: names, with a slash behind those of directories."""
+    """What lies in a directory, out of the paths of all there is: names, with a slash behind those of directories. Nothing
+    where there is no such directory; of one whose own path is among them, with its slash, also the empty name."""
     start = f"{directory}/" if directory else ""
     below = (path[len(start) :] for path in paths if path.startswith(start))
     return {name + slash for name, slash, _ in (path.partition("/") for path in below)}

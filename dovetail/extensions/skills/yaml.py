@@ -137,8 +137,7 @@ class _Reader:
         if colon is None:
             return None
         key = text[: colon.start()].rstrip(" \t")
-        if key[:1] in _REFUSED and (key[0] != "?" or not key[1:2].strip()):
-            raise self.error(f"{_REFUSED[key[0]]}: YAML that is not read here; put the text in quotes", self.at)
+        self.refuse(key, self.at)
         if not isinstance(self.scalar(key, self.at), str):
             raise self.error(f"{key or 'nothing'!r} is no text, so it cannot be a key; put it in quotes", self.at)
         return key, text[colon.end() :].lstrip(" \t")
@@ -165,14 +164,19 @@ class _Reader:
             value = flow.value(depth + 1)
             self.nothing_in(flow.text[flow.at :])
             return value
-        if first in _REFUSED and (first != "?" or not rest[1:2].strip()):
-            raise self.error(f"{_REFUSED[first]}: YAML that is not read here; put the text in quotes")
+        self.refuse(rest)
         if _is_item(rest):
             raise self.error("a list begins in a line of its own; a text that begins with a dash goes in quotes")
         return self.plain(rest, indent)
 
+    def refuse(self, text: str, at: int | None = None) -> None:
+        """Raises where a plain text begins with what means more than a text."""
+        if text[:1] in _REFUSED and (text[0] != "?" or not text[1:2].strip()):
+            raise self.error(f"{_REFUSED[text[0]]}: YAML that is not read here; put the text in quotes", at)
+
     def nothing_in(self, after: str) -> None:
-        if _uncommented(f" {after}" if after[:1] == "#" else after).strip(" \t") or after[:1] == "#":
+        """Raises where something follows a value in its line, other than a comment."""
+        if after.startswith("#") or _uncommented(after).strip(" \t"):
             raise self.error(f"{after.strip()!r} follows where the value has ended")
 
     def plain(self, rest: str, indent: int) -> Any:
@@ -245,7 +249,7 @@ class _Reader:
             kept -= 1
         text = "\n".join(lines[:kept]) if style == "|" else folded_block(lines[:kept])
         trailing = len(lines) - kept + bool(kept)
-        return text + "\n" * {"": min(trailing, 1) if kept else 0, "-": 0, "+": trailing}[end]
+        return text + "\n" * {"": bool(kept), "-": 0, "+": trailing}[end]
 
 
 class _Flow:

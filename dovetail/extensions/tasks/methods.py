@@ -5,8 +5,8 @@ from ...protocol.base import EmptyResult
 from ...protocol.methods import Method
 from ...protocol.tasks import DetailedTask, TaskChangedParams, TaskParams, UpdateTaskParams
 
-GET = Method("tasks/get", "client", TaskParams, DetailedTask)
-UPDATE = Method("tasks/update", "client", UpdateTaskParams, EmptyResult)
-CANCEL = Method("tasks/cancel", "client", TaskParams, EmptyResult)
+GET = Method("tasks/get", "client", TaskParams, DetailedTask, named="task_id")
+UPDATE = Method("tasks/update", "client", UpdateTaskParams, EmptyResult, named="task_id")
+CANCEL = Method("tasks/cancel", "client", TaskParams, EmptyResult, named="task_id")
 CHANGED = Method("notifications/tasks", "server", TaskChangedParams)
 METHODS = (GET, UPDATE, CANCEL, CHANGED)

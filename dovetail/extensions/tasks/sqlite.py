@@ -1,11 +1,12 @@
 """Tasks in a file, which outlive their process, and which several processes of one machine may share.
 
-The file is SQLite with a write-ahead log. A read takes some ten microseconds, and a write of a few KiB waits for no disk, so
-both are done right in the event loop; a large result is written by a thread. A commit survives the end of the process,
-however sudden; the last ones before a power cut may be lost (`synchronous = NORMAL`).
+The file is SQLite with a write-ahead log. A read takes some ten microseconds and waits for no writer, and a write of a few
+KiB hardly ever waits for the disk, so both are done right in the event loop. What takes long is done by a thread: a large
+result, a write while somebody else writes, and sweeping, which goes in pieces so that others get their turn. A commit
+survives the end of the process, however sudden; the last ones before a power cut may be lost (`synchronous = NORMAL`).
 
-A process that runs tasks holds a lock on a file of its own beside the database. The system lets go of it when the process
-ends, whichever way: whoever gets the lock knows that nobody runs those tasks any more.
+A process that runs tasks holds a lock on a file of its own beside the database (`locks.py`): whoever gets it knows that
+nobody runs those tasks any more.
 
 The file is for its owner alone, for it holds what was asked and answered. It does not grow beyond `Limits.task_bytes`; room
 that is free again is used again, and given back from time to time.
@@ -16,7 +17,9 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, closing
+from functools import partial
+from glob import escape
 from pathlib import Path
 from secrets import token_hex
 from threading import Lock
@@ -24,55 +27,84 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ...errors import ConfigError, Overloaded
+from ...databases import closed_at_fork, connected, own
+from ...errors import ConfigError, Overloaded, ProtocolError, TooLarge
 from ...limits import DEFAULT, KIB, Limits
-from .store import Letter, Record, decode, encode, full, full_bytes, full_each
+from .locks import locked, release
+from .store import Able, Letter, Record, full_bytes, pack, payer, refusal, unpack, whatever
 
 LARGE = 64 * KIB
 """What is longer is written by a thread."""
 BUSY = 2.0
 """Seconds that a write waits for that of another process."""
+PIECE = 250
+"""The tasks, and the pages, that are swept at once."""
 PAGE = 4096
+NAMES = 10
+"""How often a process tries to take a name."""
 
-SCHEMA = """
+EDITION = int.from_bytes(b"tsk1", "big")
+"""Says of a file that it has the schema already, for that takes a lock."""
+SCHEMA = f"""
+PRAGMA page_size = {PAGE};
 PRAGMA auto_vacuum = INCREMENTAL;
 PRAGMA journal_mode = WAL;
-PRAGMA synchronous = NORMAL;
-PRAGMA journal_size_limit = 4194304;
 CREATE TABLE IF NOT EXISTS tasks (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     id TEXT NOT NULL UNIQUE,
     owner TEXT NOT NULL,
     session TEXT NOT NULL,
+    payer TEXT NOT NULL,
     expires REAL NOT NULL,
-    runner TEXT,
-    data BLOB NOT NULL
+    runner TEXT NOT NULL,
+    over INTEGER NOT NULL,
+    data BLOB NOT NULL,
+    result BLOB NOT NULL
 );
 CREATE INDEX IF NOT EXISTS tasks_owner ON tasks (owner, number);
 CREATE INDEX IF NOT EXISTS tasks_expires ON tasks (expires);
-CREATE INDEX IF NOT EXISTS tasks_runner ON tasks (runner) WHERE runner IS NOT NULL;
-CREATE TABLE IF NOT EXISTS counts (owner TEXT PRIMARY KEY, tasks INTEGER NOT NULL) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS tasks_runner ON tasks (runner) WHERE NOT over;
+CREATE TABLE IF NOT EXISTS counts (payer TEXT PRIMARY KEY, tasks INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS letters (number INTEGER PRIMARY KEY AUTOINCREMENT, task TEXT NOT NULL, data BLOB NOT NULL);
+CREATE INDEX IF NOT EXISTS letters_task ON letters (task);
 CREATE TRIGGER IF NOT EXISTS added AFTER INSERT ON tasks BEGIN
-    INSERT INTO counts VALUES (new.owner, 1), (x'00', 1) ON CONFLICT DO UPDATE SET tasks = tasks + 1;
+    INSERT INTO counts VALUES (new.payer, 1), ('all', 1) ON CONFLICT DO UPDATE SET tasks = tasks + 1;
 END;
 CREATE TRIGGER IF NOT EXISTS removed AFTER DELETE ON tasks BEGIN
-    UPDATE counts SET tasks = tasks - 1 WHERE owner IN (old.owner, x'00');
-    DELETE FROM counts WHERE owner = old.owner AND tasks = 0;
+    UPDATE counts SET tasks = tasks - 1 WHERE payer IN (old.payer, 'all');
+    DELETE FROM counts WHERE payer = old.payer AND tasks = 0;
+    DELETE FROM letters WHERE task = old.id;
 END;
-CREATE TABLE IF NOT EXISTS letters (number INTEGER PRIMARY KEY, runner TEXT NOT NULL, data BLOB NOT NULL);
-CREATE INDEX IF NOT EXISTS letters_runner ON letters (runner);
+PRAGMA user_version = {EDITION};
 """
-ALL = b"\0"
-"""Counts all tasks; no owner is called that."""
-ADD = "INSERT INTO tasks (id, owner, session, expires, runner, data) VALUES (?, ?, ?, ?, ?, ?)"
-SET = "UPDATE tasks SET expires = ?, runner = ?, data = ? WHERE id = ? AND runner IS NOT NULL"
-GET = "SELECT data FROM tasks WHERE id = ? AND expires > ?"
+SETTINGS = """
+PRAGMA synchronous = NORMAL;
+PRAGMA journal_size_limit = 4194304;
+PRAGMA busy_timeout = 0; -- a thread has more patience
+"""
+ADD = "INSERT INTO tasks (id, owner, session, payer, expires, runner, over, data, result) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+SET = "UPDATE tasks SET over = ?, data = ?, result = ? WHERE id = ? AND NOT over"
+GET = "SELECT data, result FROM tasks WHERE id = ? AND expires > ?"
 LIST = """
 SELECT number, data FROM tasks WHERE owner = ? AND number > ? AND ? IN ('', session) AND expires > ? ORDER BY number LIMIT ?
 """
+RELEASE = "UPDATE tasks SET runner = '' WHERE id = ? AND runner = ?"
+CLAIM = "UPDATE tasks SET runner = ? WHERE id = ? AND runner = ? AND NOT over AND expires > ?"
+OTHERS = "SELECT DISTINCT runner FROM tasks WHERE NOT over AND runner NOT IN ('', ?)"
+LEFT = "SELECT data FROM tasks WHERE runner = ? AND NOT over AND expires > ?"
+SEND = """
+INSERT INTO letters (task, data)
+SELECT id, ? FROM tasks WHERE id = ? AND (SELECT count(*) FROM letters WHERE task = tasks.id) < ?
+"""
+RECEIVE = "SELECT l.number, l.data FROM letters AS l JOIN tasks ON tasks.id = l.task WHERE runner = ? ORDER BY l.number"
+EXPIRE = "DELETE FROM tasks WHERE number IN (SELECT number FROM tasks WHERE expires <= ? LIMIT ?)"
 
 T = TypeVar("T")
 _letter = msgspec.msgpack.Decoder(Letter).decode
+
+
+class _Busy(Overloaded):
+    """Somebody else writes."""
 
 
 class SqliteStore:
@@ -82,19 +114,13 @@ class SqliteStore:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
-        self._name = ""
         self._limits = DEFAULT
-        self._lock = Lock()  # servers may run on several loops, in several threads
-        self._connection: sqlite3.Connection | None = None
-        self._pid = 0
-        self._held: int | None = None
-
-    @property
-    def runner(self) -> str:
-        """What this process calls itself there: another name each time that it opens the file."""
-        with self._lock:
-            self._open()
-            return self._name
+        self._reading, self._writing = Lock(), Lock()  # servers may run on several loops, in several threads
+        self._reader: sqlite3.Connection | None = None
+        self._writer: sqlite3.Connection | None = None
+        self._name, self._held = "", -1
+        """What this process calls itself, until it closes the store; and its lock."""
+        closed_at_fork(self)
 
     def bind(self, limits: Limits) -> None:
         """The bounds to keep."""
@@ -102,180 +128,243 @@ class SqliteStore:
 
     async def add(self, record: Record) -> None:
         """A new task."""
-        data = encode(record)
-        await self._run(self._add, record, data, size=len(data))
+        data = pack(record)
+        await self._write(self._add, record, data, size=len(data) + len(record.result))
 
     async def get(self, id: str) -> Record | None:
         """A task."""
-        with self._lock:
-            row = self._do(GET, (id, time.time())).fetchone()
-        return None if row is None else decode(row[0])
+        rows = self._read(GET, id, time.time())
+        return unpack(*rows[0]) if rows else None
 
-    async def put(self, record: Record) -> None:
+    async def put(self, record: Record) -> bool:
         """A task as it is now."""
-        data = encode(record)
-        values = record.expires, None if record.over else record.runner, data, record.id
-        await self._run(self._write, SET, values, size=len(data))
+        data, result = pack(record), record.result
+        done = await self._write(self._make_room, SET, record.over, data, result, record.id, size=len(data) + len(result))
+        return done.rowcount > 0
 
     async def remove(self, id: str) -> None:
         """Forget a task."""
-        await self._run(self._write, "DELETE FROM tasks WHERE id = ?", (id,))
+        await self._write(self._do, "DELETE FROM tasks WHERE id = ?", id)
 
     async def page(self, owner: str, session: str, after: int, count: int) -> list[tuple[int, Record]]:
         """Tasks of one owner and conversation."""
-        with self._lock:
-            rows = self._do(LIST, (owner, after, session, time.time(), count)).fetchall()
-        return [(number, decode(data)) for number, data in rows]
+        rows = self._read(LIST, owner, after, session, time.time(), count)
+        return [(number, unpack(data)) for number, data in rows]
 
-    async def orphans(self) -> list[Record]:
+    async def release(self, id: str) -> None:
+        """Leave a task to whoever claims it."""
+        await self._write(lambda: self._do(RELEASE, id, self._name))
+
+    async def claim(self, id: str) -> Record | None:
+        """A task that is ours from now on."""
+        return await self._write(self._claim, id, "")
+
+    async def orphans(self, *, own: bool, able: Able = whatever) -> list[Record]:
         """Tasks of processes that are gone; they are ours from now on."""
-        with self._lock:
-            return self._orphans()
+        return await self._by_thread(self._orphans, own, able)
 
-    async def send(self, runner: str, letter: Letter) -> None:
-        """A letter to another process."""
+    async def send(self, letter: Letter) -> None:
+        """A letter to a task."""
         data = msgspec.msgpack.encode(letter)
-        await self._run(self._write, "INSERT INTO letters (runner, data) VALUES (?, ?)", (runner, data))
+        done = await self._write(self._make_room, SEND, data, letter.id, self._limits.asks, size=len(data))
+        if not done.rowcount:
+            raise Overloaded(f"The task {letter.id} is gone, or has not read yet what it was told before; try again later")
 
-    async def receive(self) -> list[Letter]:
-        """Letters to this one."""
-        with self._lock:
-            rows = self._do("SELECT number, data FROM letters WHERE runner = ?", (self._name,)).fetchall()
-            if rows:
-                self._do("DELETE FROM letters WHERE runner = ? AND number <= ?", (self._name, rows[-1][0]))
-        return [_letter(data) for _, data in rows]
+    async def receive(self) -> list[tuple[int, Letter]]:
+        """Letters to our tasks."""
+        return [(number, _letter(data)) for number, data in self._read(RECEIVE, self._name)]
+
+    async def take(self, number: int) -> None:
+        """A letter has done what it was to do."""
+        await self._write(self._do, "DELETE FROM letters WHERE number = ?", number)
 
     async def sweep(self) -> None:
         """Forget what has expired, and give back room that is free."""
-        await self._run(self._sweep)
+        while await self._by_thread(self._sweep):
+            pass
 
     async def close(self) -> None:
         """Let go of the file and of what we run; the next call opens it again."""
-        with self._lock:
-            if self._connection is not None and self._pid == os.getpid():
-                self._connection.close()
-                if self._held is not None:
-                    _release(self._held, self._lock_file(self._name))
-            self._connection = self._held = None
+        with self._writing, self._reading:
+            self._disconnect()
+            if self._held >= 0:
+                release(self._held, self._lock_file(self._name))
+            self._name, self._held = "", -1
 
-    # under the lock
+    # how
 
-    async def _run(self, function: Callable[..., T], *args: Any, size: int = 0) -> T:
-        def locked() -> T:
-            with self._lock:
+    def _read(self, statement: str, *values: Any) -> list[Any]:
+        with self._reading:
+            if self._reader is not None:
+                return self._execute(self._reader, statement, values).fetchall()
+        with self._writing:
+            self._open()
+        return self._read(statement, *values)
+
+    async def _write(self, function: Callable[..., T], *args: Any, size: int = 0) -> T:
+        """Here and now where that takes no time; by a thread where it is much, or somebody else writes."""
+        if size < LARGE and self._writing.acquire(blocking=False):
+            try:
+                self._open()
                 return function(*args)
+            except _Busy:
+                pass
+            finally:
+                self._writing.release()
+        return await self._by_thread(function, *args)
 
-        return locked() if size < LARGE else await asyncio.to_thread(locked)
+    async def _by_thread(self, function: Callable[..., T], *args: Any) -> T:
+        writing = asyncio.get_running_loop().run_in_executor(None, partial(self._patiently, function, *args))
+        try:
+            return await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            await asyncio.wait([writing])  # or what is written next might come before it
+            raise
 
-    def _add(self, record: Record, data: bytes) -> None:
-        limits = self._limits
-        counts = dict(self._do("SELECT owner, tasks FROM counts WHERE owner IN (?, ?)", (record.owner, ALL)).fetchall())
-        if counts.get(ALL, 0) >= limits.tasks:
-            self._sweep()
-            (left,) = self._do("SELECT tasks FROM counts WHERE owner = ?", (ALL,)).fetchone()
-            if left >= limits.tasks:
-                raise full(limits)
-        if record.owner and counts.get(record.owner, 0) >= limits.tasks_each:
-            raise full_each(limits)
-        runner = None if record.over else record.runner
-        self._do(ADD, (record.id, record.owner, record.session, record.expires, runner, data))
+    def _patiently(self, function: Callable[..., T], *args: Any) -> T:
+        with self._writing:
+            self._open()
+            self._do(f"PRAGMA busy_timeout = {BUSY * 1000:.0f}")
+            try:
+                return function(*args)
+            finally:
+                self._do("PRAGMA busy_timeout = 0")
 
-    def _write(self, statement: str, values: tuple[Any, ...]) -> None:
-        self._do(statement, values)
-
-    def _sweep(self) -> None:
-        self._do("DELETE FROM tasks WHERE expires <= ?", (time.time(),))
-        with suppress(sqlite3.OperationalError):  # somebody else writes; there will be another time
-            self._open().executescript("PRAGMA incremental_vacuum")  # execute() would stop after the first page
-
-    def _orphans(self) -> list[Record]:
-        found: list[Record] = []
-        for (runner,) in self._do("SELECT DISTINCT runner FROM tasks WHERE runner IS NOT NULL").fetchall():
-            held = None if runner == self._name else _locked(self._lock_file(runner))
-            if held is None and runner != self._name:
-                continue  # it lives
-            rows = self._do("SELECT data FROM tasks WHERE runner = ? AND expires > ?", (runner, time.time())).fetchall()
-            found += [decode(data) for (data,) in rows]
-            self._do("UPDATE tasks SET runner = ? WHERE runner = ?", (self._name, runner))
-            if held is not None:
-                self._do("DELETE FROM letters WHERE runner = ?", (runner,))
-                _release(held, self._lock_file(runner))
-        return found
-
-    def _lock_file(self, runner: str) -> str:
-        return f"{self.path}-{runner}.lock"
-
-    def _do(self, statement: str, values: Any = ()) -> sqlite3.Cursor:
-        connection = self._open()
+    def _execute(self, connection: sqlite3.Connection, statement: str, values: Any) -> sqlite3.Cursor:
         try:
             return connection.execute(statement, values)
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
-                raise full_bytes(self._limits) from None
-            raise Overloaded(f"The tasks cannot be reached: {error}") from None  # locked by another process
+                raise self._no_room(connection, values) from None
+            kind = _Busy if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY else Overloaded
+            raise kind(f"The tasks cannot be reached: {error}") from None
 
-    def _open(self) -> sqlite3.Connection:
-        # A connection must not be used on the other side of a fork: https://sqlite.org/howtocorrupt.html#_carrying_an_open_database_connection_across_a_fork_
-        if self._connection is not None and self._pid == os.getpid():
-            return self._connection
-        self._name = token_hex(8)
+    def _no_room(self, connection: sqlite3.Connection, values: tuple[Any, ...]) -> ProtocolError:
+        """SQLite says the same where our bound is reached and where the disk is full."""
+        names = "page_count", "freelist_count", "max_page_count"
+        pages, free, most = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names)
+        wanted = sum(len(value) for value in values if isinstance(value, bytes | str)) // PAGE + 8
+        if pages - free + wanted >= most:
+            return full_bytes(self._limits)
+        return Overloaded("The disk that tasks are kept on is full; try again when its operator has made room")
+
+    # under the lock for writing
+
+    def _do(self, statement: str, *values: Any) -> sqlite3.Cursor:
+        assert self._writer is not None
+        return self._execute(self._writer, statement, values)
+
+    def _add(self, record: Record, data: bytes) -> None:
+        while (refused := self._refusal(record)) is not None:
+            if not self._expire():
+                raise refused
+        whose = record.id, record.owner, record.session, payer(record), record.expires
+        self._make_room(ADD, *whose, self._name, record.over, data, record.result)
+
+    def _make_room(self, statement: str, *values: Any) -> sqlite3.Cursor:
+        """Do it, also where what has expired must go first."""
+        while True:
+            try:
+                return self._do(statement, *values)
+            except TooLarge:
+                if not self._expire():
+                    raise
+
+    def _refusal(self, record: Record) -> Overloaded | None:
+        who = payer(record)
+        counts = dict(self._do("SELECT payer, tasks FROM counts WHERE payer IN (?, 'all')", who).fetchall())
+        return refusal(self._limits, counts.get("all", 0), counts.get(who, 0) if who else 0)
+
+    def _expire(self) -> int:
+        return self._do(EXPIRE, time.time(), PIECE).rowcount
+
+    def _sweep(self) -> bool:
+        """A piece of it; whether there is more."""
+        gone, free = self._expire(), self._free()
+        self._do(f"PRAGMA incremental_vacuum({PIECE})").fetchall()  # a row for each page
+        return gone == PIECE or 0 < self._free() < free
+
+    def _free(self) -> int:
+        return int(self._do("PRAGMA freelist_count").fetchone()[0])
+
+    def _claim(self, id: str, runner: str) -> Record | None:
+        """A task that this one ran, or nobody."""
+        now = time.time()
+        if not self._do(CLAIM, self._name, id, runner, now).rowcount:
+            return None
+        row = self._do(GET, id, now).fetchone()
+        return None if row is None else unpack(*row)
+
+    def _orphans(self, own: bool, able: Able) -> list[Record]:
+        assert self._writer is not None
+        self._do("BEGIN IMMEDIATE")
+        with self._writer:
+            found = self._left(self._name, able) if own else []
+            for (runner,) in self._do(OTHERS, self._name).fetchall():
+                if (held := locked(self._lock_file(runner))) is not None:  # or it lives
+                    found += self._left(runner, able)
+                    release(held, self._lock_file(runner))
+        return found
+
+    def _left(self, runner: str, able: Able) -> list[Record]:
+        left = [unpack(data) for (data,) in self._do(LEFT, runner, time.time()).fetchall()]
+        return [record for record in left if able(record) and self._claim(record.id, runner) is not None]
+
+    def _lock_file(self, runner: str) -> str:
+        return f"{self.path}-{runner}.lock"
+
+    def _open(self) -> None:
+        if self._writer is not None:
+            return
         try:
-            _own(Path(self.path))
-            connection = sqlite3.connect(self.path, timeout=BUSY, isolation_level=None, check_same_thread=False)
-            connection.execute(f"PRAGMA page_size = {PAGE}")
-            connection.executescript(SCHEMA)
-            connection.execute(f"PRAGMA max_page_count = {max(64, self._limits.task_bytes // PAGE)}")
-            self._held = _locked(self._lock_file(self._name))
-            for left in Path(self.path).parent.glob(f"{Path(self.path).name}-*.lock"):
-                if (held := _locked(os.fspath(left), create=False)) is not None:
-                    _release(held, os.fspath(left))
+            with ExitStack() as opening:
+                own(Path(self.path))
+                writer, reader = (opening.enter_context(closing(connected(self.path, BUSY))) for _ in range(2))
+                if writer.execute("PRAGMA user_version").fetchone()[0] != EDITION:
+                    writer.executescript(SCHEMA)
+                writer.executescript(SETTINGS)
+                writer.execute(f"PRAGMA max_page_count = {max(64, self._limits.task_bytes // PAGE)}")
+                reader.execute("PRAGMA query_only = 1")
+                if self._held < 0:
+                    self._enrol()
+                opening.pop_all()
         except (OSError, sqlite3.Error) as error:
             raise ConfigError(
                 f"{self.path}: cannot keep tasks there ({error}); name a file that this user may write"
             ) from None
-        self._connection, self._pid = connection, os.getpid()
-        return connection
+        self._reader, self._writer = reader, writer
 
+    def _disconnect(self) -> None:
+        for connection in (self._reader, self._writer):
+            if connection is not None:
+                connection.close()
+        self._reader = self._writer = None
 
-def _own(path: Path) -> None:
-    # SQLite gives the files that it puts beside this one the same permissions.
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    file = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
-    try:
-        if os.name == "posix" and os.fstat(file).st_mode & 0o077:
-            os.fchmod(file, 0o600)
-    finally:
-        os.close(file)
-
-
-def _locked(path: str, *, create: bool = True) -> int | None:
-    """A file with a lock that ends with the process; None where another one has it."""
-    try:
-        file = os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), 0o600)
-    except FileNotFoundError:
-        return None
-    try:
-        if os.name == "nt":
-            import msvcrt
-
-            msvcrt.locking(file, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined, unused-ignore]
+    def _enrol(self) -> None:
+        """Take a name, and remove the locks of those who are gone; one of them may take ours for such a one once."""
+        for _ in range(NAMES):
+            self._name = token_hex(8)
+            if (held := locked(self._lock_file(self._name))) is not None:
+                break
         else:
-            import fcntl
+            raise OSError("no file beside it can be locked")
+        self._held = held
+        for left in Path(self.path).parent.glob(f"{escape(Path(self.path).name)}-*.lock"):
+            if (gone := locked(os.fspath(left), create=False)) is not None:
+                release(gone, os.fspath(left))
 
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.fstat(file).st_nlink == 0:  # whoever had it before us has removed it
-                os.close(file)
-                return _locked(path, create=create)
-    except OSError:
-        os.close(file)
-        return None
-    return file
+    # while the process forks
 
+    def before_fork(self) -> None:
+        """Nobody has the file open, and nobody opens it."""
+        self._writing.acquire()
+        self._reading.acquire()
+        self._disconnect()
 
-def _release(file: int, path: str) -> None:
-    """Remove a file that is locked, and let go of the lock."""
-    try:
-        os.unlink(path)
-    except OSError:
-        pass  # Windows removes nothing that is open
-    os.close(file)
+    def after_fork(self, *, child: bool) -> None:
+        """A child is another process, with a name of its own."""
+        if child and self._held >= 0:
+            os.close(self._held)  # or the parent's lock would last as long as we do
+            self._name, self._held = "", -1
+        self._reading.release()
+        self._writing.release()

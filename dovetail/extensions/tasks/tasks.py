@@ -3,11 +3,13 @@
 A call of a tool that may run as a task (`Terms`) becomes one where the caller can deal with that: in the form of the
 extension, where it declared the extension; in the core form, where the call itself asks for it. The record is in the store
 before the call is answered with the task. Then an `Engine` sets the tool to work (`Work`), the same function with the same
-context. A tool that detaches by itself runs as a plain call until then, with all that a plain call can do; what it was asked
-and did by then goes along.
+context. In the form of the extension, a tool that detaches by itself runs as a plain call until then, with all that a plain
+call can do; what it was asked and did by then goes along. The core form promises a task to whoever asks for one.
 
 A task belongs to the principal who began it, and does not exist for anybody else. Where nobody is known, its id is all that
-protects it, so it cannot be guessed; a list is given to those only who can be told apart, by who they are or by session.
+protects it, so it cannot be guessed; a list is given to those only who can be told apart, by who they are or by session. So
+`tasks/get` may find what `tasks/list` does not have, from another session, which departs from a MUST of the core form: were
+an id not enough, nobody could come back to a task after a restart, when its session is gone.
 
 After a crash, whoever starts next takes over what was running (`living`): what is resumable runs again from its beginning,
 with its answers and all that it did once; the rest is reported as failed.
@@ -16,6 +18,7 @@ https://modelcontextprotocol.io/specification/2025-11-25/basic/utilities/tasks
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -24,7 +27,6 @@ from msgspec.structs import replace
 
 from ...connection.asking import QUESTIONS, put
 from ...connection.extension import Extension, declares, undeclared
-from ...connection.middleware import Observer
 from ...errors import InvalidParams, MethodNotFound, Overloaded, ToolError
 from ...ports import Answer, Call
 from ...protocol.base import EmptyResult
@@ -32,28 +34,19 @@ from ...protocol.tasks import EXTENSION, RELATED_TASK, ListTasksResult
 from ...revisions import decode
 from . import forms
 from .engine import hold
-from .keeper import Keeper, owner_of
+from .keeper import Keeper
 from .methods import METHODS
+from .records import named, owner_of
 from .store import Letter, Record
 from .terms import Terms
-from .work import Before
+
+log = logging.getLogger("dovetail.tasks")
 
 LIST_PAGE = 100
 LOOK = 0.25
 """Seconds between two looks at a task that runs in another process."""
 CAPABILITY: dict[str, Any] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
 """What is declared of tasks in the core form."""
-
-
-class Wrapper(Observer):
-    """A wrapper that may put another result in place, but looks into none: they need not be opened for it."""
-
-    def __init__(self, wrap: Callable[[Call, Answer], Any]) -> None:
-        self._wrap = wrap
-
-    async def __call__(self, call: Call, next: Answer) -> Any:
-        """Answer, or let the next one do it."""
-        return await self._wrap(call, next)
 
 
 class Tasks:
@@ -63,13 +56,11 @@ class Tasks:
         self.keeper = keeper
         self._terms = terms
         self._limits = keeper.limits
-        self._putting: set[tuple[str, str]] = set()
-        """The questions that are on their way to a client in the core form."""
         self.extension = Extension(
             id=EXTENSION,
             methods=METHODS,
             handlers={"tasks/get": self.get, "tasks/update": self.update, "tasks/cancel": self.cancel},
-            around={"tools/call": Wrapper(self.begin), "subscriptions/listen": Wrapper(self.listen)},
+            instead={"tools/call": self.begin, "subscriptions/listen": self.listen},
             handshake=False,
         )
         self.handlers: Mapping[str, Answer] = {"tasks/result": self.result, "tasks/list": self.list}
@@ -86,10 +77,10 @@ class Tasks:
         terms = self._terms(call.params.name)
         if terms is None or not self._wanted(call, terms):
             return await next(call)
-        if terms.detaches:
+        if terms.detaches and call.revision.stateless:
             return await self._detachable(call, next, terms)
-        work = await self.keeper.begin(call, terms, next)
-        return forms.created(work.record, self._limits, call.revision)
+        record = await self.keeper.begin(call, terms, next)
+        return forms.created(record, self._limits, call.revision)
 
     def _wanted(self, call: Call, terms: Terms) -> bool:
         """Whether this call is to become a task; raises where it cannot be anything else, or cannot be one."""
@@ -98,7 +89,10 @@ class Tasks:
             if required and not declares(call, EXTENSION):
                 raise undeclared(f"Tool {name!r} runs as a task, which", EXTENSION)
             return not forbidden and declares(call, EXTENSION)
-        asked = call.params.task is not None and "tasks/get" in call.revision.methods
+        task = call.params.task
+        asked = task is not None and "tasks/get" in call.revision.methods
+        if asked and not isinstance(task, dict):
+            raise InvalidParams(f"task must be an object, not {task!r}")
         if asked and forbidden:
             raise MethodNotFound(f"Tool {name!r} does not run as a task; call it without `task`")
         if required and not asked:
@@ -124,8 +118,6 @@ class Tasks:
             return await self.keeper.end(begun.result().id, outcome) if begun.done() else outcome
 
         call.detach = detach
-        if not call.revision.stateless:
-            call.run = Before(call)
         running = asyncio.get_running_loop().create_task(run())
         hold(running)
         try:
@@ -140,6 +132,8 @@ class Tasks:
     async def get(self, call: Call) -> Any:
         """`tasks/get`: how a task stands."""
         record = await self._own(call)
+        if record.over:
+            log.info("What came of the task %s is fetched", named(record))
         if call.revision.stateless:
             return forms.detailed(record, self._limits, call.revision)
         return forms.core(record, self._limits)
@@ -156,13 +150,15 @@ class Tasks:
     async def cancel(self, call: Call) -> Any:
         """`tasks/cancel`."""
         record = await self._own(call)
-        core = not call.revision.stateless
-        if core and record.over:
-            state = forms.core(record, self._limits).status
-            raise InvalidParams(f"The task {record.id} cannot be cancelled: it is {state} already")
-        if not record.over:
+        late = record.over
+        if not late:
             await self.keeper.cancel(record)
-        return forms.core(await self._own(call), self._limits) if core else EmptyResult()
+        if call.revision.stateless:
+            return EmptyResult()
+        state = forms.core(await self._own(call), self._limits)
+        if late or state.status != "cancelled":  # it was over, or was faster
+            raise InvalidParams(f"The task {record.id} cannot be cancelled: it is {state.status} already")
+        return state
 
     async def list(self, call: Call) -> ListTasksResult:
         """`tasks/list`: the caller's own."""
@@ -196,6 +192,7 @@ class Tasks:
     async def _own(self, call: Call) -> Record:
         record = await self._found(call, call.params.task_id)
         if record is None:
+            log.info("%s by %s: there is no such task", call.name, owner_of(call) or "nobody known")
             raise InvalidParams(f"There is no task {call.params.task_id!r} here, or not any more")
         return record
 
@@ -205,24 +202,30 @@ class Tasks:
         """`tasks/result`: wait until it is over, put its questions to the client meanwhile, and give what came of it."""
         record = await self._own(call)
         work = self.keeper.works.get(record.id)
-        if work is not None:
+        if work is not None and work.loop is asyncio.get_running_loop():  # no other may write to this stream
             work.stream = call
         asking: dict[str, asyncio.Task[None]] = {}
         try:
             while not record.over:
                 for key in record.asked.keys() - asking.keys():
-                    if (record.id, key) not in self._putting:
-                        self._putting.add((record.id, key))
+                    if (record.id, key) not in self.keeper.putting:
+                        self.keeper.putting.add((record.id, key))
                         asking[key] = asyncio.get_running_loop().create_task(self._put(call, record, key))
                 for key in asking.keys() - record.asked.keys():
                     asking.pop(key).cancel()
+                for task in asking.values():
+                    if task.done():
+                        task.result()  # a question that cannot be put is why there is no result
                 await self.keeper.change(record.id, LOOK)
                 record = await self._own(call)
         finally:
             for task in asking.values():
                 task.cancel()
+            if asking:
+                await asyncio.wait(asking.values())  # a question is withdrawn before its stream ends
             if work is not None and work.stream is call:
                 work.stream = None
+        log.info("What came of the task %s is fetched", named(record))
         return forms.outcome(record, call.revision)
 
     async def _put(self, call: Call, record: Record, key: str) -> None:
@@ -236,7 +239,7 @@ class Tasks:
         except (ToolError, InvalidParams) as error:
             await self.keeper.deliver(record, Letter(record.id, refused={key: str(error)}))
         finally:
-            self._putting.discard((record.id, key))
+            self.keeper.putting.discard((record.id, key))
             self.keeper.stir(record.id)  # where it came to nothing, whoever else waits may try
 
 
@@ -245,7 +248,7 @@ def _position(cursor: str | None) -> int:
         return 0
     try:
         what, number = msgspec.json.decode(bytes.fromhex(cursor), type=tuple[str, int])
-        if what == "tasks":
+        if what == "tasks" and 0 <= number < 2**63:
             return number
     except (ValueError, msgspec.MsgspecError):
         pass

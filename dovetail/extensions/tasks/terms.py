@@ -28,7 +28,7 @@ FORBIDDEN = Terms("forbidden", False, False)
 """Those of a tool that is always a plain call."""
 
 
-def terms(name: str, function: Callable[..., Any], task: str | None, resumable: bool) -> Terms | None:
+def terms(name: str, task: str | None, resumable: bool, detaches: bool) -> Terms | None:
     """The terms of a tool; None where it is always a plain call."""
     if task is None:
         if resumable:
@@ -36,7 +36,7 @@ def terms(name: str, function: Callable[..., Any], task: str | None, resumable: 
         return None
     if task not in SUPPORT:
         raise ConfigError(f'Tool {name!r}: task={task!r}, but it is "optional" or "required"')
-    return Terms(task, resumable, detaches(function))
+    return Terms(task, resumable, detaches)
 
 
 def detaches(function: Callable[..., Any]) -> bool:

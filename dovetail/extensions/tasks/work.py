@@ -2,7 +2,8 @@
 (`emit`), what asks (`ask`), what remembers (`keep`), what hears of its progress (`update`).
 
 A question parks the task: it is written into the record, and the tool waits until somebody brings the answer, by
-`tasks/update` or on the stream of a `tasks/result`. Whatever changes is in the store before anybody is told.
+`tasks/update` or on the stream of a `tasks/result`. Both are written down before anybody is notified, and the tool goes on
+after that; who looks meanwhile finds them in the record.
 
 In the form of the extension nothing is sent for a task but its status, so progress becomes its message and logs go nowhere.
 In the core form progress and logs are sent as ever, marked with the task that they belong to.
@@ -16,18 +17,18 @@ from typing import Any
 from msgspec import Raw
 from msgspec.structs import replace
 
-from ...connection.asking import QUESTIONS, endless, put
+from ...connection.asking import QUESTIONS, endless
 from ...connection.progress import Progress
 from ...connection.runs import Question, key_of
-from ...errors import InternalError, Overloaded, ToolError
+from ...errors import InternalError, ProtocolError, ToolError
 from ...jsonrpc.codec import encode
 from ...limits import Limits
 from ...ports import Answer, Call, Form
-from ...protocol.elicitation import ElicitParams
 from ...protocol.lifecycle import ProgressParams
 from ...protocol.meta import PROGRESS_TOKEN
 from ...protocol.methods import Method
 from ...protocol.tasks import RELATED_TASK
+from ...revisions import decode
 from .store import Record
 
 Save = Callable[["Work"], Awaitable[None]]
@@ -37,34 +38,23 @@ MESSAGE = 1000
 """The longest message of a status."""
 
 
-class Before:
-    """What a call of the handshake era is answered before it detaches: its task need not ask that again."""
-
-    def __init__(self, call: Call) -> None:
-        self.answers: dict[str, bytes] = {}
-        self.busy = 0
-        self._call = call
-        self._repeats: dict[str, int] = {}
-
-    async def ask(self, method: Method, params: Any, key: str | None) -> Raw:
-        """One question, down the back channel."""
-        key = key_of(method, params, key, self._repeats)
-        answer = await put(self._call, method.name, params)
-        self.answers[key] = bytes(answer)
-        return answer
-
-    async def keep(self, key: str, done: bytes) -> None:
-        """Something was done once; the call itself knows."""
-
-    def close_soon(self) -> None:
-        """There are no rounds in this era."""
+def fitting(record: Record, answers: Mapping[str, bytes], form: Callable[..., Form]) -> dict[str, bytes]:
+    """Those answers that a task asked for; InvalidParams where one is none to what was asked. The record says all there is
+    to a question, so this is the same wherever the task runs, and before one that is run again has come to ask it."""
+    asked = {key: answer for key, answer in answers.items() if key in record.asked and answer != b"null"}
+    for key, answer in asked.items():
+        name, raw = record.asked[key]
+        method = QUESTIONS[name]
+        schema = getattr(decode(raw, method.params), "requested_schema", None)
+        Question(method, None, form=None if schema is None else form("", schema)).fits(Raw(answer))
+    return asked
 
 
 class Work:
     """One task that this process runs."""
 
     __slots__ = (
-        "_changed", "_core", "_form", "_later", "_open", "_origin", "_progress", "_repeats", "_save", "_tell", "_token",
+        "_changed", "_core", "_form", "_later", "_open", "_origin", "_progress", "_save", "_tell", "_token", "_used",
         "before", "busy", "call", "expiry", "handle", "headers", "limits", "loop", "record", "saving", "stream", "task",
         "told",
     )  # fmt: skip
@@ -93,7 +83,7 @@ class Work:
         """The status that was last told of."""
         self._changed: asyncio.Future[None] | None = None
         self._open: dict[str, Question] = {}
-        self._repeats: dict[str, int] = {}
+        self._used: set[str] = set()
         self._save, self._tell, self._form = save, tell, form
         self._core = not call.caller.revision.stateless
         self._later: asyncio.TimerHandle | None = None
@@ -105,20 +95,17 @@ class Work:
 
     async def ask(self, method: Method, params: Any, key: str | None) -> Raw:
         """One question: answered from what is known, or put into the record for the client to find."""
-        key = key_of(method, params, key, self._repeats)
+        key = key_of(method, params, key, self._used)
         record = self.record
         known = record.answers.get(key)
         if known is not None:
             return Raw(known)
-        if len(record.answers) + len(record.asked) >= self.limits.asks:
+        if key not in record.asked and len(record.answers) + len(record.asked) >= self.limits.asks:
             raise endless(self.call, self.limits)
         if record.over:
             raise asyncio.CancelledError
-        form = None
-        if isinstance(params, ElicitParams) and params.mode != "url":
-            form = self._form(params.message, params.requested_schema)
         future: asyncio.Future[Raw] = self.loop.create_future()
-        self._open[key] = Question(method, params, future, form)
+        self._open[key] = Question(method, params, future)
         lowered = self.call.caller.revision.lower_params(method, params)
         record.asked = {**record.asked, key: (method.name, encode(lowered))}
         record.status = "input_required"
@@ -127,39 +114,53 @@ class Work:
             return await future
         finally:
             self._open.pop(key, None)
-            self._answered(key)  # or the tool does not want to know any more
+            if key in self.record.asked:
+                self.loop.call_soon(self._drop, key)
 
     async def keep(self, key: str, done: bytes) -> None:
         """Something was done once, and never will be again."""
         self._fits(len(done))
-        self.record.kept = {**self.record.kept, key: done}
+        self.record.kept, self.record.attempts = {**self.record.kept, key: done}, 0
         await self._save(self)
 
     def close_soon(self) -> None:
         """There are no rounds in a task."""
 
-    async def answer(self, answers: Mapping[str, Raw]) -> None:
+    async def answer(self, answers: Mapping[str, bytes]) -> None:
         """Answers to its questions. What nobody asked is ignored; InvalidParams where one is none to what was asked."""
         record = self.record
-        fitting = {key: answer for key, answer in answers.items() if key in record.asked and bytes(answer) != b"null"}
-        for key, answer in fitting.items():  # one that is run again may not have come to its question yet
-            (self._open.get(key) or Question(QUESTIONS[record.asked[key][0]], None)).fits(answer)
-        if not fitting:
+        answers = fitting(record, answers, self._form)
+        if not answers:
             return
-        self._fits(sum(map(len, map(bytes, fitting.values()))))
-        record.answers = record.answers | {key: bytes(answer) for key, answer in fitting.items()}
-        for key in fitting:
+        self._fits(sum(map(len, answers.values())))
+        record.answers, record.attempts = {**record.answers, **answers}, 0
+        for key in answers:
             self._answered(key)
-        await self._save(self)
-        for key, answer in fitting.items():
-            if key in self._open:
-                self._open[key].settle(answer)
+        try:
+            await self._save(self)
+        finally:  # whether it could be written down or not: nobody brings an answer twice
+            for key, answer in answers.items():
+                if key in self._open:
+                    self._open[key].settle(Raw(answer))
+
+    def afresh(self) -> None:
+        """Its tool is called again: what it asked before is answered as before."""
+        self._used.clear()
 
     def refuse(self, key: str, error: ToolError) -> None:
         """The client said no to a question of the core form."""
         question = self._open.get(key)
         if question is not None and question.future is not None and not question.future.done():
+            self._answered(key)
+            self._write()
             question.future.set_exception(error)
+
+    def _drop(self, key: str) -> None:
+        """The tool goes on and does not want to know any more. One that is at its end may be resumed, and will ask again."""
+        goes_on = self.task is not None and not self.task.done() and not self.task.cancelling()
+        if goes_on and key in self.record.asked and key not in self._open:
+            self._answered(key)
+            self._write()
 
     def _answered(self, key: str) -> None:
         record = self.record
@@ -203,7 +204,7 @@ class Work:
         if self._progress is not None:
             self._progress.update(params)
         if self._later is None:
-            self._later = self.loop.call_later(self.limits.progress_interval * 10, self._write_message)
+            self._later = self.loop.call_later(self.limits.progress_interval * 10, self._write)
 
     def finish(self) -> None:
         """The last update has come."""
@@ -216,7 +217,8 @@ class Work:
         params.progress_token = self._token
         self.emit(self.call, "notifications/progress", params)
 
-    def _write_message(self) -> None:
+    def _write(self) -> None:
+        """Write down what has changed, as soon as may be."""
         from .engine import hold
 
         self._later = None
@@ -226,8 +228,8 @@ class Work:
     async def _written(self) -> None:
         try:
             await self._save(self)
-        except Overloaded:
-            pass  # there will be another message
+        except ProtocolError:
+            pass  # whatever changes next is written down with it
 
     # its changes and its end
 

@@ -21,29 +21,22 @@ import asyncio
 import logging
 import random
 import re
-import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from math import inf
 from typing import Any
 
 import msgspec
-from msgspec import Raw, Struct
 
 from ...errors import (
     ConnectFailed,
     ConnectionClosed,
     DovetailError,
-    HeaderMismatch,
     InternalError,
     InvalidParams,
     InvalidRequest,
-    MethodNotFound,
-    MissingCapability,
-    Overloaded,
     SchemaError,
     TooLarge,
     Unauthorized,
-    UnsupportedVersion,
 )
 from ...jsonrpc.codec import encode
 from ...jsonrpc.framing import TooLong
@@ -51,12 +44,14 @@ from ...jsonrpc.messages import Error, Failure, Id
 from ...limits import Limits
 from ...ports import HTTP, Channel, Credentials, Ended, Lost, Receive
 from ...protocol.meta import PROTOCOL_VERSION
+from ...protocol.methods import METHODS, Method
 from ...protocol.tools import Tool
 from ...revisions import ALL
-from ..vouching import TURNED_AWAY, turned_away
 from .addresses import Peers
+from .envelopes import BROKEN, Outgoing, each, failure_in, named, peek, replies, version_in
 from .events import Event
-from .headers import NAMED, Mirror, encode_value, mirrored, values
+from .headers import Mirror, encode_value, mirrored, values
+from .refusals import MODERN, NO_VERDICT, PAIR, PASSING, later, meaning
 from .wire import Reply, Wire
 
 log = logging.getLogger("dovetail.transports")
@@ -67,18 +62,6 @@ INITIALIZED = {revision.wire_name("notifications/initialized") for revision in A
 CANCELLED = {revision.wire_name("notifications/cancelled") for revision in ALL}
 ALONE = {INITIALIZE} | INITIALIZED
 """What has to be through before anything else may leave."""
-MODERN = {one.code for one in (HeaderMismatch, MissingCapability, UnsupportedVersion, MethodNotFound)}
-"""Errors that a server of the stateless era has for a message that it understood."""
-NO_VERDICT = {401, 403, 429, *range(500, 600)}
-"""Statuses that say nothing about the era: nobody looked at the message."""
-OTHER_ERA = {400, 404, 405, 406, 415}
-"""Statuses by which a server that has not heard of discovery refuses it."""
-PAIR = {400, 404, 405}
-"""Statuses by which a server of the old pair refuses a POST."""
-PASSING = {429, *range(500, 600)} - {501}
-"""Statuses that another attempt may not meet."""
-LATER = {429, 503}
-"""Statuses that may say when to come back."""
 GRACE = 1.0
 """Seconds that requests in flight are given to find out for themselves that the session is gone."""
 GOODBYE = 2.0
@@ -95,53 +78,6 @@ LASTING = 0.5
 """Seconds after which a stream that broke counts as having worked."""
 TOOLS = 10_000
 """Tools whose mirrored parameters are remembered."""
-
-
-class _Params(Struct):
-    name: Any = None
-    uri: Any = None
-    arguments: Raw = Raw()
-    request_id: Any = msgspec.field(name="requestId", default=None)
-    task_id: Any = msgspec.field(name="taskId", default=None)
-    meta: dict[str, Any] | None = msgspec.field(name="_meta", default=None)
-
-
-class _Outgoing(Struct):
-    """What has to be known of a message to send it."""
-
-    id: Id | None = None
-    method: str | None = None
-    params: _Params = msgspec.field(default_factory=_Params)
-
-    @property
-    def asks(self) -> Id | None:
-        """The id, if this is a request."""
-        return self.id if self.method is not None else None
-
-
-class _Error(Struct):
-    code: int
-    message: str = ""
-    data: Any = None
-
-
-class _Incoming(Struct):
-    id: Id | None = None
-    method: str | None = None
-    result: Raw = Raw()
-    error: _Error | None = None
-
-
-class _Agreed(Struct):
-    protocol_version: str = msgspec.field(name="protocolVersion", default="")
-
-
-_outgoing = msgspec.json.Decoder(_Outgoing).decode
-_incoming = msgspec.json.Decoder(_Incoming).decode
-_several = msgspec.json.Decoder(list[_Incoming]).decode
-_agreed = msgspec.json.Decoder(_Agreed).decode
-_messages = msgspec.json.Decoder(list[Raw]).decode
-_BROKEN = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 async def connect(
@@ -189,6 +125,7 @@ class Http:
         self._stateless = False
         self._opened = False
         self._mirrors = {} if mirrors is None else mirrors
+        self._find: Callable[[str], Method | None] = METHODS.get
         self._held: list[Id] | None = None
         """Requests made while the channel ends: they never leave, which they are told at the end."""
         self._pair: Channel | None = None
@@ -212,7 +149,7 @@ class Http:
         if self._pair is not None:
             self._pair.send(data)
             return
-        message = _peek(data)
+        message = peek(data)
         asks = message.asks
         if self._closed or self._held is not None:
             if asks is not None and self._held is not None:
@@ -233,6 +170,10 @@ class Http:
     def pausing(self, pause: Callable[[bool], None], left: Callable[[Id], float | None]) -> None:
         """Tell `pause` when credentials begin and cease to look for a way in; `left` says how many seconds a request has."""
         self._wire.pause, self._left = pause, left
+
+    def learn_methods(self, find: Callable[[str], Method | None]) -> None:
+        """How the row of a method is found: whoever has extensions has more of them."""
+        self._find = find
 
     async def drain(self) -> None:
         """Wait until there is room for another message."""
@@ -279,7 +220,7 @@ class Http:
 
     # one message
 
-    async def _deliver(self, message: _Outgoing, data: bytes, gate: "asyncio.Task[None] | None") -> None:
+    async def _deliver(self, message: Outgoing, data: bytes, gate: "asyncio.Task[None] | None") -> None:
         """Post it once the gate is open, and see to it that a request is settled one way or another."""
         asks = message.asks
         try:
@@ -303,22 +244,22 @@ class Http:
             if message.method in CANCELLED:
                 self._drop(message.params.request_id)
 
-    async def _post(self, message: _Outgoing, data: bytes) -> None:
+    async def _post(self, message: Outgoing, data: bytes) -> None:
         for attempt in range(ATTEMPTS):
-            async with await self._wire.ask("POST", self._headers(message), data) as reply:
-                pause = _later(reply) if attempt + 1 < ATTEMPTS else None
+            async with await self._wire.ask("POST", self._headers(message, data), data) as reply:
+                pause = later(reply) if attempt + 1 < ATTEMPTS else None
                 if pause is None or pause > self._patience(message):
                     await self._take(message, data, reply)
                     return
             await asyncio.sleep(min(pause, self._limits.timeout_max))
 
-    def _patience(self, message: _Outgoing) -> float:
+    def _patience(self, message: Outgoing) -> float:
         """How long it may be put off by a server that is busy: who waits for it is told at once where that is too long."""
         left = None if message.asks is None else self._left(message.asks)
         opening = self._limits.probe_timeout / 2 if self._opening(message) else inf
         return min(opening, inf if left is None else left)
 
-    def _headers(self, message: _Outgoing) -> dict[str, str]:
+    def _headers(self, message: Outgoing, data: bytes) -> dict[str, str]:
         headers = {"Accept": f"{JSON}, {STREAM}", "Content-Type": JSON}
         version = (message.params.meta or {}).get(PROTOCOL_VERSION)
         if isinstance(version, str) and (self._stateless or self._version is None):
@@ -330,7 +271,8 @@ class Http:
         method = message.method or ""
         headers |= {**self._place(), "Mcp-Method": encode_value(method)}
         try:
-            if method in NAMED and isinstance(name := getattr(message.params, NAMED[method]), str):
+            row = self._find(method)
+            if row is not None and row.named and isinstance(name := named(message, data, row.named), str):
                 headers["Mcp-Name"] = encode_value(name)
             if method == "tools/call" and (mirrors := self._mirrors.get(message.params.name)):
                 arguments = msgspec.json.decode(message.params.arguments or b"{}")
@@ -350,10 +292,10 @@ class Http:
 
     # what comes back
 
-    async def _take(self, message: _Outgoing, data: bytes, reply: Reply) -> None:
+    async def _take(self, message: Outgoing, data: bytes, reply: Reply) -> None:
         asks = message.asks
         if message.method == INITIALIZE and reply.status < 300:
-            self._session = _session_of(reply)
+            self._session = session_of(reply)
         if reply.status >= 300:
             await self._refused(message, data, reply)
             return
@@ -381,16 +323,16 @@ class Http:
 
     def _hear(self, data: bytes | TooLong) -> None:
         """Deliver a message; a request that it answers waits no more."""
-        for reply in _replies(data) if isinstance(data, bytes) else ():
+        for reply in replies(data) if isinstance(data, bytes) else ():
             assert reply.id is not None
             task = self._waiting.pop(reply.id, None)
             if task is not None and task is not asyncio.current_task():
                 task.cancel()
             if self._version is None:  # the first reply of the handshake era is the one to `initialize`
-                self._version = _version_in(reply)
+                self._version = version_in(reply)
         self._receive(data)
 
-    async def _follow(self, message: _Outgoing, reply: Reply) -> None:
+    async def _follow(self, message: Outgoing, reply: Reply) -> None:
         """Read the stream that answers a request; one that breaks is taken up again where that can be done."""
         place = _Place()
 
@@ -438,8 +380,8 @@ class Http:
 
     # refusals
 
-    async def _refused(self, message: _Outgoing, data: bytes, reply: Reply) -> None:
-        failure = _failure(await reply.body())
+    async def _refused(self, message: Outgoing, data: bytes, reply: Reply) -> None:
+        failure = failure_in(await reply.body())
         opening = self._opening(message)
         if reply.status == 404 and self._session is not None and (failure is None or failure.code not in MODERN):
             raise _gone(reply)
@@ -455,12 +397,12 @@ class Http:
             else:
                 self._receive(encode(Failure(message.asks, Error(failure.code, failure.message, failure.data))))
         else:
-            raise _error(message, reply, failure, opening, self._wire.headers)
+            raise meaning(message, reply, failure, opening, self._wire.headers)
 
-    def _opening(self, message: _Outgoing) -> bool:
+    def _opening(self, message: Outgoing) -> bool:
         return not self._opened and message.method in (DISCOVER, INITIALIZE)
 
-    def _lost(self, message: _Outgoing, problem: DovetailError) -> None:
+    def _lost(self, message: Outgoing, problem: DovetailError) -> None:
         """A message went nowhere: whoever waits for its reply hears so."""
         unreachable = problem if isinstance(problem, ConnectionClosed) and not problem.sent else None
         if message.asks is None:
@@ -487,8 +429,8 @@ class Http:
         async def poll(reply: Reply) -> None:
             body = await reply.body()
             try:
-                messages = _messages(body if isinstance(body, bytes) else b"[]")
-            except _BROKEN as problem:
+                messages = each(body if isinstance(body, bytes) else b"[]")
+            except BROKEN as problem:
                 log.warning("Ignored what is no list of messages: %s", problem)
                 return
             for message in messages:
@@ -526,7 +468,7 @@ class Http:
 
     # the old pair
 
-    async def _try_the_pair(self, message: _Outgoing, data: bytes, timeout: float) -> bool:
+    async def _try_the_pair(self, message: Outgoing, data: bytes, timeout: float) -> bool:
         """The server takes no POST here: perhaps it is of the first revision. Returns whether it is."""
         from .sse import open_pair
 
@@ -625,77 +567,10 @@ def _gone(refusal: Reply) -> ConnectionClosed:
     return ConnectionClosed(f"{refusal.url}: the session is gone", sent=False)
 
 
-def _peek(data: bytes) -> _Outgoing:
-    try:
-        return _outgoing(data)
-    except _BROKEN:
-        return _Outgoing()  # a batch of replies, or what only the server can make sense of
-
-
-def _replies(data: bytes) -> list[_Incoming]:
-    """The replies in what came: one, none, or a batch of them."""
-    try:
-        messages = _several(data) if data.lstrip()[:1] == b"[" else [_incoming(data)]
-    except _BROKEN:
-        return []
-    return [one for one in messages if one.id is not None and one.method is None]
-
-
-def _version_in(reply: _Incoming) -> str | None:
-    """The revision that the answer to `initialize` settles on."""
-    try:
-        return _agreed(reply.result).protocol_version or None
-    except _BROKEN:
-        return None  # whoever reads the message itself will say so
-
-
-def _session_of(reply: Reply) -> str | None:
+def session_of(reply: Reply) -> str | None:
     """The session that the answer to `initialize` begins. Its id is a secret, and never logged."""
     session = reply.headers.get("Mcp-Session-Id")
     if session is not None and not re.fullmatch(r"[\x21-\x7e]+", session):
         log.warning("%s gave a session id that no header can carry; it is not used", reply.url)
         return None
     return session
-
-
-def _failure(body: bytes | TooLong) -> _Error | None:
-    """The JSON-RPC error in a body, if that is what it is."""
-    try:
-        return _incoming(body).error if isinstance(body, bytes) else None
-    except _BROKEN:
-        return None
-
-
-def _error(message: _Outgoing, reply: Reply, failure: _Error | None, opening: bool, given: Iterable[str]) -> DovetailError:
-    """What a refusal without a reply of its own means."""
-    if reply.status in TURNED_AWAY:
-        return turned_away(reply.url, reply.head, given, failure.message if failure is not None else "")
-    text = f"{reply.url} {reply.said}"
-    if failure is not None and failure.message:
-        text += f": {failure.message}"
-    later = _later(reply)
-    busy = Overloaded(text) if later is None else Overloaded(f"{text}; not before {later:.0f} s", data={"retryAfter": later})
-    if reply.status == 429:
-        return busy
-    if opening and message.method == DISCOVER and reply.status in OTHER_ERA:
-        return InvalidRequest(text)
-    if opening:
-        return ConnectFailed(text)
-    if reply.status == 503:
-        return busy
-    return (InternalError if reply.status >= 500 else InvalidRequest)(f"{message.method}: {text}")
-
-
-def _later(reply: Reply) -> float | None:
-    """Seconds after which the server wants to be asked again."""
-    given = reply.headers.get("Retry-After", "").strip()
-    if reply.status not in LATER or not given:
-        return None
-    if given.isdigit():
-        return float(given)
-    from email.utils import parsedate_to_datetime
-
-    try:
-        return max(0.0, parsedate_to_datetime(given).timestamp() - time.time())
-    except ValueError:
-        return None

@@ -1,9 +1,9 @@
 """The headers of MCP over HTTP: their names, and how values travel in them.
 
 In the stateless era parts of the body are mirrored into headers, so that what stands between client and server can route
-without reading it: the method (`Mcp-Method`), what it is about (`Mcp-Name`), and those parameters of a tool whose schema
-says so (`x-mcp-header: Region` makes `Mcp-Param-Region`). A header holds less than a JSON string does, so whatever is not
-plain printable ASCII travels as `=?base64?…?=`; so does a plain text that looks like that.
+without reading it: the method (`Mcp-Method`), what it is about (`Mcp-Name`, see `Method.named`), and those parameters of a
+tool whose schema says so (`x-mcp-header: Region` makes `Mcp-Param-Region`). A header holds less than a JSON string does, so
+whatever is not plain printable ASCII travels as `=?base64?…?=`; so does a plain text that looks like that.
 
 The client writes these headers (`values`), the server compares them with the body (`same`): both sides share this file.
 https://modelcontextprotocol.io/specification/2026-07-28/basic/transports/streamable-http#request-metadata
@@ -32,16 +32,6 @@ SESSION: Final = b"mcp-session-id"
 METHOD: Final = b"mcp-method"
 NAME: Final = b"mcp-name"
 PARAM: Final = b"mcp-param-"
-
-NAMED: Final[Mapping[str, str]] = {
-    "tools/call": "name",
-    "prompts/get": "name",
-    "resources/read": "uri",
-    "tasks/get": "task_id",
-    "tasks/update": "task_id",
-    "tasks/cancel": "task_id",
-}
-"""What `Mcp-Name` repeats, by method: the attribute of its params."""
 
 
 def spelled(header: bytes) -> str:

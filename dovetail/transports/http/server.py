@@ -243,8 +243,8 @@ class Endpoint:
             raise Refused(Reject(404, InvalidRequest(text)))
         return session
 
-    def _turn(self, head: Head, session: Session | None, visitor: Visitor) -> Turn:
-        streams, events = head.streams and not self._json_only, None if session is None else self._events
+    def _turn(self, head: Head, session: Session | None, visitor: Visitor, *, silent: bool = False) -> Turn:
+        streams, events = head.streams and not self._json_only and not silent, None if session is None else self._events
         secrets = () if self._gate is None else self._gate.secrets
         return Turn(self._loop, self._desk, head.headers, streams, session, events, visitor, secrets)
 
@@ -255,12 +255,10 @@ class Endpoint:
         spoken = None if caller is None else caller.revision
         named = spoken or self._named(head)
         row = self._desk.method(name, named)
-        if named is not None and row is not None and not self._desk.speaks(named, row):
-            row = None  # whatever its params look like
         try:
             # A greeting is read by whoever welcomes it: it may be in another dialect.
             params = _params(spoken, None if name == "initialize" else row, request)
-            reject = policy.body(self._rules, head, name, params)
+            reject = policy.body(self._rules, head, name, params, "" if row is None else row.named)
             if reject is not None:
                 raise Refused(reject, request.id, spoken)
             stateless = policy.era(head, params.meta)
@@ -274,7 +272,7 @@ class Endpoint:
             if caller is None:
                 caller = self._desk.known(self._spoken(head), None, ClientCapabilities())
             spoken = caller.revision
-            if spoken is not named and not self._desk.speaks(spoken, row):
+            if spoken is not named and self._desk.method(name, spoken) is not row:
                 raise MethodNotFound(f"There is no method {name!r} in revision {spoken.version}")
             if row.name == "ping":
                 return encode(Result(request.id, {})), []
@@ -502,18 +500,19 @@ class Endpoint:
         elif session is not None and name == "exit" and name in session.caller.revision.methods:
             self._end(session)
         elif row is not None and METHODS.get(row.name) is not row:
-            self._notice(row, params, session, visitor)
+            self._notice(row, params, head, session, visitor)
 
-    def _notice(self, row: Method, params: Any, session: Session | None, visitor: Visitor) -> None:
+    def _notice(self, row: Method, params: Any, head: Head, session: Session | None, visitor: Visitor) -> None:
         """What only an extension may want to hear, from whoever says who they are."""
         if session is None and PROTOCOL_VERSION not in (params.meta or {}):
             return
         try:
             caller = self._desk.caller(params.meta) if session is None else session.caller
+            caller.principal, caller.address = visitor.principal, visitor.address
+            turn = self._turn(head, session, visitor, silent=True)
+            self._desk.notice(row, params, caller, turn, self._limits.calls)
         except ProtocolError as error:
-            raise Refused(Reject(400, error)) from None
-        caller.principal, caller.address = visitor.principal, visitor.address
-        self._desk.notice(row, params, caller)
+            raise Refused(policy.refusal(error, stateless=True)) from None  # no reply says it: the status must
 
     def _cancelled_elsewhere(self, payload: Any) -> None:
         session = self._sessions.by_key(payload[0]) if self._sessions is not None else None

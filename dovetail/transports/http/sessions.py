@@ -57,6 +57,7 @@ class Session:
         """Whose it is, as a digest."""
         self.expires = expires
         self.seen = seen
+        """When it was last used, by a clock that nobody puts forward or back: `time.monotonic()`."""
         self.told = seen
         """When the other processes were last told that it is in use."""
         self.met = True
@@ -145,9 +146,9 @@ class Sessions:
 
     def find(self, id: str, principal: Principal | None = None) -> Session | None:
         """The session with this id; None where it is forged, someone else's, expired or ended."""
-        now = time.time()
+        now = time.monotonic()
         session = self._open.get(id)
-        if session is None or session.expires < now or now - session.seen > LATELY:
+        if session is None or session.expires < time.time() or now - session.seen > LATELY:
             session = self._known(id)
         if session is None or session.who != who_is(principal):
             return None
@@ -211,7 +212,7 @@ class Sessions:
         key = blake2b(id.encode(), digest_size=16).hexdigest()
         if expires < now or key in self._tombstones or revision not in self._desk.service.revisions:
             return None
-        session = Session(id, key, caller, who, expires, now)
+        session = Session(id, key, caller, who, expires, time.monotonic())
         if len(self._open) >= self._limits.sessions:
             self._evict()
         self._keys[key] = session
@@ -242,23 +243,24 @@ class Sessions:
                 self._desk.cancel(call)
         while len(self._tombstones) >= self._limits.tombstones:
             del self._tombstones[next(iter(self._tombstones))]
-        self._tombstones[key] = time.time() + self._limits.session_life
+        self._tombstones[key] = time.monotonic() + self._limits.session_life
         self._ended(key)
 
     def _sweep(self) -> None:
         """End what went unused, and forget the tombstones of what has expired anyway."""
-        now = time.time()
+        now, ticks = time.time(), time.monotonic()
         for session in list(self._open.values()):
             if session.expires < now:
                 self._parted(session, session.expires)
             elif session.busy:
                 self._open[session.id] = self._open.pop(session.id)
-                self._use(session, now)
+                self._use(session, ticks)
         for session in list(self._open.values()):
-            if session.seen + self._limits.session_idle <= now:
-                self._parted(session, session.seen)
+            unused = ticks - session.seen
+            if unused >= self._limits.session_idle:
+                self._parted(session, now - unused)
         for key, expires in list(self._tombstones.items()):
-            if expires > now:
+            if expires > ticks:
                 break
             del self._tombstones[key]
         self._sweeper = None
@@ -325,7 +327,7 @@ class Sessions:
     def _seen_elsewhere(self, key: str) -> None:
         session = self._keys.get(key)
         if session is not None:
-            session.seen = session.told = time.time()
+            session.seen = session.told = time.monotonic()
             self._open[session.id] = self._open.pop(session.id)
 
     def _ended_elsewhere(self, key: str) -> None:

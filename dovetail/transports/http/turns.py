@@ -13,9 +13,10 @@ from typing import Any
 
 from ...errors import CannotAsk
 from ...limits import Limits
-from ...ports import HTTP, Call, Desk, Visitor
+from ...ports import HTTP, Call, Desk, Redact, Visitor
 from ...protocol.lifecycle import CancelledParams
 from ...protocol.methods import Method
+from ...protocol.tasks import related
 from .sessions import Session
 from .streams import Events, Stream
 
@@ -94,6 +95,11 @@ class Turn:
         """The server's bounds."""
         return self._desk.service.limits
 
+    @property
+    def redact(self) -> Redact | None:
+        """The server's rule for what may be seen."""
+        return self._desk.service.redact
+
     async def ask(self, call: Call, method: Method, params: Any) -> Any:
         """Put a question to the client, on the stream of the call; the answer comes by a POST of its own, to whichever
         process."""
@@ -109,8 +115,8 @@ class Turn:
         try:
             return self._desk.outcome(method, await answer)
         except asyncio.CancelledError:
-            params = CancelledParams(request_id=id, reason="The question is not asked any more")
-            withdrawn = self._desk.change(call.caller.revision, "notifications/cancelled", params)
+            end = CancelledParams(request_id=id, reason="The question is not asked any more", meta=related(params))
+            withdrawn = self._desk.change(call.caller.revision, "notifications/cancelled", end)
             if withdrawn is not None and self.stream is not None:
                 self.stream.push(withdrawn)
             raise

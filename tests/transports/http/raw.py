@@ -293,10 +293,10 @@ async def on_port(app: Any, *, lifespan: str = "off", path: str = "/mcp", http: 
             writer.close()
         if hasattr(app, "close"):
             await app.close()
-        await _down(server)
+        await down(server)
 
 
-async def _down(server: uvicorn.Server) -> None:
+async def down(server: uvicorn.Server) -> None:
     """What uvicorn does to end, without the tenth of a second that it allows for it."""
     for listener in server.servers:
         listener.close()

@@ -23,6 +23,7 @@ from dovetail.errors import (
 from dovetail.limits import Limits
 from dovetail.protocol.base import Params
 from dovetail.protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
+from dovetail.protocol.methods import METHODS
 from dovetail.protocol.prompts import GetPromptParams
 from dovetail.protocol.resources import ReadResourceParams
 from dovetail.protocol.tools import CallToolParams
@@ -365,6 +366,10 @@ CALL = CallToolParams(name="add", meta=meta())
 SAID: dict[str, str | None] = {"mcp_protocol_version": MODERN, "mcp_method": "tools/call", "mcp_name": "add"}
 
 
+def named(method: str) -> str:
+    return METHODS[method].named if method in METHODS else ""
+
+
 def told(
     method: str = "tools/call",
     params: Params | None = CALL,
@@ -373,7 +378,7 @@ def told(
     **changes: str | None,
 ) -> Reject | None:
     policy = policy or Policy(OFFICIAL)
-    return body(policy, passed(policy=policy, **(SAID | changes)), method, params, request=request)
+    return body(policy, passed(policy=policy, **(SAID | changes)), method, params, named(method), request=request)
 
 
 LISTED: dict[str, str | None] = {"mcp_method": "tools/list", "mcp_name": None}

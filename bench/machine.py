@@ -1,0 +1,38 @@
+"""What was measured, and on what kind of machine: its class, never its name."""
+
+import os
+import platform
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+
+from .parties import PEERS
+
+OURS = ["msgspec", "uvicorn", "uvloop", "httptools", "aiohttp"]
+THEIRS = ["mcp", "fastmcp", "pydantic", "uvicorn"]
+_TELL = (
+    "import sys; from importlib.metadata import version; print(*(f'{one} {version(one)}' for one in sys.argv[1:]), sep=', ')"
+)
+
+
+def described() -> dict[str, str]:
+    """Lines for the page."""
+    from dovetail import __version__
+
+    command = [str(PEERS / "bin" / "python"), "-c", _TELL, *THEIRS]
+    theirs = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    return {
+        "processor": f"{processor()}, {os.cpu_count()} cores",
+        "system": f"{platform.system()}, {platform.python_implementation()} {platform.python_version()}",
+        "Dovetail": f"dovetail {__version__}, " + ", ".join(f"{one} {version(one)}" for one in OURS),
+        "peers": theirs,
+    }
+
+
+def processor() -> str:
+    """The model, where the system tells."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.machine()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())

@@ -1,0 +1,106 @@
+"""What is measured: one row each, in the order of the page.
+
+A row names its scene and what is taken there. A scene is opened once for each party and serves all the rows below it that
+name it too; the parties take turns within a round, so that all have the same weather.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any, NamedTuple
+
+from . import programs, stdio, web
+from .figures import Figure
+from .parties import ALL, FASTMCP, FLOOR, OURS, SDK, Party
+
+Scene = Callable[[Party], AbstractContextManager[Any]]
+THREE = [OURS, SDK, FASTMCP]
+PER_SECOND = "/s"
+
+
+class Goal(NamedTuple):
+    """To be so many times better than a party, or to stay below a figure."""
+
+    than: Party | None
+    bound: float
+
+
+class Row(NamedTuple):
+    """One measure."""
+
+    name: str
+    title: str
+    unit: str
+    scene: Scene
+    take: Callable[[Any, float], Figure]
+    how: str
+    parties: list[Party] = ALL
+    goals: tuple[Goal, ...] = ()
+    rounds: int | None = None
+
+    @property
+    def more_is_better(self) -> bool:
+        """Whether it is a rate."""
+        return self.unit == PER_SECOND
+
+
+_one, _more = stdio.opened, partial(stdio.opened, tools=1, more="more")
+_few, _thousand, _many = (partial(stdio.opened, tools=tools) for tools in (10, 1_000, 10_000))
+_web, _web_more, _web_sessions = web.opened, partial(web.opened, more="more"), partial(web.opened, tools=1)
+_memory, _client, _web_client = programs.in_memory, programs.on_stdio, programs.on_http
+_IN_TURN, _AT_ONCE = programs.told("in_turn"), programs.told("at_once")
+
+ROWS = [
+    Row("import", "import of the server class", "ms", programs.alone, programs.imported,
+        "an interpreter that imports it, less one that imports nothing", THREE, (Goal(SDK, 10),)),
+    Row("installed", "distributions installed", "", programs.alone, programs.distributions,
+        "what the distribution requires, without extras, and what that requires", THREE, (), 1),
+    Row("first_answer", "start to first answer, stdio", "s", programs.alone, stdio.first_answer,
+        "from starting the process to the answer to `initialize`", goals=(Goal(SDK, 6),)),
+    Row("stdio_in_turn", "stdio, one call at a time", PER_SECOND, _one, stdio.in_turn,
+        "a call is sent when the one before was answered", goals=(Goal(SDK, 15),)),
+    Row("stdio_pipelined", "stdio, 64 calls in flight", PER_SECOND, _one, stdio.pipelined,
+        "as many calls are sent as were answered, 64 are always on their way", goals=(Goal(SDK, 100),)),
+    Row("stdio_memory", "memory of a server with one tool", "MiB", _one, stdio.memory,
+        "resident, after the two above", goals=(Goal(None, 30),), rounds=1),
+    Row("stdio_progress", "stdio, notifications of progress", PER_SECOND, _more, stdio.progress,
+        "calls with 1,000 notifications each (Dovetail with `progress_interval=0`, or it would send one each 20 ms)"),
+    Row("stdio_mib", "stdio, calls with 1 MiB both ways", PER_SECOND, _more, stdio.echo,
+        "a tool that returns the text it was given, as text and as structured content"),
+    Row("tools_10", "calls to a server with 10 tools", PER_SECOND, _few, stdio.pipelined, "stdio, 64 in flight"),
+    Row("list_10", "lists of 10 tools", PER_SECOND, _few, stdio.lists, "stdio, one at a time"),
+    Row("list_1000", "lists of 1,000 tools", PER_SECOND, _thousand, stdio.lists,
+        "likewise; the floor encodes each anew"),
+    Row("tools_10000", "calls to a server with 10,000 tools", PER_SECOND, _many, stdio.pipelined, "stdio, 64 in flight"),
+    Row("list_10000", "lists of 10,000 tools", PER_SECOND, _many, stdio.lists, "stdio, one at a time"),
+    *(Row(f"http_{era}_{n}", f"HTTP, {era} era, {n} connection{'s' * (n > 1)}", PER_SECOND, _web, take(n),
+          "each connection sends a call when the one before was answered", goals=tuple(goals))
+      for era, take, ours in (
+          ("stateless", web.stateless, [Goal(SDK, 10), Goal(FLOOR, 0.75)]),
+          ("handshake", web.handshake, [Goal(SDK, 9)]),
+      ) for n, goals in ((1, []), (32, ours), (256, []))),
+    Row("http_progress", "HTTP, notifications of progress", PER_SECOND, _web_more, web.progress,
+        "handshake era, calls with 1,000 notifications in an event stream each"),
+    Row("http_mib", "HTTP, calls with 1 MiB both ways", PER_SECOND, _web_more, web.echo, "as on stdio"),
+    Row("session_memory", "memory of an idle session", "KiB", _web_sessions, web.session_memory,
+        "10,000 sessions of the handshake era are opened and left (FastMCP would take minutes for it)",
+        [OURS, SDK], (Goal(None, 4),), 1),
+    Row("sessions_10000", "HTTP, calls in 10,000 sessions", PER_SECOND, _web_sessions, web.many_sessions,
+        "32 connections, each call in another one of them", [OURS, SDK]),
+    Row("in_memory", "client to server in memory", PER_SECOND, _memory, _IN_TURN,
+        "one process, one call at a time; the floor encodes and decodes both messages", goals=(Goal(SDK, 15),)),
+    Row("in_memory_64", "client to server in memory, 64 tasks", PER_SECOND, _memory, _AT_ONCE,
+        "likewise, from 64 tasks; the floor has nothing to wait for", THREE),
+    Row("client_stdio", "client on stdio, one call at a time", PER_SECOND, _client, _IN_TURN, "against the floor", THREE),
+    Row("client_stdio_64", "client on stdio, 64 tasks", PER_SECOND, _client, _AT_ONCE, "against the floor", THREE),
+    Row("client_mib", "client's processor for an answer of 64 MiB", "s", _client, programs.big,
+        "stdio, against the floor; one answer (FastMCP uses the SDK's client)", [OURS, SDK], (Goal(None, 1),), 1),
+    Row("client_http", "client over HTTP, one call at a time", PER_SECOND, _web_client, _IN_TURN,
+        "against the floor", THREE),
+    Row("client_http_64", "client over HTTP, 64 tasks", PER_SECOND, _web_client, _AT_ONCE, "against the floor", THREE),
+]  # fmt: skip
+GROWTH = [
+    ("calls, from 10 tools to 10,000", "tools_10", "tools_10000", 1),
+    ("one tool of a list, from 10 tools to 10,000", "list_10", "list_10000", 1000),
+    ("HTTP calls, from 1 session to 10,000", "http_handshake_32", "sessions_10000", 1),
+]

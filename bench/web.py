@@ -1,0 +1,194 @@
+"""Drives an HTTP server with raw bytes over keep-alive connections: calls per second, and how long one takes.
+
+One thread around epoll: each connection sends the next request when it has read the whole answer to the one before. Requests
+are encoded beforehand, but for their id; of an answer only the status and the length are looked at. It needs a core of its
+own; on a machine with fewer than two its figures mean nothing.
+"""
+
+import json
+import re
+import select
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import cycle
+from time import perf_counter
+from typing import Any
+
+from .figures import Figure, rate
+from .parties import Party, Process, listening
+from .stdio import CHUNK, MIB, OPEN
+
+LENGTH = re.compile(rb"\r\ncontent-length: (\d+)\r\n", re.IGNORECASE)
+SESSION = re.compile(rb"\r\nmcp-session-id: (\S+)\r\n", re.IGNORECASE)
+META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {},
+    "io.modelcontextprotocol/clientInfo": {"name": "bench", "version": "0"},
+}
+ADD: dict[str, Any] = {"name": "add", "arguments": {"a": 40, "b": 2}}
+SESSIONS = 10_000
+ID = 7_777_777  # stands where the id goes
+
+
+class Site:
+    """A server that listens, its sessions, and how many requests were sent."""
+
+    def __init__(self, process: Process, port: int) -> None:
+        self.process, self.port, self.sent = process, port, 1_000_000
+        self.sessions: list[str] = []
+
+    def post(self, message: dict[str, Any], **headers: str) -> bytes:
+        body = json.dumps(message, separators=(",", ":")).encode()
+        lines = [
+            "POST /mcp HTTP/1.1",
+            f"Host: 127.0.0.1:{self.port}",
+            "Content-Type: application/json",
+            "Accept: application/json, text/event-stream",
+            f"Content-Length: {len(body)}",
+            *(f"{name.replace('_', '-')}: {value}" for name, value in headers.items()),
+        ]
+        return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+    def request(self, session: str | None, params: dict[str, Any], method: str = "tools/call") -> bytes:
+        """A request of the handshake era, or of the stateless one."""
+        message = {"jsonrpc": "2.0", "id": ID, "method": method, "params": params}
+        if session is not None:
+            return self.post(message, MCP_Protocol_Version="2025-06-18", Mcp_Session_Id=session)
+        message["params"] = params | {"_meta": META}
+        return self.post(message, MCP_Protocol_Version="2026-07-28", Mcp_Method=method, Mcp_Name=params["name"])
+
+    def greet(self, count: int) -> None:
+        """Open so many sessions, over one connection."""
+        initialize = self.post({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": OPEN})
+        with socket.create_connection(("127.0.0.1", self.port)) as connection:
+            for _ in range(count):
+                found = SESSION.search(exchange(connection, initialize))
+                session = found[1].decode() if found else ""
+                greeted = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+                exchange(connection, self.post(greeted, MCP_Protocol_Version="2025-06-18", Mcp_Session_Id=session))
+                self.sessions.append(session)
+
+
+def exchange(connection: socket.socket, request: bytes) -> bytes:
+    """The whole answer to one request."""
+    connection.sendall(request)
+    data = b""
+    while not complete(data):
+        part = connection.recv(MIB if data else CHUNK)
+        if not part:
+            raise SystemExit(f"the server hung up after {data[:200]!r}")
+        data += part
+    return data
+
+
+def complete(data: bytes) -> bool:
+    """Whether this is a whole answer."""
+    end = data.find(b"\r\n\r\n")
+    if end < 0:
+        return False
+    length = LENGTH.search(data, 0, end + 2)
+    if length is not None:
+        return len(data) >= end + 4 + int(length[1])
+    return data.endswith(b"\r\n0\r\n\r\n")
+
+
+@contextmanager
+def opened(party: Party, tools: int = 1, more: str = "") -> Iterator[Site]:
+    """A server with one session that has answered a call in each era."""
+    with listening(party, tools, more) as (process, port):
+        site = Site(process, port)
+        site.greet(1)
+        for session in (None, site.sessions[0]):
+            with socket.create_connection(("127.0.0.1", port)) as connection:
+                answer = exchange(connection, site.request(session, ADD))
+                assert answer.startswith(b"HTTP/1.1 200") and b'"result":42' in answer.replace(b" ", b""), answer
+        yield site
+
+
+def drive(site: Site, requests: list[bytes], connections: int, seconds: float, per_request: int = 1) -> Figure:
+    """Send these in turn, over so many connections, for so long."""
+    halves = cycle([tuple(request.split(b"%d" % ID)) for request in requests])
+    poll = select.epoll()
+    sockets = {one.fileno(): one for one in (socket.create_connection(("127.0.0.1", site.port)) for _ in range(connections))}
+    begun: dict[int, float] = {}
+    took: list[float] = []
+
+    def send(number: int, now: float) -> None:
+        site.sent += 1
+        head, tail = next(halves)
+        begun[number] = now
+        sockets[number].sendall(b"%b%d%b" % (head, site.sent, tail))
+
+    def work() -> int:
+        until = perf_counter() + seconds
+        arrived = dict.fromkeys(sockets, b"")
+        for number in sockets:
+            poll.register(number, select.EPOLLIN)
+            send(number, perf_counter())
+        busy = len(sockets)
+        while busy:
+            for number, _ in poll.poll():
+                data = arrived[number] + sockets[number].recv(MIB if arrived[number] else CHUNK)
+                if not complete(data):
+                    if data == arrived[number]:
+                        raise SystemExit(f"the server hung up after {data[:200]!r}")
+                    arrived[number] = data
+                    continue
+                if not data.startswith(b"HTTP/1.1 200"):
+                    raise SystemExit(f"not an answer: {data[:500]!r}")
+                arrived[number] = b""
+                now = perf_counter()
+                took.append(now - begun[number])
+                if now < until:
+                    send(number, now)
+                else:
+                    busy -= 1
+        return len(took) * per_request
+
+    try:
+        figure = rate(work, site.process.cpu)
+    finally:
+        poll.close()
+        for one in sockets.values():
+            one.close()
+    took.sort()
+    return figure._replace(p50=1000 * took[len(took) // 2], p99=1000 * took[int(len(took) * 0.99)])
+
+
+def stateless(connections: int) -> Callable[[Site, float], Figure]:
+    """Calls in the stateless era."""
+    return lambda site, seconds: drive(site, [site.request(None, ADD)], connections, seconds)
+
+
+def handshake(connections: int) -> Callable[[Site, float], Figure]:
+    """Calls in one session of the handshake era."""
+    return lambda site, seconds: drive(site, [site.request(site.sessions[0], ADD)], connections, seconds)
+
+
+def session_memory(site: Site, seconds: float) -> Figure:
+    """KiB that an idle session takes; 10,000 are opened, and stay."""
+    site.greet(200)  # until it has what it works with
+    before = site.process.memory()
+    site.greet(SESSIONS)
+    return Figure((site.process.memory() - before) / SESSIONS / 1024)
+
+
+def many_sessions(site: Site, seconds: float) -> Figure:
+    """Calls over 32 connections, each in another of 10,000 sessions."""
+    site.greet(max(SESSIONS - len(site.sessions), 0))
+    return drive(site, [site.request(session, ADD) for session in site.sessions], 32, seconds)
+
+
+def echo(site: Site, seconds: float) -> Figure:
+    """Calls with 1 MiB of text that comes back."""
+    return drive(site, [site.request(site.sessions[0], {"name": "echo", "arguments": {"text": "x" * MIB}})], 1, seconds)
+
+
+def progress(site: Site, seconds: float, times: int = 1000) -> Figure:
+    """Notifications of progress, 1,000 in the event stream of each call."""
+    params = {"name": "count", "arguments": {"times": times}, "_meta": {"progressToken": "t"}}
+    request = site.request(site.sessions[0], params)
+    with socket.create_connection(("127.0.0.1", site.port)) as connection:
+        assert exchange(connection, request).count(b"notifications/progress") == times
+    return drive(site, [request], 1, seconds, times)

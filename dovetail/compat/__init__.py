@@ -1,0 +1,62 @@
+"""Servers that were written for FastMCP, or for the official SDK, on Dovetail: change the import line, and run them.
+
+    from dovetail.compat import FastMCP, MCPServer, Context, Image, ToolError
+
+It is a thin coat over `Server` and `Context`: their names for what both libraries have, in the order of their parameters,
+and their spelling of values (`TextContent(type="text", text=…)`). What Dovetail lacks, or does in another way, raises a
+ConfigError (for an option) or an AttributeError (for a method) that names what to use instead: nothing that would change
+what a server does is taken and forgotten. docs/guides/moving.md says what differs.
+"""
+
+from typing import Any
+
+from ..errors import ToolError
+from ..protocol.completion import CompletionArgument, CompletionContext, PromptReference
+from ..protocol.completion import ResourceReference as ResourceTemplateReference
+from .context import Context
+from .context import Session as ServerSession
+from .instead import ELSEWHERE
+from .server import FastMCP, MCPServer
+from .values import (
+    AcceptedElicitation,
+    Annotations,
+    AssistantMessage,
+    Audio,
+    AudioContent,
+    BlobResourceContents,
+    CallToolResult,
+    CancelledElicitation,
+    Completion,
+    CurrentContext,
+    DeclinedElicitation,
+    EmbeddedResource,
+    Icon,
+    Image,
+    ImageContent,
+    Message,
+    ModelPreferences,
+    PromptMessage,
+    ResourceError,
+    ResourceLink,
+    SamplingMessage,
+    TextContent,
+    TextResourceContents,
+    ToolAnnotations,
+    ToolResult,
+    UserMessage,
+)
+
+__all__ = [
+    "AcceptedElicitation", "Annotations", "AssistantMessage", "Audio", "AudioContent", "BlobResourceContents",
+    "CallToolResult", "CancelledElicitation", "Completion", "CompletionArgument", "CompletionContext", "Context",
+    "CurrentContext", "DeclinedElicitation", "EmbeddedResource", "FastMCP", "Icon", "Image", "ImageContent",
+    "MCPServer", "Message", "ModelPreferences", "PromptMessage", "PromptReference", "ResourceError", "ResourceLink",
+    "ResourceTemplateReference", "SamplingMessage", "ServerSession", "TextContent", "TextResourceContents",
+    "ToolAnnotations", "ToolError", "ToolResult", "UserMessage",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name in ELSEWHERE:
+        raise ImportError(f"{name} is not in dovetail.compat: {ELSEWHERE[name]}")
+    raise AttributeError(f"module 'dovetail.compat' has no attribute {name!r}")

@@ -1,0 +1,183 @@
+"""What a server has beside its endpoint: a sign of life, metrics, the old SSE pair, WebSocket, and the pages of its guard.
+
+The endpoint judges its requests by a ladder of its own (`transports/http/policy.py`). What comes here is judged by as much
+of that ladder as it has to do with: Host and Origin, and who it is.
+"""
+
+from collections.abc import Sequence
+from urllib.parse import parse_qs
+
+from msgspec import MsgspecError, json
+from msgspec.structs import replace
+
+from ..errors import Forbidden, InvalidRequest, Overloaded
+from ..jsonrpc.codec import encode
+from ..limits import KIB
+from ..ports import HttpResponse, Service, Visitor
+from ..transports.http import policy
+from ..transports.http.policy import Head, Policy, Reject, cors
+from ..transports.http.replies import ClientGone, Receive, Refused, Scope, Send, give, read_body, reply
+from .gate import Gate, raw
+from .here import Here
+from .metrics import CONTENT_TYPE, Exposition
+from .options import Options, Places
+
+BODILESS = ("GET", "HEAD", "OPTIONS")
+PAGE = 64 * KIB
+"""The longest body that is read for a page of the guard's."""
+
+
+class Beside:
+    """The routes beside the endpoint."""
+
+    def __init__(self, service: Service, options: Options, places: Places, rules: Policy, gate: Gate | None) -> None:
+        self._service, self._options, self._places, self._rules, self._gate = service, options, places, rules, gate
+        self._small = replace(service.limits, incoming=PAGE)
+
+    async def __call__(self, here: Here, path: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer an HTTP request."""
+        method = scope["method"]
+        if path == self._options.health and method in ("GET", "HEAD"):
+            await reply(send, b'{"status":"ok"}')
+        elif path == self._options.metrics and here.exposition is not None and method in ("GET", "HEAD"):
+            await self._show(here.exposition, path, scope, send)
+        elif path == self._places.sse:
+            if method == "GET" and not any(name == b"mcp-session-id" for name, _ in scope["headers"]):
+                await self._open_pair(here, path, scope, receive, send)
+            else:
+                await here.endpoint(scope, path, receive, send)
+        elif path == self._places.message and method == "POST":
+            await self._take(here, path, scope, receive, send)
+        elif path == self._places.message and method == "OPTIONS":
+            await here.endpoint(scope, path, receive, send)
+        elif self._gate is None or not await self._page(self._gate, here, path, scope, receive, send):
+            where = self._places.endpoint or "/"
+            await say(send, Reject(404, InvalidRequest(f"There is nothing at {path or '/'}; the endpoint is at {where}")))
+
+    async def _show(self, exposition: Exposition, path: str, scope: Scope, send: Send) -> None:
+        """The metrics, to those who may see them."""
+        head, wanted = self._admit(scope), self._options.metrics_auth
+        if isinstance(head, Reject):
+            await say(send, head)
+            return
+        visitor = await self._visitor(scope, path) if wanted else Visitor()
+        if isinstance(visitor, HttpResponse):
+            await give(send, visitor)
+        elif wanted and (visitor.principal is None or wanted not in visitor.principal.scopes):
+            headers = [] if self._gate is None else self._gate.challenge(visitor, (str(wanted),))
+            await say(send, Reject(403, Forbidden(f"The metrics take the scope {wanted!r}")), headers)
+        else:
+            body = b"" if scope["method"] == "HEAD" else await exposition.page()
+            await reply(send, body, kind=(b"content-type", CONTENT_TYPE))
+
+    async def _page(self, gate: Gate, here: Here, path: str, scope: Scope, receive: Receive, send: Send) -> bool:
+        """Let the guard answer, where it wants to: it has pages that browsers visit and that every origin may read, so only
+        the Host is ours to judge."""
+        host = [(name, value) for name, value in scope["headers"] if name == b"host"]
+        head = policy.head(self._rules, "POST", [*host, (b"content-type", b"application/json")], _server(scope))
+        if isinstance(head, Reject):
+            await say(send, head)
+            return True
+        try:
+            body = b"" if scope["method"] in BODILESS else await read_body(receive, self._small, here.endpoint.patience)
+            answer = await gate.respond(scope, path, dict(scope["headers"]), body)
+        except Refused as refused:
+            await say(send, refused.reject)
+            return True
+        except ClientGone:
+            return True
+        if answer is not None:
+            await give(send, answer if scope["method"] != "HEAD" else replace(answer, body=b""))
+        return answer is not None
+
+    async def _open_pair(self, here: Here, path: str, scope: Scope, receive: Receive, send: Send) -> None:
+        head = self._admit(scope)
+        if isinstance(head, Reject):
+            await say(send, head)
+            return
+        headers = cors(self._rules, head)
+        visitor = await self._visitor(scope, path)
+        if isinstance(visitor, HttpResponse):
+            await give(send, visitor, headers)
+        else:
+            await here.pairs.open(scope, receive, send, self._places.message or "", headers, visitor)
+
+    async def _visitor(self, scope: Scope, path: str) -> Visitor | HttpResponse:
+        """Who comes for a conversation, or how they are refused."""
+        if self._gate is not None:
+            return await self._gate.admit(scope, path, dict(scope["headers"]))
+        client = scope.get("client")
+        return Visitor(client[0] if client else None)
+
+    async def _take(self, here: Here, path: str, scope: Scope, receive: Receive, send: Send) -> None:
+        head = policy.head(self._rules, "POST", scope["headers"], _server(scope))
+        if isinstance(head, Reject):
+            await say(send, head)
+            return
+        visitor = await self._visitor(scope, path)
+        if isinstance(visitor, HttpResponse):
+            await give(send, visitor, cors(self._rules, head))
+            return
+        query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
+        session = (query.get("session_id") or query.get("sessionId") or [""])[0]
+        headers = cors(self._rules, head)
+        try:
+            body = await read_body(receive, self._service.limits, here.endpoint.patience)
+            await here.pairs.post(send, session, body, headers, visitor)
+        except Refused as refused:
+            await say(send, refused.reject, headers)
+        except ClientGone:
+            pass
+
+    async def meet(self, here: Here, path: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hold a conversation over a WebSocket, or refuse to."""
+        from ..transports.websocket import accept, refuse
+
+        answer = self._admit(scope)
+        if path != self._places.websocket:
+            answer = Reject(404, InvalidRequest(f"There is no WebSocket at {path or '/'}"))
+        elif isinstance(answer, Head) and here.full:
+            answer = Reject(503, Overloaded("There are as many conversations as this server holds at once (Limits.streams)"))
+        if isinstance(answer, Reject):
+            await receive()
+            await refuse(scope, send, answer.status, answer.error.message)
+            return
+        visitor = await self._visitor(scope, path)
+        if isinstance(visitor, HttpResponse):
+            await receive()
+            await refuse(scope, send, visitor.status, _reason(visitor), raw(_challenges(visitor)))
+            return
+        channel = await accept(scope, receive, send, self._service.limits)
+        if channel is not None:
+            await here.converse(channel, visitor)
+
+    def _admit(self, scope: Scope) -> Head | Reject:
+        """Judge Host and Origin of what is no POST, and that it has at most one Authorization."""
+        judged = (b"host", b"origin", b"authorization")
+        known = [(name, value) for name, value in scope["headers"] if name in judged]
+        return policy.head(self._rules, "POST", [*known, (b"content-type", b"application/json")], _server(scope))
+
+
+async def say(send: Send, reject: Reject, headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
+    """Refuse a request, where there is no desk to do it."""
+    error = {"code": reject.error.code, "message": reject.error.message}
+    body = encode({"jsonrpc": "2.0", "id": None, "error": error})
+    await reply(send, body, reject.status, [*reject.headers, *headers])
+
+
+def _reason(refusal: HttpResponse) -> str:
+    """Why, in words: a guard says it as OAuth does, or as it likes."""
+    try:
+        return str(json.decode(refusal.body)["error_description"])
+    except (MsgspecError, KeyError, TypeError):
+        return refusal.body.decode(errors="replace")
+
+
+def _challenges(refusal: HttpResponse) -> dict[str, str]:
+    """What of a refusal goes with one that has a body of its own."""
+    return {name: value for name, value in refusal.headers.items() if not name.lower().startswith("content-")}
+
+
+def _server(scope: Scope) -> str | None:
+    server = scope.get("server")
+    return server[0] if server else None
