@@ -99,6 +99,7 @@ class Page:
     async def screenshot(self, path: Path) -> None:
         """Keep what it looks like."""
         shot = await self.command("Page.captureScreenshot", format="png")
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(base64.b64decode(shot["data"]))
 
 
