@@ -43,3 +43,10 @@ def test_a_folder_is_in_one_half_or_the_other_and_options_go_to_both() -> None:
     assert first[-1 - len(NAMED) : -1] == NAMED
     assert [word.removeprefix("--ignore=") for word in second[-1 - len(NAMED) : -1]] == NAMED
     assert all((Path(__file__).parents[1] / folder).is_dir() for folder in NAMED)
+
+
+def test_at_the_end_it_says_again_what_failed(capsys: pytest.CaptureFixture[str]) -> None:
+    program = "print('FAILED tests/a.py::test_b - it broke\\nother words\\n1 failed')"
+    asyncio.run(run([[sys.executable, "-c", program], [sys.executable, "-c", ends(0)]]))
+    closing = ["", "1| FAILED tests/a.py::test_b - it broke", "1| 1 failed", "2| ended with 0"]
+    assert capsys.readouterr().out.splitlines()[-4:] == closing

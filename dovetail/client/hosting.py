@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from ..errors import DovetailError, InvalidParams, Overloaded, ProtocolError
 from ..limits import Limits
@@ -24,6 +24,7 @@ from ..protocol.tasks import (
     TERMINAL,
     CoreCreateTaskResult,
     CoreTask,
+    CoreTaskResult,
     ListTasksResult,
     Status,
     TaskStatusParams,
@@ -35,7 +36,7 @@ PAGE = 100
 """Tasks on a page of the list."""
 DIGITS = 20
 """Fewer than that are in any number of a task."""
-POLL = 1000.0
+POLL = 1000
 """Milliseconds after which it is worth a server's while to look again."""
 
 
@@ -116,9 +117,8 @@ class Hosting:
             return
         status: Status = "cancelled" if cancelled else "completed" if problem is None else "failed"
         task.become(status, None if problem is None else _told(problem))
-        shown = {name: getattr(task.shown, name) for name in task.shown.__struct_fields__ if name != "result_type"}
         try:
-            call.connection.notify("notifications/tasks/status", TaskStatusParams(**shown))
+            call.connection.notify("notifications/tasks/status", TaskStatusParams(**asdict(task.shown)))
         except DovetailError:
             pass  # the conversation is over; another may come and look
 
@@ -143,8 +143,8 @@ class Hosting:
             raise InvalidParams(f"There is no task {call.params.task_id!r}, or not any more")
         return task
 
-    async def _get(self, call: Call) -> CoreTask:
-        return self._found(call).shown
+    async def _get(self, call: Call) -> CoreTaskResult:
+        return CoreTaskResult(**asdict(self._found(call).shown))
 
     async def _list(self, call: Call) -> ListTasksResult:
         self._sweep()
@@ -153,13 +153,13 @@ class Hosting:
         more = str(rest[PAGE - 1].number) if len(rest) > PAGE else None
         return ListTasksResult(tasks=[task.shown for task in rest[:PAGE]], next_cursor=more)
 
-    async def _cancel(self, call: Call) -> CoreTask:
+    async def _cancel(self, call: Call) -> CoreTaskResult:
         task = self._found(call)
         if task.shown.status in TERMINAL:
             raise InvalidParams(f"Task {task.shown.task_id} cannot be cancelled: it is {task.shown.status}")
         task.become("cancelled", "The server cancelled it")
         task.work.cancel()
-        return task.shown
+        return CoreTaskResult(**asdict(task.shown))
 
     async def _result(self, call: Call) -> Result:
         task = self._found(call)

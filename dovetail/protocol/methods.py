@@ -25,7 +25,7 @@ from .resources import (
 from .roots import ListRootsResult
 from .sampling import CreateMessageParams, CreateMessageResult
 from .subscriptions import ListenParams, ListenResult
-from .tasks import CoreTask, ListTasksResult, TaskParams, TaskStatusParams
+from .tasks import CoreTaskResult, ListTasksResult, TaskParams, TaskStatusParams
 from .tools import CallToolParams, ListToolsResult, ToolResult
 
 Side = Literal["client", "server", "both"]
@@ -92,10 +92,10 @@ _ROWS = [
     _request("elicitation/create", "server", ElicitParams, ElicitResult, "elicitation"),
     _request("roots/list", "server", Params, ListRootsResult, "roots"),
     # The result of a task is that of the request that began it; a tool's is the one that servers give.
-    _request("tasks/get", "both", TaskParams, CoreTask, "tasks"),
+    _request("tasks/get", "both", TaskParams, CoreTaskResult, "tasks"),
     _request("tasks/result", "both", TaskParams, ToolResult, "tasks", asks=True),
     _request("tasks/list", "both", ListParams, ListTasksResult, "tasks.list"),
-    _request("tasks/cancel", "both", TaskParams, CoreTask, "tasks.cancel"),
+    _request("tasks/cancel", "both", TaskParams, CoreTaskResult, "tasks.cancel"),
     _request("shutdown", "client", Params, ShutdownResult),
     _notification("notifications/initialized", "client", Params),
     _notification("notifications/cancelled", "both", CancelledParams),

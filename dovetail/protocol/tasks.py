@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from msgspec import Raw
 
-from .base import Meta, Params, Result
+from .base import Meta, Params, Result, Wire
 
 EXTENSION = "io.modelcontextprotocol/tasks"
 """The identifier of the extension."""
@@ -73,16 +73,28 @@ class TaskChangedParams(Params, kw_only=True):
     error: dict[str, Any] | None = None
 
 
-class CoreTask(Result, kw_only=True):
-    """A task as it stands, in the core form."""
+class CoreTask(Wire, kw_only=True):
+    """A task as it stands, in the core form: in a list of them, or just made."""
 
     task_id: str
     status: Status
     created_at: str
     last_updated_at: str
-    ttl: float | None
+    ttl: int | None
     status_message: str | None = None
-    poll_interval: float | None = None
+    poll_interval: int | None = None
+
+
+class CoreTaskResult(Result, kw_only=True):
+    """The same, as the whole of an answer."""
+
+    task_id: str
+    status: Status
+    created_at: str
+    last_updated_at: str
+    ttl: int | None
+    status_message: str | None = None
+    poll_interval: int | None = None
 
 
 class CoreCreateTaskResult(Result, kw_only=True):
@@ -105,9 +117,9 @@ class TaskStatusParams(Params, kw_only=True):
     status: Status
     created_at: str
     last_updated_at: str
-    ttl: float | None
+    ttl: int | None
     status_message: str | None = None
-    poll_interval: float | None = None
+    poll_interval: int | None = None
 
 
 def related(params: Params | None) -> Meta | None:

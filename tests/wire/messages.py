@@ -93,6 +93,7 @@ from dovetail.protocol.tasks import (
     RELATED_TASK,
     CoreCreateTaskResult,
     CoreTask,
+    CoreTaskResult,
     ListTasksResult,
     TaskParams,
     TaskStatusParams,
@@ -198,13 +199,13 @@ ROWS: list[tuple[str, str, Any]] = [
     # tasks, of the one revision that has them in its core
     ("server", "tools/call", Answer(CoreCreateTaskResult(task=TASK))),
     ("client", "tasks/get", TaskParams(task_id="t1")),
-    ("server", "tasks/get", Answer(TASK)),
+    ("server", "tasks/get", Answer(CoreTaskResult(**ABOUT_TASK))),
     ("client", "tasks/result", TaskParams(task_id="t1")),
     ("server", "tasks/result", Answer(ToolResult(content=[TEXT], meta={RELATED_TASK: {"taskId": "t1"}}))),
     ("client", "tasks/list", ListParams(cursor="2")),
     ("server", "tasks/list", Answer(ListTasksResult(tasks=[TASK], next_cursor="3"))),
     ("client", "tasks/cancel", TaskParams(task_id="t1")),
-    ("server", "tasks/cancel", Answer(replace(TASK, status="cancelled", ttl=None, poll_interval=None))),
+    ("server", "tasks/cancel", Answer(CoreTaskResult(**ABOUT_TASK | {"status": "cancelled", "ttl": None}))),
     ("server", "notifications/tasks/status", TaskStatusParams(**ABOUT_TASK)),
     # resources
     ("client", "resources/list", ListParams()),

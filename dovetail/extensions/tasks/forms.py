@@ -20,6 +20,7 @@ from ...protocol.tasks import (
     RELATED_TASK,
     CoreCreateTaskResult,
     CoreTask,
+    CoreTaskResult,
     CreateTaskResult,
     DetailedTask,
     Status,
@@ -53,8 +54,13 @@ def changed(record: Record, limits: Limits, revision: Revision) -> TaskChangedPa
 
 
 def core(record: Record, limits: Limits) -> CoreTask:
-    """A task, in the core form."""
+    """A task, in the core form, as one of a list."""
     return CoreTask(**_nested(record, limits))
+
+
+def core_alone(record: Record, limits: Limits) -> CoreTaskResult:
+    """The same, as the whole of an answer."""
+    return CoreTaskResult(**_nested(record, limits))
 
 
 def status(record: Record, limits: Limits) -> TaskStatusParams:

@@ -136,7 +136,7 @@ class Tasks:
             log.info("What came of the task %s is fetched", named(record))
         if call.revision.stateless:
             return forms.detailed(record, self._limits, call.revision)
-        return forms.core(record, self._limits)
+        return forms.core_alone(record, self._limits)
 
     async def update(self, call: Call) -> EmptyResult:
         """`tasks/update`: answers to its questions. Those that nobody asked are ignored."""
@@ -155,7 +155,7 @@ class Tasks:
             await self.keeper.cancel(record)
         if call.revision.stateless:
             return EmptyResult()
-        state = forms.core(await self._own(call), self._limits)
+        state = forms.core_alone(await self._own(call), self._limits)
         if late or state.status != "cancelled":  # it was over, or was faster
             raise InvalidParams(f"The task {record.id} cannot be cancelled: it is {state.status} already")
         return state
