@@ -99,6 +99,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Pages that a list call follows before it calls the server's cursors endless."""
     rounds: int = 100
     """How often a server may answer one request with questions."""
+    questions: int = 1000
+    """Questions that a client lets a server ask in a minute."""
     restarts: int = 5
     """How often in a row a stdio server is started again before the client gives up."""
     cached: int = 1000

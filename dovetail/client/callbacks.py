@@ -53,8 +53,6 @@ log = logging.getLogger("dovetail.client")
 REFUSED = -1
 """The code for "the user said no", as the specification's example has it."""
 MINUTE = 60.0
-ASKS = 1000
-"""Questions that a server may ask in a minute."""
 MODES = ("auto", "required", "none")
 """Whether a model may, must or must not use tools."""
 _any = Shape(Any)
@@ -118,7 +116,6 @@ class Callbacks:
         on_answer: OnAnswer | None = None,
         sampling_tools: bool = False,
         sampling_context: bool = False,
-        asks: int = ASKS,
         target: str = "",
         tasks: bool = True,
         limits: Limits = DEFAULT,
@@ -126,7 +123,7 @@ class Callbacks:
         self._on_elicit, self._on_sample = on_elicit, on_sample
         self._on_ask, self._on_answer = on_ask, on_answer
         self._target = target
-        self._asks, self._asked = asks, deque[float](maxlen=asks)
+        self._asked = deque[float](maxlen=limits.questions)
         self.roots = None if roots is None else Roots(roots)
         sampling = SamplingCapability(
             tools={} if sampling_tools or getattr(on_sample, "tools", None) is True else None,
@@ -194,8 +191,9 @@ class Callbacks:
     def _request(self, view: type[Request], call: Call) -> Request:
         """The question as callbacks see it, if it is not one too many."""
         now = asyncio.get_running_loop().time()
-        if len(self._asked) == self._asks and (not self._asked or now - self._asked[0] < MINUTE):
-            raise Overloaded(f"{call.method.name}: this client takes {self._asks} questions a minute")
+        most = self._asked.maxlen
+        if len(self._asked) == most and (not most or now - self._asked[0] < MINUTE):
+            raise Overloaded(f"{call.method.name}: this client takes {most} questions a minute (Limits.questions)")
         self._asked.append(now)
         return self._view(view, call)
 

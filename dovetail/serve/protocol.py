@@ -166,8 +166,9 @@ class Protocol(HttpToolsProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """They are gone; what was begun hears of it."""
-        if self.slow is not None:
-            self.slow.cancel()
+        for timer in (self.slow, self.timeout_keep_alive_task):  # uvicorn leaves its own to run out where there was an error
+            if timer is not None:
+                timer.cancel()
         if self.begun is not None:
             self._hand_over()
         super().connection_lost(error)

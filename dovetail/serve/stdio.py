@@ -24,17 +24,22 @@ async def _stdio(service: Service, channel: Stdio, lifespan: Lifespan) -> thread
     task = asyncio.current_task()
     assert task is not None
     patience = service.limits.shutdown
-    _on_signals(task, patience)
+    heard = _on_signals(task, patience)
     _watch_parent(patience / 2, task)
     try:
         await serve(service, channel, lifespan, grace=patience if channel.endless else None, orderly=True)
     except asyncio.CancelledError:
         pass
+    if heard:  # the loop, when it closes, lets go of the pipe that signals are written to before it lets go of the signals
+        signal.set_wakeup_fd(-1)
     return exit_after(patience)  # asyncio waits for every task; one that swallows its cancellation would keep us for ever
 
 
-def _on_signals(task: "asyncio.Task[Any]", patience: float) -> None:
-    """The first signal stops the server in good order. The second ends it at once; so does a tool that blocks the loop."""
+def _on_signals(task: "asyncio.Task[Any]", patience: float) -> bool:
+    """The first signal stops the server in good order. The second ends it at once; so does a tool that blocks the loop.
+
+    False where signals cannot be heard like that: then Ctrl-C raises KeyboardInterrupt as ever.
+    """
     loop = asyncio.get_running_loop()
     stuck: list[threading.Timer] = []
 
@@ -52,7 +57,8 @@ def _on_signals(task: "asyncio.Task[Any]", patience: float) -> None:
             loop.add_signal_handler(getattr(signal, name), stop)
             signal.signal(getattr(signal, name), asked)  # which runs even while the loop does not
         except (NotImplementedError, RuntimeError, ValueError):
-            return  # Windows, or not the main thread: Ctrl-C raises KeyboardInterrupt as ever
+            return False  # Windows, or not the main thread
+    return True
 
 
 def exit_after(seconds: float) -> threading.Timer:

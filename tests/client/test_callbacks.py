@@ -13,6 +13,7 @@ from msgspec.structs import replace
 import dovetail.client.roots as module
 from dovetail.client.callbacks import Callbacks, ElicitRequest, RootsRequest, SampleRequest, asker
 from dovetail.errors import LOCAL, ConfigError, DovetailError, InvalidParams, InvalidRequest, Overloaded, ProtocolError
+from dovetail.limits import Limits
 from dovetail.ports import Call, Caller
 from dovetail.protocol.base import Implementation
 from dovetail.protocol.content import ImageContent, TextContent, ToolUseContent
@@ -410,7 +411,7 @@ async def test_the_server_gets_fewer_roots_where_the_user_wants_that(tmp_path: P
 
 @pytest.mark.requirement("sampling-rate-limit", "elicitation-rate-limit")
 async def test_a_server_that_asks_too_much_is_refused_until_a_minute_has_passed() -> None:
-    client = callbacks(lambda request: None, lambda request: "x", asks=3)
+    client = callbacks(lambda request: None, lambda request: "x", limits=Limits(questions=3))
     for _ in range(2):
         await ask(client, "elicitation/create", FORM)
     await ask(client, "sampling/createMessage", TALK)

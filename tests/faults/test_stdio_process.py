@@ -326,6 +326,30 @@ def test_asked_to_end_a_server_ends_quietly(start: Start, number: signal.Signals
     assert server.said() == ""
 
 
+def test_a_signal_that_comes_while_the_loop_is_being_closed_is_no_noise(start: Start, tmp_path: Path) -> None:
+    script = tmp_path / "server.py"
+    script.write_text(
+        textwrap.dedent("""
+            import asyncio, os, signal
+            from tests.faults.misbehaving import build
+
+            closed = asyncio.SelectorEventLoop._close_self_pipe
+
+            def close(loop):
+                closed(loop)
+                os.kill(os.getpid(), signal.SIGTERM)
+
+            asyncio.SelectorEventLoop._close_self_pipe = close
+            build().run()
+        """)
+    )
+    server = start([sys.executable, str(script)], env={**os.environ, "PYTHONPATH": str(ROOT)})
+    server.greet()
+    server.hang_up()
+    assert server.end() == 0
+    assert server.said() == ""
+
+
 def test_a_tool_may_clean_up_before_the_lifespan_does(start: Start, tmp_path: Path) -> None:
     script = tmp_path / "server.py"
     script.write_text(

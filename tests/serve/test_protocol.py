@@ -393,3 +393,14 @@ async def test_one_that_comes_before_anybody_has_looked_waits_its_turn_and_each_
         while end.tasks:
             await asyncio.wait(end.tasks)
         assert [answer["id"] for answer in map(json.loads, re.findall(rb"\{.*\}", wire.sent))] == [0, 1, 2]
+
+
+async def test_a_connection_that_was_reset_is_not_kept_until_it_would_have_timed_out() -> None:
+    async with wired(Stage()) as (end, wire):
+        end.data_received(ADD)
+        while not wire.sent:
+            await asyncio.sleep(0)
+        waiting = end.timeout_keep_alive_task
+        assert waiting is not None and not waiting.cancelled()
+        end.connection_lost(ConnectionResetError())
+        assert waiting.cancelled()

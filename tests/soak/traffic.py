@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
-from dovetail import Client, NotFound, Server, ToolError
+from dovetail import Client, Limits, NotFound, Server, ToolError
 from dovetail.testing import pair
 from tests.faults.raw_http import INITIALIZE, INITIALIZED, call, get, listen, modern_call, post
 
@@ -24,6 +24,7 @@ ANSWERS: dict[str, Any] = {
     "on_elicit": lambda _: {"value": "Ann"},
     "on_sample": lambda _: "Good day",
     "on_log": lambda _: None,
+    "limits": Limits(questions=100_000),
 }
 
 # deeds
