@@ -18,6 +18,7 @@ from dovetail.auth import SqliteStorage
 from dovetail.databases import own
 from dovetail.extensions.tasks import Record, SqliteStore
 from dovetail.extensions.tasks.store import Origin
+from dovetail.limits import Limits
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="permissions and processes as POSIX has them")
 forks = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
@@ -41,8 +42,15 @@ async def add_row(storage: SqliteStorage, name: str) -> None:
     assert await storage.add(name, b"", 1e11)
 
 
+def roomy(path: Path) -> SqliteStore:
+    """A store for as many tasks as a machine may write while it takes its time elsewhere."""
+    store = SqliteStore(path)
+    store.bind(Limits(tasks=10**9, tasks_each=10**9, task_bytes=2**40))
+    return store
+
+
 KINDS = {
-    "tasks": Kind(SqliteStore, add_task, SqliteStore.close, "id", "tasks"),
+    "tasks": Kind(roomy, add_task, SqliteStore.close, "id", "tasks"),
     "provider": Kind(SqliteStorage, add_row, lambda storage: asyncio.to_thread(storage.close), "key", "rows"),
 }
 

@@ -176,10 +176,12 @@ def test_with_a_stream_on_each_worker_a_change_goes_out_on_the_newest_only(worke
         session = opened(one)
         assert one.send(get(session)).head()[0] == 200
         assert other.send(get(session)).head()[0] == 200
-        control.ask(modern_call("grow", name=f"newest {session[:20]}"))
-        assert heard(other)[0] == "notifications/tools/list_changed"
+        for number in range(3):
+            control.ask(modern_call("grow", name=f"newest {number} {session[:20]}"))
+            assert heard(other)[0] == "notifications/tools/list_changed"
         control.ask(delete(session))
-        assert one.rest() == other.rest() == []
+        assert other.rest() == []
+        assert len(one.rest()) <= 1  # the first change may overtake the news of the newer stream
 
 
 def test_when_the_newest_of_three_streams_goes_one_of_the_others_speaks_and_not_both() -> None:

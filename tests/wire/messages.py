@@ -164,6 +164,7 @@ ABOUT_TASK: dict[str, Any] = {
     "task_id": "t1", "status": "working", "created_at": "2026-01-01T00:00:00Z", "last_updated_at": "2026-01-01T00:00:01Z",
     "ttl": 60_000, "status_message": "half way", "poll_interval": 500,
 }  # fmt: skip
+ENDLESS = {"ttl": None, "poll_interval": None}
 TASK = CoreTask(**ABOUT_TASK)
 ROWS: list[tuple[str, str, Any]] = [
     # opening
@@ -205,7 +206,7 @@ ROWS: list[tuple[str, str, Any]] = [
     ("client", "tasks/list", ListParams(cursor="2")),
     ("server", "tasks/list", Answer(ListTasksResult(tasks=[TASK], next_cursor="3"))),
     ("client", "tasks/cancel", TaskParams(task_id="t1")),
-    ("server", "tasks/cancel", Answer(CoreTaskResult(**ABOUT_TASK | {"status": "cancelled", "ttl": None}))),
+    ("server", "tasks/cancel", Answer(CoreTaskResult(**ABOUT_TASK | ENDLESS | {"status": "cancelled"}))),
     ("server", "notifications/tasks/status", TaskStatusParams(**ABOUT_TASK)),
     # resources
     ("client", "resources/list", ListParams()),
