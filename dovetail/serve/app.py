@@ -47,7 +47,7 @@ class App:
         if self._metrics is not None:
             options.check(service.guard)
             service.observe(self._metrics)
-        looked_at = self._gate is not None or self._metrics is not None or self._path == self._places.sse
+        looked_at = self._gate is not None or self._path == self._places.sse
         self.usual = None if looked_at else self._path.encode()
         """The URL of requests that `begin` may take; None where each has to be looked at in full."""
 
@@ -64,6 +64,11 @@ class App:
         if here is None or here.loop is not asyncio.get_running_loop():
             return None
         return here.endpoint.begin(headers, server and server[0], client and client[0], body)
+
+    def answered(self) -> None:
+        """A request that `begin` took was answered with a result."""
+        if self._metrics is not None:
+            self._metrics.responded("POST", 200)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one ASGI scope."""

@@ -102,12 +102,15 @@ class Metrics(Observer):
 
         async def counted(message: Any) -> None:
             if message["type"] == "http.response.start":
-                verb = method if method in VERBS else OTHER
-                labels = (("http_request_method", verb), ("http_response_status_code", str(message["status"])))
-                _count(self._responses, labels)
+                self.responded(method, message["status"])
             await send(message)
 
         return counted
+
+    def responded(self, method: str, status: int) -> None:
+        """Count a response."""
+        verb = method if method in VERBS else OTHER
+        _count(self._responses, (("http_request_method", verb), ("http_response_status_code", str(status))))
 
     def lines(self, now: Mapping[str, float], worker: str = "") -> Lines:
         """All that was counted, and how things stand `now`. With several workers, it is said which this one is."""

@@ -105,6 +105,14 @@ def heard(connection: Connection) -> tuple[str, Any]:
     return said["method"], said.get("params", {}).get("uri")
 
 
+def news_arrives(program: Program, pid: int, other: int, count: int = 2) -> None:
+    """Wait until all that one worker has told has reached another: so has the end of a session, which it tells now."""
+    with at(program, pid, count) as teller, at(program, other, count) as hearer:
+        session = opened(teller)
+        assert teller.ask(delete(session)).status == 204
+        until(lambda: hearer.ask(post(call("pid"), session)).status == 404, "the news does not arrive")
+
+
 # no sticky routing
 
 
@@ -173,31 +181,34 @@ def test_a_subscription_and_its_updates_cross_workers_and_each_goes_out_once(wor
 
 def test_with_a_stream_on_each_worker_a_change_goes_out_on_the_newest_only(workers: Program) -> None:
     with both(workers) as (one, other), workers.connect() as control:
+        pids = [connection.ask(modern_call("pid")).result for connection in (other, one)]
         session = opened(one)
         assert one.send(get(session)).head()[0] == 200
         assert other.send(get(session)).head()[0] == 200
+        news_arrives(workers, *pids)
         for number in range(3):
             control.ask(modern_call("grow", name=f"newest {number} {session[:20]}"))
             assert heard(other)[0] == "notifications/tools/list_changed"
         control.ask(delete(session))
-        assert other.rest() == []
-        assert len(one.rest()) <= 1  # the first change may overtake the news of the newer stream
+        assert one.rest() == other.rest() == []
 
 
 def test_when_the_newest_of_three_streams_goes_one_of_the_others_speaks_and_not_both() -> None:
     with running(options={"workers": 3}) as program, each(program, 3) as streams, program.connect() as control:
-        session, pid = opened(control), streams[-1].ask(modern_call("pid")).result
+        session = opened(control)
+        oldest, older, newest = (stream.ask(modern_call("pid")).result for stream in streams)
         for stream in streams:
             assert stream.send(get(session)).head()[0] == 200
         streams[-1].close()
-        with at(program, pid, 3) as connection:
+        with at(program, newest, 3) as connection:
             until(lambda: connection.ask(modern_call("figures")).result["Stream"] == 0, "the stream stays")
+        for teller, hearer in ((newest, oldest), (newest, older), (older, oldest)):
+            news_arrives(program, teller, hearer, 3)
         for number in range(3):
             control.ask(modern_call("grow", name=f"grown {number}"))
             assert heard(streams[1])[0] == "notifications/tools/list_changed"
         control.ask(delete(session))
-        assert streams[1].rest() == []
-        assert len(streams[0].rest()) <= 1  # the first change may overtake the news
+        assert streams[0].rest() == streams[1].rest() == []
 
 
 def test_a_stateless_subscription_hears_of_changes_in_the_other_worker(workers: Program) -> None:

@@ -13,8 +13,11 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from dovetail import Limits, Rate, Rates
+from dovetail.auth import ApiKeys
 from dovetail.serve.protocol import protocol
 from tests.transports.http.raw import BOTH, Answer, Site, Stage, answered, modern, on_port, request, text
+
+KEY = "k" * 32
 
 
 class Scopes:
@@ -71,6 +74,17 @@ async def test_the_usual_request_never_becomes_a_scope() -> None:
             writer.write(posted("add", {"a": 1, "b": id}, id))
             assert await sums(reader, writer, 1) == [(id, str(1 + id))]
         assert scopes.count == 0
+
+
+async def test_it_is_counted_all_the_same() -> None:
+    async with watched(Stage(), metrics="/metrics") as (site, scopes):
+        reader, writer = await site.connect()
+        for id in range(3):
+            writer.write(posted("add", {"a": 1, "b": id}, id))
+            await sums(reader, writer, 1)
+        assert scopes.count == 0
+        page = (await (await site.send("GET", {}, path="/metrics")).body()).decode()
+        assert 'http_responses_total{http_request_method="POST",http_response_status_code="200"} 3' in page
 
 
 async def test_nor_does_that_of_a_session() -> None:
@@ -285,10 +299,11 @@ async def test_a_fault_of_ours_is_an_internal_error_and_no_bad_request(monkeypat
         assert (await site.call("add", a=1, b=2)).status == 500
 
 
-async def test_behind_a_guard_or_with_metrics_every_request_is_looked_at_in_full() -> None:
-    async with watched(Stage(), metrics="/metrics") as (site, scopes):
-        await (await site.call("add", a=1, b=2)).json()
-        assert scopes.count == 1
+async def test_behind_a_guard_every_request_is_looked_at_in_full() -> None:
+    async with watched(Stage(auth=ApiKeys({KEY: "ada"}))) as (site, scopes):
+        assert (await site.call("add", a=1, b=2)).status == 401
+        assert text(await (await site.call("add", {"Authorization": f"Bearer {KEY}"}, a=1, b=2)).json()) == "3"
+        assert scopes.count == 2
 
 
 async def test_a_connection_that_rests_between_requests_is_not_taken_for_a_slow_one() -> None:
