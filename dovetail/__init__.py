@@ -5,7 +5,9 @@
 Nothing is loaded before it is used: each name below is imported from its home when first asked for.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from .lazy import lazy
 
 __version__ = "0.1.0"
 
@@ -107,17 +109,4 @@ __all__ = [
     "anthropic_sampler", "audit", "choose_model", "openai_sampler", "redact_secrets", "telemetry", "terminal_elicit",
 ]  # fmt: skip
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'dovetail' has no attribute {name!r}")
-    from importlib import import_module
-
-    value = getattr(import_module(f"{__name__}.{home}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+__getattr__, __dir__ = lazy(globals(), _HOMES)

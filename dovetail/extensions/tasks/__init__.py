@@ -6,7 +6,9 @@
 What a store of one's own has to do is `TaskStore`; what an engine is, `engine.py`. Nothing is loaded until it is used.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ...lazy import lazy
 
 if TYPE_CHECKING:
     from .engine import Engine, TaskSettings
@@ -24,10 +26,4 @@ _HOMES = {
 }
 __all__ = ["Engine", "Letter", "MemoryStore", "Record", "SqliteStore", "TaskSettings", "TaskStore"]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f".{_HOMES[name]}", __name__), name)
+__getattr__, __dir__ = lazy(globals(), _HOMES)
