@@ -93,7 +93,8 @@ class Policy:
     """The facts of one endpoint. `hosts` and `origins` are what the configuration allows, `bound` the server's own names."""
 
     __slots__ = (
-        "bound", "handshake", "hosts", "limit", "methods", "origins", "poll", "sessions", "stateless", "supported", "usual",
+        "bound", "handshake", "hosts", "known", "limit", "methods", "origins", "poll", "sessions", "stateless", "supported",
+        "usual",
     )  # fmt: skip
 
     def __init__(
@@ -119,6 +120,8 @@ class Policy:
         self.poll = poll
         self.usual: dict[tuple[object, ...], Head] = {}
         """Heads that passed lately, by all that they are made of."""
+        self.known: dict[tuple[object, ...], tuple[bool, bool]] = {}
+        """What they accept, by those of their parts that hardly differ between the requests of all clients."""
 
 
 class Head(Struct, frozen=True, gc=False):
@@ -164,6 +167,8 @@ class Rung(Struct, frozen=True):
     judge: Callable[..., str | None]
     requests: bool = False
     """Notifications pass by."""
+    each: bool = False
+    """Whether it looks at what differs from one request to the next."""
     data: Callable[[Policy, Head], Any] | None = None
     headers: Callable[[Policy], tuple[tuple[bytes, bytes], ...]] | None = None
 
@@ -191,23 +196,30 @@ def head(policy: Policy, method: str, headers: Sequence[tuple[bytes, bytes]], se
         found, repeated = _merged(headers)
     get = found.get
     version, session, last = get(names.VERSION), get(names.SESSION), get(names.LAST_EVENT_ID)
+    common = (method, server, *map(get, COMMON))
+    known = policy.known.get(common)
     asked = Head(
-        method, found, server, *accepted(get(names.ACCEPT)),
+        method, found, server, *(known or accepted(get(names.ACCEPT))),
         None if version is None else version.decode("latin-1").strip(),
         None if session is None else session.decode("latin-1").strip(),
         None if last is None else last.decode("latin-1").strip(),
         repeated,
     )  # fmt: skip
-    for rung in HEAD:
+    for rung in HEAD if known is None else EACH:
         problem = rung.judge(policy, asked)
         if problem is not None:
             reject = rung.reject(policy, asked, problem)
             return reject if rung is HEAD[0] else replace(reject, headers=(*reject.headers, *cors(policy, asked)))
-    if sum(len(name) + len(value) for name, value in headers) <= LONGEST:
-        if len(policy.usual) >= MEMO:
-            policy.usual.clear()
-        policy.usual[key] = asked
+    if len(b"".join(map(b"".join, headers))) <= LONGEST:
+        _remember(policy.usual, key, asked)
+        _remember(policy.known, common, (asked.json, asked.streams))
     return asked
+
+
+def _remember(memo: dict[Any, Any], key: tuple[object, ...], passed: Any) -> None:
+    if len(memo) >= MEMO:
+        memo.clear()
+    memo[key] = passed
 
 
 def cors(policy: Policy, head: Head) -> list[tuple[bytes, bytes]]:
@@ -336,16 +348,19 @@ def _allow(policy: Policy) -> tuple[tuple[bytes, bytes], ...]:
 
 HEAD: Final = (
     Rung("origin", 403, InvalidRequest, _origin),
-    Rung("repeated", 400, InvalidRequest, _repeated),
+    Rung("repeated", 400, InvalidRequest, _repeated, each=True),
     Rung("host", 421, InvalidRequest, _host),
     Rung("method", 405, InvalidRequest, _method, headers=_allow),
-    Rung("characters", 400, HeaderMismatch, _characters),
-    Rung("length", 400, InvalidRequest, _length),
-    Rung("size", 413, TooLarge, _size),
+    Rung("characters", 400, HeaderMismatch, _characters, each=True),
+    Rung("length", 400, InvalidRequest, _length, each=True),
+    Rung("size", 413, TooLarge, _size, each=True),
     Rung("type", 415, InvalidRequest, _type),
     Rung("encoding", 415, InvalidRequest, _encoding),
     Rung("accept", 406, InvalidRequest, _accept),
 )
+EACH: Final = tuple(rung for rung in HEAD if rung.each)
+COMMON: Final = (names.HOST, names.ORIGIN, names.CONTENT_TYPE, names.CONTENT_ENCODING, names.ACCEPT)
+"""All that the others look at."""
 
 
 def accepted(value: bytes | None) -> tuple[bool, bool]:

@@ -131,10 +131,10 @@ def test_the_memory_of_combinations_is_bounded_in_number_and_length() -> None:
     policy = Policy(OFFICIAL)
     for number in range(3 * ladder.MEMO):
         passed(policy=policy, accept=f"application/json, x/{number}")
-    assert len(policy.usual) <= ladder.MEMO
-    before = dict(policy.usual)
+    assert len(policy.usual) <= ladder.MEMO and len(policy.known) <= ladder.MEMO
+    before = dict(policy.usual), dict(policy.known)
     passed(policy=policy, accept="application/json, " + "x" * ladder.LONGEST)
-    assert policy.usual == before
+    assert (policy.usual, policy.known) == before
 
 
 def test_the_head_is_read_once() -> None:
