@@ -5,7 +5,7 @@ with. It holds nothing bound to an event loop.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
@@ -223,8 +223,8 @@ class Answering:
 
     # calls
 
-    async def _dispatch(self, call: Call) -> Any:
-        return await self._handlers.get(call.method.name, _locally)(call)
+    def _dispatch(self, call: Call) -> Awaitable[Any]:
+        return self._handlers.get(call.method.name, _locally)(call)
 
     def _answer_with(self, handlers: Mapping[str, Answer], wrapped: Iterable[str] = ()) -> None:
         """Answer with these from now on. All that extensions wrap around them, and around what else is `wrapped`, stays so,
