@@ -9,7 +9,6 @@ INSTEAD = {
     "add_middleware": "give FastMCP(middleware=[…]) async functions of (call, next): docs/guides/middleware.md",
     "as_proxy": "there are no proxies yet",
     "call_tool": "Client(server) calls a server in the same process: docs/guides/testing.md",
-    "custom_route": "mount http_app() in an application of your own, beside your routes: docs/guides/http.md",
     "delete_state": "nothing is kept per session; hand out a handle, as docs/guides/context.md shows",
     "disable": "remove_tool() takes a tool out, and clients are told",
     "enable": "add_tool() puts a tool in, and clients are told",
@@ -21,9 +20,6 @@ INSTEAD = {
     "import_server": "give the functions to add_tool() of one server",
     "list_tools": "Client(server).list_tools() does: docs/guides/testing.md",
     "mount": "give the functions to add_tool() of one server, or mount http_app() of each in one application",
-    "run_http_async": "uvicorn.Server(uvicorn.Config(server.http_app())).serve() does",
-    "run_sse_async": "uvicorn.Server(uvicorn.Config(server.sse_app())).serve() does",
-    "run_streamable_http_async": "uvicorn.Server(uvicorn.Config(server.streamable_http_app())).serve() does",
     "session_id": "nothing is kept per session; hand out a handle, as docs/guides/context.md shows",
     "set_state": "nothing is kept per session; hand out a handle, as docs/guides/context.md shows",
 }  # fmt: skip

@@ -3,7 +3,7 @@
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from functools import partial
+from functools import partial, partialmethod
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -68,7 +68,7 @@ class FastMCP(Server):
         super().__init__(
             name or self.unnamed, instructions=instructions, website_url=website_url, icons=icons, auth=auth, **given
         )
-        self.dependencies = list(self.settings.dependencies)
+        self.dependencies, self._routes = list(self.settings.dependencies), list[Any]()
         for function in tools or ():
             self.add_tool(function)
 
@@ -117,6 +117,18 @@ class FastMCP(Server):
 
         return decorate if function is None else decorate(function)
 
+    def custom_route(
+        self, path: str, methods: list[str], name: str | None = None, include_in_schema: bool = True
+    ) -> Callable[[Any], Any]:
+        """Answer at a path beside the endpoint, with an async function of Starlette's request. No guard stands before it."""
+        from starlette.routing import Route
+
+        def decorate(handler: Any) -> Any:
+            self._routes.append(Route(path, handler, methods=methods, name=name, include_in_schema=include_in_schema))
+            return handler
+
+        return decorate
+
     def tell_changed(self, kind: str) -> None:
         """Tell clients that a list changed: tools, resources or prompts."""
         self._tell(f"notifications/{kind}/list_changed", ListChangedParams())
@@ -127,6 +139,11 @@ class FastMCP(Server):
         self, transport: str | None = None, mount_path: str | None = None, *, show_banner: Any = None, **options: Any
     ) -> None:
         """Serve until told to stop: over "stdio", "streamable-http" (or "http"), or "sse"."""
+        kind, given = self._running(transport, mount_path, options)
+        super().run(kind, **given)
+
+    def _running(self, transport: str | None, mount_path: str | None, options: Options) -> tuple[str, Options]:
+        """The transport and its options, by our names."""
         kind = TRANSPORTS.get(transport or "stdio")
         if kind is None:
             raise ConfigError(f"There is no transport {transport!r}; there are {', '.join(TRANSPORTS)}")
@@ -136,21 +153,21 @@ class FastMCP(Server):
 
             logging.basicConfig(level=level.upper())
         if kind == "stdio":
-            super().run("stdio", **options)
-        else:
-            host, port = (options.pop(key, None) or getattr(self.settings, key) for key in ("host", "port"))
-            super().run(kind, host=host, port=port, **self._http(kind, mount_path, options))
+            return kind, options
+        host, port = (options.pop(key, None) or getattr(self.settings, key) for key in ("host", "port"))
+        return kind, {"host": host, "port": port, **self._http(kind, mount_path, options)}
 
-    async def run_async(self, transport: str | None = None, show_banner: Any = None, **options: Any) -> None:
-        """Serve over stdio in the loop that is running."""
-        if TRANSPORTS.get(transport or "stdio") != "stdio":
-            raise lacks(type(self).__name__, "run_http_async")
-        from ..transports.stdio import Stdio
-
-        refuse(options, "run_async")
-        await self.serve(Stdio(self.limits))
+    async def run_async(
+        self, transport: str | None = None, show_banner: Any = None, mount_path: str | None = None, **options: Any
+    ) -> None:
+        """The same, in the loop that is running."""
+        kind, given = self._running(transport, mount_path, options)
+        await super().run_async(kind, **given)
 
     run_stdio_async = run_async
+    run_http_async = partialmethod(run_async, "http")
+    run_streamable_http_async = partialmethod(run_async, "streamable-http")
+    run_sse_async = partialmethod(run_async, "sse")
 
     def http_app(self, path: str | None = None, *, transport: str = "http", **options: Any) -> "App":
         """An ASGI application with this server in it. Its `.lifespan` may be handed on, and need not."""
@@ -192,6 +209,10 @@ class FastMCP(Server):
             "hosts": options.pop("allowed_hosts", None) or options.pop("hosts", ()),
             "origins": options.pop("allowed_origins", None) or options.pop("origins", ()),
         }
+        if self._routes:
+            from starlette.routing import Router
+
+            given["beside"] = Router(self._routes)
         ours = {key: options.pop(key) for key in ("workers", "certfile", "keyfile", "keys", "events") if key in options}
         refuse(options, f"{type(self).__name__} over HTTP")
         return given | ours

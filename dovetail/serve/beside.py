@@ -1,10 +1,12 @@
-"""What a server has beside its endpoint: a sign of life, metrics, the old SSE pair, WebSocket, and the pages of its guard.
+"""What a server has beside its endpoint: a sign of life, metrics, the old SSE pair, WebSocket, the pages of its guard, and
+whatever the program itself has there (`beside=`).
 
 The endpoint judges its requests by a ladder of its own (`transports/http/policy.py`). What comes here is judged by as much
 of that ladder as it has to do with: Host and Origin, and who it is.
 """
 
 from collections.abc import Sequence
+from typing import Any
 from urllib.parse import parse_qs
 
 from msgspec import MsgspecError, json
@@ -32,7 +34,7 @@ class Beside:
 
     def __init__(self, service: Service, options: Options, places: Places, rules: Policy, gate: Gate | None) -> None:
         self._service, self._options, self._places, self._rules, self._gate = service, options, places, rules, gate
-        self._small = replace(service.limits, incoming=PAGE)
+        self._bounds = service.limits if options.beside else replace(service.limits, incoming=PAGE)
 
     async def __call__(self, here: Here, path: str, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer an HTTP request."""
@@ -50,9 +52,14 @@ class Beside:
             await self._take(here, path, scope, receive, send)
         elif path == self._places.message and method == "OPTIONS":
             await here.endpoint(scope, path, receive, send)
-        elif self._gate is None or not await self._page(self._gate, here, path, scope, receive, send):
-            where = self._places.endpoint or "/"
-            await say(send, Reject(404, InvalidRequest(f"There is nothing at {path or '/'}; the endpoint is at {where}")))
+        elif self._gate is None and self._options.beside is None:
+            await self._nothing(path, send)
+        else:
+            await self._page(here, path, scope, receive, send)
+
+    async def _nothing(self, path: str, send: Send) -> None:
+        where = self._places.endpoint or "/"
+        await say(send, Reject(404, InvalidRequest(f"There is nothing at {path or '/'}; the endpoint is at {where}")))
 
     async def _show(self, exposition: Exposition, path: str, scope: Scope, send: Send) -> None:
         """The metrics, to those who may see them."""
@@ -70,25 +77,31 @@ class Beside:
             body = b"" if scope["method"] == "HEAD" else await exposition.page()
             await reply(send, body, kind=(b"content-type", CONTENT_TYPE))
 
-    async def _page(self, gate: Gate, here: Here, path: str, scope: Scope, receive: Receive, send: Send) -> bool:
-        """Let the guard answer, where it wants to: it has pages that browsers visit and that every origin may read, so only
-        the Host is ours to judge."""
+    async def _page(self, here: Here, path: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the guard answer, where it wants to, or else the program. They have pages that browsers visit and that other
+        origins may read, so only the Host is ours to judge."""
         host = [(name, value) for name, value in scope["headers"] if name == b"host"]
         head = policy.head(self._rules, "POST", [*host, (b"content-type", b"application/json")], _server(scope))
         if isinstance(head, Reject):
             await say(send, head)
-            return True
-        try:
-            body = b"" if scope["method"] in BODILESS else await read_body(receive, self._small, here.endpoint.patience)
-            answer = await gate.respond(scope, path, dict(scope["headers"]), body)
-        except Refused as refused:
-            await say(send, refused.reject)
-            return True
-        except ClientGone:
-            return True
-        if answer is not None:
-            await give(send, answer if scope["method"] != "HEAD" else replace(answer, body=b""))
-        return answer is not None
+            return
+        if self._gate is not None:
+            try:
+                body = b"" if scope["method"] in BODILESS else await read_body(receive, self._bounds, here.endpoint.patience)
+                answer = await self._gate.respond(scope, path, dict(scope["headers"]), body)
+            except Refused as refused:
+                await say(send, refused.reject)
+                return
+            except ClientGone:
+                return
+            if answer is not None:
+                await give(send, answer if scope["method"] != "HEAD" else replace(answer, body=b""))
+                return
+            receive = _again(body, receive)
+        if self._options.beside is None:
+            await self._nothing(path, send)
+        else:
+            await self._options.beside(scope, receive, send)
 
     async def _open_pair(self, here: Here, path: str, scope: Scope, receive: Receive, send: Send) -> None:
         head = self._admit(scope)
@@ -163,6 +176,16 @@ async def say(send: Send, reject: Reject, headers: Sequence[tuple[bytes, bytes]]
     error = {"code": reject.error.code, "message": reject.error.message}
     body = encode({"jsonrpc": "2.0", "id": None, "error": error})
     await reply(send, body, reject.status, [*reject.headers, *headers])
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    """A body that was read, to be read by somebody else."""
+    whole = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+    async def received() -> Any:
+        return next(whole, None) or await receive()
+
+    return received
 
 
 def _reason(refusal: HttpResponse) -> str:

@@ -15,7 +15,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..connection.bus import join
 from ..errors import ConfigError
@@ -35,12 +35,56 @@ PATHS = {"http": "/mcp", "sse": "/sse", "websocket": "/ws"}
 WILDCARDS = ("", "0.0.0.0", "::")
 
 
+class _Site(NamedTuple):
+    """What to serve at, and how."""
+
+    options: Options
+    listening: socket.socket
+    tls: Mapping[str, str | None]
+
+
 def run_http(service: Service, lifespan: Lifespan, transport: str, given: Mapping[str, Any]) -> None:
     """Serve until told to stop. `ready` is told the URL once clients can connect."""
     options = dict(given)
+    workers = options.pop("workers", 1)
+    site = _opened(service, transport, options)
+    if workers == 1:
+        _serve(service, lifespan, site)
+        return
+    from msgspec.structs import replace
+
+    from .workers import run_workers
+
+    def work(path: str) -> None:
+        async def bus() -> Bus:
+            return await join(path)
+
+        _serve(service, lifespan, site._replace(options=replace(site.options, bus=bus)))
+
+    code = run_workers(workers, [site.listening], work, grace=service.limits.shutdown)
+    if code is not None:
+        raise SystemExit(code)
+
+
+async def serve_http(service: Service, lifespan: Lifespan, transport: str, given: Mapping[str, Any]) -> None:
+    """Serve in the loop that is running, until this is cancelled."""
+    if given.get("workers", 1) != 1:
+        raise ConfigError("workers= are processes, which only `run` starts")
+    site = _opened(service, transport, {name: value for name, value in given.items() if name != "workers"})
+    server = _made(service, lifespan, site)
+    serving = asyncio.ensure_future(server.serve(sockets=[site.listening]))
+    try:
+        await asyncio.shield(serving)
+    except asyncio.CancelledError:
+        server.should_exit = True
+        await serving
+        raise
+
+
+def _opened(service: Service, transport: str, options: dict[str, Any]) -> _Site:
+    """Whatever may be wrong with what was given is found out now."""
     ready = options.pop("ready", None)
     host, port = options.pop("host", "127.0.0.1"), options.pop("port", 8000)
-    workers = options.pop("workers", 1)
     tls = {name: options.pop(name, None) for name in ("certfile", "keyfile")}
     path = options.pop("path", None) or PATHS[transport]
     if transport == "sse":
@@ -61,22 +105,7 @@ def run_http(service: Service, lifespan: Lifespan, transport: str, given: Mappin
     listening = _listen(host, port)
     if ready is not None:
         ready(chosen.public_url or _url(transport, host, listening.getsockname()[1], path, secure=bool(tls["certfile"])))
-    if workers == 1:
-        _serve(service, lifespan, chosen, listening, tls)
-        return
-    from msgspec.structs import replace
-
-    from .workers import run_workers
-
-    def work(path: str) -> None:
-        async def bus() -> Bus:
-            return await join(path)
-
-        _serve(service, lifespan, replace(chosen, bus=bus), listening, tls)
-
-    code = run_workers(workers, [listening], work, grace=service.limits.shutdown)
-    if code is not None:
-        raise SystemExit(code)
+    return _Site(chosen, listening, tls)
 
 
 @contextmanager
@@ -132,20 +161,23 @@ def _url(transport: str, host: str, port: int, path: str, *, secure: bool) -> st
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}{path}"
 
 
-def _serve(
-    service: Service, lifespan: Lifespan, options: Options, listening: socket.socket, tls: Mapping[str, str | None]
-) -> None:
+def _serve(service: Service, lifespan: Lifespan, site: _Site) -> None:
+    sys.setswitchinterval(0.001)  # as on stdio: threads that compute must not keep the loop waiting
+    server = _made(service, lifespan, site)
+    with _settled():
+        server.run(sockets=[site.listening])
+
+
+def _made(service: Service, lifespan: Lifespan, site: _Site) -> "uvicorn.Server":
     import uvicorn
 
-    sys.setswitchinterval(0.001)  # as on stdio: threads that compute must not keep the loop waiting
-    app = App(service, lifespan, options)
-    limits = service.limits
+    app, limits, tls = App(service, lifespan, site.options), service.limits, site.tls
     try:
         config = uvicorn.Config(
             app,
             http=_protocol(app, limits),
             loop=_loop(),
-            ws=_websocket() if options.websocket else "none",
+            ws=_websocket() if site.options.websocket else "none",
             ws_max_size=2 * limits.incoming,  # beyond it uvicorn hangs up, below we can say what is wrong
             ws_per_message_deflate=False,
             lifespan="on",
@@ -162,8 +194,7 @@ def _serve(
         config.load()
     except (OSError, ValueError) as error:
         raise ConfigError(f"HTTP cannot be set up: {error}") from None
-    with _settled():
-        _server(config, app, limits.shutdown).run(sockets=[listening])
+    return _server(config, app, limits.shutdown)
 
 
 def _websocket() -> Any:

@@ -57,6 +57,8 @@ class Options(Struct, frozen=True, kw_only=True):
     """Makes the store of event streams; by default a bounded one in memory."""
     bus: Callable[[], Awaitable[Bus]] | None = None
     """Joins the processes of one server; `run(workers=…)` brings one."""
+    beside: Callable[[Any, Any, Any], Awaitable[None]] | None = None
+    """An ASGI application of the program's own, which answers at all other paths. It is told of no lifespan."""
     bound: Sequence[str] = ()
 
     @classmethod

@@ -20,6 +20,11 @@ def run_stdio(service: Service, lifespan: Lifespan) -> None:
     asyncio.run(_stdio(service, channel, lifespan)).cancel()
 
 
+async def serve_stdio(service: Service, lifespan: Lifespan) -> None:
+    """Serve on stdin and stdout in the loop that is running, until the client goes away."""
+    await serve(service, Stdio(service.limits), lifespan, grace=service.limits.shutdown)
+
+
 async def _stdio(service: Service, channel: Stdio, lifespan: Lifespan) -> threading.Timer:
     task = asyncio.current_task()
     assert task is not None

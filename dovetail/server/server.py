@@ -452,10 +452,7 @@ class Server(Answering):
     def run(self, transport: str = "stdio", **options: Any) -> None:
         """Serve until the client goes away (stdio), or until stopped: "http", "sse" or "websocket", with the options of
         `asgi` and `host`, `port`, `path`, `workers`, `certfile`, `keyfile`."""
-        if transport not in TRANSPORTS:
-            raise ConfigError(f"There is no transport {transport!r}; there are {', '.join(TRANSPORTS)}")
-        if transport == "stdio" and options:
-            raise ConfigError(f"stdio takes no options, but got {', '.join(options)}")
+        _check_transport(transport, options)
         if "DOVETAIL_ISOLATED" in os.environ:
             return  # this is the child process of an isolated tool, which only wants the tool
         if transport == "stdio":
@@ -467,6 +464,20 @@ class Server(Answering):
 
             self._go_online(options)
             run_http(self, self.lifespan, transport, options)
+
+    async def run_async(self, transport: str = "stdio", **options: Any) -> None:
+        """`run`, in a loop that is running already: until the client goes away, or this is cancelled. Signals are yours, and
+        there are no `workers`."""
+        _check_transport(transport, options)
+        if transport == "stdio":
+            from ..serve.stdio import serve_stdio
+
+            await serve_stdio(self, self.lifespan)
+        else:
+            from ..serve.http import serve_http
+
+            self._go_online(options)
+            await serve_http(self, self.lifespan, transport, options)
 
     def asgi(self, path: str = "", **options: Any) -> "App":
         """An ASGI application that serves every revision over HTTP, to be run by any ASGI server or mounted in any other.
@@ -552,6 +563,13 @@ def _revisions(names: Sequence[str]) -> tuple[Revision, ...]:
     if unknown or not names:
         raise ConfigError(f"Unknown revisions {unknown}; there are {', '.join(BY_NAME)}")
     return tuple(revision for revision in BY_NAME.values() if revision.name in names)
+
+
+def _check_transport(transport: str, options: Mapping[str, Any]) -> None:
+    if transport not in TRANSPORTS:
+        raise ConfigError(f"There is no transport {transport!r}; there are {', '.join(TRANSPORTS)}")
+    if transport == "stdio" and options:
+        raise ConfigError(f"stdio takes no options, but got {', '.join(options)}")
 
 
 def _decorate(add: Callable[..., Any], first: Any, options: dict[str, Any]) -> Any:

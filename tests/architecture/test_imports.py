@@ -59,6 +59,7 @@ DOORS = {
     "websockets": {"transports"},
     "uvicorn": {"serve"},
     "uvloop": {"serve"},
+    "starlette": {"compat"},
     "cryptography": {"sealing"},
     "joserfc": {"auth"},
     "keyring": {"auth"},

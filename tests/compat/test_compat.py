@@ -1,16 +1,20 @@
 """What `dovetail.compat` takes, and what it says of what it does not take. What moved servers answer is in tests/interop."""
 
+import asyncio
 import logging
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.request import urlopen
 
 import pytest
 from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
 
-from dovetail import compat
+from dovetail import Client, compat
 from dovetail.compat import (
     AcceptedElicitation,
     AssistantMessage,
@@ -38,6 +42,8 @@ from dovetail.compat import (
 from dovetail.errors import ConfigError, NotFound, ProtocolError
 from dovetail.testing import pair
 from tests.architecture.test_imports import loaded_by
+from tests.behaviour.web import on_a_port
+from tests.faults.raw_http import free_port
 
 both = pytest.mark.parametrize("kind", [FastMCP, MCPServer])
 
@@ -120,7 +126,7 @@ def test_options_that_change_nothing_are_taken(kind: type[FastMCP]) -> None:
     )
 
 
-METHODS = ["mount", "import_server", "from_openapi", "as_proxy", "custom_route", "add_middleware", "run_http_async"]
+METHODS = ["mount", "import_server", "from_openapi", "as_proxy", "add_middleware"]
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -435,9 +441,46 @@ def test_running_says_what_cannot_be_done() -> None:
             server.run(**options)
 
 
-async def test_only_stdio_runs_in_a_loop_that_is_there() -> None:
-    with pytest.raises(AttributeError, match="uvicorn"):
-        await FastMCP("s").run_async("http")
+@both
+@pytest.mark.parametrize("run", ["run_async", "run_http_async", "run_streamable_http_async", "run_sse_async"])
+async def test_a_server_runs_in_a_loop_that_is_there(kind: type[FastMCP], run: str) -> None:
+    server = kind("s")
+
+    @server.tool()
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    port = free_port()
+    more = {"transport": "http"} if run == "run_async" else {}
+    serving = asyncio.ensure_future(getattr(server, run)(port=port, **more))
+    path = "/sse" if run == "run_sse_async" else "/mcp"
+    await asyncio.sleep(0)  # now it listens
+    try:
+        async with Client(f"http://127.0.0.1:{port}{path}") as client:
+            assert (await client.call_tool("add", {"a": 1, "b": 2})).data == 3
+    finally:
+        serving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await serving
+
+
+@both
+async def test_a_custom_route_is_a_page_beside_the_endpoint(kind: type[FastMCP]) -> None:
+    server = kind("s")
+
+    @server.custom_route("/items/{name}", methods=["GET", "POST"])
+    async def item(request: Request) -> Response:
+        return PlainTextResponse(f"{request.method} {request.path_params['name']}")
+
+    @server.tool()
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    async with on_a_port(server.http_app()) as site:
+        page = await asyncio.to_thread(lambda: urlopen(f"http://{site}/items/tea", timeout=10).read())
+        assert page == b"GET tea"
+        async with Client(f"http://{site}/mcp") as client:
+            assert (await client.call_tool("add", {"a": 1, "b": 2})).data == 3
 
 
 def test_a_log_level_is_for_the_programs_own_logging(monkeypatch: pytest.MonkeyPatch) -> None:
