@@ -6,6 +6,7 @@ from ..protocol.roots import ListRootsResult
 from ..protocol.sampling import CreateMessageResult
 from ..server.context import Context as Plain
 from ..server.context import Room
+from ..server.unawaited import unawaited
 from .instead import lacks
 from .values import Part, Parts
 
@@ -91,20 +92,24 @@ class Context(Plain):
         """Tell how far the work has come."""
         return self.progress(progress, total, message)
 
+    @unawaited
     async def read_resource(self, uri: Any) -> Parts:  # type: ignore[override]
         """Read a resource of this very server: parts with `.content` and `.mime_type`."""
         found = await super().read_resource(str(uri))
         return Parts(Part(one.data if one.text is None else one.text, one.mime_type) for one in found)
 
+    @unawaited
     async def elicit(self, message: str, response_type: Any = None, *, schema: Any = None, **more: Any) -> "Elicited[Any]":  # type: ignore[override]
         """Ask the user to fill in a form: a class, one plain type, or a list of choices."""
         wanted = response_type if schema is None else schema
         return await super().elicit(message, Literal[tuple(wanted)] if isinstance(wanted, list) else wanted, **more)
 
+    @unawaited
     async def elicit_url(self, message: str, url: str, elicitation_id: str | None = None, **more: Any) -> "Elicited[None]":
         """Ask the user to visit a page."""
         return await super().elicit_url(message, url, id=elicitation_id, **more)
 
+    @unawaited
     async def sample(self, messages: Any, *, max_tokens: int = 512, **options: Any) -> "Sampled":
         """Ask the client's model to go on from here; its words are `.text`."""
         wanted = options.get("model_preferences")

@@ -164,7 +164,7 @@ class Answering:
         if find is not None and caller.principal is not None and self.scopes:
             entry = find(params)
             if entry is not None:
-                scopes.check(entry, caller.principal, method.name)
+                scopes.check(entry, caller.principal, getattr(params, method.named) if method.named else method.name)
 
     def _enforceable(self, entry: E) -> E:
         """The same, unless it has scopes that nobody would ask for."""

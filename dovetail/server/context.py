@@ -16,6 +16,7 @@ from ..protocol.content import ResourceContents
 from ..protocol.lifecycle import ProgressParams
 from ..protocol.logging import SEVERITY, Level, LogParams
 from .questions import Questions
+from .unawaited import unawaited
 
 
 class Room:
@@ -165,6 +166,7 @@ class Context(Questions):
         during a long wait. Only HTTP in the handshake era has this; elsewhere nothing happens."""
         self._on_loop(self._call.connection.close_stream, self._call)
 
+    @unawaited
     async def read_resource(self, uri: str) -> list[ResourceContents]:
         """Read a resource of this very server."""
         contents: list[ResourceContents] = await self._server.read(uri, self._call)

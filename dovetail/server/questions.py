@@ -20,6 +20,7 @@ from ..protocol.base import Params
 from ..protocol.elicitation import ElicitationCompleteParams, ElicitParams, ElicitResult
 from ..protocol.roots import ListRootsResult, Root
 from ..protocol.sampling import CreateMessageResult
+from .unawaited import unawaited
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,6 +42,7 @@ class Questions:
     async def elicit(self, message: str, wanted: type[T], *, key: str | None = None) -> "Elicited[T]": ...
     @overload
     async def elicit(self, message: str, wanted: Any = None, *, key: str | None = None) -> "Elicited[Any]": ...
+    @unawaited
     async def elicit(self, message: str, wanted: Any = None, *, key: str | None = None) -> "Elicited[Any]":
         """Ask the user to fill in a form: a class with plain fields, one plain type, or a JSON schema. Without one, for
         their consent. `key` names the question across rounds; by default what it asks does."""
@@ -51,6 +53,7 @@ class Questions:
         result: ElicitResult = await self._ask("elicitation/create", params, key)
         return answered(form, result)
 
+    @unawaited
     async def elicit_url(self, message: str, url: str, *, id: str | None = None, key: str | None = None) -> "Elicited[None]":
         """Ask the user to visit a page, where what is secret stays between them and it. Accepted means that they were
         willing, not that they are done: `elicitation_complete(id)` says that."""
@@ -82,6 +85,7 @@ class Questions:
         else:
             self._server.elicitation_complete(id)
 
+    @unawaited
     async def sample(self, messages: Any, *, key: str | None = None, **options: Any) -> "Sampled":
         """Ask the client's model to go on from here. Options: system_prompt, max_tokens, model_preferences, temperature,
         stop_sequences, metadata, include_context, tools, tool_choice."""
@@ -90,6 +94,7 @@ class Questions:
         result: CreateMessageResult = await self._ask("sampling/createMessage", create(messages, **options), key)
         return Sampled(result)
 
+    @unawaited
     async def list_roots(self) -> list[Root]:
         """The directories that the client lets servers know of. Kept until the client says that they changed, if it does."""
         caller = self._call.caller
@@ -103,18 +108,21 @@ class Questions:
             caller.roots = tuple(result.roots)
         return result.roots
 
+    @unawaited
     async def inside_roots(self, path: "str | os.PathLike[str]") -> bool:
         """Whether a path lies inside of the client's roots, links and `..` resolved."""
         from .rooted import inside
 
         return inside(await self.list_roots(), path)
 
+    @unawaited
     async def resolve_in_roots(self, path: "str | os.PathLike[str]") -> "Path":
         """The real path that a path leads to, to go on with; ToolError where that is outside of the client's roots."""
         from .rooted import resolve
 
         return resolve(await self.list_roots(), path)
 
+    @unawaited
     async def once(self, key: str, function: Callable[[], Awaitable[T] | T]) -> T:
         """Do something once, however often this handler is run again for its questions. Its outcome is kept as JSON; it
         cannot ask anything itself."""

@@ -133,7 +133,7 @@ def test_importing_server_does_not_load(heavy: str) -> None:
 
 def test_importing_server_stays_within_its_budget_of_modules() -> None:
     ours = loaded_by("from dovetail import Server") - loaded_by("pass")
-    assert len(ours) <= 136, sorted(ours)
+    assert len(ours) <= 137, sorted(ours)
 
 
 def test_importing_the_package_alone_loads_nothing_else_of_it() -> None:

@@ -36,7 +36,7 @@ SECONDS = 60
 
 _FENCE = re.compile(r"(\s*)(```+|~~~+)\s*(\S*)\s*(.*?)\s*")
 _NOT_RUN = re.compile(r"\s*<!-- not run: .+ -->\s*")
-_ARROW = re.compile(r"  # → (.*)$", re.MULTILINE)
+_ARROW = re.compile(r"(?:^|  )# → (.*)$", re.MULTILINE)
 _GUARD = 'if __name__ == "__main__":'
 _COMMANDS = {"dovetail": [sys.executable, "-m", "dovetail"], "python": [sys.executable]}
 
