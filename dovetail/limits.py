@@ -7,6 +7,10 @@ from functools import lru_cache
 
 from msgspec import Struct
 
+from .errors import ConfigError
+
+NEEDED = ("incoming", "outgoing", "threads", "isolated")
+"""Without any of these nothing would ever be done."""
 KIB = 1024
 MIB = 1024 * KIB
 
@@ -148,6 +152,17 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Nesting of a JSON schema."""
     schema_nodes: int = 10_000
     """Subschemas of a JSON schema."""
+
+    def __post_init__(self) -> None:
+        for name, usual in zip(self.__struct_fields__, self.__struct_defaults__, strict=True):
+            value = getattr(self, name)
+            if value is None and usual is None:
+                continue
+            whole = isinstance(usual, int)
+            if isinstance(value, bool) or not isinstance(value, int if whole else int | float) or not value >= 0:
+                raise ConfigError(f"Limits({name}={value!r}): it is a{' whole' if whole else ''} number, and not below 0")
+            if value == 0 and name in NEEDED:
+                raise ConfigError(f"Limits({name}=0): nothing would ever be done")
 
 
 DEFAULT = Limits()

@@ -3,7 +3,8 @@ r"""`dovetail run FILE[:OBJECT]`: load a Python file and serve the server in it.
 The file is imported, not executed as a script: its `if __name__ == "__main__":` does not run. Its folder comes first on
 `sys.path`, as it would for a script. While it loads, `print` goes to stderr, for stdout belongs to the protocol.
 
-Where it is reached over a network, one line on stderr says where, as soon as clients can connect.
+Where it is reached over a network, one line on stderr says where, as soon as clients can connect; `--json` says it on
+stdout.
 """
 
 import argparse
@@ -14,7 +15,7 @@ from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, DovetailError
-from .terminal import complain
+from .terminal import complain, say_json
 
 if TYPE_CHECKING:
     from .. import Server
@@ -49,11 +50,19 @@ def execute(options: argparse.Namespace) -> None:
     server = _chosen(_load(path), name, path)
     given = {key: value for key in SETTINGS if (value := getattr(options, key)) is not None}
     if options.transport in NETWORKED:
-        given["ready"] = lambda url: complain(f"Serving {server.name} on {url}")
+        given["ready"] = lambda url: _tell(server.name, url, options.json)
     elif given:
         stray = next(iter(given)).replace("_", "-")
         raise ConfigError(f"--{stray} is for a server on the network: add --http, --sse or --websocket")
     server.run(options.transport, **given)
+
+
+def _tell(name: str, url: str, as_json: bool) -> None:
+    if as_json:
+        say_json({"server": name, "url": url})
+        sys.stdout.flush()
+    else:
+        complain(f"Serving {name} on {url}")
 
 
 def _port(text: str) -> int:

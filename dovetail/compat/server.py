@@ -33,7 +33,14 @@ OURS = frozenset(Server.__init__.__kwdefaults__ or ()) - {"auth"}
 """What a `Server` takes is taken here too."""
 
 
-class FastMCP(Server):
+class Lacking(type):
+    """Says of the class, too, what to use for a method that is not here."""
+
+    def __getattr__(cls, name: str) -> Any:
+        raise lacks(cls.__name__, name)
+
+
+class FastMCP(Server, metaclass=Lacking):
     """A server as FastMCP, or release 1 of the official SDK, makes it."""
 
     context_type = Context

@@ -145,7 +145,7 @@ def _check(tls: Mapping[str, str | None]) -> None:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    if not 0 <= port <= 65535:
+    if not isinstance(port, int) or not 0 <= port <= 65535:
         raise ConfigError(f"port={port!r}: a port is a number from 0 to 65535")
     try:
         family = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]

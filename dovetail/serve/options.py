@@ -67,7 +67,8 @@ class Options(Struct, frozen=True, kw_only=True):
         known = {field.name for field in fields(cls)}
         unknown = [name for name in options if name not in known]
         if unknown:
-            raise ConfigError(f"There is no option {', '.join(unknown)} for HTTP; there are {', '.join(sorted(known))}")
+            there = f"{', '.join(sorted(known - {'bound'}))}, and for `run` host, port, workers, certfile and keyfile"
+            raise ConfigError(f"There is no option {', '.join(unknown)} for HTTP; there are {there}")
         for name in ("hosts", "origins"):
             if isinstance(options.get(name), str):
                 options[name] = [options[name]]

@@ -70,6 +70,8 @@ class Signature:
         self.function = function
         self.name = name
         self.is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(_code(function))
+        self.yields = any(check(_code(function)) for check in (inspect.isgeneratorfunction, inspect.isasyncgenfunction))
+        """Whether it is a generator."""
         self.parameters: tuple[Parameter, ...] = ()
         self.context = context.name if context else None
         """The parameter that is given the Context."""

@@ -19,6 +19,7 @@ from ..ports import Call
 from ..protocol.base import Icon, Meta
 from ..protocol.lifecycle import InputRequired
 from ..protocol.tools import Tool, ToolAnnotations, ToolExecution, ToolResult
+from ..shapes import Unencodable
 from .arguments import ArgumentError
 from .context import Context
 from .results import Finish, conforming, describes_object, failed, finish_any, finish_bare, finisher, plain
@@ -83,6 +84,7 @@ def entry(
     from .signature import Signature
 
     signature = Signature.of(function, context_type=Context, free=schema is not None)
+    _check_signature(name, signature)
     finish, described = finisher(name, signature.returns)
     bind = signature.bind if schema is None else _checked(name, schema, signature)
     input_schema = signature.schema if schema is None else _object_schema(name, schema)
@@ -123,6 +125,14 @@ def _check_name(name: str) -> None:
     if not NAME.fullmatch(name):
         advice = "names should be 1 to 128 of A-Z, a-z, 0-9, `_`, `-` and `.`, for some clients refuse others"
         warnings.warn(f"Tool name {name!r}: {advice}", stacklevel=_level())
+
+
+def _check_signature(name: str, signature: "Signature") -> None:
+    if signature.yields:
+        raise ConfigError(f"Tool {name!r} is a generator; return the result, and tell of what comes before by ctx.progress")
+    if signature.context is None and any(one.name == "ctx" and one.annotation is Any for one in signature.parameters):
+        advice = "is an argument that the model has to give; if it is meant to be the context, write `ctx: Context`"
+        warnings.warn(f"Tool {name!r}: `ctx` {advice}", stacklevel=_level())
 
 
 def _level() -> int:
@@ -200,6 +210,10 @@ def explain(name: str, error: BaseException, mask: bool) -> str:
     if isinstance(error, TimeoutError) and str(error):
         return str(error)
     text = str(error)
+    if isinstance(error, Unencodable):
+        return f"{name} returned what cannot be sent: {text}"
+    if isinstance(error, KeyError):
+        return f"KeyError: {text}"  # the key alone says little
     if isinstance(error, Exception):
         return text or type(error).__name__
     return f"{name} ended with {type(error).__name__}" + (f": {text}" if text else "")

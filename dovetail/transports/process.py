@@ -24,6 +24,7 @@ import asyncio
 import errno
 import io
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -291,4 +292,6 @@ def _why_not(words: Sequence[str], environment: Mapping[str, str], cwd: str | Pa
         found, where = shutil.which(name, path=path), f"looked up in PATH={path}"
     if found:
         return f"the interpreter in the first line of {found!r} does not exist; install it, or change the line"
-    return f"{why} ({name!r} was {where}); install it, or give its full path"
+    address = re.match(r"[\w.-]+:\d+(/|$)", name)
+    hint = f"; a URL begins with a scheme: http://{name}" if address else ""
+    return f"{why} ({name!r} was {where}); install it, or give its full path{hint}"

@@ -181,6 +181,12 @@ def test_settings_go_to_the_server_as_they_are(write: Callable[[str], str]) -> N
     assert done.err == "Serving told on x\n"
 
 
+def test_in_json_it_is_said_on_stdout_where_it_is_served(write: Callable[[str], str]) -> None:
+    path = write("class Told(Server):\n    def run(self, *a, ready, **k): ready('x')\nserver = Told('told')")
+    done = dovetail("run", path, "--http", "--json")
+    assert (json.loads(done.out), done.err) == ({"server": "told", "url": "x"}, "")
+
+
 @pytest.mark.parametrize(
     ("words", "url"),
     [

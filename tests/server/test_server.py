@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import warnings
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -301,3 +302,65 @@ async def test_an_isolated_tool_runs_in_a_child_that_can_be_ended() -> None:
         assert (await client.call_tool("burn", {"n": 21})).data == 42
         with pytest.raises(ToolError, match=r"did not finish within 0.5 s"):
             await client.call_tool("hang")
+
+
+@pytest.mark.parametrize(
+    ("bounds", "said"),
+    [
+        ({"threads": 0}, "threads=0.*nothing would ever be done"),
+        ({"incoming": -5}, "incoming=-5.*whole number, and not below 0"),
+        ({"timeout": "5"}, "timeout='5'.*is a number"),
+        ({"in_flight": 1.5}, "in_flight=1.5.*whole number"),
+        ({"timeout": float("nan")}, "timeout=nan"),
+        ({"threads": True}, "threads=True"),
+        ({"shutdown": None}, "shutdown=None"),
+    ],
+)
+def test_a_bound_that_makes_no_sense_is_refused(bounds: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        Limits(**bounds)
+
+
+def test_bounds_may_be_none_where_that_is_the_default() -> None:
+    assert Limits(ping_interval=None, progress_interval=0, timeout=5) == Limits(progress_interval=0.0, timeout=5.0)
+
+
+def test_a_generator_is_no_tool() -> None:
+    server = Server("s")
+
+    def lines() -> Iterator[str]:
+        yield "one"
+
+    async def later() -> AsyncIterator[str]:
+        yield "one"
+
+    for function in (lines, later):
+        with pytest.raises(ConfigError, match="is a generator; return the result"):
+            server.tool(function)
+
+
+def test_a_context_without_its_annotation_is_warned_of() -> None:
+    server = Server("s")
+    with pytest.warns(UserWarning, match="write `ctx: Context`"):
+
+        @server.tool
+        def careless(ctx) -> None:  # type: ignore[no-untyped-def]
+            pass
+
+
+async def test_errors_of_a_tool_say_whose_they_are() -> None:
+    server = Server("s")
+
+    @server.tool
+    def missing() -> str:
+        return {"a": "b"}["name"]
+
+    @server.tool
+    def odd() -> Any:
+        return object()
+
+    async with pair(server) as client:
+        with pytest.raises(ToolError, match="KeyError: 'name'"):
+            await client.call_tool("missing")
+        with pytest.raises(ToolError, match="odd returned what cannot be sent: object has no JSON form"):
+            await client.call_tool("odd")
