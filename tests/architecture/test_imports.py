@@ -58,6 +58,7 @@ DOORS = {
     "yarl": {"transports"},
     "websockets": {"transports"},
     "uvicorn": {"serve"},
+    "httptools": {"serve"},
     "uvloop": {"serve"},
     "starlette": {"compat"},
     "cryptography": {"sealing"},

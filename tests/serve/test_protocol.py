@@ -335,16 +335,22 @@ class Wire(asyncio.Transport):
 
     def __init__(self) -> None:
         super().__init__()
-        self.sent, self.closed = b"", False
+        self.sent, self.closed, self.unread = b"", "", 0
 
     def write(self, data: Any) -> None:
         self.sent += data
 
     def close(self) -> None:
-        self.closed = True
+        self.closed = "closed"
 
     def is_closing(self) -> bool:
-        return self.closed
+        return bool(self.closed)
+
+    def abort(self) -> None:
+        self.closed = "aborted"
+
+    def get_write_buffer_size(self) -> int:
+        return self.unread
 
     def pause_reading(self) -> None:
         pass
@@ -419,3 +425,127 @@ async def test_a_connection_that_was_reset_is_not_kept_until_it_would_have_timed
         assert waiting is not None and not waiting.cancelled()
         end.connection_lost(ConnectionResetError())
         assert waiting.cancelled()
+
+
+# what is no body
+
+
+def chunked(trailers: bytes, *, left_out: str = "") -> bytes:
+    """A call whose body comes in one chunk, with trailers behind it."""
+    head, _, body = ADD.partition(b"\r\n\r\n")
+    lines = [line for line in head.split(b"\r\n") if not line.startswith((b"Content-Length", left_out.encode() or b"-"))]
+    return b"\r\n".join([*lines, b"Transfer-Encoding: chunked", b"", b"%x" % len(body), body, b"0", trailers, b""])
+
+
+async def test_a_trailer_is_no_header() -> None:
+    async with watched(Stage()) as (site, _):
+        reader, writer = await site.connect()
+        writer.write(chunked(b"Some-Trailer: x\r\n"))
+        assert await sums(reader, writer, 1) == [(1, "3")]
+        writer.write(chunked(b"Mcp-Name: add\r\n", left_out="Mcp-Name"))
+        answer = await answered(reader, writer)
+        assert answer.status == 400 and "Mcp-Name" in (await answer.error())["message"]
+
+
+@pytest.mark.parametrize(
+    "endless",
+    [b"a: b\r\n" * 1000, b"a" * 6000],
+    ids=["trailers", "one trailer"],
+)
+async def test_trailers_without_end_end_the_connection(endless: bytes) -> None:
+    async with watched(Stage()) as (site, _):
+        _, writer = await site.connect()
+        begun = chunked(b"b: ")
+        writer.write(begun[: begun.rindex(b"0\r\n") + 3] + (b"" if endless.startswith(b"a:") else b"b: "))
+        with pytest.raises(ConnectionError):
+            for _ in range(1000):
+                writer.write(endless)
+                await writer.drain()
+                await asyncio.sleep(0)
+        assert text(await (await site.call("add", a=1, b=2)).json()) == "3"
+
+
+async def test_a_head_that_has_too_many_headers_is_refused_before_it_ends() -> None:
+    async with watched(Stage()) as (site, _):
+        reader, writer = await site.connect()
+        writer.write(b"POST /mcp HTTP/1.1\r\n" + b"a: b\r\n" * 250)
+        assert (await reader.read()).startswith(b"HTTP/1.1 400")
+
+
+# another protocol
+
+WISH = b"Upgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
+
+
+@pytest.mark.parametrize("cut", [None, 60, -10])
+async def test_who_would_rather_speak_another_protocol_is_answered_in_this_one(cut: int | None) -> None:
+    async with watched(Stage()) as (site, _):
+        reader, writer = await site.connect()
+        for _ in range(2):
+            wished = ADD.replace(b"Accept:", b"Connection: Upgrade, HTTP2-Settings\r\n" + WISH + b"Accept:")
+            writer.write(wished[:cut])
+            if cut is not None:
+                await (await site.call("add", a=0, b=0)).json()  # by now the first piece is there
+                writer.write(wished[cut:])
+            assert await sums(reader, writer, 1) == [(1, "3")]
+
+
+async def test_what_else_the_connection_is_to_be_stays_so() -> None:
+    async with watched(Stage()) as (site, _):
+        reader, writer = await site.connect()
+        writer.write(ADD.replace(b"Accept:", b"Connection: Upgrade, close\r\n" + WISH + b"Accept:"))
+        assert await sums(reader, writer, 1) == [(1, "3")]
+        assert await reader.read() == b""
+
+
+async def test_there_are_no_tunnels() -> None:
+    async with watched(Stage()) as (site, _):
+        for more in (b"", b"Connection: Upgrade\r\n" + WISH):
+            reader, writer = await site.connect()
+            writer.write(b"CONNECT example.com:80 HTTP/1.1\r\nHost: example.com:80\r\n" + more + b"\r\n")
+            assert (await reader.read()).startswith(b"HTTP/1.1 400")
+
+
+# a client that leaves, or does not read
+
+
+async def test_a_call_hears_that_its_client_is_gone_though_another_waits_behind_it() -> None:
+    stage = Stage()
+    async with watched(stage) as (site, _):
+        _, writer = await site.connect()
+        writer.write(posted("wait", {}) + ADD)
+        await stage.started.wait()
+        writer.close()
+        await stage.cancelled.wait()
+
+
+async def test_who_reads_nothing_is_not_waited_for_but_who_reads_slowly_is() -> None:
+    async with wired(Stage(limits=Limits(body_timeout=0.01))) as (end, wire):
+
+        def slowly() -> int:
+            wire.unread -= 1
+            return wire.unread
+
+        end.data_received(ADD)
+        wire.unread = 100
+        wire.get_write_buffer_size = slowly
+        end.pause_writing()
+        while wire.unread > 90:
+            assert not wire.closed, "it reads"
+            await asyncio.sleep(0.001)
+        wire.get_write_buffer_size = lambda: 90
+        end.timeout_keep_alive_task.cancel()  # which would end it as well
+        async with asyncio.timeout(10):
+            while not wire.closed:
+                await asyncio.sleep(0.001)
+        assert wire.closed == "aborted"
+
+
+async def test_an_answer_that_nobody_reads_is_dropped_with_its_connection_when_nothing_more_comes() -> None:
+    async with wired(Stage()) as (end, wire):
+        wire.unread = 10
+        end.timeout_keep_alive_handler()
+        assert wire.closed == "aborted"
+        wire.closed, wire.unread = "", 0
+        end.timeout_keep_alive_handler()
+        assert wire.closed == "closed"
