@@ -20,4 +20,4 @@ def lazy(package: dict[str, Any], homes: Mapping[str, str]) -> tuple[Callable[[s
         value = package[name] = getattr(import_module(f"{package['__name__']}.{homes[name]}"), name)
         return value
 
-    return get, lambda: sorted([*package, *homes])
+    return get, lambda: sorted({*package, *homes})

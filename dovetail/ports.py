@@ -117,7 +117,7 @@ class Caller:
         self.principal: Principal | None = None
         """Who it is; None where nobody asked, as on stdio or without `Server(auth=…)`."""
         self.address: str | None = None
-        """Where it calls from, on a network."""
+        """Where it calls from, on a network; of a session, where its newest request came from."""
         self.state = state
         """What the server's lifespan gave."""
         self.roots: tuple[Any, ...] | None = None
@@ -169,7 +169,9 @@ class Call(Struct, eq=False):
     local: "Answer | None" = None
     """Answers what only the connection can (subscriptions, levels); the server passes such a call on to it."""
     principal: Principal | None = None
-    """Who asked this: of one caller, each request may come with another token."""
+    """Who asked this: of one caller, each request may come with another token …"""
+    address: str | None = None
+    """… and from another place."""
     lacking: tuple[str, ...] = ()
     """The scopes for want of which it failed."""
     progress: Any = None

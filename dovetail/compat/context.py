@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any, Literal
 
+from ..protocol.logging import SEVERITY
 from ..protocol.roots import ListRootsResult
 from ..protocol.sampling import CreateMessageResult
 from ..server.context import Context as Plain
@@ -13,6 +14,10 @@ from .values import Part, Parts
 if TYPE_CHECKING:
     from ..server.forms import Elicited
     from ..server.sampling import Sampled
+
+
+LEVELS: tuple[Any, ...] = (*SEVERITY,)
+"""No dict: a message is looked for in it, and may be anything."""
 
 
 class Context(Plain):
@@ -64,12 +69,15 @@ class Context(Plain):
         return Session(self)
 
     def log(self, *said: Any, level: Any = None, data: Any = None, message: Any = None, **more: Any) -> Room:
-        """Send a log message: `log("info", text)`, or `log(text, level="info")`."""
-        words = [*said, *(text for text in (data, message) if text is not None)]
+        """Send a log message: `log("info", text)`, or `log(text, "info")`; the logger and what is `extra` may follow."""
+        words = [*said[:2], *(text for text in (data, message) if text is not None)]
         text = words.pop()
+        more |= dict(zip(("logger_name", "extra"), said[2:], strict=False))
         named = [more.pop(key, None) for key in ("logger_name", "logger")]
         extra = more.pop("extra", None) or more
         level = level or (words[0] if words else "info")
+        if level not in LEVELS and text in (None, *LEVELS):  # FastMCP has the message first, and may have no level
+            level, text = text or "info", level
         return super().log(level, {"message": text, **extra} if extra else text, named[0] or named[1])
 
     def debug(self, data: Any, logger: str | None = None, **more: Any) -> Room:

@@ -161,7 +161,7 @@ class FastMCP(Server, metaclass=Lacking):
             logging.basicConfig(level=level.upper())
         if kind == "stdio":
             return kind, options
-        host, port = (options.pop(key, None) or getattr(self.settings, key) for key in ("host", "port"))
+        host, port = (_given(options.pop(key, None), getattr(self.settings, key)) for key in ("host", "port"))
         return kind, {"host": host, "port": port, **self._http(kind, mount_path, options)}
 
     async def run_async(
@@ -208,11 +208,12 @@ class FastMCP(Server, metaclass=Lacking):
         usual = f"{'sse' if kind == 'sse' else 'streamable_http'}_path"
         path = options.pop("path", None) or options.pop(usual, None) or getattr(self.settings, usual)
         options.pop("message_path", None)
-        stateless = options.pop("stateless_http", None) or options.pop("stateless", None) or self.settings.stateless_http
+        stateless = _given(options.pop("stateless", None), self.settings.stateless_http)
+        stateless = _given(options.pop("stateless_http", None), stateless)
         given: Options = {
             "path": "" if path == "/" else path,
             "sessions": not stateless,
-            "json_only": bool(options.pop("json_response", None) or self.settings.json_response),
+            "json_only": bool(_given(options.pop("json_response", None), self.settings.json_response)),
             "hosts": options.pop("allowed_hosts", None) or options.pop("hosts", ()),
             "origins": options.pop("allowed_origins", None) or options.pop("origins", ()),
         }
@@ -263,6 +264,11 @@ async def _living(app: "App", outer: Any) -> AsyncIterator[None]:
         await app.close()
 
 
+def _given(value: Any, usual: Any) -> Any:
+    """What was said, even if that is no; else what is usual."""
+    return usual if value is None else value
+
+
 def _callable(function: Any, what: str) -> Callable[..., Any]:
     if callable(function):
         return function  # type: ignore[no-any-return]
@@ -284,19 +290,6 @@ def _component(function: Callable[..., Any], options: Mapping[str, Any]) -> Opti
 
 def _unstructured(function: Callable[..., Any]) -> Callable[..., Any]:
     """A tool whose results are content and nothing else."""
-    from inspect import get_annotations, iscoroutinefunction, signature
+    from ..server.signature import wrapped
 
-    def bare(value: Any) -> ToolResult:
-        return ToolResult(content=finish_any(value).content)
-
-    def at_once(*args: Any, **kwargs: Any) -> ToolResult:
-        return bare(function(*args, **kwargs))
-
-    async def awaited(*args: Any, **kwargs: Any) -> ToolResult:
-        return bare(await function(*args, **kwargs))
-
-    made: Any = awaited if iscoroutinefunction(function) else at_once
-    made.__name__, made.__doc__ = function.__name__, function.__doc__
-    made.__signature__ = signature(function)
-    made.__annotations__ = {**get_annotations(function, eval_str=True), "return": ToolResult}
-    return made  # type: ignore[no-any-return]
+    return wrapped(function, lambda value: ToolResult(content=finish_any(value).content), ToolResult, Context)

@@ -71,7 +71,8 @@ class ServerDesk:
         if hear is None or self.method(method.name, caller.revision) is not method:
             return
         self.service.admit(method, params, caller)
-        call = Call(0, method, params, caller, connection, over=True, principal=caller.principal)  # nobody waits for it
+        call = Call(0, method, params, caller, connection, over=True)  # nobody waits for it
+        call.principal, call.address = caller.principal, caller.address
         self._hearing.run(hear, call, most)
 
     def caller(self, meta: Meta) -> Caller:
@@ -94,7 +95,7 @@ class ServerDesk:
         """A request as the call that it makes. `connection` is where what belongs to it goes."""
         self.service.admit(method, params, caller)
         call = Call(id, method, params, caller, connection)
-        call.local, call.principal = self._local.get(method.name), caller.principal
+        call.local, call.principal, call.address = self._local.get(method.name), caller.principal, caller.address
         by_id = caller.revision.progress_by_id
         if by_id or (params.meta is not None and PROGRESS_TOKEN in params.meta):
             self._follow(call, by_id)

@@ -212,7 +212,7 @@ def key_of(method: Method, params: Any, given: str | None, used: set[str]) -> st
 def adopt(call: Call, request: Call) -> None:
     """A call that goes on under a new request: from now on all that it says belongs to that one."""
     call.id, call.caller, call.connection, call.progress = request.id, request.caller, request.connection, request.progress
-    call.params.meta, call.principal = request.params.meta, request.principal
+    call.params.meta, call.principal, call.address = request.params.meta, request.principal, request.address
     call.over = call.cancelled = False
 
 

@@ -136,8 +136,9 @@ class Serving:
     def _known(self) -> Caller | None:
         """The caller of the handshake, as whoever speaks for it now."""
         caller = self._caller
-        if caller is not None and caller.principal is not None:
-            caller.principal = self._visitor.principal
+        if caller is not None and (caller.principal is not None or caller.address is not None):
+            visitor = self._visitor
+            caller.principal, caller.address = visitor.principal, visitor.address
         return caller
 
     def _greet(self, request: Request) -> bytes:

@@ -208,7 +208,7 @@ def _details(call: Call, side: Side) -> Attributes:
         "mcp.resource.uri": _shown(call, uri) if isinstance(uri, str) else None,
         "mcp.session.id": None if session is None else session.key,
         "jsonrpc.request.id": None if side == "client" else str(call.id)[:LONGEST],
-        "client.address": call.caller.address,
+        "client.address": call.address,
     }
     return {name: value for name, value in said.items() if value is not None}
 

@@ -160,12 +160,13 @@ class Exposition:
     async def _ask(self) -> dict[str, Lines]:
         told = self._gathered = {}
         self._complete.clear()
-        self._bus.publish("metrics/ask", self._worker)
         try:
+            self._bus.publish("metrics/ask", self._worker)
             await asyncio.wait_for(self._complete.wait(), PATIENCE)
         except TimeoutError:
             self._known = set(told)
-        self._asking = None
+        finally:
+            self._asking = None
         return told
 
     def _asked(self, who: str) -> None:

@@ -101,7 +101,7 @@ class Context(Questions):
         wanted = self._call.caller.log_level
         if wanted is not None and SEVERITY[level] >= wanted:
             limiter = self._server.limiter
-            dropped = 0 if limiter is None else limiter.log(self._call.caller)
+            dropped = 0 if limiter is None else limiter.log(self._call)
             if dropped:
                 lost = f"{dropped} log messages were dropped here: they were too many"
                 self._emit("notifications/message", LogParams(level=level, data=lost, logger="dovetail"))

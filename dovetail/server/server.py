@@ -155,7 +155,7 @@ class Server(Answering):
         **options: Any,
     ) -> None:
         """Register a function as a tool, with the options of `@server.tool`."""
-        entry = tools.entry(function, name=name, **options)
+        entry = tools.entry(function, name=name, **_known("tool", tools.entry, options))
         if "ui" in (entry.listed.meta or ()):
             self._with_apps(entry.listed)
         if entry.task is not None:
@@ -199,7 +199,7 @@ class Server(Answering):
 
     def add_resource(self, function: Callable[P, R], uri: str, /, **options: Any) -> Completable[P, R]:
         """Register a function as a resource, with the options of `@server.resource`."""
-        entry = self._enforceable(resources.entry(function, uri, **options))
+        entry = self._enforceable(resources.entry(function, uri, **_known("resource", resources.entry, options)))
         if isinstance(entry, resources.TemplateEntry):
             self._templates.add(uri, entry)
         else:
@@ -284,7 +284,7 @@ class Server(Answering):
 
     def add_prompt(self, function: Callable[P, R], /, **options: Any) -> Completable[P, R]:
         """Register a function as a prompt, with the options of `@server.prompt`."""
-        entry = self._enforceable(prompts.entry(function, **options))
+        entry = self._enforceable(prompts.entry(function, **_known("prompt", prompts.entry, options)))
         self._prompts.add(entry.listed.name, entry)
         return _completable(function, entry.completers)
 
@@ -585,6 +585,18 @@ def _decorate(add: Callable[..., Any], first: Any, options: dict[str, Any]) -> A
         return function
 
     return decorate
+
+
+def _known(kind: str, entry: Any, options: dict[str, Any]) -> dict[str, Any]:
+    """The options of a decorator, where it has all of them."""
+    takes = entry.__kwdefaults__
+    for name in options.keys() - takes.keys():
+        from difflib import get_close_matches
+
+        close = get_close_matches(name, takes, n=1)
+        hint = f"did you mean {close[0]}=?" if close else f"it takes {', '.join(takes)}"
+        raise ConfigError(f"@server.{kind} takes no {name}=; {hint}")
+    return options
 
 
 def _completable(function: Callable[P, R], completers: Completers) -> Completable[P, R]:

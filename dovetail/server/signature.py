@@ -69,7 +69,7 @@ class Signature:
     ) -> None:
         self.function = function
         self.name = name
-        self.is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(_code(function))
+        self.is_async = _is_async(function)
         self.yields = any(check(_code(function)) for check in (inspect.isgeneratorfunction, inspect.isasyncgenfunction))
         """Whether it is a generator."""
         self.parameters: tuple[Parameter, ...] = ()
@@ -215,6 +215,30 @@ def decode_object(raw: bytes | Raw, name: str) -> dict[str, Any]:
     return values
 
 
+def wrapped(
+    function: Callable[..., Any], finish: Callable[[Any], Any], returns: Any, context_type: type
+) -> Callable[..., Any]:
+    """A function that takes the same, and gives what `finish` makes of the result, which is of the type `returns`."""
+    inner = inspect.unwrap(_code(function))
+
+    async def later(value: Any) -> Any:
+        return finish(await value)
+
+    def plain(*args: Any, **kwargs: Any) -> Any:
+        value = function(*args, **kwargs)
+        return later(value) if inspect.isawaitable(value) else finish(value)
+
+    async def awaited(*args: Any, **kwargs: Any) -> Any:
+        return finish(await function(*args, **kwargs))
+
+    made: Any = awaited if _is_async(function) else plain
+    made.__name__ = name = getattr(function, "__name__", None) or type(function).__name__
+    made.__doc__ = _docstring(function, inner)
+    made.__signature__ = inspect.Signature(_listed(function, name))
+    made.__annotations__ = {**_hints(inner, name, context_type), "return": returns}
+    return made  # type: ignore[no-any-return]
+
+
 # ------------------------------------------------------------------------------------------------ reading a function
 
 
@@ -231,6 +255,10 @@ def _code(function: Any) -> Any:
             return function
         else:
             function = type(function).__call__
+
+
+def _is_async(function: Any) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(_code(function))
 
 
 def _name(function: Any) -> str:

@@ -155,3 +155,11 @@ def test_the_public_names_are_sorted_and_all_exist() -> None:
     assert dovetail.__all__ == sorted(dovetail.__all__) or sorted(dovetail.__all__) == sorted(dovetail._HOMES)
     for name in dovetail.__all__:
         assert getattr(dovetail, name) is not None
+
+
+def test_a_package_lists_each_of_its_names_once() -> None:
+    import dovetail
+
+    assert dovetail.Server is not None  # which is loaded now, and so is there twice
+    assert len(dir(dovetail)) == len(set(dir(dovetail)))
+    assert "Client" in dir(dovetail)

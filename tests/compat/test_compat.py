@@ -3,8 +3,10 @@
 import asyncio
 import logging
 import re
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.request import urlopen
@@ -44,6 +46,7 @@ from dovetail.testing import pair
 from tests.architecture.test_imports import loaded_by
 from tests.behaviour.web import on_a_port
 from tests.faults.raw_http import free_port
+from tests.transports.http.raw import on_port
 
 both = pytest.mark.parametrize("kind", [FastMCP, MCPServer])
 
@@ -189,6 +192,33 @@ async def test_a_tool_is_registered_in_every_way_that_the_peers_have() -> None:
         assert (result.text, result.structured_content) == ("1", None)
 
 
+class Greeter:
+    async def __call__(self, name: str) -> dict[str, str]:
+        """Greets."""
+        return {"hello": name}
+
+
+def greeting(greeter: Greeter, name: str, loud: bool = False) -> Any:
+    """Greets too."""
+    return greeter(name)
+
+
+@pytest.mark.parametrize(
+    ("function", "description"),
+    [(Greeter(), "Greets."), (partial(greeting, Greeter(), loud=True), "Greets too."), (Greeter().__call__, "Greets.")],
+    ids=["object", "partial", "method"],
+)
+async def test_whatever_can_be_called_can_be_without_structured_content(function: Any, description: str) -> None:
+    server = FastMCP("s")
+    server.add_tool(function, "greet", structured_output=False)
+    async with pair(server) as client:
+        (tool,) = await client.list_tools()
+        assert (tool.description, tool.output_schema) == (description, None)
+        assert tool.input_schema["properties"] == {"name": {"type": "string"}}
+        result = await client.call_tool("greet", {"name": "Ada"})
+    assert (result.text, result.structured_content) == ('{"hello":"Ada"}', None)
+
+
 async def test_a_star_in_a_template_takes_slashes() -> None:
     server = FastMCP("s")
 
@@ -323,6 +353,11 @@ async def test_a_context_logs_in_the_words_of_both() -> None:
         await ctx.log("info", "official")
         await ctx.log("fast", level="warning", logger_name="l")
         await ctx.log("plain")
+        await ctx.log("positional", "warning", "l", {"a": 1})
+        await ctx.log({"any": "thing"}, "notice")
+        await ctx.log("no level", None)
+        await ctx.log("info", "error")
+        await ctx.log("error", {"any": "thing"})
         await ctx.error("with", extra={"a": 1})
         await ctx.debug("more", b=2)
         await ctx.session.send_log_message("notice", "session")
@@ -330,6 +365,8 @@ async def test_a_context_logs_in_the_words_of_both() -> None:
     await context_of(talk, on_log=lambda entry: entries.append((entry.level, entry.data, entry.logger)))
     assert entries == [
         ("info", "official", None), ("warning", "fast", "l"), ("info", "plain", None),
+        ("warning", {"message": "positional", "a": 1}, "l"), ("notice", {"any": "thing"}, None),
+        ("info", "no level", None), ("info", "error", None), ("error", {"any": "thing"}, None),
         ("error", {"message": "with", "a": 1}, None), ("debug", {"message": "more", "b": 2}, None),
         ("notice", "session", None),
     ]  # fmt: skip
@@ -427,6 +464,35 @@ def test_an_application_takes_the_options_of_both() -> None:
     for wrong, said in (({"middleware": [print]}, "wrap the application"), ({"transport": "stdio"}, "no application")):
         with pytest.raises(ConfigError, match=said):
             server.http_app(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["stateless_http", "stateless"])
+async def test_what_an_application_is_told_counts_more_than_the_settings(name: str) -> None:
+    server = FastMCP("s", stateless_http=True, json_response=True)
+
+    @server.tool
+    async def talk(ctx: Context) -> None:
+        await ctx.info("said")
+
+    for options, session, kind in (
+        ({}, False, "application/json"),
+        ({name: False, "json_response": False}, True, "text/event-stream"),
+    ):
+        async with on_port(server.http_app(**options)) as site:
+            talking = await site.greet()
+            assert (talking.id is not None) is session
+            assert (await talking.call("talk")).headers["content-type"] == kind
+
+
+async def test_a_port_that_is_nought_counts_more_than_the_settings() -> None:
+    taken = socket.create_server(("127.0.0.1", 0))
+    with taken:
+        serving = asyncio.ensure_future(FastMCP("s", port=taken.getsockname()[1]).run_async("http", port=0))
+        await asyncio.sleep(0)  # now it listens, or has failed to
+        assert not serving.done()
+        serving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await serving
 
 
 def test_running_says_what_cannot_be_done() -> None:

@@ -134,6 +134,23 @@ async def test_a_server_starts_though_another_one_writes_and_takes_up_later_what
         assert (await reached(one, "left", "failed")).status_message.startswith("The server stopped")
 
 
+async def test_a_server_starts_though_a_task_cannot_be_read_and_takes_up_the_others(path: Path) -> None:
+    dead = SqliteStore(path)
+    now = time.time()
+    about: Any = {"created": now, "updated": now, "ttl": 60.0, "origin": Origin(EXTENDED)}
+    for id in ("spoilt", "left"):
+        await dead.add(Record(id=id, tool="ask", params=b"{}", **about))
+    await dead.close()
+    file = sqlite3.connect(path)
+    with file:
+        file.execute("UPDATE tasks SET data = x'81a26964c0' WHERE id = 'spoilt'")
+    file.close()
+    async with client(server(path), EXTENDED) as one:
+        assert (await one.request("tasks/get", {"taskId": "left"})).status_message.startswith("The server stopped")
+        with pytest.raises(InvalidParams, match="There is no task"):
+            await one.request("tasks/get", {"taskId": "spoilt"})
+
+
 def test_being_stopped_in_good_order_is_no_crash(path: Path) -> None:
     async def begin() -> str:
         async with client(server(path, task_attempts=2), EXTENDED) as one:

@@ -247,6 +247,68 @@ async def test_tasks_of_the_dead_are_taken_over_and_those_of_the_living_are_not(
     assert not list(tmp_path.glob("*.lock"))
 
 
+def spoil(path: Path, table: str, number: int) -> None:
+    """Make a row what no release has written."""
+    file = sqlite3.connect(path)
+    with file:
+        file.execute(f"UPDATE {table} SET data = x'81a26964c0' WHERE number = ?", (number,))
+    file.close()
+
+
+async def test_a_record_that_cannot_be_read_keeps_nobody_from_the_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "tasks.db"
+    dead, heir = SqliteStore(path), SqliteStore(path)
+    for id in ("one", "spoilt and secret", "two", "three"):
+        await dead.add(record(id))
+    spoil(path, "tasks", 2)
+    assert [(number, one.id) for number, one in await heir.page("", "", 0, 3)] == [(1, "one"), (3, "two"), (4, "three")]
+    assert [number for number, _ in await heir.page("", "", 1, 1)] == [3], "a page is as long as it may be"
+    assert await heir.get("spoilt and secret") is None
+    await dead.close()
+    assert [one.id for one in await heir.orphans(own=False)] == ["one", "two", "three"]
+    assert await heir.orphans(own=False) == []
+    assert caplog.text.count("cannot be read, and is passed over") == 1
+    assert "spoilt a…" in caplog.text and "secret" not in caplog.text
+    await heir.close()
+
+
+async def test_a_task_that_cannot_be_read_is_not_claimed(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "tasks.db")
+    await store.add(record("spoilt"))
+    await store.release("spoilt")
+    spoil(tmp_path / "tasks.db", "tasks", 1)
+    assert await store.claim("spoilt") is None
+    await store.close()
+
+
+async def test_a_letter_that_cannot_be_read_keeps_nobody_from_the_next(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "tasks.db")
+    await store.add(record("one"))
+    for _ in range(2):
+        await store.send(Letter("one", cancel=True))
+    spoil(tmp_path / "tasks.db", "letters", 1)
+    assert await store.receive() == [(2, Letter("one", cancel=True))]
+    await store.close()
+
+
+async def test_who_fails_to_take_over_the_tasks_of_the_dead_leaves_them_to_others(tmp_path: Path) -> None:
+    path = tmp_path / "tasks.db"
+    dead, unlucky, heir = SqliteStore(path), SqliteStore(path), SqliteStore(path)
+    await dead.add(record("left"))
+    await dead.close()
+
+    def unable(record: Record) -> bool:
+        raise OSError("disk I/O error")
+
+    with pytest.raises(OSError, match="disk"):
+        await unlucky.orphans(own=False, able=unable)
+    assert [one.id for one in await heir.orphans(own=False)] == ["left"]
+    for store in (unlucky, heir):
+        await store.close()
+
+
 async def test_whoever_claims_a_task_runs_it(store: TaskStore, tmp_path: Path) -> None:
     await store.add(record("one"))
     await store.add(record("over", status="failed"))

@@ -11,10 +11,11 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import msgspec
 import pytest
 
 from dovetail import Client, Context, Server
-from dovetail.errors import InvalidParams, Overloaded, TooLarge
+from dovetail.errors import ConfigError, InternalError, InvalidParams, Overloaded, ProtocolError, TooLarge
 from dovetail.extensions.tasks import Letter, MemoryStore, Record, SqliteStore, TaskSettings
 from dovetail.extensions.tasks.keeper import Keeper
 from dovetail.extensions.tasks.store import Origin, TaskStore
@@ -67,6 +68,130 @@ async def test_that_a_task_is_over_is_written_down_however_long_that_takes(
         handle = await client.start_tool("wait")
         assert (await settled(client, handle.id)).status == "completed"
     assert site.done == ["wait"] and keeper(site.server).works == {}
+
+
+endless: list[Any] = []
+endless.append(endless)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "told", "data"),
+    [
+        (ProtocolError(-5, "no \udcff"), -5, "no \ufffd", None),
+        (ProtocolError(-5, "no", {"file": "\udcff"}), -5, "no", {"file": "\ufffd"}),
+        (ProtocolError(-5, "no", msgspec.Raw(b'{"why": 1}')), -5, "no", {"why": 1}),
+        (ProtocolError(-5, "no", {"why": 2**80}), -5, "no", None),
+        (ProtocolError(-5, "no", {"why": object()}), -5, "no", None),
+        (ProtocolError(-5, "no", endless), -5, "no", None),
+        (ProtocolError(2**80, "no"), InternalError.code, "The task is over, but what came of it could not be", None),
+    ],
+    ids=["text", "data", "raw", "number", "object", "endless", "code"],
+)
+@pytest.mark.parametrize("kept", ["memory", "sqlite"])
+async def test_an_error_that_no_store_can_keep_is_told_as_far_as_it_can_be(
+    error: ProtocolError, code: int, told: str, data: Any, form: str, kept: str, path: Path
+) -> None:
+    server = Server("odd", tasks=MemoryStore() if kept == "memory" else SqliteStore(path))
+
+    @server.tool(task="required")
+    async def odd() -> None:
+        """Fail in words of its own."""
+        raise error
+
+    async with asyncio.timeout(10), Client(server, revision=form) as client:
+        handle = await client.start_tool("odd")
+        assert (await settled(client, handle.id)).status_message.startswith(told)
+        with pytest.raises(ProtocolError, match=told) as raised:
+            await handle.result()
+    assert (raised.value.code, raised.value.data) == (code, data)
+
+
+@pytest.mark.parametrize("kept", ["memory", "sqlite"])
+async def test_a_tool_that_fails_over_a_name_that_is_no_text_is_over(form: str, kept: str, path: Path) -> None:
+    server = Server("names", tasks=MemoryStore() if kept == "memory" else SqliteStore(path))
+
+    @server.tool(task="required")
+    async def read() -> None:
+        """Fail over a file."""
+        raise RuntimeError("cannot read " + os.fsdecode(b"\xff"))
+
+    async with asyncio.timeout(10), Client(server, revision=form) as client:
+        result = await client.call_tool("read", raise_on_error=False)
+    assert result.is_error and result.text.startswith("cannot read")
+
+
+class Noting(MemoryStore):
+    """Remembers the last message that it wrote down, which it cannot so many times."""
+
+    def __init__(self, times: int = 0) -> None:
+        super().__init__()
+        self.times, self.noted = times, ""
+
+    async def put(self, record: Record) -> bool:
+        if record.message is not None and self.times:
+            self.times -= 1
+            raise OSError("the line is down")
+        done = await super().put(record)
+        self.noted = record.message or ""
+        return done
+
+
+@pytest.mark.parametrize("times", [0, 1])
+async def test_how_far_a_task_has_come_is_written_down_in_valid_text_and_another_time_where_that_failed(
+    form: str, times: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = Noting(times)
+    server = Server("far", tasks=store, limits=Limits(progress_interval=0.001))
+
+    @server.tool(task="required")
+    async def far(ctx: Context) -> str:
+        """Tell of a file until that is known."""
+        while not store.noted:
+            await ctx.progress(1, 2, "reading \udcff")
+            await asyncio.sleep(0.01)
+        return store.noted
+
+    async with asyncio.timeout(10), Client(server, revision=form) as client:
+        assert (await client.call_tool("far")).text == "reading \ufffd"
+    assert caplog.text.count("the line is down") == times
+
+
+@pytest.mark.parametrize("times", [1, 20])
+async def test_a_store_that_fails_in_a_way_of_its_own_loses_the_result_and_not_the_end(
+    form: str, times: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("dovetail.extensions.tasks.keeper.PAUSES", (0, 0))
+    site = Site(tasks=Ill(OSError("the line is down"), times))
+    site.go.set()
+    async with asyncio.timeout(10), Client(site.server, revision=form) as client:
+        handle = await client.start_tool("wait")
+        assert (await settled(client, handle.id)).status == "failed"
+        with pytest.raises(InternalError, match="what came of it could not be written down"):
+            await handle.result()
+    assert site.done == ["wait"] and keeper(site.server).works == {} and "the line is down" in caplog.text
+
+
+async def test_that_a_task_was_stopped_and_may_be_resumed_is_said_where_it_cannot_be_written_down(
+    form: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Down(MemoryStore):
+        async def put(self, record: Record) -> bool:
+            raise OSError("the line is down")
+
+    server = Server("stops", tasks=Down())
+
+    @server.tool(task="required", resumable=True)
+    async def stay() -> None:
+        """Take for ever."""
+        await asyncio.Event().wait()
+
+    async with Client(server, revision=form) as client:
+        work = keeper(server).works[(await client.start_tool("stay")).id]
+        assert work.task is not None
+        work.stop()
+        await asyncio.wait([work.task])
+        assert work.task.exception() is None and keeper(server).works == {}
+    assert "could not be written down: the line is down" in caplog.text
 
 
 async def test_nobody_tries_to_write_down_what_has_expired(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,7 +333,9 @@ def test_a_question_that_is_asked_again_after_a_restart_counts_once(path: Path) 
     assert ended(again, answered(again, id)) == "completed"
 
 
-async def test_a_server_that_could_not_start_takes_up_what_was_left_when_it_can(form: str) -> None:
+async def test_a_server_starts_though_its_store_fails_and_takes_up_what_was_left_when_it_can(
+    form: str, caplog: pytest.LogCaptureFixture
+) -> None:
     class Odd(MemoryStore):
         refusals = 1
 
@@ -223,12 +350,17 @@ async def test_a_server_that_could_not_start_takes_up_what_was_left_when_it_can(
         Record(id="left", created=now, updated=now, ttl=60.0, tool="wait", params=b"{}", origin=Origin(EXTENDED))
     )
     site = Site(tasks=store)
-    with pytest.raises(OSError, match="gone for a while"):
-        async with site.server.lifespan():
-            pass
+    async with site.server.lifespan():
+        assert "left until later: gone for a while" in caplog.text
     assert not keeper(site.server).busy
     async with Client(site.server, revision=form) as client:
         assert (await client.request("tasks/get", {"taskId": "left"})).status == "failed"
+
+
+async def test_a_server_whose_file_cannot_be_used_does_not_start(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot keep tasks there"):
+        async with Site(tasks=SqliteStore(tmp_path)).server.lifespan():
+            pass
 
 
 # letters

@@ -15,8 +15,10 @@ import pytest
 
 from dovetail import Client, Context, Limits, Server
 from dovetail.errors import InvalidRequest, Overloaded, SchemaError, TooLarge
+from dovetail.ports import Call
 from dovetail.protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
 from dovetail.testing import Tape, bare, pair
+from tests.behaviour.web import on_a_port
 from tests.faults.conftest import Wire, alive, call
 from tests.faults.fakes import fake, heard
 
@@ -227,3 +229,25 @@ async def test_a_request_over_the_bound_is_refused_under_its_own_id() -> None:
         assert reply["error"]["code"] == TooLarge.code
         peer.send({"jsonrpc": "2.0", "id": 3})
         assert (await peer.receive())["error"]["code"] == -32600
+
+
+async def test_a_question_over_the_bound_leaves_nothing_to_wait_for() -> None:
+    left: list[Any] = []
+
+    async def look(call: Call, next: Any) -> Any:
+        try:
+            return await next(call)
+        finally:
+            left.append({**call.connection.session.asked})
+
+    server = Server("wordy", limits=Limits(outgoing=1000), middleware=[look])
+
+    @server.tool
+    async def ask(ctx: Context) -> str:
+        return (await ctx.elicit("x" * 5000, bool)).action
+
+    async with on_a_port(server.asgi("/mcp")) as address:
+        async with Client(f"http://{address}/mcp", revision="handshake", on_elicit=lambda _: True) as client:
+            with pytest.raises(TooLarge, match="the limit is 1000"):
+                await client.call_tool("ask")
+    assert left == [{}]

@@ -396,3 +396,17 @@ async def test_a_worker_that_is_silent_is_left_out_and_one_that_is_late_is_waite
     assert not asking.done(), "that was for somebody else"
     bus.handlers["metrics/tell"](("1", "2", theirs))
     assert b'worker="2"' in await asking
+
+
+async def test_a_bus_that_fails_once_does_not_fail_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken(Silent):
+        def publish(self, topic: str, payload: Any) -> None:
+            if not self.said:
+                self.said.append((topic, payload))
+                raise ConnectionError("the bus is away")
+
+    monkeypatch.setattr(module, "PATIENCE", 0.05)
+    exposition = Exposition(Metrics(), dict, Broken())
+    with pytest.raises(ConnectionError):
+        await exposition.page()
+    assert b"process_start_time_seconds" in await exposition.page()

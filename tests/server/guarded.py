@@ -12,7 +12,7 @@ import msgspec
 
 from dovetail import AuditRecord, Client, Context, Rate, Rates, Server, audit
 from dovetail.ports import HttpRequest, HttpResponse, Principal, Site
-from tests.behaviour.web import on_a_port
+from tests.behaviour.web import App, on_a_port
 
 TRANSPORTS = {"memory": None, "stdio": None, "http": "http://{}/mcp", "websocket": "ws://{}/ws"}
 
@@ -49,6 +49,16 @@ def build(rates: dict[str, Any] | None = None, file: Path | None = None, **optio
 
     greet.complete("name", ["Ada", "Bo"])
     return server
+
+
+def placed(app: App) -> App:
+    """The application, with each request coming from where its `X-From` says, as a proxy that is trusted has it."""
+
+    async def told(scope: Any, receive: Any, send: Any) -> None:
+        where = dict(scope.get("headers", ())).get(b"x-from")
+        await app(scope if where is None else {**scope, "client": (where.decode(), 1)}, receive, send)
+
+    return told
 
 
 class Door:

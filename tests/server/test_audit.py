@@ -30,8 +30,9 @@ from dovetail.protocol.methods import METHODS
 from dovetail.protocol.tools import CallToolParams
 from dovetail.revisions import OFFICIAL
 from dovetail.testing import Tape, pair
-from tests.behaviour.web import on_a_port
-from tests.server.guarded import SLOW, TRANSPORTS, Door, build, over
+from tests.behaviour.web import App, first_era_only, on_a_port
+from tests.server.guarded import SLOW, TRANSPORTS, Door, build, over, placed
+from tests.transports.http.raw import on_port
 
 each_era = pytest.mark.parametrize("revision", ["stateless", "handshake"])
 
@@ -128,6 +129,64 @@ async def test_what_a_caller_may_not_do_is_recorded_with_its_name(transport: str
         ("pay", "refused", Forbidden.code, "Forbidden"),
     ]
     assert {(record.user, record.client, record.address) for record in called} == {("ada", "app", "127.0.0.1")}
+
+
+async def test_of_one_session_each_call_is_recorded_with_the_place_that_it_came_from() -> None:
+    records: list[AuditRecord] = []
+    server = build(middleware=[audit(records.append)])
+    began, go = asyncio.Event(), asyncio.Event()
+
+    @server.tool
+    async def slow() -> None:
+        began.set()
+        await go.wait()
+
+    async with on_port(placed(server.asgi("/mcp")), lifespan="on") as site:
+        session = await site.greet()
+        waiting = asyncio.create_task(session.call("slow", 1, {"X-From": "192.0.2.1"}))
+        await began.wait()
+        await (await session.call("add", 2, {"X-From": "192.0.2.2"}, a=1)).json()
+        go.set()
+        await (await waiting).whole()
+    assert [(record.target, record.address) for record in records] == [("add", "192.0.2.2"), ("slow", "192.0.2.1")]
+
+
+def moving(app: App, posted: list[Any]) -> App:
+    """The application, as one sees it whose every request comes from another place: the first from 192.0.2.1, and so on."""
+
+    async def moved(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http" and scope["method"] == "POST":
+            posted.append(scope["path"])
+            scope = {**scope, "client": (f"192.0.2.{len(posted)}", 1)}
+        await app(scope, receive, send)
+
+    return moved
+
+
+async def test_over_the_old_pair_a_record_has_the_place_of_the_post() -> None:
+    server, records = audited()
+    posted: list[Any] = []
+    async with on_a_port(moving(first_era_only(server.asgi(sse=True)), posted)) as address:
+        async with Client(f"http://{address}/sse", revision="2024-11-05") as client:
+            for _ in range(2):
+                await client.call_tool("add", {"a": 1})
+                assert records[-1].address == f"192.0.2.{len(posted)}"
+
+
+async def test_a_call_that_asked_is_recorded_with_the_place_of_its_last_request() -> None:
+    server, records = audited()
+    posted: list[Any] = []
+
+    @server.tool
+    async def greet_them(ctx: Context) -> str:
+        return (await ctx.elicit("Who?", Person)).action
+
+    async with on_a_port(moving(server.asgi("/mcp"), posted)) as address:
+        async with Client(f"http://{address}/mcp", revision="stateless", on_elicit=lambda _: {"name": "Ada"}) as client:
+            first = len(posted) + 1
+            assert (await client.call_tool("greet_them")).text == "accept"
+    places = [record.address for record in records if record.target == "greet_them"]
+    assert places[-1] == f"192.0.2.{len(posted)}" != f"192.0.2.{first}"
 
 
 async def test_a_call_that_nobody_waits_for_any_more_is_cancelled() -> None:

@@ -1,5 +1,6 @@
 """Nobody asks more often than the server's rates allow, on any transport, and whoever tries hears how long to wait."""
 
+import asyncio
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +21,8 @@ from dovetail.revisions import OFFICIAL
 from dovetail.server.guards.rates import NETWORK, Limiter
 from dovetail.testing import pair
 from tests.behaviour.web import on_a_port
-from tests.server.guarded import SLOW, TRANSPORTS, Door, build, over
+from tests.server.guarded import SLOW, TRANSPORTS, Door, build, over, placed
+from tests.transports.http.raw import Stage, logged, on_port
 
 TWO = Rate(1, per=10, burst=2)
 each_transport = pytest.mark.parametrize("transport", TRANSPORTS)
@@ -264,6 +266,18 @@ async def test_log_messages_from_worker_threads_are_counted_too() -> None:
     async with pair(server, on_log=heard.append) as client:
         await client.call_tool("chatter")
     assert [entry.data for entry in heard] == [0, 1, 2, 3, 4]
+
+
+async def test_of_one_session_the_log_messages_of_each_call_count_for_the_place_that_it_came_from() -> None:
+    stage = Stage(rates=Rates(logs=Rate(0.001, burst=1)))
+    async with on_port(placed(stage.server.asgi("/mcp")), lifespan="on") as site:
+        session = await site.greet()
+        waiting = asyncio.create_task(session.call("talk", 1, {"X-From": "192.0.2.1"}, before=0, after=2))
+        await stage.started.wait()
+        said = await (await session.call("chat", 2, {"X-From": "198.51.100.1"}, count=2)).messages()
+        assert logged(said) == ["line 0"]
+        stage.release.set()
+        assert logged(await (await waiting).messages()) == ["after 0"]
 
 
 # every transport

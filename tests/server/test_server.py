@@ -115,6 +115,10 @@ async def test_of_templates_that_fit_the_one_is_taken_that_says_most_and_else_th
         (lambda server: Server("s", page_size=0), "page_size"),
         (lambda server: Server("s", revisions=["1999-01-01"]), "1999-01-01"),
         (lambda server: server.resource(lambda: ""), "needs its URI"),
+        (lambda server: server.tool(titel="x")(len), r"@server\.tool takes no titel=; did you mean title=\?"),
+        (lambda server: server.tool(len, zzz=1), "@server.tool takes no zzz=; it takes name, title, "),
+        (lambda server: server.resource("doc://x", mimetype="x")(str), "@server.resource .* mimetype=; .* mime_type="),
+        (lambda server: server.prompt(scope="x")(str), "@server.prompt takes no scope=; did you mean scopes="),
     ],
 )
 def test_what_cannot_work_is_refused_when_it_is_written(register: Any, said: str) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 
 from ...connection.answer import as_protocol_error
 from ...connection.rounds import again
-from ...errors import InternalError, Overloaded, ProtocolError, TooLarge, ToolError, UrlRequired
+from ...errors import ConfigError, InternalError, Overloaded, ProtocolError, TooLarge, ToolError, UrlRequired
 from ...ports import Answer, Call, Listener, Service
 from ...protocol.lifecycle import InputRequired
 from ...revisions import BY_NAME
@@ -39,6 +39,7 @@ PAUSES = (0.1, 1.0, 10.0, 30.0)
 SWEEP = 60.0
 STOPPED = "The server stopped while this task ran, and it is not one that can be resumed"
 GIVEN_UP = "The server stopped {} times while this task ran, and it got no further"
+UNTOLD = "The task is over, but what came of it could not be written down"
 UNABLE = "The server stopped while this task ran, and it could not be taken up again"
 
 
@@ -147,7 +148,7 @@ class Keeper:
             if isinstance(outcome, InputRequired | UrlRequired):
                 outcome = await self._again(work, outcome)
             await self._ended(work, outcome)
-        except ProtocolError as error:
+        except Exception as error:
             log.error("The end of the task %s could not be written down: %s", named(work.record), error)
             if isinstance(error, TooLarge):  # better none than one that seems to go on
                 await self.store.remove(id)
@@ -185,20 +186,27 @@ class Keeper:
                 return
             except ProtocolError as error:  # it cannot be written, or there is no room for it
                 outcome = error
+            except Exception:
+                log.exception("What came of the task %s cannot be written down", named(record))
+                outcome = InternalError(UNTOLD)
         told = as_protocol_error(outcome, work.call)
-        try:
-            await self._save_surely(work, failed(record, told, revision))
-        except TooLarge:
-            brief = ProtocolError(revision.code(told), told.message[:MESSAGE])
-            await self._save_surely(work, failed(record, brief, revision))
+        for less in (told, ProtocolError(revision.code(told), told.message[:MESSAGE])):
+            try:
+                await self._save_surely(work, failed(record, less, revision, self.limits))
+                return
+            except Exception as error:
+                log.warning("How the task %s has failed cannot be written down as it is: %r", named(record), error)
+        await self._save_surely(work, failed(record, InternalError(UNTOLD), revision, self.limits), Exception)
 
-    async def _save_surely(self, work: Work, record: Record) -> None:
+    async def _save_surely(self, work: Work, record: Record, passing: type[Exception] = Overloaded) -> None:
         """Write down that a task is over, which nobody will do again: as soon as that is possible, or until it expires."""
         for pause in chain(PAUSES, repeat(PAUSES[-1])):
             try:
                 await self.save(work, record)
                 return
-            except Overloaded as error:
+            except TooLarge:
+                raise
+            except passing as error:
                 log.warning("That the task %s is over could not be written down yet: %s", named(record), error)
             await asyncio.sleep(pause)
 
@@ -301,7 +309,7 @@ class Keeper:
     def _expire(self, work: Work) -> None:
         if not work.record.over:
             late = InternalError("The task took longer than it was to be kept")
-            work.record = failed(work.record, late, work.call.revision)
+            work.record = failed(work.record, late, work.call.revision, self.limits)
             work.stir()
             work.stop()
             hold(work.loop.create_task(self.store.remove(work.record.id)))
@@ -349,8 +357,11 @@ class Keeper:
         """Take up what nobody runs any more."""
         try:
             left = await self.store.orphans(own=own, able=self._able)
-        except Overloaded as error:
-            log.warning("Tasks that nobody runs are left until later: %s", error)
+        except ConfigError:
+            raise  # there is no store at all, and somebody has to know
+        except Exception as error:
+            unforeseen = not isinstance(error, Overloaded)
+            log.warning("Tasks that nobody runs are left until later: %s", error, exc_info=unforeseen)
             return
         for record in left:
             if self._here(record.id) is not None:
@@ -377,7 +388,7 @@ class Keeper:
                 await self._fail(record, UNABLE)
 
     async def _fail(self, record: Record, why: str) -> None:
-        await self.store.put(failed(record, InternalError(why), BY_NAME[record.origin.revision]))
+        await self.store.put(failed(record, InternalError(why), BY_NAME[record.origin.revision], self.limits))
         log.warning("The task %s has failed: %s", named(record), why)
 
     async def _sweep(self, state: Any) -> None:

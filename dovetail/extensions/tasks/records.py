@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from ...connection.outgoing import valid
 from ...errors import InternalError, InvalidParams, ProtocolError
 from ...jsonrpc.codec import encode
 from ...limits import Limits
@@ -80,17 +81,18 @@ def completed(record: Record, result: Any, limits: Limits) -> Record:
     if not isinstance(result, ToolResult):
         kind = type(result).__name__
         raise InternalError(f"Tool {record.tool!r}: something around it gave a {kind}, which is no result of a tool")
-    text = result.text[:MESSAGE] if result.is_error else None
+    text = valid(result.text[:MESSAGE]) if result.is_error else None
     written = forms.written(result, limits)
     return _over(record, "completed", message=text, result=written, is_error=bool(result.is_error))
 
 
-def failed(record: Record, error: ProtocolError, revision: Revision) -> Record:
-    """The record of a task that came to nothing."""
-    told: dict[str, Any] = {"code": revision.code(error), "message": error.message}
+def failed(record: Record, error: ProtocolError, revision: Revision, limits: Limits) -> Record:
+    """The record of a task that came to nothing; raises where that cannot be written."""
+    told: dict[str, Any] = {"code": revision.code(error), "message": str(error.message)}
     if error.data is not None:
         told["data"] = error.data
-    return _over(record, "failed", message=error.message[:MESSAGE], error=told)
+    told = msgspec.json.decode(forms.written(told, limits))  # as it is sent: what JSON cannot say, no store has to keep
+    return _over(record, "failed", message=told["message"][:MESSAGE], error=told)
 
 
 def _over(record: Record, status: Status, **outcome: Any) -> Record:

@@ -13,6 +13,7 @@ that is free again is used again, and given back from time to time.
 """
 
 import asyncio
+import logging
 import os
 import sqlite3
 import time
@@ -32,6 +33,8 @@ from ...errors import ConfigError, Overloaded, ProtocolError, TooLarge
 from ...limits import DEFAULT, KIB, Limits
 from .locks import locked, release
 from .store import Able, Letter, Record, full_bytes, pack, payer, refusal, unpack, whatever
+
+log = logging.getLogger("dovetail.tasks")
 
 LARGE = 64 * KIB
 """What is longer is written by a thread."""
@@ -86,12 +89,13 @@ ADD = "INSERT INTO tasks (id, owner, session, payer, expires, runner, over, data
 SET = "UPDATE tasks SET over = ?, data = ?, result = ? WHERE id = ? AND NOT over"
 GET = "SELECT data, result FROM tasks WHERE id = ? AND expires > ?"
 LIST = """
-SELECT number, data FROM tasks WHERE owner = ? AND number > ? AND ? IN ('', session) AND expires > ? ORDER BY number LIMIT ?
+SELECT number, id, data FROM tasks WHERE owner = ? AND number > ? AND ? IN ('', session) AND expires > ?
+ORDER BY number LIMIT ?
 """
 RELEASE = "UPDATE tasks SET runner = '' WHERE id = ? AND runner = ?"
 CLAIM = "UPDATE tasks SET runner = ? WHERE id = ? AND runner = ? AND NOT over AND expires > ?"
 OTHERS = "SELECT DISTINCT runner FROM tasks WHERE NOT over AND runner NOT IN ('', ?)"
-LEFT = "SELECT data FROM tasks WHERE runner = ? AND NOT over AND expires > ?"
+LEFT = "SELECT id, data FROM tasks WHERE runner = ? AND NOT over AND expires > ?"
 SEND = """
 INSERT INTO letters (task, data)
 SELECT id, ? FROM tasks WHERE id = ? AND (SELECT count(*) FROM letters WHERE task = tasks.id) < ?
@@ -120,6 +124,8 @@ class SqliteStore:
         self._writer: sqlite3.Connection | None = None
         self._name, self._held = "", -1
         """What this process calls itself, until it closes the store; and its lock."""
+        self._unread: set[str] = set()
+        """What was said to be unreadable."""
         closed_at_fork(self)
 
     def bind(self, limits: Limits) -> None:
@@ -134,7 +140,7 @@ class SqliteStore:
     async def get(self, id: str) -> Record | None:
         """A task."""
         rows = self._read(GET, id, time.time())
-        return unpack(*rows[0]) if rows else None
+        return self._record(id, *rows[0]) if rows else None
 
     async def put(self, record: Record) -> bool:
         """A task as it is now."""
@@ -148,8 +154,12 @@ class SqliteStore:
 
     async def page(self, owner: str, session: str, after: int, count: int) -> list[tuple[int, Record]]:
         """Tasks of one owner and conversation."""
-        rows = self._read(LIST, owner, after, session, time.time(), count)
-        return [(number, unpack(data)) for number, data in rows]
+        found: list[tuple[int, Record]] = []
+        while len(found) < count and (rows := self._read(LIST, owner, after, session, time.time(), count - len(found))):
+            after = rows[-1][0]
+            records = ((number, self._record(id, data)) for number, id, data in rows)
+            found += [(number, record) for number, record in records if record is not None]
+        return found
 
     async def release(self, id: str) -> None:
         """Leave a task to whoever claims it."""
@@ -172,7 +182,9 @@ class SqliteStore:
 
     async def receive(self) -> list[tuple[int, Letter]]:
         """Letters to our tasks."""
-        return [(number, _letter(data)) for number, data in self._read(RECEIVE, self._name)]
+        rows = self._read(RECEIVE, self._name)
+        letters = ((number, self._legible(f"the letter {number}", _letter, data)) for number, data in rows)
+        return [(number, letter) for number, letter in letters if letter is not None]
 
     async def take(self, number: int) -> None:
         """A letter has done what it was to do."""
@@ -192,6 +204,19 @@ class SqliteStore:
             self._name, self._held = "", -1
 
     # how
+
+    def _record(self, id: str, data: bytes, result: bytes = b"") -> Record | None:
+        return self._legible(f"the task {id[:8]}…", unpack, data, result)
+
+    def _legible(self, what: str, read: Callable[..., T], *row: Any) -> T | None:
+        """What a row says. One that cannot be read is passed over, for the sake of the others, and that is said once."""
+        try:
+            return read(*row)
+        except Exception as error:
+            if what not in self._unread:
+                self._unread.add(what)
+                log.error("%s: %s cannot be read, and is passed over: %s", self.path, what, error)
+            return None
 
     def _read(self, statement: str, *values: Any) -> list[Any]:
         with self._reading:
@@ -293,7 +318,7 @@ class SqliteStore:
         if not self._do(CLAIM, self._name, id, runner, now).rowcount:
             return None
         row = self._do(GET, id, now).fetchone()
-        return None if row is None else unpack(*row)
+        return None if row is None else self._record(id, *row)
 
     def _orphans(self, own: bool, able: Able) -> list[Record]:
         assert self._writer is not None
@@ -302,13 +327,16 @@ class SqliteStore:
             found = self._left(self._name, able) if own else []
             for (runner,) in self._do(OTHERS, self._name).fetchall():
                 if (held := locked(self._lock_file(runner))) is not None:  # or it lives
-                    found += self._left(runner, able)
-                    release(held, self._lock_file(runner))
+                    try:
+                        found += self._left(runner, able)
+                    finally:  # or nobody would take them up for as long as we live
+                        release(held, self._lock_file(runner))
         return found
 
     def _left(self, runner: str, able: Able) -> list[Record]:
-        left = [unpack(data) for (data,) in self._do(LEFT, runner, time.time()).fetchall()]
-        return [record for record in left if able(record) and self._claim(record.id, runner) is not None]
+        rows = self._do(LEFT, runner, time.time()).fetchall()
+        left = (self._record(id, data) for id, data in rows)
+        return [one for one in left if one is not None and able(one) and self._claim(one.id, runner) is not None]
 
     def _lock_file(self, runner: str) -> str:
         return f"{self.path}-{runner}.lock"

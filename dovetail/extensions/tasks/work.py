@@ -10,6 +10,7 @@ In the core form progress and logs are sent as ever, marked with the task that t
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -18,6 +19,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from ...connection.asking import QUESTIONS, endless
+from ...connection.outgoing import valid
 from ...connection.progress import Progress
 from ...connection.runs import Question, key_of
 from ...errors import InternalError, ProtocolError, ToolError
@@ -30,6 +32,8 @@ from ...protocol.methods import Method
 from ...protocol.tasks import RELATED_TASK
 from ...revisions import decode
 from .store import Record
+
+log = logging.getLogger("dovetail.tasks")
 
 Save = Callable[["Work"], Awaitable[None]]
 """Writes the record of a task into the store, and tells of it."""
@@ -199,7 +203,7 @@ class Work:
         if record.over:
             return
         done = f"{params.progress:g}" if params.total is None else f"{params.progress:g} of {params.total:g}"
-        record.message = (params.message or done)[:MESSAGE]
+        record.message = valid(params.message or done)[:MESSAGE]
         record.updated = time.time()
         if self._progress is not None:
             self._progress.update(params)
@@ -230,6 +234,8 @@ class Work:
             await self._save(self)
         except ProtocolError:
             pass  # whatever changes next is written down with it
+        except Exception as error:
+            log.warning("How far a task has come could not be written down: %r", error)
 
     # its changes and its end
 

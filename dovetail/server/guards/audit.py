@@ -23,7 +23,7 @@ from msgspec import Raw, Struct
 from ...connection.middleware import Observer
 from ...errors import ConfigError, ProtocolError
 from ...jsonrpc.messages import Id
-from ...ports import Answer, Call, Caller, Principal
+from ...ports import Answer, Call, Caller
 from ...protocol.completion import CompleteParams
 from ...protocol.lifecycle import InputRequired, InputRequiredResult
 from ...protocol.methods import Method
@@ -107,7 +107,7 @@ class Audit(Observer):
     def refused(self, method: Method, params: Any, caller: Caller, error: ProtocolError) -> None:
         """Record a request that was not let in."""
         came = {"time": datetime.now(UTC), **_error("refused", error)}
-        self._record(method, params, caller, caller.principal, came)
+        self._record(method, params, caller, caller, came)
 
     def _ended(self, call: Call, began: datetime, duration: float, came: dict[str, Any]) -> None:
         peer = call.connection
@@ -116,17 +116,15 @@ class Audit(Observer):
         else:
             about = {"id": _cut(call.id)}
         came = {"time": began, "duration": round(duration, 6), **came, **about}
-        self._record(call.method, call.params, call.caller, call.principal, came)
+        self._record(call.method, call.params, call.caller, call, came)
 
-    def _record(
-        self, method: Method, params: Any, caller: Caller, principal: Principal | None, came: dict[str, Any]
-    ) -> None:
+    def _record(self, method: Method, params: Any, caller: Caller, asker: Caller | Call, came: dict[str, Any]) -> None:
         try:
             if self._sink is None and not lines.isEnabledFor(logging.INFO):
                 return
             target, arguments = _asked(params)
             shown = None if arguments is None else self._shown(arguments)
-            record = AuditRecord(method=method.name, target=target, arguments=shown, **_who(caller, principal), **came)
+            record = AuditRecord(method=method.name, target=target, arguments=shown, **_who(caller, asker), **came)
             if self._sink is None:
                 lines.info("%s", msgspec.json.encode(record).decode())
             else:
@@ -151,13 +149,14 @@ class Audit(Observer):
         return seen if len(data) <= self._longest else data[: self._longest].decode(errors="ignore") + "…"
 
 
-def _who(caller: Caller, principal: Principal | None) -> dict[str, Any]:
-    info = caller.info
+def _who(caller: Caller, asker: Caller | Call) -> dict[str, Any]:
+    """Who asked. What was proved, and from where, is the call's: the caller of a session has many, each its own."""
+    info, principal = caller.info, asker.principal
     return {
         "user": None if principal is None else principal.id,
         "client": None if principal is None else principal.client,
         "agent": None if info is None else _cut(f"{info.name} {info.version}"),
-        "address": caller.address,
+        "address": asker.address,
     }
 
 

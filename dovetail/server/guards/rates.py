@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from ...errors import ConfigError, Overloaded
 from ...limits import network
-from ...ports import Caller
+from ...ports import Call, Caller
 from ...protocol.methods import Method
 
 SLACK = 1e-6
@@ -157,9 +157,9 @@ class Limiter:
             text = f"Too many {rule.what}: the limit is {rule.rate}. Try again in {seconds:g} s"
             raise Overloaded(text, data={"retryAfter": seconds})
 
-    def log(self, caller: Caller) -> int | None:
+    def log(self, call: Call) -> int | None:
         """Count a log message: how many were dropped since the last one, or None where this one is to be dropped too."""
-        who, rules = self._who(caller), self._rules["logs"]
+        who, rules = self._who(call), self._rules["logs"]
         if who is None or not rules:
             return 0
         now = self._clock()
@@ -171,7 +171,7 @@ class Limiter:
             dropped, seen.dropped = seen.dropped, 0
         return dropped
 
-    def _who(self, caller: Caller) -> str | tuple[str, str] | None:
+    def _who(self, caller: Caller | Call) -> str | tuple[str, str] | None:
         """Whose buckets these are; None for nobody's."""
         if caller.principal is not None:
             return "principal", caller.principal.id  # which no address is equal to

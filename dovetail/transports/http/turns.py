@@ -110,9 +110,9 @@ class Turn:
             )
         id = f"{session.key[:8]}-{token_hex(8)}"
         answer = session.ask(id)
-        self.begin().push(self._desk.question(call, id, method, params))
-        self._wake()
         try:
+            self.begin().push(self._desk.question(call, id, method, params))
+            self._wake()
             return self._desk.outcome(method, await answer)
         except asyncio.CancelledError:
             end = CancelledParams(request_id=id, reason="The question is not asked any more", meta=related(params))
