@@ -283,7 +283,7 @@ async def test_a_bound_url_of_nobody_in_particular_is_not_for_somebody() -> None
 
 
 async def test_a_bound_url_expires_with_the_state_of_its_question(caplog: pytest.LogCaptureFixture) -> None:
-    server = bank(limits=Limits(state_life=-1))
+    server = bank(limits=Limits(state_life=0))
     async with pair(server) as client:
         url = (await client.call_tool("link")).data
     with caplog.at_level(logging.WARNING), pytest.raises(UrlRefused):
