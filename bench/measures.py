@@ -56,7 +56,7 @@ ROWS = [
     Row("installed", "distributions installed", "", programs.alone, programs.distributions,
         "what the distribution requires, without extras, and what that requires", THREE, (), 1),
     Row("first_answer", "start to first answer, stdio", "s", programs.alone, stdio.first_answer,
-        "from starting the process to the answer to `initialize`", goals=(Goal(SDK, 6),)),
+        "from starting the process to the answer to `initialize`", goals=(Goal(SDK, 6),), rounds=8),
     Row("stdio_in_turn", "stdio, one call at a time", PER_SECOND, _one, stdio.in_turn,
         "a call is sent when the one before was answered", goals=(Goal(SDK, 15),)),
     Row("stdio_pipelined", "stdio, 64 calls in flight", PER_SECOND, _one, stdio.pipelined,
