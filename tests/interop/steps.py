@@ -61,7 +61,7 @@ STEPS = (
     Step("unknown tool", "call", "failed", call("nothing_such")),
     Step(
         "progress", "call",
-        said("done") | {"progress": [..., {"progress": 3, "total": 3}]}, call("steps", count=3, pause=0.03), {"progress": 1},
+        said("done") | {"progress": [..., {"progress": 3, "total": 3}]}, call("steps", count=3, pause=0.1), {"progress": 1},
     ),
     Step(
         "progress in a burst", "call",
