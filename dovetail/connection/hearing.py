@@ -14,6 +14,7 @@ from typing import Any
 from ..errors import Overloaded
 from ..limits import network
 from ..ports import Call, Caller
+from .answer import EAGER
 
 log = logging.getLogger("dovetail.connection")
 
@@ -47,7 +48,8 @@ class Hearing:
         for count, limit in ((self._counts[who], self._each), (len(self._tasks), most)):
             if count >= limit:
                 raise Overloaded(f"{count} notifications are being heard; the limit is {limit}")
-        task = asyncio.get_running_loop().create_task(_logged(hear, call))
+        # As eagerly as requests are answered, or one that came later would be first.
+        task = asyncio.Task(_logged(hear, call), loop=asyncio.get_running_loop(), **EAGER)
         self._tasks.add(task)
         self._counts[who] += 1
         task.add_done_callback(partial(self._heard, who))
