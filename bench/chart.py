@@ -1,6 +1,7 @@
 """The chart of the page: how many times the official SDK, on a logarithmic scale, as a plain SVG.
 
-Its colours are legible on white and on black. Where the viewer says that it is dark, the words turn lighter still.
+Its colours are legible on white and on black. Where the viewer says that it is dark, the words turn
+lighter still.
 """
 
 import math
@@ -10,8 +11,11 @@ from .figures import Figure
 from .measures import ROWS, Row
 from .parties import FASTMCP, FLOOR, OURS, SDK, Party
 
-SHOWN = ["import", "first_answer", "stdio_in_turn", "stdio_pipelined", "stdio_progress", "list_1000", "http_stateless_32",
-         "http_handshake_32", "in_memory", "client_stdio_64", "client_http_64", "client_mib", "session_memory"]  # fmt: skip
+SHOWN = [
+    "import", "first_answer", "stdio_in_turn", "stdio_pipelined", "stdio_progress", "list_1000",
+    "http_stateless_32", "http_handshake_32", "in_memory", "client_stdio_64", "client_http_64",
+    "client_mib", "session_memory",
+]  # fmt: skip
 COLOURS = {OURS: "#e07b1f", FASTMCP: "#6f7fd1", FLOOR: "#8f979f"}
 LEFT, WIDTH, TOP, BAR, GAP = 285, 560, 54, 9, 14
 LOW, HIGH = -1, 3  # powers of ten
@@ -23,7 +27,7 @@ text {{ fill: #626d79 }} .small {{ font-size: 11px }}
 line {{ stroke: #8f979f; stroke-opacity: 0.35 }} .one {{ stroke-opacity: 1 }}
 @media (prefers-color-scheme: dark) {{ text {{ fill: #c9d1d9 }} }}
 </style>
-"""
+"""  # noqa: E501
 
 
 class Bar(NamedTuple):
@@ -43,7 +47,9 @@ def bars(row: Row, figures: dict[str, Figure]) -> list[Bar]:
     """Those of one row, without the SDK, which is 1."""
     sdk = figures[SDK.name].value
     found = ((party, figures[party.name].value) for party in COLOURS if party.name in figures)
-    return [Bar(party, value / sdk if row.more_is_better else sdk / value) for party, value in found]
+    return [
+        Bar(party, value / sdk if row.more_is_better else sdk / value) for party, value in found
+    ]
 
 
 def drawn(found: dict[str, dict[str, Figure]]) -> str:
@@ -89,6 +95,10 @@ def scale(height: float) -> list[str]:
         x, said, kind = place(10.0**power), f"{10.0**power:g}×", "tenfold"
         if power == 0:
             said, kind = "the SDK", "one"
-        parts.append(f'<line class="{kind}" x1="{x:g}" x2="{x:g}" y1="{TOP - 8}" y2="{height - 12:g}"/>')
-        parts.append(f'<text class="small" x="{x:g}" y="{TOP - 13}" text-anchor="middle">{said}</text>\n')
+        parts.append(
+            f'<line class="{kind}" x1="{x:g}" x2="{x:g}" y1="{TOP - 8}" y2="{height - 12:g}"/>'
+        )
+        parts.append(
+            f'<text class="small" x="{x:g}" y="{TOP - 13}" text-anchor="middle">{said}</text>\n'
+        )
     return parts

@@ -2,9 +2,10 @@
 
     python -m bench.check [--record]
 
-It fails only where a ratio has fallen by half: machines differ, and have neighbours. A ratio is the floor's processor time
-for one call over ours, at the best of several rounds that take turns, which is steadier than a rate; where the system does
-not tell processor times, it is that of the rates. `--record` writes the ratios down.
+It fails only where a ratio has fallen by half: machines differ, and have neighbours. A ratio is the
+floor's processor time for one call over ours, at the best of several rounds that take turns, which
+is steadier than a rate; where the system does not tell processor times, it is that of the rates.
+`--record` writes the ratios down.
 """
 
 import json

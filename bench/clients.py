@@ -1,8 +1,9 @@
-"""A client that is measured: `python clients.py PARTY TARGET…`, a process of its own that is told on its stdin what to do.
+"""A client that is measured: `python clients.py PARTY TARGET…`, a process of its own that is told
+on its stdin what to do.
 
-TARGET is `memory`, for a server in the same process, a URL, or a command. Each line of its input is an order and a number,
-each line that it prints a figure: the rate, and the processor time (µs) that one took. Nothing of the bench is imported
-here, as the peers' interpreter runs it too.
+TARGET is `memory`, for a server in the same process, a URL, or a command. Each line of its input is
+an order and a number, each line that it prints a figure: the rate, and the processor time (µs) that
+one took. Nothing of the bench is imported here, as the peers' interpreter runs it too.
 """
 
 import asyncio
@@ -36,7 +37,9 @@ def sdk(target: list[str]) -> Any:
 
     if target == ["memory"]:
         return Client(in_memory("sdk.py")["server"])
-    return Client(StdioServerParameters(command=target[0], args=target[1:]) if len(target) > 1 else target[0])
+    return Client(
+        StdioServerParameters(command=target[0], args=target[1:]) if len(target) > 1 else target[0]
+    )
 
 
 def fast(target: list[str]) -> Any:
@@ -61,7 +64,12 @@ class Floor:
         pass
 
     async def call_tool(self, name: str, arguments: dict[str, Any]) -> Any:
-        request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name, "arguments": arguments}}
+        request = {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "tools/call",
+            "params": {"name": name, "arguments": arguments},
+        }
         (answer,) = self.names["answer"](self.names["encode"](request))
         return self.names["decode"](answer)
 
@@ -87,7 +95,12 @@ async def big(client: Any, size: float) -> int:
     return 1
 
 
-CLIENTS: dict[str, Callable[[list[str]], Any]] = {"ours.py": ours, "sdk.py": sdk, "fast.py": fast, "floor.py": Floor}
+CLIENTS: dict[str, Callable[[list[str]], Any]] = {
+    "ours.py": ours,
+    "sdk.py": sdk,
+    "fast.py": fast,
+    "floor.py": Floor,
+}
 ORDERS = {"in_turn": in_turn, "at_once": at_once, "big": big}
 
 

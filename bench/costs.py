@@ -1,10 +1,12 @@
-"""What a call costs, and what each thing around it adds: processor time of one request, without any network.
+"""What a call costs, and what each thing around it adds: processor time of one request, without any
+network.
 
     python -m bench.costs          in the environment that `make check` makes
 
-A connection is driven by hand: the bytes of a request go into the protocol, and those of the response come out of it. The
-best of several rounds that take turns counts. The guides and the design notes have their figures from here; absolute ones
-are those of the machine. An isolated tool is the exception: it takes a process, and its time is that on the clock.
+A connection is driven by hand: the bytes of a request go into the protocol, and those of the
+response come out of it. The best of several rounds that take turns counts. The guides and the
+design notes have their figures from here; absolute ones are those of the machine. An isolated tool
+is the exception: it takes a process, and its time is that on the clock.
 """
 
 import asyncio
@@ -81,12 +83,19 @@ def request() -> bytes:
     version = STATELESS[-1].version
     meta = {PROTOCOL_VERSION: version, CLIENT_CAPABILITIES: {}}
     params = {"name": "add", "arguments": {"a": 40, "b": 2}, "_meta": meta}
-    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
+    body = json.dumps(
+        {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    ).encode()
     headers = {
-        "Host": "127.0.0.1", "Content-Type": "application/json", "Accept": "application/json, text/event-stream",
-        "Mcp-Method": "tools/call", "Mcp-Name": "add", "MCP-Protocol-Version": version,
-        "Authorization": f"Bearer {KEY}", "Content-Length": str(len(body)),
-    }  # fmt: skip
+        "Host": "127.0.0.1",
+        "Content-Type": "application/json",
+        "Accept": "application/json, text/event-stream",
+        "Mcp-Method": "tools/call",
+        "Mcp-Name": "add",
+        "MCP-Protocol-Version": version,
+        "Authorization": f"Bearer {KEY}",
+        "Content-Length": str(len(body)),
+    }
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     return f"POST /mcp HTTP/1.1\r\n{lines}\r\n".encode() + body
 

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 
 class Figure(NamedTuple):
-    """One figure; beside a rate, the processor time that one took (µs), and how long it took (ms)."""
+    """One figure; beside a rate, the processor time that one took (µs), and how long it took
+    (ms)."""
 
     value: float
     cpu: float | None = None
@@ -22,7 +23,9 @@ Figures = dict[str, Figure]
 def best(figures: list[Figure], more_is_better: bool) -> Figure:
     """The best of each, since whatever disturbs a measurement makes it worse."""
     value = (max if more_is_better else min)(figure.value for figure in figures)
-    least = [[one for one in (figure[at] for figure in figures) if one is not None] for at in (1, 2, 3)]
+    least = [
+        [one for one in (figure[at] for figure in figures) if one is not None] for at in (1, 2, 3)
+    ]
     return Figure(value, *(min(one) if one else None for one in least))
 
 
@@ -31,11 +34,14 @@ def rate(work: Callable[[], int], cpu: Callable[[], float | None] = process_time
     before, begun = cpu(), perf_counter()
     count = work()
     took, after = perf_counter() - begun, cpu()
-    return Figure(count / took, None if before is None or after is None else (after - before) / count * 1e6)
+    return Figure(
+        count / took, None if before is None or after is None else (after - before) / count * 1e6
+    )
 
 
 def ended(work: Callable[[], object]) -> Figure:
-    """Seconds until `work` is over, and the processor time (µs) of the processes that ended with it."""
+    """Seconds until `work` is over, and the processor time (µs) of the processes that ended with
+    it."""
     before, begun = getrusage(RUSAGE_CHILDREN), perf_counter()
     work()
     took, after = perf_counter() - begun, getrusage(RUSAGE_CHILDREN)

@@ -11,7 +11,8 @@ from .parties import PEERS
 OURS = ["msgspec", "uvicorn", "uvloop", "httptools", "aiohttp"]
 THEIRS = ["mcp", "fastmcp", "pydantic", "uvicorn"]
 _TELL = (
-    "import sys; from importlib.metadata import version; print(*(f'{one} {version(one)}' for one in sys.argv[1:]), sep=', ')"
+    "import sys; from importlib.metadata import version; print(*(f'{one} {version(one)}' "
+    "for one in sys.argv[1:]), sep=', ')"
 )
 
 
@@ -23,8 +24,10 @@ def described() -> dict[str, str]:
     theirs = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
     return {
         "processor": f"{processor()}, {os.cpu_count()} cores",
-        "system": f"{platform.system()}, {platform.python_implementation()} {platform.python_version()}",
-        "Dovetail": f"dovetail {__version__}, " + ", ".join(f"{one} {version(one)}" for one in OURS),
+        "system": f"{platform.system()}, {platform.python_implementation()} "
+        f"{platform.python_version()}",
+        "Dovetail": f"dovetail {__version__}, "
+        + ", ".join(f"{one} {version(one)}" for one in OURS),
         "peers": theirs,
     }
 
@@ -35,4 +38,7 @@ def processor() -> str:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return platform.machine()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
+        platform.machine(),
+    )

@@ -51,23 +51,23 @@ How long a call takes over HTTP, with every connection busy:
 `python -m bench.run --only http` measures only the rows whose names begin so, `--short` all of them roughly;
 `bench/measures.py` is the table of them. `make bench-check`, which CI runs, compares four ratios to the floor with those
 in `bench/ratios.json`, and fails where one has fallen by half.
-"""
+"""  # noqa: E501
 
 # What stands in the way, by row.
 _HTTP = """
 About half of the time of a call is uvicorn's, and the floor's too. The rest is ours: the task that each call is, with the
 turn of the loop that it takes before Python 3.12, the checks of the head, the params, the arguments and the result.
-"""
+"""  # noqa: E501
 WHY = {
     "stdio_pipelined": """
 A call takes about five times what the floor takes for decoding and encoding alone. It is a task of its own, so that it can
 be cancelled and takes nobody along; before Python 3.12, which starts tasks eagerly, that is over a quarter of it. The rest
 is spread thin.
-""",
+""",  # noqa: E501
     "http_stateless_32": _HTTP,
     "http_handshake_32": _HTTP,
     "in_memory": """
 In memory the SDK hands objects over, without messages. Ours are encoded, decoded and lowered to the revision as on a wire,
 so that a test in memory shows what would be sent; and for one call at a time the loop turns four times.
-""",
+""",  # noqa: E501
 }

@@ -1,7 +1,7 @@
 """Who takes part, and how they are started.
 
-The peers are installed into an environment of their own, as `pip install` does it. Each server is a process of its own; what
-it costs is read from the system.
+The peers are installed into an environment of their own, as `pip install` does it. Each server is a
+process of its own; what it costs is read from the system.
 """
 
 import os
@@ -21,8 +21,8 @@ PAGE, TICK = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")
 
 
 class Party(NamedTuple):
-    """One that is measured: its name in the tables, its interpreter, its server's script, how the class of that is imported,
-    what is installed for it, and flags for the interpreter."""
+    """One that is measured: its name in the tables, its interpreter, its server's script, how the
+    class of that is imported, what is installed for it, and flags for the interpreter."""
 
     name: str
     python: str
@@ -33,7 +33,12 @@ class Party(NamedTuple):
 
     def command(self, *arguments: object) -> list[str]:
         """How its server is started."""
-        return [self.python, *self.flags, str(HERE / "servers" / self.script), *(str(one) for one in arguments if one != "")]
+        return [
+            self.python,
+            *self.flags,
+            str(HERE / "servers" / self.script),
+            *(str(one) for one in arguments if one != ""),
+        ]
 
 
 _PEER = str(PEERS / "bin" / "python")
@@ -63,14 +68,21 @@ class Process:
     def cpu(self) -> float | None:
         """Seconds of processor time so far; None where the system does not tell."""
         try:
-            fields = Path(f"/proc/{self.popen.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+            fields = (
+                Path(f"/proc/{self.popen.pid}/stat")
+                .read_text(encoding="ascii")
+                .rpartition(")")[2]
+                .split()
+            )
         except OSError:
             return None
         return (int(fields[11]) + int(fields[12])) / TICK
 
     def memory(self) -> int:
         """Bytes that are resident."""
-        return int(Path(f"/proc/{self.popen.pid}/statm").read_text(encoding="ascii").split()[1]) * PAGE
+        return (
+            int(Path(f"/proc/{self.popen.pid}/statm").read_text(encoding="ascii").split()[1]) * PAGE
+        )
 
 
 @contextmanager
@@ -104,6 +116,8 @@ def listening(party: Party, tools: int = 1, more: str = "") -> Iterator[tuple[Pr
                 break
             except OSError:
                 if process.popen.poll() is not None:
-                    raise SystemExit(f"the server of {party.name} ended with {process.popen.returncode}") from None
+                    raise SystemExit(
+                        f"the server of {party.name} ended with {process.popen.returncode}"
+                    ) from None
                 time.sleep(0.05)
         yield process, port

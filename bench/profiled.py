@@ -2,8 +2,8 @@
 
     python -m bench.profiled ROW [--by tottime] [--lines 30]
 
-The profiler makes small functions dear, so that its shares are hints; what a change is worth is told by
-`python -m bench.run --only ROW`.
+The profiler makes small functions dear, so that its shares are hints; what a change is worth is
+told by `python -m bench.run --only ROW`.
 """
 
 import argparse
@@ -17,7 +17,9 @@ from .parties import OURS
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.profiled")
     parser.add_argument("row", choices=[row.name for row in ROWS if OURS in row.parties])
-    parser.add_argument("--by", default="tottime", help="how the functions are sorted (tottime, cumtime, ncalls)")
+    parser.add_argument(
+        "--by", default="tottime", help="how the functions are sorted (tottime, cumtime, ncalls)"
+    )
     parser.add_argument("--lines", type=int, default=30)
     given = parser.parse_args()
     (row,) = (row for row in ROWS if row.name == given.row)

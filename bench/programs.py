@@ -1,4 +1,5 @@
-"""What is measured by starting programs: what an import costs, what an installation brings, and clients."""
+"""What is measured by starting programs: what an import costs, what an installation brings, and
+clients."""
 
 import json
 import subprocess
@@ -22,7 +23,7 @@ while left:
             if not one.marker or one.marker.evaluate({"extra": extra}):
                 left += [(one.name.lower().replace("_", "-"), wanted) for wanted in ("", *one.extras)]
 print(len({name for name, _ in seen}))
-"""
+"""  # noqa: E501
 
 
 def alone(party: Party) -> AbstractContextManager[Party]:
@@ -36,12 +37,16 @@ def alone(party: Party) -> AbstractContextManager[Party]:
 
 
 def imported(party: Party, seconds: float) -> Figure:
-    """Milliseconds for the import, on top of an interpreter that imports nothing; the best of three."""
+    """Milliseconds for the import, on top of an interpreter that imports nothing; the best of
+    three."""
 
     def run(code: str) -> Figure:
         return ended(lambda: subprocess.run([party.python, "-c", code], check=True))
 
-    whole, bare = (best([run(code) for _ in range(3)], more_is_better=False) for code in (party.imports, "pass"))
+    whole, bare = (
+        best([run(code) for _ in range(3)], more_is_better=False)
+        for code in (party.imports, "pass")
+    )
     return Figure(1000 * (whole.value - bare.value), (whole.cpu or 0) - (bare.cpu or 0))
 
 
@@ -54,7 +59,9 @@ def distributions(party: Party, seconds: float) -> Figure:
 @contextmanager
 def client(party: Party, *target: str) -> Iterator[Process]:
     """The party's client, once it has opened its target."""
-    with started([party.python, *party.flags, str(HERE / "clients.py"), party.script, *target], stdio=True) as process:
+    with started(
+        [party.python, *party.flags, str(HERE / "clients.py"), party.script, *target], stdio=True
+    ) as process:
         yield process
 
 

@@ -1,6 +1,7 @@
 """What came out, written down: `docs/benchmarks.md` with its chart, and the table in the README.
 
-`python -m bench.report` writes them again from `docs/benchmarks.json`, where the last full run left its figures.
+`python -m bench.report` writes them again from `docs/benchmarks.json`, where the last full run left
+its figures.
 """
 
 import json
@@ -17,15 +18,21 @@ from .words import duration, gain, goals, number, quantity, verdict, wanted
 
 DOCS, README = HERE.parent / "docs", HERE.parent / "README.md"
 KEPT, PAGE, CHART = DOCS / "benchmarks.json", DOCS / "benchmarks.md", DOCS / "benchmarks.svg"
-IN_README = ["import", "first_answer", "stdio_in_turn", "stdio_pipelined", "http_stateless_32", "http_handshake_32",
-             "in_memory", "client_stdio", "list_1000", "stdio_memory", "session_memory", "installed"]  # fmt: skip
+IN_README = [
+    "import", "first_answer", "stdio_in_turn", "stdio_pipelined", "http_stateless_32",
+    "http_handshake_32", "in_memory", "client_stdio", "list_1000", "stdio_memory", "session_memory",
+    "installed",
+]  # fmt: skip
 _BETWEEN = re.compile(r"(?<=<!-- bench -->\n).*?(?=<!-- /bench -->)", re.DOTALL)
 _WRAP = TextWrapper(120, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
     """A table in Markdown."""
-    lines = ["|" + "|".join(f" {cell} " if cell else " " for cell in cells) + "|\n" for cells in (head, *rows)]
+    lines = [
+        "|" + "|".join(f" {cell} " if cell else " " for cell in cells) + "|\n"
+        for cells in (head, *rows)
+    ]
     return "".join([lines[0], "|" + "---|" * len(head) + "\n", *lines[1:]])
 
 
@@ -33,18 +40,31 @@ def ratios(found: dict[str, Figures]) -> str:
     rows = []
     for row in ROWS:
         figures = found[row.name]
-        aims = "; ".join(f"{wanted(row, goal)}: {verdict(row, goal, figures)}" for goal in row.goals)
-        rows.append([row.title, *(str(gain(row, figures, than) or "") for than in (SDK, FASTMCP, FLOOR)), aims])
+        aims = "; ".join(
+            f"{wanted(row, goal)}: {verdict(row, goal, figures)}" for goal in row.goals
+        )
+        rows.append(
+            [
+                row.title,
+                *(str(gain(row, figures, than) or "") for than in (SDK, FASTMCP, FLOOR)),
+                aims,
+            ]
+        )
     return table(["", "times the SDK", "times FastMCP", "times the floor", "goal"], rows)
 
 
 def absolute(found: dict[str, Figures]) -> str:
     def cell(row: Row, figure: Figure | None) -> str:
-        return quantity(row, figure) + (f", {duration(figure.cpu)}" if figure and figure.cpu else "")
+        return quantity(row, figure) + (
+            f", {duration(figure.cpu)}" if figure and figure.cpu else ""
+        )
 
     return table(
         ["", *(party.name for party in ALL)],
-        [[row.title, *(cell(row, found[row.name].get(party.name)) for party in ALL)] for row in ROWS],
+        [
+            [row.title, *(cell(row, found[row.name].get(party.name)) for party in ALL)]
+            for row in ROWS
+        ],
     )
 
 
@@ -64,7 +84,15 @@ def growth(found: dict[str, Figures]) -> str:
     rows = []
     for title, few, many, factor in GROWTH:
         pairs = ((found[few].get(party.name), found[many].get(party.name)) for party in ALL)
-        rows.append([title, *(f"{a.cpu / b.cpu * factor:.0%}" if a and b and a.cpu and b.cpu else "" for a, b in pairs)])
+        rows.append(
+            [
+                title,
+                *(
+                    f"{a.cpu / b.cpu * factor:.0%}" if a and b and a.cpu and b.cpu else ""
+                    for a, b in pairs
+                ),
+            ]
+        )
     return table(["rate that is left", *(party.name for party in ALL)], rows)
 
 
@@ -75,9 +103,15 @@ def item(head: str, text: str) -> str:
 
 def missed(found: dict[str, Figures]) -> str:
     """The goals that were, with what stands in the way."""
-    rows = groupby(((row, goal) for row, goal, how in goals(found) if how == "missed"), key=lambda pair: pair[0])
+    rows = groupby(
+        ((row, goal) for row, goal, how in goals(found) if how == "missed"),
+        key=lambda pair: pair[0],
+    )
     items = [
-        item(f"**{row.title}, {' and '.join(wanted(row, goal) for _, goal in pairs)}.**", notes.WHY.get(row.name, ""))
+        item(
+            f"**{row.title}, {' and '.join(wanted(row, goal) for _, goal in pairs)}.**",
+            notes.WHY.get(row.name, ""),
+        )
         for row, pairs in rows
     ]
     return "\n".join(items) or "None in this run."
@@ -86,7 +120,9 @@ def missed(found: dict[str, Figures]) -> str:
 def explained() -> str:
     """How each is measured; what is measured alike, together."""
     alike = groupby(ROWS, key=lambda row: row.how)
-    return "\n".join(item("; ".join(row.title for row in rows) + ":", f"{how}.") for how, rows in alike)
+    return "\n".join(
+        item("; ".join(row.title for row in rows) + ":", f"{how}.") for how, rows in alike
+    )
 
 
 def page(kept: dict[str, Any], found: dict[str, Figures]) -> str:
@@ -107,7 +143,10 @@ def readme(found: dict[str, Figures]) -> str:
     rows = [row for row in ROWS if row.name in IN_README]
     return table(
         ["", *(party.name for party in ALL)],
-        [[row.title, *(quantity(row, found[row.name].get(party.name)) for party in ALL)] for row in rows],
+        [
+            [row.title, *(quantity(row, found[row.name].get(party.name)) for party in ALL)]
+            for row in rows
+        ],
     )
 
 
@@ -118,7 +157,10 @@ def keep(kept: dict[str, Any]) -> None:
 
 def figures(kept: dict[str, Any]) -> dict[str, Figures]:
     """The figures of what was kept."""
-    return {name: {party: Figure(*one) for party, one in row.items()} for name, row in kept["figures"].items()}
+    return {
+        name: {party: Figure(*one) for party, one in row.items()}
+        for name, row in kept["figures"].items()
+    }
 
 
 def write() -> None:

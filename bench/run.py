@@ -2,9 +2,9 @@
 
     python -m bench.run [--short] [--only NAME]…
 
-`--only http` takes the rows whose names begin so; `--short` takes one short round of each, and its figures are rough.
-Neither writes the page. A full run leaves its figures in `docs/benchmarks.json`, from which `python -m bench.report` writes
-the page and the README's table again.
+`--only http` takes the rows whose names begin so; `--short` takes one short round of each, and its
+figures are rough. Neither writes the page. A full run leaves its figures in `docs/benchmarks.json`,
+from which `python -m bench.report` writes the page and the README's table again.
 """
 
 import argparse
@@ -27,7 +27,9 @@ def measured(rows: Iterable[Row], rounds: int, seconds: float) -> Iterator[tuple
         yield from staged(scene, list(together), rounds, seconds)
 
 
-def staged(scene: Scene, rows: list[Row], rounds: int, seconds: float) -> Iterator[tuple[Row, Figures]]:
+def staged(
+    scene: Scene, rows: list[Row], rounds: int, seconds: float
+) -> Iterator[tuple[Row, Figures]]:
     """The rows of one scene, which is opened once for each party."""
     parties = list(dict.fromkeys(party for row in rows for party in row.parties))
     with ExitStack() as stack:
@@ -37,21 +39,34 @@ def staged(scene: Scene, rows: list[Row], rounds: int, seconds: float) -> Iterat
             for _ in range(row.rounds or rounds):
                 for party in row.parties:
                     taken[party].append(row.take(stages[party], seconds))
-            yield row, {party.name: best(figures, row.more_is_better) for party, figures in taken.items()}
+            yield (
+                row,
+                {party.name: best(figures, row.more_is_better) for party, figures in taken.items()},
+            )
 
 
 def options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.run", description="Measure Dovetail beside its peers.")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.run", description="Measure Dovetail beside its peers."
+    )
     parser.add_argument("--short", action="store_true", help="one short round of each, and rough")
-    parser.add_argument("--only", action="append", metavar="NAME", help="only rows whose names begin so")
+    parser.add_argument(
+        "--only", action="append", metavar="NAME", help="only rows whose names begin so"
+    )
     return parser.parse_args()
 
 
 def main() -> None:
     given = options()
     install_peers()
-    subprocess.run([sys.executable, "-m", "compileall", "-q", str(HERE.parent / "dovetail")], check=True)  # as pip does
-    rows = [row for row in ROWS if not given.only or any(row.name.startswith(name) for name in given.only)]
+    subprocess.run(
+        [sys.executable, "-m", "compileall", "-q", str(HERE.parent / "dovetail")], check=True
+    )  # as pip does
+    rows = [
+        row
+        for row in ROWS
+        if not given.only or any(row.name.startswith(name) for name in given.only)
+    ]
     begun = time.monotonic()
     found: dict[str, Figures] = {}
     print(words.heading())

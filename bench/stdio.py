@@ -1,4 +1,5 @@
-"""Drives a stdio server with raw bytes, as cheaply as can be: requests are formatted, answers only counted.
+"""Drives a stdio server with raw bytes, as cheaply as can be: requests are formatted, answers only
+counted.
 
 One answer of each kind is looked at before anything is measured.
 """
@@ -15,10 +16,16 @@ from .parties import Party, Process, started
 
 WINDOW = 64
 MIB = 1 << 20
-CHUNK = 1 << 16  # what is read at once; to make room for more costs ten times the rest of the reading
-CALL = b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"add","arguments":{"a":%d,"b":2}}}\n'
+CHUNK = (
+    1 << 16
+)  # what is read at once; to make room for more costs ten times the rest of the reading
+CALL = b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"add","arguments":{"a":%d,"b":2}}}\n'  # noqa: E501
 LIST = b'{"jsonrpc":"2.0","id":%d,"method":"tools/list","params":{}}\n'
-OPEN = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "bench", "version": "0"}}
+OPEN = {
+    "protocolVersion": "2025-06-18",
+    "capabilities": {},
+    "clientInfo": {"name": "bench", "version": "0"},
+}
 
 
 class Wire:
@@ -48,14 +55,20 @@ class Wire:
     def ask(self, method: str, params: dict[str, Any]) -> Any:
         """The result of a request, which is looked at."""
         self.sent += 1
-        self.send(json.dumps({"jsonrpc": "2.0", "id": self.sent, "method": method, "params": params}).encode() + b"\n")
+        self.send(
+            json.dumps(
+                {"jsonrpc": "2.0", "id": self.sent, "method": method, "params": params}
+            ).encode()
+            + b"\n"
+        )
         data = self.read()
         while not data.endswith(b"\n"):
             data += self.read()
         return json.loads(data.splitlines()[-1])["result"]
 
     def repeat(self, request: bytes, lines: int, seconds: float) -> int:
-        """Send `request` (with a place for its id) again and again, each time when so many lines were read; how often."""
+        """Send `request` (with a place for its id) again and again, each time when so many lines
+        were read; how often."""
         count, until = 0, perf_counter() + seconds
         while perf_counter() < until:
             self.sent += 1
@@ -72,9 +85,9 @@ def opened(party: Party, tools: int = 1, more: str = "") -> Iterator[Wire]:
         wire = Wire(process)
         greet(wire)
         for n in range(50):
-            assert wire.ask("tools/call", {"name": "add", "arguments": {"a": n, "b": 2}})["structuredContent"] == {
-                "result": n + 2
-            }
+            assert wire.ask("tools/call", {"name": "add", "arguments": {"a": n, "b": 2}})[
+                "structuredContent"
+            ] == {"result": n + 2}
         yield wire
 
 
@@ -84,7 +97,8 @@ def greet(wire: Wire) -> None:
 
 
 def first_answer(party: Party, seconds: float) -> Figure:
-    """Seconds from the start of the process to its first answer; its processor time is that of its whole life."""
+    """Seconds from the start of the process to its first answer; its processor time is that of its
+    whole life."""
     took = 0.0
 
     def work() -> None:
@@ -121,7 +135,9 @@ def pipelined(wire: Wire, seconds: float) -> Figure:
         missing = arrived = WINDOW
         while missing:
             if perf_counter() < until:
-                wire.send(b"".join(CALL % (n, n) for n in range(wire.sent + 1, wire.sent + arrived + 1)))
+                wire.send(
+                    b"".join(CALL % (n, n) for n in range(wire.sent + 1, wire.sent + arrived + 1))
+                )
                 wire.sent += arrived
             else:
                 missing -= arrived
@@ -146,12 +162,17 @@ def echo(wire: Wire, seconds: float) -> Figure:
     """Calls with 1 MiB of text that comes back."""
     params = {"name": "echo", "arguments": {"text": "x" * MIB}}
     assert wire.ask("tools/call", params)["structuredContent"] == {"result": "x" * MIB}
-    request = b'{"jsonrpc":"2.0","id":%%d,"method":"tools/call","params":%b}\n' % json.dumps(params).encode()
+    request = (
+        b'{"jsonrpc":"2.0","id":%%d,"method":"tools/call","params":%b}\n'
+        % json.dumps(params).encode()
+    )
     return rate(lambda: wire.repeat(request, 1, seconds), wire.process.cpu)
 
 
 def progress(wire: Wire, seconds: float, times: int = 1000) -> Figure:
     """Notifications of progress, 1,000 in each call."""
-    params = json.dumps({"name": "count", "arguments": {"times": times}, "_meta": {"progressToken": "t"}}).encode()
+    params = json.dumps(
+        {"name": "count", "arguments": {"times": times}, "_meta": {"progressToken": "t"}}
+    ).encode()
     request = b'{"jsonrpc":"2.0","id":%%d,"method":"tools/call","params":%b}\n' % params
     return rate(lambda: times * wire.repeat(request, times + 1, seconds), wire.process.cpu)

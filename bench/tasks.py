@@ -2,10 +2,12 @@
 
     python bench/tasks.py [--tasks 10000] [--at-once 100]
 
-One process, a client and a server in memory, so that what is measured is the tasks and not a transport. Each task is begun,
-looked at once while it works, let go, and looked at when it is over. Rates are per second of processor time, of client and
-server together. Memory is what the process has grown by, with all tasks still kept; the file is the database after its last
-checkpoint. Then all of them are forgotten, and as many done again: neither memory nor file may grow by that ("again").
+One process, a client and a server in memory, so that what is measured is the tasks and not a
+transport. Each task is begun, looked at once while it works, let go, and looked at when it is over.
+Rates are per second of processor time, of client and server together. Memory is what the process
+has grown by, with all tasks still kept; the file is the database after its last checkpoint. Then
+all of them are forgotten, and as many done again: neither memory nor file may grow by that
+("again").
 """
 
 import argparse
@@ -30,7 +32,10 @@ def resident() -> int:
 
 async def run(count: int, at_once: int, revision: str, path: str | None) -> dict[str, Any]:
     """The figures of one run."""
-    server, go = Server("bench", tasks=path, limits=Limits(tasks=count, tasks_each=count)), asyncio.Event()
+    server, go = (
+        Server("bench", tasks=path, limits=Limits(tasks=count, tasks_each=count)),
+        asyncio.Event(),
+    )
 
     @server.tool(task="optional")
     async def work(number: int) -> str:
@@ -84,7 +89,9 @@ async def run(count: int, at_once: int, revision: str, path: str | None) -> dict
 
 def main() -> None:
     """Both forms, both stores; each in a process of its own, so that the memory is its own."""
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     options.add_argument("--tasks", type=int, default=10_000)
     options.add_argument("--at-once", type=int, default=100)
     options.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
@@ -99,8 +106,17 @@ def main() -> None:
 
     for revision in (MODERN, CORE):
         for store in ("memory", "file"):
-            command = [sys.executable, __file__, "--tasks", str(given.tasks), "--at-once", str(given.at_once)]
-            done = subprocess.run([*command, "--one", revision, store], capture_output=True, text=True, check=True)
+            command = [
+                sys.executable,
+                __file__,
+                "--tasks",
+                str(given.tasks),
+                "--at-once",
+                str(given.at_once),
+            ]
+            done = subprocess.run(
+                [*command, "--one", revision, store], capture_output=True, text=True, check=True
+            )
             print(f"{revision} {store:6} {done.stdout.strip()}")
 
 

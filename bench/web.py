@@ -1,8 +1,10 @@
-"""Drives an HTTP server with raw bytes over keep-alive connections: calls per second, and how long one takes.
+"""Drives an HTTP server with raw bytes over keep-alive connections: calls per second, and how long
+one takes.
 
-One thread around epoll: each connection sends the next request when it has read the whole answer to the one before. Requests
-are encoded beforehand, but for their id; of an answer only the status and the length are looked at. It needs a core of its
-own; on a machine with fewer than two its figures mean nothing.
+One thread around epoll: each connection sends the next request when it has read the whole answer to
+the one before. Requests are encoded beforehand, but for their id; of an answer only the status and
+the length are looked at. It needs a core of its own; on a machine with fewer than two its figures
+mean nothing.
 """
 
 import json
@@ -50,13 +52,17 @@ class Site:
         ]
         return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
-    def request(self, session: str | None, params: dict[str, Any], method: str = "tools/call") -> bytes:
+    def request(
+        self, session: str | None, params: dict[str, Any], method: str = "tools/call"
+    ) -> bytes:
         """A request of the handshake era, or of the stateless one."""
         message = {"jsonrpc": "2.0", "id": ID, "method": method, "params": params}
         if session is not None:
             return self.post(message, MCP_Protocol_Version="2025-06-18", Mcp_Session_Id=session)
         message["params"] = params | {"_meta": META}
-        return self.post(message, MCP_Protocol_Version="2026-07-28", Mcp_Method=method, Mcp_Name=params["name"])
+        return self.post(
+            message, MCP_Protocol_Version="2026-07-28", Mcp_Method=method, Mcp_Name=params["name"]
+        )
 
     def greet(self, count: int) -> None:
         """Open so many sessions, over one connection."""
@@ -66,7 +72,10 @@ class Site:
                 found = SESSION.search(exchange(connection, initialize))
                 session = found[1].decode() if found else ""
                 greeted = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-                exchange(connection, self.post(greeted, MCP_Protocol_Version="2025-06-18", Mcp_Session_Id=session))
+                exchange(
+                    connection,
+                    self.post(greeted, MCP_Protocol_Version="2025-06-18", Mcp_Session_Id=session),
+                )
                 self.sessions.append(session)
 
 
@@ -102,15 +111,22 @@ def opened(party: Party, tools: int = 1, more: str = "") -> Iterator[Site]:
         for session in (None, site.sessions[0]):
             with socket.create_connection(("127.0.0.1", port)) as connection:
                 answer = exchange(connection, site.request(session, ADD))
-                assert answer.startswith(b"HTTP/1.1 200") and b'"result":42' in answer.replace(b" ", b""), answer
+                assert answer.startswith(b"HTTP/1.1 200") and b'"result":42' in answer.replace(
+                    b" ", b""
+                ), answer
         yield site
 
 
-def drive(site: Site, requests: list[bytes], connections: int, seconds: float, per_request: int = 1) -> Figure:
+def drive(
+    site: Site, requests: list[bytes], connections: int, seconds: float, per_request: int = 1
+) -> Figure:
     """Send these in turn, over so many connections, for so long."""
     halves = cycle([tuple(request.split(b"%d" % ID)) for request in requests])
     poll = select.epoll()
-    sockets = {one.fileno(): one for one in (socket.create_connection(("127.0.0.1", site.port)) for _ in range(connections))}
+    sockets = {
+        one.fileno(): one
+        for one in (socket.create_connection(("127.0.0.1", site.port)) for _ in range(connections))
+    }
     begun: dict[int, float] = {}
     took: list[float] = []
 
@@ -163,7 +179,9 @@ def stateless(connections: int) -> Callable[[Site, float], Figure]:
 
 def handshake(connections: int) -> Callable[[Site, float], Figure]:
     """Calls in one session of the handshake era."""
-    return lambda site, seconds: drive(site, [site.request(site.sessions[0], ADD)], connections, seconds)
+    return lambda site, seconds: drive(
+        site, [site.request(site.sessions[0], ADD)], connections, seconds
+    )
 
 
 def session_memory(site: Site, seconds: float) -> Figure:
@@ -182,7 +200,12 @@ def many_sessions(site: Site, seconds: float) -> Figure:
 
 def echo(site: Site, seconds: float) -> Figure:
     """Calls with 1 MiB of text that comes back."""
-    return drive(site, [site.request(site.sessions[0], {"name": "echo", "arguments": {"text": "x" * MIB}})], 1, seconds)
+    return drive(
+        site,
+        [site.request(site.sessions[0], {"name": "echo", "arguments": {"text": "x" * MIB}})],
+        1,
+        seconds,
+    )
 
 
 def progress(site: Site, seconds: float, times: int = 1000) -> Figure:

@@ -1,4 +1,5 @@
-"""Figures in words: what one is, what it gains on another, whether a goal is met, and a line of it all for the terminal."""
+"""Figures in words: what one is, what it gains on another, whether a goal is met, and a line of it
+all for the terminal."""
 
 import math
 from collections.abc import Iterator
@@ -13,14 +14,22 @@ def number(value: float) -> str:
     """With as many digits as mean something: three."""
     if value >= 1000:
         value = round(value, 2 - math.floor(math.log10(value)))
-    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+    return (
+        f"{value:,.0f}"
+        if value >= 100 or value == int(value)
+        else f"{value:.1f}"
+        if value >= 10
+        else f"{value:.2f}"
+    )
 
 
 def duration(microseconds: float) -> str:
     """In the unit that suits it."""
     if microseconds >= 1e6:
         return f"{number(microseconds / 1e6)} s"
-    return f"{number(microseconds / 1e3)} ms" if microseconds >= 1e3 else f"{number(microseconds)} µs"
+    return (
+        f"{number(microseconds / 1e3)} ms" if microseconds >= 1e3 else f"{number(microseconds)} µs"
+    )
 
 
 def quantity(row: Row, figure: Figure | None) -> str:
@@ -31,13 +40,16 @@ def quantity(row: Row, figure: Figure | None) -> str:
 
 
 class Gain(NamedTuple):
-    """How many times better we are than another: by the figure, and by processor time where that was taken."""
+    """How many times better we are than another: by the figure, and by processor time where that
+    was taken."""
 
     plain: float
     cpu: float | None
 
     def __str__(self) -> str:
-        return number(self.plain) if self.cpu is None else f"{number(self.plain)} ({number(self.cpu)})"
+        return (
+            number(self.plain) if self.cpu is None else f"{number(self.plain)} ({number(self.cpu)})"
+        )
 
 
 def gain(row: Row, figures: Figures, than: Party) -> Gain | None:
@@ -58,14 +70,22 @@ def verdict(row: Row, goal: Goal, figures: Figures) -> str:
     met = [one >= goal.bound for one in found if one is not None]
     if all(met):
         return "met"
-    return "missed" if not any(met) else "met by processor time" if met[1] else "met by the figure alone"
+    return (
+        "missed"
+        if not any(met)
+        else "met by processor time"
+        if met[1]
+        else "met by the figure alone"
+    )
 
 
 def wanted(row: Row, goal: Goal) -> str:
     """A goal in words."""
     if goal.than is None:
         return f"at most {goal.bound:g} {row.unit}"
-    return f"{goal.bound:.0%} of the floor" if goal.than is FLOOR else f"{goal.bound:g} times the SDK"
+    return (
+        f"{goal.bound:.0%} of the floor" if goal.than is FLOOR else f"{goal.bound:g} times the SDK"
+    )
 
 
 def goals(found: dict[str, Figures]) -> Iterator[tuple[Row, Goal, str]]:
@@ -84,11 +104,17 @@ def line(row: Row, figures: Figures) -> str:
 
 def heading() -> str:
     """What stands above such rows."""
-    return f"{'':20}" + "".join(f"{party.name:>14}" for party in ALL) + f"{'times the SDK':>20}{'of the floor':>20}"
+    return (
+        f"{'':20}"
+        + "".join(f"{party.name:>14}" for party in ALL)
+        + f"{'times the SDK':>20}{'of the floor':>20}"
+    )
 
 
 def verdicts(found: dict[str, Figures]) -> str:
     """The goals for the terminal, and how many are met."""
     rows = [f"{row.name:20}{wanted(row, goal):24}{how}" for row, goal, how in goals(found)]
     missed = sum(row.endswith("missed") for row in rows)
-    return "\n".join([*rows, f"{len(rows) - missed} goals met, {missed} missed (in brackets: by processor time)"])
+    return "\n".join(
+        [*rows, f"{len(rows) - missed} goals met, {missed} missed (in brackets: by processor time)"]
+    )

@@ -101,12 +101,14 @@ _HOMES = {
 }
 
 __all__ = [
-    "Annotations", "Audio", "AudioContent", "AuditRecord", "BlobResourceContents", "Cache", "CannotAsk", "Channel",
-    "Client", "Context", "DovetailError", "EmbeddedResource", "Extension", "File", "Header", "HttpRequest",
-    "HttpResponse", "Icon", "Image", "ImageContent", "InputRequired", "Limits", "Message", "Model", "NotFound",
-    "ProtocolError", "Rate", "Rates", "ResourceLink", "Root", "Server", "SharedCache", "Skill", "SkillEntry",
-    "TaskHandle", "TaskUpdate", "TextContent", "TextResourceContents", "ToolAnnotations", "ToolError", "ToolResult",
-    "anthropic_sampler", "audit", "choose_model", "openai_sampler", "redact_secrets", "telemetry", "terminal_elicit",
+    "Annotations", "Audio", "AudioContent", "AuditRecord", "BlobResourceContents", "Cache",
+    "CannotAsk", "Channel", "Client", "Context", "DovetailError", "EmbeddedResource", "Extension",
+    "File", "Header", "HttpRequest", "HttpResponse", "Icon", "Image", "ImageContent",
+    "InputRequired", "Limits", "Message", "Model", "NotFound", "ProtocolError", "Rate", "Rates",
+    "ResourceLink", "Root", "Server", "SharedCache", "Skill", "SkillEntry", "TaskHandle",
+    "TaskUpdate", "TextContent", "TextResourceContents", "ToolAnnotations", "ToolError",
+    "ToolResult", "anthropic_sampler", "audit", "choose_model", "openai_sampler", "redact_secrets",
+    "telemetry", "terminal_elicit",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy(globals(), _HOMES)

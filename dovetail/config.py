@@ -1,14 +1,16 @@
 """`mcp.json`: the file in which applications keep their servers.
 
-    {"mcpServers": {"weather": {"command": "uvx", "args": ["weather"], "env": {"KEY": "${WEATHER_KEY}"}},
-                    "remote": {"url": "https://example.com/mcp", "auth": "oauth"},
-                    "other": {"url": "https://example.org/mcp", "headers": {"Authorization": "Bearer ${TOKEN}"}}}}
+    {"mcpServers": {"weather": {"command": "uvx", "args": ["weather"], "env": {"KEY":
+    "${WEATHER_KEY}"}},
+                    "remote": {"url": "https://example.com/mcp", "auth": "oauth"}, "other": {"url":
+                    "https://example.org/mcp", "headers": {"Authorization": "Bearer ${TOKEN}"}}}}
 
-`auth` is what `Client(auth=…)` is: `"oauth"` for a login, or a token; or an object with what `OAuth` is to be given, in the
-spelling of JSON: `{"clientId": "…", "clientSecret": "${SECRET}", "issuer": "…", "scopes": ["…"]}`.
+`auth` is what `Client(auth=…)` is: `"oauth"` for a login, or a token; or an object with what
+`OAuth` is to be given, in the spelling of JSON: `{"clientId": "…", "clientSecret": "${SECRET}",
+"issuer": "…", "scopes": ["…"]}`.
 
-`${VAR}` is filled in from the environment when a server is used, `${VAR:-default}` has a fallback; a variable that is
-missing is an error that names it, never an empty string.
+`${VAR}` is filled in from the environment when a server is used, `${VAR:-default}` has a fallback;
+a variable that is missing is an error that names it, never an empty string.
 """
 
 import os
@@ -27,7 +29,9 @@ NAMES = ("mcp.json", ".mcp.json")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 
-class AuthConfig(Struct, omit_defaults=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class AuthConfig(
+    Struct, omit_defaults=True, kw_only=True, rename="camel", forbid_unknown_fields=True
+):
     """How a login is made, in the words of `OAuth`."""
 
     client_id: str | None = None
@@ -79,7 +83,8 @@ def _load(path: str | Path) -> Any:
 
 
 def parse(value: Any, where: str = "the configuration") -> dict[str, ServerConfig]:
-    """The servers of a configuration that is already read. VS Code's `servers` is understood as well."""
+    """The servers of a configuration that is already read. VS Code's `servers` is understood as
+    well."""
     if isinstance(value, Mapping) and "mcpServers" not in value and "servers" in value:
         value = {"mcpServers": value["servers"]}
     if not isinstance(value, Mapping) or "mcpServers" not in value:
@@ -94,14 +99,18 @@ def parse(value: Any, where: str = "the configuration") -> dict[str, ServerConfi
     return servers
 
 
-def choose(servers: Mapping[str, ServerConfig], name: str | None, where: str = "the configuration") -> ServerConfig:
+def choose(
+    servers: Mapping[str, ServerConfig], name: str | None, where: str = "the configuration"
+) -> ServerConfig:
     """The server that is meant: the named one, or the only one."""
     if not servers:
         raise ConfigError(f"{where} names no server")
     listed = ", ".join(sorted(servers))
     if name is None:
         if len(servers) > 1:
-            raise ConfigError(f'{where} names several servers; choose one with server="…": {listed}')
+            raise ConfigError(
+                f'{where} names several servers; choose one with server="…": {listed}'
+            )
         return next(iter(servers.values()))
     if name not in servers:
         raise ConfigError(f"{where} names no server {name!r}; it has {listed}")
@@ -109,14 +118,18 @@ def choose(servers: Mapping[str, ServerConfig], name: str | None, where: str = "
 
 
 def write(path: str | Path, servers: Mapping[str, ServerConfig]) -> None:
-    """Write the servers into a file, keeping whatever else it holds. The file is replaced whole, or not at all."""
+    """Write the servers into a file, keeping whatever else it holds. The file is replaced whole, or
+    not at all."""
     target = Path(path).resolve()  # a link stays one
     kept = _load(target) if target.exists() else {}
     if not isinstance(kept, dict):
         raise ConfigError(f"{path} holds no JSON object; move it away to have a new one written")
     before = kept.get("mcpServers")
     entries = before if isinstance(before, dict) else {}
-    kept["mcpServers"] = {name: _foreign(entries.get(name)) | msgspec.to_builtins(one) for name, one in servers.items()}
+    kept["mcpServers"] = {
+        name: _foreign(entries.get(name)) | msgspec.to_builtins(one)
+        for name, one in servers.items()
+    }
     text = msgspec.json.format(msgspec.json.encode(kept), indent=2)
     temporary = target.with_name(target.name + ".new")
     try:
@@ -146,7 +159,9 @@ def expand(server: ServerConfig, environment: Mapping[str, str] | None = None) -
             if name in values:
                 return values[name]
             if fallback is None:
-                raise ConfigError(f"The configuration needs ${{{name}}}, which is not set in the environment")
+                raise ConfigError(
+                    f"The configuration needs ${{{name}}}, which is not set in the environment"
+                )
             return fallback
 
         return _VARIABLE.sub(one, text)

@@ -1,8 +1,9 @@
 """Composition: a target to a channel. What `Client` calls.
 
-A target is one of: a Server object, a channel, a URL, a command (list), a script (`server.py`), an `mcp.json` (path or
-dict). It becomes a `Door`: a name for messages, and a function that opens a fresh channel each time it is called, so that a
-server that died can be started again, or reached again.
+A target is one of: a Server object, a channel, a URL, a command (list), a script (`server.py`), an
+`mcp.json` (path or dict). It becomes a `Door`: a name for messages, and a function that opens a
+fresh channel each time it is called, so that a server that died can be started again, or reached
+again.
 """
 
 import asyncio
@@ -36,7 +37,8 @@ class Door(Struct, frozen=True, eq=False):
     key: str | None = None
     """What the same server is known by, to remember its era."""
     place: Any = None
-    """What a server on the web is known by to clients that share a cache: where it is, how it is trusted, and who asks."""
+    """What a server on the web is known by to clients that share a cache: where it is, how it is
+    trusted, and who asks."""
     credentials: Credentials | None = None
     """What gets in there."""
 
@@ -55,7 +57,8 @@ class Reached(Struct, frozen=True, eq=False):
     headers: Mapping[str, str] | None = None
     """What goes with each request, to its origin and no other."""
     verify: Any = True
-    """Whom to trust with TLS: True for the system's authorities, a path, an SSLContext; False for anybody."""
+    """Whom to trust with TLS: True for the system's authorities, a path, an SSLContext; False for
+    anybody."""
     proxy: str | None = None
     """Instead of what the environment says."""
     long_polling: bool = False
@@ -64,15 +67,21 @@ class Reached(Struct, frozen=True, eq=False):
     """What to get in with: Credentials, or a bearer token."""
 
 
-def door(target: Any, server: str | None, limits: Limits, started: Started, reached: Reached) -> Door:
+def door(
+    target: Any, server: str | None, limits: Limits, started: Started, reached: Reached
+) -> Door:
     """The door to a target."""
     made = _door(target, server, limits, started, reached)
     if reached.auth is not None and made.place is None:
-        raise ConfigError(f"auth= is for a URL, but the target is {made.name}: nobody asks there who is calling")
+        raise ConfigError(
+            f"auth= is for a URL, but the target is {made.name}: nobody asks there who is calling"
+        )
     return made
 
 
-def _door(target: Any, server: str | None, limits: Limits, started: Started, reached: Reached) -> Door:
+def _door(
+    target: Any, server: str | None, limits: Limits, started: Started, reached: Reached
+) -> Door:
     if _is_server(target):
         return Door(f"the server {target.name!r}", lambda: _in_memory(target, limits))
     if _is_channel(target):
@@ -84,11 +93,14 @@ def _door(target: Any, server: str | None, limits: Limits, started: Started, rea
     if isinstance(target, str | Path):
         return _named(str(target), server, limits, started, reached)
     raise ConfigError(
-        f"{target!r} is no target: give a URL, a script, a command as a list, an mcp.json, a Server or a channel"
+        f"{target!r} is no target: give a URL, a script, a command as a list, an mcp.json, a "
+        "Server or a channel"
     )
 
 
-def _named(text: str, server: str | None, limits: Limits, started: Started, reached: Reached) -> Door:
+def _named(
+    text: str, server: str | None, limits: Limits, started: Started, reached: Reached
+) -> Door:
     if "://" in text:
         return _url(text, limits, reached)
     path = Path(text)
@@ -97,16 +109,25 @@ def _named(text: str, server: str | None, limits: Limits, started: Started, reac
     if path.suffix in SCRIPTS:
         if not path.is_file():
             raise ConfigError(f"There is no file {text}")
-        return replace(_command([*SCRIPTS[path.suffix], str(path.absolute())], limits, started), name=text)
+        return replace(
+            _command([*SCRIPTS[path.suffix], str(path.absolute())], limits, started), name=text
+        )
     if not text.strip():
         raise ConfigError("The target is empty")
-    raise ConfigError(f"{text!r} is no URL, script or mcp.json; give a command as a list: {text.split()!r}")
+    raise ConfigError(
+        f"{text!r} is no URL, script or mcp.json; give a command as a list: {text.split()!r}"
+    )
 
 
-def _configured(chosen: config.ServerConfig, limits: Limits, started: Started, reached: Reached) -> Door:
+def _configured(
+    chosen: config.ServerConfig, limits: Limits, started: Started, reached: Reached
+) -> Door:
     filled = config.expand(chosen)
     if filled.url is not None:
-        headers, auth = {**filled.headers, **(reached.headers or {})}, reached.auth or _login(filled.auth)
+        headers, auth = (
+            {**filled.headers, **(reached.headers or {})},
+            reached.auth or _login(filled.auth),
+        )
         return _url(filled.url, limits, replace(reached, headers=headers, auth=auth))
     assert filled.command is not None
     env, cwd = {**filled.env, **(started.env or {})}, started.cwd or filled.cwd
@@ -120,7 +141,9 @@ def _command(command: Sequence[str], limits: Limits, how: Started) -> Door:
     async def open() -> Channel:
         from .transports.process import spawn
 
-        return await spawn(command, env=how.env, cwd=how.cwd, limits=limits, on_stderr=how.on_stderr)
+        return await spawn(
+            command, env=how.env, cwd=how.cwd, limits=limits, on_stderr=how.on_stderr
+        )
 
     return Door(" ".join(command), open, key="\0".join([*command, str(how.cwd or "")]))
 
@@ -135,7 +158,8 @@ def _login(chosen: "str | config.AuthConfig | None") -> Any:
 
 
 def _credentials(url: str, how: Reached, peers: Any) -> Credentials | None:
-    """What gets in at this URL. A header of the user's own goes first: who gives one knows better."""
+    """What gets in at this URL. A header of the user's own goes first: who gives one knows
+    better."""
     if how.auth is None or any(name.lower() == "authorization" for name in how.headers or ()):
         return None
     from .transports.http.addresses import loopback
@@ -147,12 +171,20 @@ def _credentials(url: str, how: Reached, peers: Any) -> Credentials | None:
 
         auth = BearerToken(auth)
     elif isinstance(auth, type):
-        raise ConfigError(f"auth={auth.__name__} is a class: auth={auth.__name__}(…) makes credentials of it")
+        raise ConfigError(
+            f"auth={auth.__name__} is a class: auth={auth.__name__}(…) makes credentials of it"
+        )
     elif not all(hasattr(auth, name) for name in ("bind", "headers", "refused")):
-        raise ConfigError(f"auth= takes a token, or credentials such as OAuth(), not a {type(auth).__name__}")
+        raise ConfigError(
+            f"auth= takes a token, or credentials such as OAuth(), not a {type(auth).__name__}"
+        )
     if not url.startswith("https:") and not loopback(peers.host):
-        raise ConfigError(f"{url}: credentials are sent over https only, or to this machine; use an https URL")
-    bound: Credentials = auth.bind(url, fetcher(peers, getattr(auth, "named", ()), verify=how.verify, proxy=how.proxy))
+        raise ConfigError(
+            f"{url}: credentials are sent over https only, or to this machine; use an https URL"
+        )
+    bound: Credentials = auth.bind(
+        url, fetcher(peers, getattr(auth, "named", ()), verify=how.verify, proxy=how.proxy)
+    )
     return bound
 
 
@@ -174,7 +206,9 @@ def _url(url: str, limits: Limits, how: Reached) -> Door:
         from .transports.http.client import connect
 
         if credentials is not None:
-            await credentials.headers("POST", url)  # what has to be renewed is renewed while nobody counts the seconds
+            await credentials.headers(
+                "POST", url
+            )  # what has to be renewed is renewed while nobody counts the seconds
         return await connect(
             url,
             limits,
@@ -208,11 +242,16 @@ def _url(url: str, limits: Limits, how: Reached) -> Door:
         from hashlib import blake2b
 
         who = blake2b(who.encode()).digest()
-    return Door(url, open, key=host, place=(url, how.verify, how.proxy, who), credentials=credentials)
+    return Door(
+        url, open, key=host, place=(url, how.verify, how.proxy, who), credentials=credentials
+    )
 
 
-async def post_json(url: str, headers: Mapping[str, str], body: bytes, timeout: float) -> tuple[int, bytes]:
-    """The status and body that a web API answers one POST with; for what a client brings along, such as samplers."""
+async def post_json(
+    url: str, headers: Mapping[str, str], body: bytes, timeout: float
+) -> tuple[int, bytes]:
+    """The status and body that a web API answers one POST with; for what a client brings along,
+    such as samplers."""
     from .transports.http import fetch
 
     return await fetch.post_json(url, headers, body, timeout)
@@ -253,4 +292,6 @@ def _is_server(target: Any) -> bool:
 
 
 def _is_channel(target: Any) -> bool:
-    return all(callable(getattr(target, name, None)) for name in ("start", "send", "drain", "close"))
+    return all(
+        callable(getattr(target, name, None)) for name in ("start", "send", "drain", "close")
+    )

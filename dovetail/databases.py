@@ -1,9 +1,12 @@
-"""SQLite files that are for their owner alone, in a process that may have one open twice, and may fork.
+"""SQLite files that are for their owner alone, in a process that may have one open twice, and may
+fork.
 
-On POSIX a lock belongs to a process and a file. Whoever closes the file, through any descriptor, ends all locks that the
-process has on it; and a child that was forked has none, though SQLite's memory, which it inherits, says that it has. Without
-its locks a process seems to be gone: the next one that closes the file removes the log of it, with all that was written
-since. So nobody but SQLite opens a file that is there already (`own`), and nothing is open while a process forks (`Forks`).
+On POSIX a lock belongs to a process and a file. Whoever closes the file, through any descriptor,
+ends all locks that the process has on it; and a child that was forked has none, though SQLite's
+memory, which it inherits, says that it has. Without its locks a process seems to be gone: the next
+one that closes the file removes the log of it, with all that was written since. So nobody but
+SQLite opens a file that is there already (`own`), and nothing is open while a process forks
+(`Forks`).
 https://sqlite.org/howtocorrupt.html#_posix_advisory_locks_canceled_by_a_separate_thread_doing_close_
 https://sqlite.org/howtocorrupt.html#_carrying_an_open_database_connection_across_a_fork_
 """
@@ -74,5 +77,7 @@ def _after(*, child: bool) -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
-        before=_before, after_in_parent=lambda: _after(child=False), after_in_child=lambda: _after(child=True)
+        before=_before,
+        after_in_parent=lambda: _after(child=False),
+        after_in_child=lambda: _after(child=True),
     )

@@ -1,37 +1,32 @@
 """Every error of Dovetail, in one file and one flat tree.
 
-    DovetailError
-    ├── ProtocolError            a JSON-RPC error: code, message, data
-    │   ├── ParseError           -32700  the bytes are not JSON
-    │   ├── InvalidRequest       -32600  the JSON is not a message, or not now
-    │   ├── MethodNotFound       -32601  nobody answers that method here
-    │   ├── InvalidParams        -32602  the method exists, its params are wrong
-    │   │   └── NotFound                 what the params name does not exist
-    │   ├── InternalError        -32603  the other side failed
-    │   ├── HeaderMismatch       -32020  HTTP headers and body disagree
-    │   ├── MissingCapability    -32021  the client did not declare what this needs
-    │   ├── UnsupportedVersion   -32022  no such revision here
-    │   ├── UrlRequired          -32042  a page has to be visited first; `.elicitations` says which
-    │   ├── Overloaded           -31001  a bound was reached; try again later
-    │   ├── TooLarge             -31002  a message is over the size bound
-    │   └── Forbidden            -31003  the caller may not do this; `.scopes` says what it lacks
-    ├── ToolError                a tool failed; its text is meant for the model
-    ├── TaskCancelled            a task was cancelled before it was done
-    ├── CannotAsk                a question the client cannot be asked
-    ├── UrlRefused               a page opened by another user than was sent there, too late, or with a forged ticket
-    ├── SkillRefused             a skill that is not what its entry says; `.what` names the difference
-    ├── InvalidOutput            a tool's result breaks its own output schema; `.result` keeps it
-    ├── Unauthorized             the server does not let this client in, or not so far
-    ├── ConnectFailed            no connection could be opened
-    ├── ConnectionClosed         the connection ended before the answer came
-    ├── TimedOut                 no answer within the deadline
-    ├── NoCommonRevision         both sides speak MCP, but no revision in common
-    ├── SchemaError              a JSON schema or a signature that cannot be used
-    └── ConfigError              a target, file or setting that makes no sense
+    DovetailError ├── ProtocolError            a JSON-RPC error: code, message, data │   ├──
+    ParseError           -32700  the bytes are not JSON │   ├── InvalidRequest       -32600  the
+    JSON is not a message, or not now │   ├── MethodNotFound       -32601  nobody answers that
+    method here │   ├── InvalidParams        -32602  the method exists, its params are wrong │   │
+    └── NotFound                 what the params name does not exist │   ├── InternalError
+    -32603  the other side failed │   ├── HeaderMismatch       -32020  HTTP headers and body
+    disagree │   ├── MissingCapability    -32021  the client did not declare what this needs │   ├──
+    UnsupportedVersion   -32022  no such revision here │   ├── UrlRequired          -32042  a page
+    has to be visited first; `.elicitations` says which │   ├── Overloaded           -31001  a bound
+    was reached; try again later │   ├── TooLarge             -31002  a message is over the size
+    bound │   └── Forbidden            -31003  the caller may not do this; `.scopes` says what it
+    lacks ├── ToolError                a tool failed; its text is meant for the model ├──
+    TaskCancelled            a task was cancelled before it was done ├── CannotAsk                a
+    question the client cannot be asked ├── UrlRefused               a page opened by another user
+    than was sent there, too late, or with a forged ticket ├── SkillRefused             a skill that
+    is not what its entry says; `.what` names the difference ├── InvalidOutput            a tool's
+    result breaks its own output schema; `.result` keeps it ├── Unauthorized             the server
+    does not let this client in, or not so far ├── ConnectFailed            no connection could be
+    opened ├── ConnectionClosed         the connection ended before the answer came ├── TimedOut
+    no answer within the deadline ├── NoCommonRevision         both sides speak MCP, but no revision
+    in common ├── SchemaError              a JSON schema or a signature that cannot be used └──
+    ConfigError              a target, file or setting that makes no sense
 
-`fault` says whose mistake it is as seen by the program that catches it: LOCAL (this side: the call, the configuration) or
-REMOTE (the other side, or the way there). Which code an error carries on the wire is a matter of the revision
-(`Revision.codes`); the codes here are the newest. Codes of our own lie outside -32768…-32000, which JSON-RPC reserves.
+`fault` says whose mistake it is as seen by the program that catches it: LOCAL (this side: the call,
+the configuration) or REMOTE (the other side, or the way there). Which code an error carries on the
+wire is a matter of the revision (`Revision.codes`); the codes here are the newest. Codes of our own
+lie outside -32768…-32000, which JSON-RPC reserves.
 """
 
 from collections.abc import Iterable
@@ -42,17 +37,21 @@ REMOTE: Literal["remote"] = "remote"
 
 
 class DovetailError(Exception):
-    """The root of the tree: `except DovetailError` catches all that this library raises on purpose."""
+    """The root of the tree: `except DovetailError` catches all that this library raises on
+    purpose."""
 
     fault: Literal["local", "remote"] = REMOTE
 
 
 class ProtocolError(DovetailError):
-    """A JSON-RPC error. Raise it in a handler to answer with it; a client raises it when the peer did."""
+    """A JSON-RPC error. Raise it in a handler to answer with it; a client raises it when the peer
+    did."""
 
     code = -32603
 
-    def __init__(self, code: int | str | None = None, message: str | None = None, data: Any = None) -> None:
+    def __init__(
+        self, code: int | str | None = None, message: str | None = None, data: Any = None
+    ) -> None:
         # Subclasses know their code, so `InvalidParams("no such prompt")` reads as it should.
         if isinstance(code, str):
             code, message, data = None, code, message if data is None else data
@@ -125,7 +124,8 @@ class UnsupportedVersion(ProtocolError):
 
 
 class Page(NamedTuple):
-    """A page that a user has to visit: what for, where, and by what id the server knows of the visit."""
+    """A page that a user has to visit: what for, where, and by what id the server knows of the
+    visit."""
 
     message: str
     url: str
@@ -133,7 +133,8 @@ class Page(NamedTuple):
 
 
 class UrlRequired(ProtocolError):
-    """A page has to be visited before this can be answered. Raise it with `url` and `id`, or with several `pages`."""
+    """A page has to be visited before this can be answered. Raise it with `url` and `id`, or with
+    several `pages`."""
 
     code = -32042
 
@@ -152,7 +153,10 @@ class UrlRequired(ProtocolError):
             from secrets import token_urlsafe
 
             pages = (Page(self.message, url, id or token_urlsafe(16)), *pages)
-        listed = [{"mode": "url", "elicitationId": page.id, "url": page.url, "message": page.message} for page in pages]
+        listed = [
+            {"mode": "url", "elicitationId": page.id, "url": page.url, "message": page.message}
+            for page in pages
+        ]
         if listed:
             self.data = {"elicitations": listed}
 
@@ -161,7 +165,10 @@ class UrlRequired(ProtocolError):
         """The pages; what is none, or none that a browser should open, is left out."""
         listed = self.data.get("elicitations") if isinstance(self.data, dict) else None
         rows = [row for row in listed if isinstance(row, dict)] if isinstance(listed, list) else []
-        pages = (Page(row.get("message", ""), row.get("url", ""), row.get("elicitationId", "")) for row in rows)
+        pages = (
+            Page(row.get("message", ""), row.get("url", ""), row.get("elicitationId", ""))
+            for row in rows
+        )
         sound = (page for page in pages if page.id and all(isinstance(part, str) for part in page))
         return [page for page in sound if page.url.lower().startswith(("https://", "http://"))]
 
@@ -194,11 +201,16 @@ class Forbidden(ProtocolError):
     def scopes(self) -> tuple[str, ...]:
         """The scopes that it lacks."""
         named = self.data.get("scopes") if isinstance(self.data, dict) else None
-        return tuple(scope for scope in named if isinstance(scope, str)) if isinstance(named, list) else ()
+        return (
+            tuple(scope for scope in named if isinstance(scope, str))
+            if isinstance(named, list)
+            else ()
+        )
 
 
 class ToolError(DovetailError):
-    """A tool failed. The text is told to the model as it is; on the client, `.result` is the full result."""
+    """A tool failed. The text is told to the model as it is; on the client, `.result` is the full
+    result."""
 
     def __init__(self, message: str = "", result: Any = None) -> None:
         super().__init__(message)
@@ -210,7 +222,8 @@ class TaskCancelled(DovetailError):
 
 
 class CannotAsk(DovetailError):
-    """The client cannot be asked this: the revision has no such question, or the client did not declare it."""
+    """The client cannot be asked this: the revision has no such question, or the client did not
+    declare it."""
 
     def __init__(self, message: str = "", required: dict[str, Any] | None = None) -> None:
         super().__init__(message)
@@ -222,8 +235,8 @@ class UrlRefused(DovetailError):
 
 
 class SkillRefused(DovetailError):
-    """A skill, or a file of one, that is not what its entry says, so nothing of it may be used. `what` is "size", "digest",
-    "frontmatter", "unlisted", "contents" or "entry"; `uri` is where."""
+    """A skill, or a file of one, that is not what its entry says, so nothing of it may be used.
+    `what` is "size", "digest", "frontmatter", "unlisted", "contents" or "entry"; `uri` is where."""
 
     def __init__(self, message: str, what: str = "entry", uri: str = "") -> None:
         super().__init__(message)
@@ -239,12 +252,14 @@ class InvalidOutput(DovetailError):
 
 
 class Unauthorized(DovetailError):
-    """The server does not let this client in; the text says what to do. `curable` where a login may change that, `scopes`
-    where it is these that it takes."""
+    """The server does not let this client in; the text says what to do. `curable` where a login may
+    change that, `scopes` where it is these that it takes."""
 
     fault = LOCAL
 
-    def __init__(self, message: str = "", *, curable: bool = False, scopes: Iterable[str] = ()) -> None:
+    def __init__(
+        self, message: str = "", *, curable: bool = False, scopes: Iterable[str] = ()
+    ) -> None:
         super().__init__(message)
         self.curable, self.scopes = curable, tuple(scopes)
 
@@ -254,8 +269,9 @@ class ConnectFailed(DovetailError):
 
 
 class ConnectionClosed(DovetailError):
-    """The connection ended before the answer came; the text says how and, for a process, its last words. `sent` is False
-    where the request never left, so that it may be sent again whatever it does."""
+    """The connection ended before the answer came; the text says how and, for a process, its last
+    words. `sent` is False where the request never left, so that it may be sent again whatever it
+    does."""
 
     def __init__(self, message: str = "", *, sent: bool = True) -> None:
         super().__init__(message)
@@ -282,8 +298,8 @@ class ConfigError(DovetailError, ValueError):
     fault = LOCAL
 
 
-# The classes that a received error code is turned into. NotFound has no code of its own on the newest wire; the client
-# recognises it by method and revision (see Revision.error).
+# The classes that a received error code is turned into. NotFound has no code of its own on the
+# newest wire; the client recognises it by method and revision (see Revision.error).
 BY_CODE: dict[int, type[ProtocolError]] = {
     cls.code: cls
     for cls in (

@@ -1,4 +1,5 @@
-"""Names of a package that are loaded when they are first used, so that importing the package costs next to nothing.
+"""Names of a package that are loaded when they are first used, so that importing the package costs
+next to nothing.
 
     __getattr__, __dir__ = lazy(globals(), _HOMES)
 
@@ -9,7 +10,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 
-def lazy(package: dict[str, Any], homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def lazy(
+    package: dict[str, Any], homes: Mapping[str, str]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """What a package whose `globals()` these are needs as its `__getattr__` and `__dir__`."""
 
     def get(name: str) -> Any:

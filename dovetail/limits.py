@@ -1,6 +1,7 @@
 """Every bound in one frozen value. Reaching one gives a clear error to whoever caused it.
 
-`Server(limits=Limits(threads=8))` changes one and keeps the rest. Sizes are bytes, times are seconds.
+`Server(limits=Limits(threads=8))` changes one and keeps the rest. Sizes are bytes, times are
+seconds.
 """
 
 from functools import lru_cache
@@ -32,7 +33,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     subscriptions: int = 1024
     """Resources that one connection may subscribe to."""
     progress_interval: float = 0.02
-    """The least time between two progress notifications of one request; what falls between is coalesced."""
+    """The least time between two progress notifications of one request; what falls between is
+    coalesced."""
     ping_interval: float | None = None
     """Seconds between pings to the peer; None sends none."""
     ping_timeout: float = 10.0
@@ -44,7 +46,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     ask_time: float = 3600.0
     """How long an answer may take that the call waits for on its connection or in its session."""
     parked: int = 1000
-    """Calls that wait here for their client to come back with answers; the oldest are run again when it does."""
+    """Calls that wait here for their client to come back with answers; the oldest are run again
+    when it does."""
     parked_time: float = 600.0
     """How long they wait."""
     state_life: float = 3600.0
@@ -74,9 +77,11 @@ class Limits(Struct, frozen=True, kw_only=True):
     task_life_max: float = 86400.0
     """How long at most, whatever the caller says."""
     task_attempts: int = 5
-    """How often a task is taken up after a crash without having got any further; then it has failed."""
+    """How often a task is taken up after a crash without having got any further; then it has
+    failed."""
     task_poll: float = 2.0
-    """How often a client is told to look at a task that takes long; at a young one it may look more often."""
+    """How often a client is told to look at a task that takes long; at a young one it may look more
+    often."""
 
     # skills
     skills: int = 100_000
@@ -108,25 +113,30 @@ class Limits(Struct, frozen=True, kw_only=True):
     restarts: int = 5
     """How often in a row a stdio server is started again before the client gives up."""
     cached: int = 1000
-    """Answers that a client keeps because the server says that it may; those not used for longest go first."""
+    """Answers that a client keeps because the server says that it may; those not used for longest
+    go first."""
     cached_bytes: int = 16 * MIB
     """Bytes of them."""
     shutdown: float = 2.0
-    """How long a server process may take to end after its stdin was closed, and again after TERM."""
+    """How long a server process may take to end after its stdin was closed, and again after
+    TERM."""
 
     # HTTP
     stream_after: float = 2.0
-    """How long a call may run before its reply becomes an event stream, so that keep-alives flow."""
+    """How long a call may run before its reply becomes an event stream, so that keep-alives
+    flow."""
     keepalive: float = 15.0
     """Seconds between the comments that keep a quiet stream open."""
     body_timeout: float = 30.0
     """How long the headers, and then the body, of a request may take to arrive."""
     bodies: int = 512 * MIB
-    """Bytes of the bodies that are arriving at once, of all requests together; beyond it they are refused."""
+    """Bytes of the bodies that are arriving at once, of all requests together; beyond it they are
+    refused."""
     calls: int = 10_000
     """Requests that one endpoint answers at once; the next one is refused."""
     streams: int = 10_000
-    """Event streams that one endpoint holds open at once, and conversations over WebSocket; the next one is refused."""
+    """Event streams that one endpoint holds open at once, and conversations over WebSocket; the
+    next one is refused."""
     session_streams: int = 32
     """Event streams that one session may hold open at once with GET."""
     sessions: int = 100_000
@@ -140,8 +150,9 @@ class Limits(Struct, frozen=True, kw_only=True):
     retry: float = 1.0
     """How long a client is told to wait before it resumes a stream."""
     events: int = 4 * MIB
-    """Bytes that one event stream holds for a client that lags behind or comes back; the oldest go first. On a connection,
-    what a client may be told of changes that does not read; then it is left."""
+    """Bytes that one event stream holds for a client that lags behind or comes back; the oldest go
+    first. On a connection, what a client may be told of changes that does not read; then it is
+    left."""
     events_kept: int = 64 * MIB
     """Bytes that all streams together hold for clients that have gone."""
     event_life: float = 300.0
@@ -159,8 +170,15 @@ class Limits(Struct, frozen=True, kw_only=True):
             if value is None and usual is None:
                 continue
             whole = isinstance(usual, int)
-            if isinstance(value, bool) or not isinstance(value, int if whole else int | float) or not value >= 0:
-                raise ConfigError(f"Limits({name}={value!r}): it is a{' whole' if whole else ''} number, and not below 0")
+            if (
+                isinstance(value, bool)
+                or not isinstance(value, int if whole else int | float)
+                or not value >= 0
+            ):
+                raise ConfigError(
+                    f"Limits({name}={value!r}): it is a{' whole' if whole else ''} number, "
+                    "and not below 0"
+                )
             if value == 0 and name in NEEDED:
                 raise ConfigError(f"Limits({name}=0): nothing would ever be done")
 
@@ -170,8 +188,8 @@ DEFAULT = Limits()
 
 @lru_cache(4096)
 def network(address: str) -> str:
-    """What counts as one place to call from; empty for this machine. With IPv6 that is the network of 64 bits, as a single
-    machine has as many addresses as it likes within it."""
+    """What counts as one place to call from; empty for this machine. With IPv6 that is the network
+    of 64 bits, as a single machine has as many addresses as it likes within it."""
     from ipaddress import IPv6Address, ip_address, ip_network
 
     try:

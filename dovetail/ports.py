@@ -1,10 +1,12 @@
 """What the layers hand each other. Types only; no behaviour but what keeps a value true to itself.
 
-A `Channel` moves whole messages as bytes and knows nothing of what they mean. It is the seam for transports of your own:
-`Client(channel)` and `server.serve(channel)` take anything of this shape (docs/guides/transports.md).
+A `Channel` moves whole messages as bytes and knows nothing of what they mean. It is the seam for
+transports of your own: `Client(channel)` and `server.serve(channel)` take anything of this shape
+(docs/guides/transports.md).
 
-A `Service` is what a server is to the layers below it, a `Caller` is who asks, a `Call` is what is asked. Where requests
-come one by one, as over HTTP, a `Desk` takes them; a `Bus` joins the processes of one server.
+A `Service` is what a server is to the layers below it, a `Caller` is who asks, a `Call` is what is
+asked. Where requests come one by one, as over HTTP, a `Desk` takes them; a `Bus` joins the
+processes of one server.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -29,14 +31,16 @@ if TYPE_CHECKING:
 
 
 class Lost(Struct, frozen=True, eq=False):
-    """Stands for the reply to a request that will never come, where the rest of the conversation goes on."""
+    """Stands for the reply to a request that will never come, where the rest of the conversation
+    goes on."""
 
     id: Id
     error: DovetailError
 
 
 Incoming: TypeAlias = bytes | TooLong | Lost
-"""One message as it came, a TooLong for one that was over the bound and has been skipped, or a Lost."""
+"""One message as it came, a TooLong for one that was over the bound and has been skipped, or a
+Lost."""
 Receive: TypeAlias = Callable[[Incoming], None]
 """Takes what a channel delivers."""
 Ended: TypeAlias = Callable[[Exception | None], None]
@@ -47,10 +51,12 @@ class Channel(Protocol):
     """A two-way pipe for messages. All calls come from the event loop that called `start`."""
 
     def start(self, receive: Receive, ended: Ended) -> None:
-        """Begin to deliver. `receive` is called for each message in order, `ended` exactly once, at the end."""
+        """Begin to deliver. `receive` is called for each message in order, `ended` exactly once, at
+        the end."""
 
     def send(self, data: bytes) -> None:
-        """Queue one message, without newline. Never blocks and never raises: a lost connection shows in `ended`."""
+        """Queue one message, without newline. Never blocks and never raises: a lost connection
+        shows in `ended`."""
 
     async def drain(self) -> None:
         """Wait until there is room in the queue again."""
@@ -60,7 +66,8 @@ class Channel(Protocol):
 
 
 class Network(Struct, frozen=True):
-    """What a conversation goes over, by the names that OpenTelemetry has for it. A channel may have one, as `network`."""
+    """What a conversation goes over, by the names that OpenTelemetry has for it. A channel may have
+    one, as `network`."""
 
     transport: str
     protocol: str | None = None
@@ -93,12 +100,12 @@ TASKS = 256
 
 
 class Caller:
-    """The other side of a call: its revision, what it declared, who it is. One per connection, or one per request in the
-    stateless era."""
+    """The other side of a call: its revision, what it declared, who it is. One per connection, or
+    one per request in the stateless era."""
 
     __slots__ = (
-        "address", "capabilities", "info", "log_level", "on_page", "pages", "principal", "revision", "roots", "roots_told",
-        "session", "state", "subscribed", "tasks",
+        "address", "capabilities", "info", "log_level", "on_page", "pages", "principal", "revision",
+        "roots", "roots_told", "session", "state", "subscribed", "tasks",
     )  # fmt: skip
 
     def __init__(
@@ -123,7 +130,8 @@ class Caller:
         self.roots: tuple[Any, ...] | None = None
         """Its roots, as long as they can be relied on."""
         self.roots_told = 0
-        """How often it was told that they changed: an answer that was on its way meanwhile is not to be relied on."""
+        """How often it was told that they changed: an answer that was on its way meanwhile is not
+        to be relied on."""
         self.pages: tuple[str, ...] = ()
         """The ids of the pages that its user was last sent to, in the handshake era."""
         self.on_page: Callable[[str], None] | None = None
@@ -167,7 +175,8 @@ class Call(Struct, eq=False):
     failed: int | None = None
     """The code of the error that it was answered with."""
     local: "Answer | None" = None
-    """Answers what only the connection can (subscriptions, levels); the server passes such a call on to it."""
+    """Answers what only the connection can (subscriptions, levels); the server passes such a call
+    on to it."""
     principal: Principal | None = None
     """Who asked this: of one caller, each request may come with another token …"""
     address: str | None = None
@@ -186,7 +195,8 @@ class Call(Struct, eq=False):
     clock: Any = None
     """What ends the handler when its time is over; stands still while the client is asked."""
     detach: "Callable[[Call], Awaitable[Call]] | None" = None
-    """What makes a task of it, where that is still to be decided: gives the call as the handler goes on with it."""
+    """What makes a task of it, where that is still to be decided: gives the call as the handler
+    goes on with it."""
     asking: int = 0
     """Questions down the back channel that have no answer yet."""
     rounds: int = 0
@@ -209,7 +219,8 @@ Answer: TypeAlias = Callable[[Call], Awaitable[Any]]
 Redact: TypeAlias = Callable[[str], str]
 """Takes a string on its way out, and gives back what may be seen of it."""
 Listener: TypeAlias = Callable[[str, Any], None]
-"""Hears of a change, as the notification that tells it: method name and params. May be called from any thread."""
+"""Hears of a change, as the notification that tells it: method name and params. May be called from
+any thread."""
 
 
 class Form(Protocol):
@@ -225,12 +236,16 @@ class Extras(Protocol):
     """What the extensions of one side add (`connection/extension.py`)."""
 
     def find(self, name: str, revision: Revision | None) -> Method | None:
-        """The method that goes by this name: in a revision with the extensions that its era has, or else anywhere."""
+        """The method that goes by this name: in a revision with the extensions that its era has, or
+        else anywhere."""
 
     def tells(self, method: Method, peer: ClientCapabilities | ServerCapabilities) -> bool:
-        """Whether this peer wants to hear of a method, which it does of all that are no extension's."""
+        """Whether this peer wants to hear of a method, which it does of all that are no
+        extension's."""
 
-    def handler(self, method: Method, peer: ClientCapabilities | ServerCapabilities) -> Answer | None:
+    def handler(
+        self, method: Method, peer: ClientCapabilities | ServerCapabilities
+    ) -> Answer | None:
         """What an extension answers or hears this method with, where it is for that peer."""
 
     def spoken(self, stateless: bool) -> dict[str, Any] | None:
@@ -247,7 +262,8 @@ class Service(Protocol):
     limits: "Limits"
     redact: Redact | None
     replay: bool
-    """Whether a handler that asked is always run again from its beginning, as another process would have to."""
+    """Whether a handler that asked is always run again from its beginning, as another process would
+    have to."""
 
     guard: "Guard | None"
     """Who is let in over HTTP and WebSocket; None lets everybody in."""
@@ -264,8 +280,8 @@ class Service(Protocol):
         """What its extensions add."""
 
     def admit(self, method: Method, params: Any, caller: Caller) -> None:
-        """Whether this request may begin at all: raises Forbidden where the caller's scopes do not cover it, Overloaded
-        where it has asked too often."""
+        """Whether this request may begin at all: raises Forbidden where the caller's scopes do not
+        cover it, Overloaded where it has asked too often."""
 
     def answer(self, call: Call) -> Awaitable[Any]:
         """Answer one call."""
@@ -280,35 +296,46 @@ class Service(Protocol):
         """Whether what answers this call is able to ask its client."""
 
     def form(self, message: str, schema: Any) -> "Form":
-        """The form that a schema is, to be put to a user with this message; SchemaError or ConfigError where it is none."""
+        """The form that a schema is, to be put to a user with this message; SchemaError or
+        ConfigError where it is none."""
 
     def listen(self, listener: Listener, *, watched: bool = True) -> Callable[[], None]:
-        """Tell `listener` of every change from now on, of those in files only where it wants what is `watched`; returns what
-        ends it."""
+        """Tell `listener` of every change from now on, of those in files only where it wants what
+        is `watched`; returns what ends it."""
 
     def mirrors(self, tool: str) -> "tuple[Mirror, ...]":
         """The parameters of a tool that are repeated in HTTP headers."""
 
 
 class Desk(Protocol):
-    """Where a server takes requests that come one by one: what a transport without a connection hands them to."""
+    """Where a server takes requests that come one by one: what a transport without a connection
+    hands them to."""
 
     service: Service
 
     def method(self, name: str, revision: Revision | None) -> Method | None:
-        """The method that goes by this name: in a revision with the extensions that its era has, or else anywhere."""
+        """The method that goes by this name: in a revision with the extensions that its era has, or
+        else anywhere."""
 
-    def notice(self, method: Method, params: Any, caller: Caller, connection: Any, most: int) -> None:
-        """A notification that an extension hears of, unless `most` are being heard; raises where it may not be told."""
+    def notice(
+        self, method: Method, params: Any, caller: Caller, connection: Any, most: int
+    ) -> None:
+        """A notification that an extension hears of, unless `most` are being heard; raises where it
+        may not be told."""
 
     def caller(self, meta: dict[str, Any]) -> Caller:
         """Who is calling, as a request of the stateless era says itself."""
 
-    def known(self, revision: Revision, info: Implementation | None, capabilities: ClientCapabilities) -> Caller:
+    def known(
+        self, revision: Revision, info: Implementation | None, capabilities: ClientCapabilities
+    ) -> Caller:
         """Who is calling, as a session says that was opened before."""
 
-    def welcome(self, request: Request, visitor: "Visitor", *, tells: bool = True) -> tuple[Caller, bytes]:
-        """The caller that an `initialize` describes, and the reply to it. `tells`: whether it can be told of changes."""
+    def welcome(
+        self, request: Request, visitor: "Visitor", *, tells: bool = True
+    ) -> tuple[Caller, bytes]:
+        """The caller that an `initialize` describes, and the reply to it. `tells`: whether it can
+        be told of changes."""
 
     def call(self, id: Id, method: Method, params: Any, caller: Caller, connection: Any) -> Call:
         """A request as the call that it makes. `connection` is where what belongs to it goes."""
@@ -323,7 +350,8 @@ class Desk(Protocol):
         """The reply to a request that is refused."""
 
     def notification(self, call: Call, method: str, params: Any) -> bytes | None:
-        """A notification that belongs to a call, as long as somebody waits for it and its revision has it."""
+        """A notification that belongs to a call, as long as somebody waits for it and its revision
+        has it."""
 
     def question(self, call: Call, id: Id, method: Method, params: Any) -> bytes:
         """A question to the client of a call, as bytes."""
@@ -348,7 +376,8 @@ class Desk(Protocol):
 
 
 PARTED = "bus/parted"
-"""The topic under which a bus itself speaks: another process has left, or this one lost all others, or found them again."""
+"""The topic under which a bus itself speaks: another process has left, or this one lost all others,
+or found them again."""
 
 
 class Bus(Protocol):
@@ -358,13 +387,15 @@ class Bus(Protocol):
     """Whether no other process can be reached."""
 
     def on(self, topic: str, handler: Callable[[Any], Any]) -> None:
-        """Hear what others publish or ask under this topic. What the handler returns, unless None, is the answer."""
+        """Hear what others publish or ask under this topic. What the handler returns, unless None,
+        is the answer."""
 
     def publish(self, topic: str, payload: Any) -> None:
         """Tell every other process. Never blocks and never raises."""
 
     async def ask(self, topic: str, payload: Any, patience: float = 1.0) -> Any:
-        """The first answer of another process that is not None; None where nobody has one, or not in that many seconds."""
+        """The first answer of another process that is not None; None where nobody has one, or not
+        in that many seconds."""
 
     async def close(self) -> None:
         """Leave."""
@@ -378,7 +409,8 @@ class HttpRequest(Struct, kw_only=True):
     headers: Mapping[str, str] = {}
     body: bytes = b""
     url: str = ""
-    """All of the address, with the query: as the client sees it, or where a request of our own goes."""
+    """All of the address, with the query: as the client sees it, or where a request of our own
+    goes."""
     address: str | None = None
     """Where it comes from."""
 
@@ -392,8 +424,9 @@ class HttpResponse(Struct, kw_only=True):
 
 
 Fetch: TypeAlias = Callable[[HttpRequest], Awaitable[HttpResponse]]
-"""Sends a request of our own and gives back the answer, whatever its status; raises ConnectFailed or TimedOut. Redirects are
-not followed, sizes and times are bounded, and addresses of the local network are refused unless they are allowed."""
+"""Sends a request of our own and gives back the answer, whatever its status; raises ConnectFailed
+or TimedOut. Redirects are not followed, sizes and times are bounded, and addresses of the local
+network are refused unless they are allowed."""
 
 
 class Site(Struct, frozen=True, eq=False):
@@ -411,7 +444,8 @@ class Site(Struct, frozen=True, eq=False):
     scopes: tuple[str, ...] = ()
     """What its tools, resources and prompts need between them."""
     sure: bool = True
-    """Whether that is the server's own word; else it is only what the request says, which may be of an attacker's choice."""
+    """Whether that is the server's own word; else it is only what the request says, which may be of
+    an attacker's choice."""
 
 
 class Visitor(Struct, frozen=True, eq=False):
@@ -428,24 +462,28 @@ class Visitor(Struct, frozen=True, eq=False):
 class Guard(Protocol):
     """Decides who is let in. `dovetail.auth` has some; `Server(auth=…)` takes any.
 
-    It may have more than this. `again(request, site)` is asked in place of `admit` about a request that was let in before
-    and is still being answered, for a proof that can be used once. `stand(base)` may complain of the URL that the server is
-    served at, before anybody calls. `secrets` names headers that are its own business, which handlers do not get to see.
+    It may have more than this. `again(request, site)` is asked in place of `admit` about a request
+    that was let in before and is still being answered, for a proof that can be used once.
+    `stand(base)` may complain of the URL that the server is served at, before anybody calls.
+    `secrets` names headers that are its own business, which handlers do not get to see.
     """
 
     async def admit(self, request: HttpRequest, site: Site) -> Principal | HttpResponse:
         """Who is calling, or the refusal."""
 
     async def respond(self, request: HttpRequest, site: Site) -> HttpResponse | None:
-        """A page of the guard's own, such as its metadata; None where this is none. Paths are those of the origin."""
+        """A page of the guard's own, such as its metadata; None where this is none. Paths are those
+        of the origin."""
 
-    def challenge(self, site: Site, principal: Principal, scopes: tuple[str, ...]) -> Mapping[str, str]:
+    def challenge(
+        self, site: Site, principal: Principal, scopes: tuple[str, ...]
+    ) -> Mapping[str, str]:
         """The headers of a refusal to a caller that was let in, but lacks these scopes."""
 
 
 class Credentials(Protocol):
-    """What a client gets in with. `dovetail.auth` has some; `Client(auth=…)` takes any. The one that is bound to a server
-    (`bind`) is asked; all calls come from one event loop."""
+    """What a client gets in with. `dovetail.auth` has some; `Client(auth=…)` takes any. The one
+    that is bound to a server (`bind`) is asked; all calls come from one event loop."""
 
     def bind(self, url: str, fetch: Fetch) -> "Credentials":
         """The same, for the server at this URL."""
@@ -454,11 +492,12 @@ class Credentials(Protocol):
         """What goes with this request; renews what is about to end."""
 
     async def refused(self, method: str, url: str, answer: HttpResponse) -> bool:
-        """The server answered 401 or 403. True: ask again at once, with what `headers` says now. Raises Unauthorized where
-        only `authorize` can help, and where nothing can."""
+        """The server answered 401 or 403. True: ask again at once, with what `headers` says now.
+        Raises Unauthorized where only `authorize` can help, and where nothing can."""
 
     def heard(self, answer: HttpResponse) -> None:
         """Any other answer, of which the headers may matter (nonces)."""
 
     async def authorize(self) -> None:
-        """Do what takes a person, however long it takes, after `refused` raised an Unauthorized that is `curable`."""
+        """Do what takes a person, however long it takes, after `refused` raised an Unauthorized
+        that is `curable`."""

@@ -1,18 +1,21 @@
 """JSON Schema checks for schemas that come from elsewhere: the only door to jsonschema_rs.
 
-Both the schema and the value may be hostile, and the engine, fast as it is, trusts them. So a schema is surveyed before
-it gets there, as a graph whose edges are subschemas and references:
+Both the schema and the value may be hostile, and the engine, fast as it is, trusts them. So a
+schema is surveyed before it gets there, as a graph whose edges are subschemas and references:
 
-- It must be bounded: nesting, subschemas, and the *work* that it makes of one value. Twenty definitions that refer to
-  the next one twice are a million checks of the same value, so work is counted with references followed. Where a
-  reference leads back, the engine remembers what it has seen, so that counts once; but not if it leads back to the same
-  value (`{"$ref": "#"}`), which means nothing and is refused.
+- It must be bounded: nesting, subschemas, and the *work* that it makes of one value. Twenty
+  definitions that refer to
+  the next one twice are a million checks of the same value, so work is counted with references
+  followed. Where a reference leads back, the engine remembers what it has seen, so that counts
+  once; but not if it leads back to the same value (`{"$ref": "#"}`), which means nothing and is
+  refused.
 - It must be whole: nothing is ever fetched.
 
-The engine answers yes or no in time linear in the value. It recurses with the value, though, on a stack that overflows
-without mercy, so with a recursive schema the depth of a value is looked at first. And it says *why not* without looking
-at the cost: gigabytes of errors for a long list, exponential time for a recursive schema with alternatives. So it is
-asked for reasons only where they are cheap.
+The engine answers yes or no in time linear in the value. It recurses with the value, though, on a
+stack that overflows without mercy, so with a recursive schema the depth of a value is looked at
+first. And it says *why not* without looking at the cost: gigabytes of errors for a long list,
+exponential time for a recursive schema with alternatives. So it is asked for reasons only where
+they are cheap.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -46,12 +49,20 @@ _PARTS: dict[str, Callable[[Iterable[int]], int]] = {
 """Those for parts of it, each for another part (max) or maybe for the same (sum)."""
 _CHECKING = {**_SAME_VALUE, **_PARTS}
 _AGAIN = ("unevaluatedItems", "unevaluatedProperties")
-"""Those for which the engine goes over the others of the same schema again, to see what they have checked."""
+"""Those for which the engine goes over the others of the same schema again, to see what they have
+checked."""
 _MANY_PARTS = _PARTS.keys() - {"properties", "prefixItems"}
 """Those for any number of parts."""
 _KEEPING = ("$defs", "definitions", "contentSchema")
 """Those that hold subschemas for others to refer to."""
-_BY_NAME = {"properties", "patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions"}
+_BY_NAME = {
+    "properties",
+    "patternProperties",
+    "dependentSchemas",
+    "dependencies",
+    "$defs",
+    "definitions",
+}
 """Those whose subschemas have names."""
 
 _STACK: Final = 2048
@@ -59,7 +70,8 @@ _STACK: Final = 2048
 _DEEPEST: Final = 250
 """Levels of a value beyond which the engine itself gives up."""
 _PATTERN: Final = 128 * KIB
-"""Bytes that a compiled pattern may take. Matching is linear in the string but also in this: up to 3 µs a character."""
+"""Bytes that a compiled pattern may take. Matching is linear in the string but also in this: up to
+3 µs a character."""
 _PATTERNS: Final = 8 * MIB
 """Bytes that all patterns together may take, though each may have 8 KiB."""
 _EFFORT: Final = 100_000
@@ -80,7 +92,8 @@ class _Cost(Struct, frozen=True):
     work: int
     """How often it checks the value and, on any one way down, its parts."""
     ways: int
-    """How often it comes back to itself from there; if more than once, reasons are exponential in the depth."""
+    """How often it comes back to itself from there; if more than once, reasons are exponential in
+    the depth."""
     first: float
     """The effort for all reasons up to which the first one is cheap."""
     deepest: int | None
@@ -99,7 +112,8 @@ class Validator:
         self._cost = cost
 
     def problems(self, value: Any, at_most: int = 5) -> list[str]:
-        """What is wrong with the value, and where, in words that a model can act on; nothing if it is fine."""
+        """What is wrong with the value, and where, in words that a model can act on; nothing if it
+        is fine."""
         deepest = self._cost.deepest
         try:
             if deepest is not None and any(islice(_levels(value), deepest, None)):
@@ -111,7 +125,9 @@ class Validator:
             # The engine's own limits: depth, types that JSON does not have, half a surrogate pair.
             return [f"`$`: cannot be checked: {error}"]
         words = list(dict.fromkeys(f"`{_place(path)}`: {message}" for path, message in reasons))
-        return words[:at_most] or ["`$`: does not match the schema; it is too large or too deep to say where"]
+        return words[:at_most] or [
+            "`$`: does not match the schema; it is too large or too deep to say where"
+        ]
 
     def check(self, value: Any) -> None:
         """Raise Mismatch unless the value matches."""
@@ -151,7 +167,9 @@ def compile(schema: Schema, limits: Limits = DEFAULT) -> Validator:
     try:
         compiled = engine(
             schema,
-            pattern_options=jsonschema_rs.RegexOptions(size_limit=size),  # the engine that never backtracks
+            pattern_options=jsonschema_rs.RegexOptions(
+                size_limit=size
+            ),  # the engine that never backtracks
             retriever=_refuse,
             validate_formats=False,
         )
@@ -166,7 +184,9 @@ def _dialect(schema: Schema) -> str:
     given = schema.get("$schema") if isinstance(schema, dict) else None
     name = next(iter(_DIALECTS)) if given is None else str(given).removesuffix("#")
     if name not in _DIALECTS:
-        raise SchemaError(f"The JSON Schema dialect {given!r} is not supported; use one of {', '.join(_DIALECTS)}")
+        raise SchemaError(
+            f"The JSON Schema dialect {given!r} is not supported; use one of {', '.join(_DIALECTS)}"
+        )
     return name
 
 
@@ -175,7 +195,8 @@ def _refuse(uri: str) -> Any:
     raise ValueError(f"{uri} is not fetched")
 
 
-# ------------------------------------------------------------------------------------------------------- the survey
+# --------------------------------------------------------------------------------------------------
+# the survey
 
 
 class _Survey:
@@ -187,7 +208,8 @@ class _Survey:
         self.nodes: dict[int, dict[str, Any]] = {}
         """The subschemas, by identity."""
         self.roots: dict[int, Any] = {}
-        """For each the one that its references count from: the whole, or one around it with an $id of its own."""
+        """For each the one that its references count from: the whole, or one around it with an $id
+        of its own."""
         self.anchors: dict[tuple[int, str], list[Any]] = {}
         """Subschemas by root and name."""
         self.weights: dict[int, tuple[int, int, bool]] = {}
@@ -204,16 +226,24 @@ class _Survey:
         try:
             work, _, _ = self.weigh(self.schema)
         except RecursionError:
-            raise SchemaError("The JSON schema is nested too deeply; a lower limits.schema_depth tells where") from None
+            raise SchemaError(
+                "The JSON schema is nested too deeply; a lower limits.schema_depth tells where"
+            ) from None
         if work > self.limits.schema_nodes:
             raise SchemaError(
-                f"The JSON schema checks a value more than {self.limits.schema_nodes:,} times, its references followed "
+                f"The JSON schema checks a value more than {self.limits.schema_nodes:,} "
+                "times, its references followed "
                 "(limits.schema_nodes): refer to large definitions less often"
             )
         self.no_circles()
         nodes = [self.nodes[key] for key in self.weights]
         ways = max([1, *(ways for _, ways, _ in self.weights.values())])
-        branches = [branch for node in nodes for keyword in ("anyOf", "oneOf") for _, branch in _inside(keyword, node)]
+        branches = [
+            branch
+            for node in nodes
+            for keyword in ("anyOf", "oneOf")
+            for _, branch in _inside(keyword, node)
+        ]
         # If the first error is that no alternative fits, it holds all errors of each.
         first = inf if ways == 1 and not branches else 20 * _EFFORT
         return _Cost(
@@ -221,7 +251,9 @@ class _Survey:
             ways=ways,
             first=0 if any(self.weigh(branch)[2] for branch in branches) else first,
             deepest=min(_DEEPEST, _STACK // self.height) if self.recursive else None,
-            patterns=sum(("pattern" in node) + len(_inside("patternProperties", node)) for node in nodes),
+            patterns=sum(
+                ("pattern" in node) + len(_inside("patternProperties", node)) for node in nodes
+            ),
         )
 
     def walk(self, schema: Any, root: Any, place: "_Place") -> None:
@@ -244,9 +276,14 @@ class _Survey:
                 if isinstance(name := node.get(keyword), str):
                     self.anchors.setdefault((id(root), name.removeprefix("#")), []).append(node)
             for keyword in ("$ref", "$dynamicRef"):
-                if isinstance(ref := node.get(keyword), str) and not ref.startswith("#") and not _metaschema(ref):
+                if (
+                    isinstance(ref := node.get(keyword), str)
+                    and not ref.startswith("#")
+                    and not _metaschema(ref)
+                ):
                     raise SchemaError(
-                        f"`{_pointer((place, keyword))}`: {_short(ref)!r} is not followed, since nothing is fetched; "
+                        f"`{_pointer((place, keyword))}`: {_short(ref)!r} is not followed, "
+                        "since nothing is fetched; "
                         "put what it names under $defs and refer to #/$defs/…"
                     )
             for keyword in (*_CHECKING, *_KEEPING):
@@ -290,8 +327,15 @@ class _Survey:
         if isinstance(ref := node.get("$ref"), str):
             targets.append(_METASCHEMA if _metaschema(ref) else self.resolve(root, ref))
         if isinstance(ref := node.get("$dynamicRef"), str):
-            targets += [named for (_, name), nodes in self.anchors.items() for named in nodes if name == ref[1:]]
-            targets += [] if targets else [_METASCHEMA if _metaschema(ref) else self.resolve(root, ref)]
+            targets += [
+                named
+                for (_, name), nodes in self.anchors.items()
+                for named in nodes
+                if name == ref[1:]
+            ]
+            targets += (
+                [] if targets else [_METASCHEMA if _metaschema(ref) else self.resolve(root, ref)]
+            )
         return targets
 
     def resolve(self, root: Any, ref: str) -> Any:
@@ -307,7 +351,9 @@ class _Survey:
                 step = step.replace("~1", "/").replace("~0", "~")
                 target = target[int(step)] if isinstance(target, list) else target[step]
         except (KeyError, IndexError, ValueError, TypeError):
-            raise SchemaError(f"The JSON schema refers to {_short(ref)!r}, but there is nothing") from None
+            raise SchemaError(
+                f"The JSON schema refers to {_short(ref)!r}, but there is nothing"
+            ) from None
         # A reference may make a subschema of what no keyword holds.
         self.walk(target, root, (None, ref))
         return target
@@ -325,13 +371,17 @@ class _Survey:
             TopologicalSorter(self.same).prepare()
         except CycleError as error:
             circle = (self.nodes.get(key, {}) for key in error.args[1])
-            ref = next((ref for node in circle if (ref := node.get("$ref") or node.get("$dynamicRef"))), "#")
+            ref = next(
+                (ref for node in circle if (ref := node.get("$ref") or node.get("$dynamicRef"))),
+                "#",
+            )
             why = f"{_short(ref)!r} leads back without going into the value"
             raise SchemaError(f"The JSON schema runs in a circle: {why}") from None
 
 
 _METASCHEMA: Final[dict[str, Any]] = {}
-"""Stands for the schema of schemas, which the engine has on board: recursive, by more than one way."""
+"""Stands for the schema of schemas, which the engine has on board: recursive, by more than one
+way."""
 _METASCHEMA.update(items=_METASCHEMA, contains=_METASCHEMA, anyOf=[{"items": _METASCHEMA}])
 
 
@@ -350,7 +400,8 @@ def _inside(keyword: str, node: dict[str, Any]) -> list[tuple[Any, Any]]:
 
 
 _Place: TypeAlias = tuple[Any, Any]
-"""The place around it, and the last step to it. Spelled out only where it is needed: names may be long."""
+"""The place around it, and the last step to it. Spelled out only where it is needed: names may be
+long."""
 
 
 def _pointer(place: _Place | None) -> str:
@@ -361,7 +412,8 @@ def _pointer(place: _Place | None) -> str:
     return _short("/".join(str(step) for step in reversed(steps) if step is not None))
 
 
-# ---------------------------------------------------------------------------------------------------------- in words
+# --------------------------------------------------------------------------------------------------
+# in words
 
 
 def _levels(value: Any) -> Iterator[list[Any]]:
@@ -378,7 +430,8 @@ def _levels(value: Any) -> Iterator[list[Any]]:
 
 
 def _reasons(error: Any) -> list[tuple[list[str | int], str]]:
-    """An error as places and sentences: where no alternative fits, what is wrong with the one that was meant."""
+    """An error as places and sentences: where no alternative fits, what is wrong with the one that
+    was meant."""
     branches = getattr(error.kind, "context", None)
     if branches and all(branches):
         telling = [[inner for inner in branch if _tells(inner, error)] for branch in branches]
@@ -386,14 +439,28 @@ def _reasons(error: Any) -> list[tuple[list[str | int], str]]:
         depths = [min(len(inner.instance_path) for inner in branch) for branch in meant]
         if depths.count(max(depths, default=0)) == 1:
             # The only one, or the one that went wrong furthest down.
-            return [reason for inner in meant[depths.index(max(depths))] for reason in _reasons(inner)]
+            return [
+                reason for inner in meant[depths.index(max(depths))] for reason in _reasons(inner)
+            ]
         first = [tellers[0] for tellers in telling if tellers]
         if not meant and all(teller.instance_path == first[0].instance_path for teller in first):
-            expected = dict.fromkeys(text for teller in first for text in _TELLING[teller.kind.name](teller.kind))
-            return [(first[0].instance_path, f"{_short(_json(first[0].instance))} is not {' or '.join(expected)}")]
+            expected = dict.fromkeys(
+                text for teller in first for text in _TELLING[teller.kind.name](teller.kind)
+            )
+            return [
+                (
+                    first[0].instance_path,
+                    f"{_short(_json(first[0].instance))} is not {' or '.join(expected)}",
+                )
+            ]
     if error.kind.name == "falseSchema":
-        # The engine's own words speak of schemas; and its place is that of the object, not the property.
-        what = "no properties are" if error.schema_path[-1:] == ["additionalProperties"] else "nothing is"
+        # The engine's own words speak of schemas; and its place is that of the object, not the
+        # property.
+        what = (
+            "no properties are"
+            if error.schema_path[-1:] == ["additionalProperties"]
+            else "nothing is"
+        )
         return [(error.instance_path, f"{what} allowed here")]
     return [(error.instance_path, _short(error.message))]
 
@@ -407,7 +474,8 @@ _TELLING: dict[str, Callable[[Any], list[str]]] = {
 
 
 def _tells(inner: Any, error: Any) -> bool:
-    """Whether this says that the alternative is for other values: by their type, or a constant such as their "kind"."""
+    """Whether this says that the alternative is for other values: by their type, or a constant such
+    as their "kind"."""
     down = len(inner.instance_path) - len(error.instance_path)
     return inner.kind.name in _TELLING and down <= (inner.kind.name == "const")
 
@@ -417,14 +485,19 @@ def _flaw(error: Any) -> str:
     path, problem = _reasons(error)[0]
     if error.kind.name == "format":
         problem = (
-            "this pattern cannot be used. Patterns are matched in linear time: they have no look-around and no "
+            "this pattern cannot be used. Patterns are matched in linear time: they have no "
+            "look-around and no "
             "back-references, and must not be too large (use maxLength for long strings)"
         )
-    return f"The JSON schema cannot be used: `{_short('/'.join(['#', *map(str, path)]))}`: {problem}"
+    return (
+        f"The JSON schema cannot be used: `{_short('/'.join(['#', *map(str, path)]))}`: {problem}"
+    )
 
 
 def _place(path: list[str | int]) -> str:
-    return "$" + "".join(f".{step}" if str(step).isidentifier() else f"[{_json(step)}]" for step in path)
+    return "$" + "".join(
+        f".{step}" if str(step).isidentifier() else f"[{_json(step)}]" for step in path
+    )
 
 
 def _json(value: Any) -> str:

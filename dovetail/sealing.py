@@ -1,18 +1,23 @@
 """Tokens that only this server can have made: session ids, cursors, the state of a question.
 
-A token is `kind | nonce | body | tag`, in the URL-safe base64 that a header can carry. Two kinds exist, told apart by the
-first byte. *Encrypted* is AES-GCM, wherever `cryptography` is installed. *Signed* is keyed BLAKE2b, for the bare install:
-its body can be read by whoever holds it, but not made or changed; `ring.encrypts` says which kind a ring makes.
+A token is `kind | nonce | body | tag`, in the URL-safe base64 that a header can carry. Two kinds
+exist, told apart by the first byte. *Encrypted* is AES-GCM, wherever `cryptography` is installed.
+*Signed* is keyed BLAKE2b, for the bare install: its body can be read by whoever holds it, but not
+made or changed; `ring.encrypts` says which kind a ring makes.
 
-From each secret comes one key for every kind and purpose, so a token of one purpose or kind never opens as another, and what
-is sealed may be `bound` to something that is not in it (a user, a request) and has to be there again when it is opened. As
-both kinds are equally hard to forge, a ring that encrypts opens signed tokens too: what they show was shown when they were
-made, and a fleet may be upgraded machine by machine. The other way round nothing can be read, and the token is refused.
+From each secret comes one key for every kind and purpose, so a token of one purpose or kind never
+opens as another, and what is sealed may be `bound` to something that is not in it (a user, a
+request) and has to be there again when it is opened. As both kinds are equally hard to forge, a
+ring that encrypts opens signed tokens too: what they show was shown when they were made, and a
+fleet may be upgraded machine by machine. The other way round nothing can be read, and the token is
+refused.
 
-The first key seals and all keys open; a key is changed by putting the new one in front, and dropping the old one when the
-last of its tokens has expired. Nonces are random, which bounds a key to about 2^32 tokens of one purpose.
+The first key seals and all keys open; a key is changed by putting the new one in front, and
+dropping the old one when the last of its tokens has expired. Nonces are random, which bounds a key
+to about 2^32 tokens of one purpose.
 
-There is exactly one spelling of a token: a list of revoked ones cannot be evaded by writing one differently.
+There is exactly one spelling of a token: a list of revoked ones cannot be evaded by writing one
+differently.
 """
 
 import os
@@ -61,7 +66,9 @@ class _Signed:
 
     def _tag(self, nonce: bytes, data: bytes, bound: bytes) -> bytes:
         # The length keeps the end of `bound` and the start of `data` apart.
-        return blake2b(b"".join((nonce, len(bound).to_bytes(8), bound, data)), digest_size=TAG, key=self._key).digest()
+        return blake2b(
+            b"".join((nonce, len(bound).to_bytes(8), bound, data)), digest_size=TAG, key=self._key
+        ).digest()
 
     def encrypt(self, nonce: bytes, data: bytes, bound: bytes, /) -> bytes:
         return data + self._tag(nonce, data, bound)
@@ -74,13 +81,15 @@ class _Signed:
 
 
 class KeyRing:
-    """Seals bytes into tokens and opens them again. Purposes are words of the program, never of a request."""
+    """Seals bytes into tokens and opens them again. Purposes are words of the program, never of a
+    request."""
 
     __slots__ = ("_ciphers", "_kinds", "_refusals", "_roots", "origin")
 
     def __init__(self, secrets: Sequence[bytes], origin: Origin = "configured") -> None:
         self.origin = origin
-        """Where the keys are from: with "process", only this process and its children share them."""
+        """Where the keys are from: with "process", only this process and its children share
+        them."""
         self._roots = [blake2b(secret, person=b"dovetail root").digest() for secret in secrets]
         self._ciphers: dict[tuple[int, str], list[Cipher]] = {}
         self._kinds: dict[int, Callable[[bytes], Cipher]] = {}
@@ -88,7 +97,8 @@ class KeyRing:
 
     @property
     def encrypts(self) -> bool:
-        """Whether tokens hide what is in them. The first call loads `cryptography`, where it is installed."""
+        """Whether tokens hide what is in them. The first call loads `cryptography`, where it is
+        installed."""
         return ENCRYPTED in (self._kinds or self._load())
 
     def seal(self, purpose: str, data: bytes, *, bound: bytes = b"") -> str:
@@ -99,12 +109,15 @@ class KeyRing:
         return _spell(b"%c%b%b" % (kind, nonce, cipher.encrypt(nonce, data, bound)))
 
     def open(self, purpose: str, token: str, *, bound: bytes = b"") -> bytes:
-        """The bytes that were sealed for this purpose and bound to this; raises Forged for any other token."""
+        """The bytes that were sealed for this purpose and bound to this; raises Forged for any
+        other token."""
         try:
             raw = _read(token)
         except ValueError:
             raise Forged from None
-        if len(raw) <= NONCE + TAG or _spell(raw) != token:  # the decoder skips what it does not know
+        if (
+            len(raw) <= NONCE + TAG or _spell(raw) != token
+        ):  # the decoder skips what it does not know
             raise Forged
         nonce, sealed = raw[1 : 1 + NONCE], raw[1 + NONCE :]
         for cipher in self._ciphers.get((raw[0], purpose)) or self._derive(raw[0], purpose):
@@ -119,7 +132,10 @@ class KeyRing:
         if make is None:
             return []
         label = b"%c%b" % (kind, purpose.encode())
-        keys = (blake2b(label, digest_size=32, key=root, person=b"dovetail seal").digest() for root in self._roots)
+        keys = (
+            blake2b(label, digest_size=32, key=root, person=b"dovetail seal").digest()
+            for root in self._roots
+        )
         ciphers = self._ciphers[kind, purpose] = [make(key) for key in keys]
         return ciphers
 
@@ -138,9 +154,12 @@ class KeyRing:
 
 
 def key_ring(keys: Sequence[Key] | None = None) -> KeyRing:
-    """The ring of these keys, else of those in the environment, else of one that the processes of this program share."""
+    """The ring of these keys, else of those in the environment, else of one that the processes of
+    this program share."""
     if keys is not None:
-        return KeyRing(_secrets([keys] if isinstance(keys, str | bytes) else keys, "the keys"), "configured")
+        return KeyRing(
+            _secrets([keys] if isinstance(keys, str | bytes) else keys, "the keys"), "configured"
+        )
     given = [key.strip() for key in os.environ.get(VARIABLE, "").split(",")]
     if any(given):
         return KeyRing(_secrets([key for key in given if key], VARIABLE), "environment")
@@ -155,7 +174,10 @@ def _secrets(keys: Sequence[Key], where: str) -> list[bytes]:
         raise ConfigError(f"{where}: at least one is needed; {remedy}")
     for place, key in enumerate(keys, 1):
         if len(key) < SHORTEST:
-            raise ConfigError(f"{where}: key {place} has {len(key)} characters, at least {SHORTEST} are needed; {remedy}")
+            raise ConfigError(
+                f"{where}: key {place} has {len(key)} characters, at least {SHORTEST} are "
+                f"needed; {remedy}"
+            )
     return [key if isinstance(key, bytes) else os.fsencode(key) for key in keys]
 
 

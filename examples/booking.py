@@ -1,8 +1,10 @@
-"""A server that asks back: the person twice, their model once, and reserves a berth once, whatever happens.
+"""A server that asks back: the person twice, their model once, and reserves a berth once, whatever
+happens.
 
     dovetail call examples/booking.py book city=Oslo
 
-The same function serves every revision. Where the client cannot be asked, it says so in its `except` branch.
+The same function serves every revision. Where the client cannot be asked, it says so in its
+`except` branch.
 """
 
 from itertools import count
@@ -12,7 +14,9 @@ from msgspec import Meta, Struct
 
 from dovetail import CannotAsk, Context, Server, ToolError
 
-server = Server("booking", version="1.0.0", instructions="Books night trains. It asks before it does.")
+server = Server(
+    "booking", version="1.0.0", instructions="Books night trains. It asks before it does."
+)
 
 BERTHS = count(11)
 
@@ -50,7 +54,9 @@ async def book(city: str, ctx: Context) -> str:
 async def wish(ctx: Context, name: str, city: str) -> str:
     """A kind word of the client's model, if there is one, and it may be asked."""
     try:
-        return (await ctx.sample(f"Wish {name} a good journey to {city}, in five words.", max_tokens=30)).text
+        return (
+            await ctx.sample(f"Wish {name} a good journey to {city}, in five words.", max_tokens=30)
+        ).text
     except (CannotAsk, ToolError):
         return "Have a good journey!"
 

@@ -1,6 +1,8 @@
-"""What `make demo` shows: a client and servers that it starts, talking over stdio, then over HTTP in both eras.
+"""What `make demo` shows: a client and servers that it starts, talking over stdio, then over HTTP
+in both eras.
 
-At the end a server asks back. Sit at a terminal and you are asked; anywhere else the questions' own defaults are the answer.
+At the end a server asks back. Sit at a terminal and you are asked; anywhere else the questions' own
+defaults are the answer.
 """
 
 import asyncio
@@ -63,9 +65,13 @@ async def forecast(client: Client, city: str, days: int) -> None:
 
 
 async def over_stdio() -> None:
-    chapter(f"starts {paint('examples/weather.py', '1')} and talks to it over {paint('stdio', '1')}.")
+    chapter(
+        f"starts {paint('examples/weather.py', '1')} and talks to it over {paint('stdio', '1')}."
+    )
 
-    async with Client(SERVER, on_log=lambda entry: show(paint(f"the server logs: {entry.data}", "90"))) as client:
+    async with Client(
+        SERVER, on_log=lambda entry: show(paint(f"the server logs: {entry.data}", "90"))
+    ) as client:
         step("Who is there?")
         await introduce(client)
 
@@ -99,9 +105,14 @@ async def over_stdio() -> None:
 
 async def over_http() -> None:
     with serving(SERVER) as url:
-        chapter(f"serves the same file at {paint(url, '1')} and talks to it over {paint('HTTP', '1')}.")
+        chapter(
+            f"serves the same file at {paint(url, '1')} and talks to it over {paint('HTTP', '1')}."
+        )
 
-        step("Without a session: each request stands for itself, and progress comes on the stream of its reply")
+        step(
+            "Without a session: each request stands for itself, and progress comes on the "
+            "stream of its reply"
+        )
         async with Client(url) as client:
             await introduce(client)
             await forecast(client, "Stockholm", 3)
@@ -114,9 +125,15 @@ async def over_http() -> None:
 
 async def asked_back() -> None:
     with serving(BOOKING) as url:
-        chapter(f"serves {paint('examples/booking.py', '1')} at {paint(url, '1')}: a tool that asks {paint('you', '1')}.")
+        chapter(
+            f"serves {paint('examples/booking.py', '1')} at {paint(url, '1')}: a tool that "
+            f"asks {paint('you', '1')}."
+        )
 
-        step("Without a session: it answers with its questions, and the client comes back with the answers")
+        step(
+            "Without a session: it answers with its questions, and the client comes back with "
+            "the answers"
+        )
         await book(url, "stateless", "Oslo")
 
         step("With a session: the same function, and its questions come down the back channel")

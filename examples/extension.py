@@ -1,8 +1,10 @@
-"""An extension of one's own, in one file and on both sides: what each tool call costs, and what they came to.
+"""An extension of one's own, in one file and on both sides: what each tool call costs, and what
+they came to.
 
     python examples/extension.py
 
-A server with it charges for calls and tells clients that have it too, at once and on request. Others notice nothing.
+A server with it charges for calls and tells clients that have it too, at once and on request.
+Others notice nothing.
 """
 
 import asyncio

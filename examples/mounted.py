@@ -1,7 +1,8 @@
-"""A web application with a server in it: FastAPI for people's programs, MCP for models, on one port.
+"""A web application with a server in it: FastAPI for people's programs, MCP for models, on one
+port.
 
-`pip install "dovetail[http]" fastapi`, then `python examples/mounted.py`. `/stock/nails` answers as always, and a client
-finds the server at `http://127.0.0.1:8000/mcp/`:
+`pip install "dovetail[http]" fastapi`, then `python examples/mounted.py`. `/stock/nails` answers as
+always, and a client finds the server at `http://127.0.0.1:8000/mcp/`:
 
     dovetail call http://127.0.0.1:8000/mcp/ reserve item=nails count=2
 """
@@ -47,5 +48,6 @@ if __name__ == "__main__":
     except ImportError:
         raise SystemExit("This example needs uvicorn: pip install 'dovetail[http]'") from None
 
-    # A client that listens holds a stream open, which uvicorn waits for at its end, unless told for how long.
+    # A client that listens holds a stream open, which uvicorn waits for at its end, unless told for
+    # how long.
     uvicorn.run(application(), port=8000, timeout_graceful_shutdown=2)

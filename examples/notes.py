@@ -1,18 +1,22 @@
 """A server for those who log in. Each of them has notes of their own.
 
     dovetail run examples/notes.py --http                                        in one terminal
-    dovetail login http://127.0.0.1:8000/mcp --scope notes:write                 in another: ada, whose password is "engine"
-    dovetail call http://127.0.0.1:8000/mcp add text="Call Charles"
+    dovetail login http://127.0.0.1:8000/mcp --scope notes:write                 in another: ada,
+    whose password is "engine" dovetail call http://127.0.0.1:8000/mcp add text="Call Charles"
     dovetail call http://127.0.0.1:8000/mcp show
 
-To see notes takes one scope, to add one takes another, and nobody sees a tool that is not for them. Users log in at this
-very server, since a `Provider` is an authorization server. Where there is one already, `Bearer(jwt("https://…"))` does it.
+To see notes takes one scope, to add one takes another, and nobody sees a tool that is not for them.
+Users log in at this very server, since a `Provider` is an authorization server. Where there is one
+already, `Bearer(jwt("https://…"))` does it.
 """
 
 from dovetail import Context, Server, ToolError
 from dovetail.auth import Provider, hash_password
 
-USERS = {"ada": hash_password("engine"), "bo": hash_password("violin")}  # in earnest only the hashes would be here
+USERS = {
+    "ada": hash_password("engine"),
+    "bo": hash_password("violin"),
+}  # in earnest only the hashes would be here
 
 server = Server(
     "notes",

@@ -1,9 +1,10 @@
 """A transport of your own: one message per line over a socket, Unix or TCP.
 
-A channel has four methods. This one wraps the streams that asyncio hands out, and serves both sides:
+A channel has four methods. This one wraps the streams that asyncio hands out, and serves both
+sides:
 
-    listener = await asyncio.start_unix_server(lambda *streams: server.serve(Lines(*streams)), path, limit=LIMIT)
-    client = Client(Lines(*await asyncio.open_unix_connection(path, limit=LIMIT)))
+    listener = await asyncio.start_unix_server(lambda *streams: server.serve(Lines(*streams)), path,
+    limit=LIMIT) client = Client(Lines(*await asyncio.open_unix_connection(path, limit=LIMIT)))
 """
 
 import asyncio
@@ -19,11 +20,15 @@ class Lines:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
 
-    def start(self, receive: Callable[[bytes], None], ended: Callable[[Exception | None], None]) -> None:
+    def start(
+        self, receive: Callable[[bytes], None], ended: Callable[[Exception | None], None]
+    ) -> None:
         """Deliver each message to `receive`; tell `ended` once, when there are no more."""
         self.task = asyncio.create_task(self._read(receive, ended))
 
-    async def _read(self, receive: Callable[[bytes], None], ended: Callable[[Exception | None], None]) -> None:
+    async def _read(
+        self, receive: Callable[[bytes], None], ended: Callable[[Exception | None], None]
+    ) -> None:
         reason: Exception | None = None
         try:
             while line := await self.reader.readline():

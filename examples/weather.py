@@ -12,7 +12,12 @@ from dovetail import Context, NotFound, Server
 
 server = Server("weather", version="1.0.0", instructions="Forecasts for a few northern cities.")
 
-CITIES = {"Oslo": (59.9, 10.7), "Reykjavik": (64.1, -21.9), "Helsinki": (60.2, 24.9), "Stockholm": (59.3, 18.1)}
+CITIES = {
+    "Oslo": (59.9, 10.7),
+    "Reykjavik": (64.1, -21.9),
+    "Helsinki": (60.2, 24.9),
+    "Stockholm": (59.3, 18.1),
+}
 
 
 class Day(Struct):
@@ -40,7 +45,13 @@ async def forecast(city: str, ctx: Context, days: Annotated[int, Meta(ge=1, le=7
     ahead: list[Day] = []
     for day in range(1, days + 1):
         await asyncio.sleep(0.15)  # a slow model of the atmosphere
-        ahead.append(Day(day, "snow" if (day + int(latitude)) % 2 else "clear", round(70 - latitude - 2 * day, 1)))
+        ahead.append(
+            Day(
+                day,
+                "snow" if (day + int(latitude)) % 2 else "clear",
+                round(70 - latitude - 2 * day, 1),
+            )
+        )
         ctx.progress(day, days, f"day {day} of {days}")
     ctx.info(f"{days} days computed for {city}")
     return Forecast(city, ahead)

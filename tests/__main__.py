@@ -1,9 +1,10 @@
 """All tests, in two processes side by side: `python -m tests`, with any options of pytest.
 
-Most tests wait for a process or a socket more than they compute, so two halves take little more than half the time. Each is
-a plain pytest: one takes the folders that are named here, the other all the rest, whatever there may come to be. What they
-print comes line by line as `1|` and `2|`; at the end it is said once more what failed and how each of them went. A half in
-which nothing was selected is fine as long as the other had something.
+Most tests wait for a process or a socket more than they compute, so two halves take little more
+than half the time. Each is a plain pytest: one takes the folders that are named here, the other all
+the rest, whatever there may come to be. What they print comes line by line as `1|` and `2|`; at the
+end it is said once more what failed and how each of them went. A half in which nothing was selected
+is fine as long as the other had something.
 """
 
 import asyncio
@@ -23,7 +24,9 @@ LONGEST = 2**26
 
 async def run(commands: Sequence[Sequence[str]]) -> int:
     """Run these side by side; the exit code for all of them."""
-    ended = await asyncio.gather(*(_half(number, command) for number, command in enumerate(commands, 1)))
+    ended = await asyncio.gather(
+        *(_half(number, command) for number, command in enumerate(commands, 1))
+    )
     print()
     for number, (_, lines) in enumerate(ended, 1):
         for line in lines:
@@ -34,7 +37,9 @@ async def run(commands: Sequence[Sequence[str]]) -> int:
 
 async def _half(number: int, command: Sequence[str]) -> tuple[int, list[str]]:
     """The exit code, and what is worth saying again: what failed, and the last line."""
-    process = await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT, limit=LONGEST)
+    process = await asyncio.create_subprocess_exec(
+        *command, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT, limit=LONGEST
+    )
     assert process.stdout is not None
     failed, last = [], ""
     async for data in process.stdout:
@@ -46,9 +51,16 @@ async def _half(number: int, command: Sequence[str]) -> tuple[int, list[str]]:
 
 
 def commands(options: Sequence[str]) -> list[list[str]]:
-    """Both halves. Each remembers by itself what failed, so that `--last-failed` means something to both."""
-    kept = [[] if "no:cacheprovider" in options else ["-o", f"cache_dir=.pytest_cache/{half}"] for half in (1, 2)]
-    return [[sys.executable, "-m", "pytest", *cache, *half, *options] for cache, half in zip(kept, HALVES, strict=True)]
+    """Both halves. Each remembers by itself what failed, so that `--last-failed` means something to
+    both."""
+    kept = [
+        [] if "no:cacheprovider" in options else ["-o", f"cache_dir=.pytest_cache/{half}"]
+        for half in (1, 2)
+    ]
+    return [
+        [sys.executable, "-m", "pytest", *cache, *half, *options]
+        for cache, half in zip(kept, HALVES, strict=True)
+    ]
 
 
 if __name__ == "__main__":

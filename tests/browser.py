@@ -5,8 +5,9 @@
         await page.fill("input[name=user]", "ada")
         await page.click("button")
 
-Each test gets a fresh profile. `Page.until` waits for what a script in the page says, however long the page takes to get
-there; nothing sleeps longer than it must. https://chromedevtools.github.io/devtools-protocol/
+Each test gets a fresh profile. `Page.until` waits for what a script in the page says, however long
+the page takes to get there; nothing sleeps longer than it must.
+https://chromedevtools.github.io/devtools-protocol/
 """
 
 import asyncio
@@ -38,7 +39,10 @@ class Page:
     """One tab."""
 
     def __init__(
-        self, socket: aiohttp.ClientWebSocketResponse, ids: "itertools.count[int] | None" = None, session: str | None = None
+        self,
+        socket: aiohttp.ClientWebSocketResponse,
+        ids: "itertools.count[int] | None" = None,
+        session: str | None = None,
     ) -> None:
         self._socket, self._ids = socket, ids or itertools.count(1)
         self._session = {} if session is None else {"sessionId": session}
@@ -46,7 +50,9 @@ class Page:
     async def command(self, method: str, **params: Any) -> dict[str, Any]:
         """Send a command of the protocol; its result."""
         id = next(self._ids)
-        await self._socket.send_json({"id": id, "method": method, "params": params, **self._session})
+        await self._socket.send_json(
+            {"id": id, "method": method, "params": params, **self._session}
+        )
         while True:
             message = json.loads((await self._socket.receive(timeout=WAIT_SECONDS)).data)
             if message.get("id") == id:
@@ -59,12 +65,15 @@ class Page:
 
     async def says(self, script: str) -> Any:
         """What an expression is worth in the page."""
-        result = await self.command("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
+        result = await self.command(
+            "Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True
+        )
         assert "exceptionDetails" not in result, result
         return result["result"].get("value")
 
     async def until(self, script: str) -> Any:
-        """Wait until an expression is worth something in the page, which may be another one by then."""
+        """Wait until an expression is worth something in the page, which may be another one by
+        then."""
         async with asyncio.timeout(WAIT_SECONDS):
             while True:
                 with suppress(AssertionError):  # between two pages there is none to ask
@@ -74,24 +83,33 @@ class Page:
 
     async def click(self, selector: str) -> None:
         """Press something, once it is there."""
-        await self.until(f"document.readyState === 'complete' && document.querySelector({selector!r}) !== null")
+        await self.until(
+            f"document.readyState === 'complete' && document.querySelector({selector!r}) !== null"
+        )
         await self.says(f"document.querySelector({selector!r}).click()")
 
     async def fill(self, selector: str, text: str) -> None:
         """Type into a field, once it is there."""
-        await self.until(f"document.readyState === 'complete' && document.querySelector({selector!r}) !== null")
+        await self.until(
+            f"document.readyState === 'complete' && document.querySelector({selector!r}) !== null"
+        )
         await self.says(f"document.querySelector({selector!r}).focus()")
         await self.command("Input.insertText", text=text)
 
     async def frames(self) -> dict[str, str]:
-        """The addresses of the frames that are processes of their own, as those of another origin are; by their ids."""
+        """The addresses of the frames that are processes of their own, as those of another origin
+        are; by their ids."""
         targets = (await self.command("Target.getTargets"))["targetInfos"]
         return {one["targetId"]: one["url"] for one in targets if one["type"] == "iframe"}
 
     async def frame(self, address: str) -> "Page":
         """The frame whose address begins so, once it is there."""
         async with asyncio.timeout(WAIT_SECONDS):
-            while not (found := [id for id, url in (await self.frames()).items() if url.startswith(address)]):
+            while not (
+                found := [
+                    id for id, url in (await self.frames()).items() if url.startswith(address)
+                ]
+            ):
                 await asyncio.sleep(0.02)
         attached = await self.command("Target.attachToTarget", targetId=found[0], flatten=True)
         return Page(self._socket, self._ids, attached["sessionId"])
@@ -108,18 +126,32 @@ async def browser(width: int = 900, height: int = 900) -> AsyncIterator[Page]:
     """A browser with one empty tab."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         options = [
-            "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
-            "--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-proxy-server",
-            "--remote-debugging-port=0", f"--user-data-dir={profile}", f"--window-size={width},{height}", "about:blank",
-        ]  # fmt: skip
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            "--no-proxy-server",
+            "--remote-debugging-port=0",
+            f"--user-data-dir={profile}",
+            f"--window-size={width},{height}",
+            "about:blank",
+        ]
         quiet = asyncio.subprocess.DEVNULL
-        process = await asyncio.create_subprocess_exec(chromium(), *options, stdin=quiet, stdout=quiet, stderr=quiet)
+        process = await asyncio.create_subprocess_exec(
+            chromium(), *options, stdin=quiet, stdout=quiet, stderr=quiet
+        )
         try:
             port = await _port(Path(profile) / "DevToolsActivePort")
             async with aiohttp.ClientSession() as session:
                 async with session.get(f"http://127.0.0.1:{port}/json/list") as reply:
                     tab = next(one for one in await reply.json() if one["type"] == "page")
-                async with session.ws_connect(tab["webSocketDebuggerUrl"], max_msg_size=0) as socket:
+                async with session.ws_connect(
+                    tab["webSocketDebuggerUrl"], max_msg_size=0
+                ) as socket:
                     page = Page(socket)
                     await page.command("Page.enable")
                     yield page

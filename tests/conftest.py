@@ -1,4 +1,5 @@
-"""Coroutine tests run in a loop of their own, with a bound in time: a test that hangs fails, and says where."""
+"""Coroutine tests run in a loop of their own, with a bound in time: a test that hangs fails, and
+says where."""
 
 import asyncio
 import inspect
@@ -10,7 +11,9 @@ import pytest
 
 SECONDS = 30
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background: programs that are tested would inherit it
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+):  # started in the background: programs that are tested would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -31,5 +34,6 @@ async def _bounded(function: Any, arguments: dict[str, Any]) -> None:
 
 
 def named(value: Any) -> str:
-    """A value in the name of a test, without its address, which would be another in each process."""
+    """A value in the name of a test, without its address, which would be another in each
+    process."""
     return re.sub(r" at 0x[0-9a-f]+", "", str(value) if isinstance(value, str) else repr(value))

@@ -1,9 +1,11 @@
-"""Somebody who goes through a login in a browser without eyes: opens pages, fills in their forms, follows redirects.
+"""Somebody who goes through a login in a browser without eyes: opens pages, fills in their forms,
+follows redirects.
 
     ended = Person(username="ada", password="…").visit(url, "http://127.0.0.1:3777/callback")
 
-It does what the pages say: fields keep their values, hidden ones too, and the last button that is not a refusal is pressed.
-The visit ends at the address that begins with the second argument, which is opened if `arrive`.
+It does what the pages say: fields keep their values, hidden ones too, and the last button that is
+not a refusal is pressed. The visit ends at the address that begins with the second argument, which
+is opened if `arrive`.
 """
 
 import re
@@ -42,7 +44,9 @@ class Form(HTMLParser):
             button = tag == "button" or given.get("type") == "submit"
             if button and REFUSALS.search(given.get("value", "")):
                 return
-            if tag in ("input", "button") and (given.get("type") != "checkbox" or "checked" in given):
+            if tag in ("input", "button") and (
+                given.get("type") != "checkbox" or "checked" in given
+            ):
                 self.fields[given["name"]] = given.get("value", "")
 
     def handle_endtag(self, tag: str) -> None:
@@ -87,5 +91,7 @@ class Person:
             form = Form(page)
             assert form.action is not None, f"{url} has no form: {page}"
             url = urljoin(url, form.action)
-            fields = form.fields | {name: value for name, value in self._answers.items() if name in form.fields}
+            fields = form.fields | {
+                name: value for name, value in self._answers.items() if name in form.fields
+            }
         raise AssertionError(f"No end after {STEPS} pages, at {url}")

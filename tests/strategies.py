@@ -1,9 +1,10 @@
 """Any value of the vocabulary, for hypothesis, made from the declarations themselves.
 
-`models(kind)` reads the fields of a Struct or an Open object and builds a strategy from their types. Where a type says less
-than the protocol does (a string that is a URI, a number from 0 to 1), `LEGAL` has the strategy for the field, by name or by
-type and name. What is legal in one revision only is left to the tables of that revision: the point is that lowering makes
-any of these values right for it. Two things no lowering can mend are left out: content of unknown kinds, and forms or
+`models(kind)` reads the fields of a Struct or an Open object and builds a strategy from their
+types. Where a type says less than the protocol does (a string that is a URI, a number from 0 to 1),
+`LEGAL` has the strategy for the field, by name or by type and name. What is legal in one revision
+only is left to the tables of that revision: the point is that lowering makes any of these values
+right for it. Two things no lowering can mend are left out: content of unknown kinds, and forms or
 answers that an older revision has no words for.
 
 The profile is loaded on import. In CI (the variable CI is set) the examples are the same each time.
@@ -50,7 +51,11 @@ settings.register_profile(
     database=None,
     derandomize="CI" in os.environ,
     print_blob=True,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
+    suppress_health_check=[
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+        HealthCheck.large_base_example,
+    ],
 )
 settings.load_profile("dovetail")
 
@@ -76,23 +81,38 @@ NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 SHARES = st.floats(0, 1)
 SCALARS = st.none() | st.booleans() | INTEGERS | NUMBERS | TEXT
 JSON = st.recursive(
-    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3), max_leaves=5
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=5,
 )
 OBJECTS = st.dictionaries(TEXT, JSON, max_size=2)
 NAMED_OBJECTS = st.dictionaries(NAMES, OBJECTS, max_size=2)
 _PATHS = st.text("abcXYZ019-._~", min_size=1, max_size=6)
-URIS = st.builds("{}://{}/{}".format, st.sampled_from(["https", "file", "x-app"]), st.just("host"), _PATHS)
+URIS = st.builds(
+    "{}://{}/{}".format, st.sampled_from(["https", "file", "x-app"]), st.just("host"), _PATHS
+)
 TEMPLATES = st.builds("x-app://{}/{{{}}}".format, _PATHS, st.sampled_from(["id", "path*", "a,b"]))
 BASE64 = st.binary(max_size=6).map(lambda data: b64encode(data).decode())
 TOKENS = INTEGERS | NAMES
-METAS = st.one_of(OBJECTS, st.builds(lambda rest, token: rest | {"progressToken": token}, OBJECTS, TOKENS))
+METAS = st.one_of(
+    OBJECTS, st.builds(lambda rest, token: rest | {"progressToken": token}, OBJECTS, TOKENS)
+)
 TASKS = st.fixed_dictionaries({}, optional={"ttl": INTEGERS})
-SUBSCHEMAS = st.sampled_from([{"type": "string"}, {"type": "integer", "minimum": 0}, {}, {"anyOf": [{}, {"type": "null"}]}])
+SUBSCHEMAS = st.sampled_from(
+    [{"type": "string"}, {"type": "integer", "minimum": 0}, {}, {"anyOf": [{}, {"type": "null"}]}]
+)
 OBJECT_SCHEMAS = st.builds(
     lambda properties, rest: {"type": "object", "properties": properties, **rest},
     st.dictionaries(NAMES, SUBSCHEMAS, max_size=2),
-    st.sampled_from([{}, {"required": ["a"]}, {"additionalProperties": False}, {"$schema": "https://json-schema.org/draft/2020-12/schema"}]),
-)  # fmt: skip
+    st.sampled_from(
+        [
+            {},
+            {"required": ["a"]},
+            {"additionalProperties": False},
+            {"$schema": "https://json-schema.org/draft/2020-12/schema"},
+        ]
+    ),
+)
 SCHEMAS = OBJECT_SCHEMAS | st.sampled_from(
     [{}, {"type": "array"}, {"$ref": "#/$defs/a", "$defs": {"a": {"type": "integer"}}}]
 )
@@ -104,7 +124,9 @@ FORM_FIELDS = st.sampled_from(
         {"type": "string", "enum": ["a"]},
     ]
 )
-FORMS = st.dictionaries(NAMES, FORM_FIELDS, max_size=2).map(lambda each: {"type": "object", "properties": each})
+FORMS = st.dictionaries(NAMES, FORM_FIELDS, max_size=2).map(
+    lambda each: {"type": "object", "properties": each}
+)
 
 TASK_CAPABILITIES = st.sampled_from([{}, {"list": {}, "cancel": {}}])
 
@@ -135,7 +157,9 @@ LEGAL: dict[Any, SearchStrategy[Any]] = {
     "ttl_ms": st.integers(0, 2**53),
     "result_type": st.none(),  # the revision's to say
     (tools.CallToolParams, "arguments"): OBJECTS.map(lambda value: Raw(encode(value))),
-    (elicitation.ElicitResult, "content"): st.dictionaries(NAMES, INTEGERS | NUMBERS | TEXT | st.booleans(), max_size=2),
+    (elicitation.ElicitResult, "content"): st.dictionaries(
+        NAMES, INTEGERS | NUMBERS | TEXT | st.booleans(), max_size=2
+    ),
     (lifecycle.CancelledParams, "request_id"): TOKENS,
     "input_responses": st.dictionaries(NAMES, st.deferred(lambda: _answers()), max_size=2),
     "input_requests": st.dictionaries(NAMES, st.deferred(lambda: _questions()), max_size=2),
@@ -143,9 +167,10 @@ LEGAL: dict[Any, SearchStrategy[Any]] = {
     "extensions": NAMED_OBJECTS,
     (capabilities.ClientCapabilities, "tasks"): TASK_CAPABILITIES,
     (capabilities.ServerCapabilities, "tasks"): TASK_CAPABILITIES,
-}  # fmt: skip
+}
 ALWAYS = {(lifecycle.CancelledParams, "request_id")}
-"""Fields that are optional in the vocabulary, but required by some revision without a value to stamp."""
+"""Fields that are optional in the vocabulary, but required by some revision without a value to
+stamp."""
 
 ENVELOPE = {meta.PROTOCOL_VERSION: STATELESS[-1].version, meta.CLIENT_CAPABILITIES: {}}
 """What each request of the stateless era carries in its `_meta`."""
@@ -159,7 +184,11 @@ def models(kind: Any) -> SearchStrategy[Any]:
     if issubclass(kind, Open):
         hints = get_type_hints(kind)
         known = {name: _legal(kind, name, hints[name]) for name in kind.known}
-        return st.builds(lambda known, unknown: kind.of(kind(**known) | unknown), st.fixed_dictionaries(known), _UNKNOWN)
+        return st.builds(
+            lambda known, unknown: kind.of(kind(**known) | unknown),
+            st.fixed_dictionaries(known),
+            _UNKNOWN,
+        )
     hints = get_type_hints(kind)
     return st.builds(kind, **{one.name: _field(kind, one, hints[one.name]) for one in fields(kind)})
 
@@ -218,7 +247,9 @@ def _forms() -> SearchStrategy[Any]:
 
 
 def _elicitations() -> SearchStrategy[Any]:
-    by_url = st.builds(elicitation.ElicitParams, message=TEXT, mode=st.just("url"), url=URIS, elicitation_id=NAMES)
+    by_url = st.builds(
+        elicitation.ElicitParams, message=TEXT, mode=st.just("url"), url=URIS, elicitation_id=NAMES
+    )
     return _forms() | by_url
 
 
@@ -230,26 +261,36 @@ def _listened() -> SearchStrategy[Any]:
 _SPECIAL: dict[type, Callable[[], SearchStrategy[Any]]] = {
     elicitation.ElicitParams: _elicitations,
     subscriptions.ListenResult: _listened,
-    content.ResourceContents: lambda: models(content.TextResourceContents) | models(content.BlobResourceContents),
+    content.ResourceContents: lambda: (
+        models(content.TextResourceContents) | models(content.BlobResourceContents)
+    ),
     content.OtherContent: st.nothing,
 }
 
 
 def _questions() -> SearchStrategy[Any]:
     """What a server of the stateless era asks inside a result."""
-    kinds = {"elicitation/create": elicitation.ElicitParams, "sampling/createMessage": sampling.CreateMessageParams}
+    kinds = {
+        "elicitation/create": elicitation.ElicitParams,
+        "sampling/createMessage": sampling.CreateMessageParams,
+    }
     asked = [st.tuples(st.just(name), models(kind)) for name, kind in kinds.items()]
-    return st.one_of(asked).map(lambda ask: {"method": ask[0], "params": STATELESS[-1].lower(ask[1])})
+    return st.one_of(asked).map(
+        lambda ask: {"method": ask[0], "params": STATELESS[-1].lower(ask[1])}
+    )
 
 
 def _answers() -> SearchStrategy[Any]:
     """What a client answers inside the next request."""
     kinds = (elicitation.ElicitResult, sampling.CreateMessageResult, roots.ListRootsResult)
-    return st.one_of([models(kind) for kind in kinds]).map(lambda result: Raw(encode(STATELESS[-1].lower(result))))
+    return st.one_of([models(kind) for kind in kinds]).map(
+        lambda result: Raw(encode(STATELESS[-1].lower(result)))
+    )
 
 
 def said_in(revision: Revision, method: Method, params: Any) -> Any:
-    """Params as a peer of this revision would say them, before lowering; None where the revision has no words for them."""
+    """Params as a peer of this revision would say them, before lowering; None where the revision
+    has no words for them."""
     if (
         isinstance(params, elicitation.ElicitParams)
         and params.url

@@ -59,12 +59,18 @@ def test_a_folder_of_that_name_is_no_file(tmp_path: Path) -> None:
 
 def test_both_kinds_of_server_are_read(file: Path) -> None:
     servers = read(file)
-    assert servers["weather"] == ServerConfig(command="uvx", args=["weather"], env={"KEY": "${WEATHER_KEY}"})
+    assert servers["weather"] == ServerConfig(
+        command="uvx", args=["weather"], env={"KEY": "${WEATHER_KEY}"}
+    )
     assert servers["remote"] == ServerConfig(url=REMOTE["url"], headers=REMOTE["headers"])  # type: ignore[arg-type]
 
 
 def test_what_other_applications_add_is_no_hindrance(file: Path) -> None:
-    file.write_text(json.dumps({"mcpServers": {"w": WEATHER | {"disabled": True, "type": "stdio"}}, "theme": "dark"}))
+    file.write_text(
+        json.dumps(
+            {"mcpServers": {"w": WEATHER | {"disabled": True, "type": "stdio"}}, "theme": "dark"}
+        )
+    )
     assert read(str(file))["w"].command == "uvx"
 
 
@@ -141,7 +147,10 @@ def test_a_choice_that_cannot_be_made_lists_what_there_is() -> None:
     assert fails(choose, servers, None, "mcp.json") == (
         'mcp.json names several servers; choose one with server="…": one, two'
     )
-    assert fails(choose, servers, "three", "mcp.json") == "mcp.json names no server 'three'; it has one, two"
+    assert (
+        fails(choose, servers, "three", "mcp.json")
+        == "mcp.json names no server 'three'; it has one, two"
+    )
     assert fails(choose, {}, None, "mcp.json") == "mcp.json names no server"
     assert fails(choose, {}, "one", "mcp.json") == "mcp.json names no server"
 
@@ -151,7 +160,10 @@ def test_a_choice_that_cannot_be_made_lists_what_there_is() -> None:
 
 def test_variables_are_filled_in_everywhere_but_in_names() -> None:
     server = ServerConfig(
-        command="${HOME}/bin/run", args=["--key=${KEY}", "${KEY}${KEY}"], env={"${KEY}": "${KEY}"}, cwd="${HOME}"
+        command="${HOME}/bin/run",
+        args=["--key=${KEY}", "${KEY}${KEY}"],
+        env={"${KEY}": "${KEY}"},
+        cwd="${HOME}",
     )
     assert expand(server, {"HOME": "/home/ada", "KEY": "k"}) == ServerConfig(
         command="/home/ada/bin/run", args=["--key=k", "kk"], env={"${KEY}": "k"}, cwd="/home/ada"
@@ -162,7 +174,9 @@ def test_variables_are_filled_in_everywhere_but_in_names() -> None:
     )
 
 
-def test_the_environment_is_that_of_the_process_unless_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_is_that_of_the_process_unless_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("DOVETAIL_TEST_KEY", "from outside")
     assert expand(ServerConfig(command="${DOVETAIL_TEST_KEY}")).command == "from outside"
 
@@ -175,7 +189,9 @@ def test_a_fallback_stands_in_only_where_the_variable_is_not_set() -> None:
 
 
 def test_a_variable_that_is_missing_is_named_and_never_empty() -> None:
-    assert "${TOKEN}" in fails(expand, ServerConfig(url="https://x", headers={"A": "Bearer ${TOKEN}"}), {})
+    assert "${TOKEN}" in fails(
+        expand, ServerConfig(url="https://x", headers={"A": "Bearer ${TOKEN}"}), {}
+    )
 
 
 @pytest.mark.parametrize("text", ["$HOME", "${}", "${1A}", "${a b}", "$${", "{A}", "${A"])
@@ -198,18 +214,30 @@ def test_filling_in_leaves_the_server_alone() -> None:
 
 def test_what_was_written_is_read_back(tmp_path: Path) -> None:
     path = tmp_path / "new.json"
-    servers = {"a": ServerConfig(command="x", args=["y"], env={"K": "${V}"}), "b": ServerConfig(url="https://x")}
+    servers = {
+        "a": ServerConfig(command="x", args=["y"], env={"K": "${V}"}),
+        "b": ServerConfig(url="https://x"),
+    }
     write(path, servers)
     assert read(path) == servers
     assert path.read_bytes().endswith(b"}\n")
     assert json.loads(path.read_bytes()) == {
-        "mcpServers": {"a": {"command": "x", "args": ["y"], "env": {"K": "${V}"}}, "b": {"url": "https://x"}}
+        "mcpServers": {
+            "a": {"command": "x", "args": ["y"], "env": {"K": "${V}"}},
+            "b": {"url": "https://x"},
+        }
     }
 
 
 def test_writing_keeps_whatever_else_the_file_holds(file: Path) -> None:
     file.write_text(
-        json.dumps({"theme": "dark", "mcpServers": {"w": WEATHER | {"disabled": True}, "old": WEATHER}, "z": [1]})
+        json.dumps(
+            {
+                "theme": "dark",
+                "mcpServers": {"w": WEATHER | {"disabled": True}, "old": WEATHER},
+                "z": [1],
+            }
+        )
     )
     write(file, {"w": ServerConfig(command="npx"), "new": ServerConfig(command="c")})
     assert json.loads(file.read_bytes()) == {
@@ -219,7 +247,9 @@ def test_writing_keeps_whatever_else_the_file_holds(file: Path) -> None:
     }
 
 
-@pytest.mark.parametrize(("text", "why"), [("{", "is not valid JSON"), ("[]", "holds no JSON object")])
+@pytest.mark.parametrize(
+    ("text", "why"), [("{", "is not valid JSON"), ("[]", "holds no JSON object")]
+)
 def test_a_file_that_makes_no_sense_is_never_overwritten(file: Path, text: str, why: str) -> None:
     file.write_text(text)
     assert why in fails(write, file, {})

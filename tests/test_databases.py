@@ -1,4 +1,5 @@
-"""Database files that are open in several places of a process, or while it forks: whatever was written is there."""
+"""Database files that are open in several places of a process, or while it forks: whatever was
+written is there."""
 
 import asyncio
 import os
@@ -20,7 +21,9 @@ from dovetail.extensions.tasks import Record, SqliteStore
 from dovetail.extensions.tasks.store import Origin
 from dovetail.limits import Limits
 
-posix = pytest.mark.skipif(sys.platform == "win32", reason="permissions and processes as POSIX has them")
+posix = pytest.mark.skipif(
+    sys.platform == "win32", reason="permissions and processes as POSIX has them"
+)
 forks = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
 
@@ -35,7 +38,17 @@ class Kind(NamedTuple):
 
 
 async def add_task(store: SqliteStore, name: str) -> None:
-    await store.add(Record(id=name, created=0.0, updated=0.0, ttl=None, tool="t", params=b"", origin=Origin("2026-07-28")))
+    await store.add(
+        Record(
+            id=name,
+            created=0.0,
+            updated=0.0,
+            ttl=None,
+            tool="t",
+            params=b"",
+            origin=Origin("2026-07-28"),
+        )
+    )
 
 
 async def add_row(storage: SqliteStorage, name: str) -> None:
@@ -51,7 +64,9 @@ def roomy(path: Path) -> SqliteStore:
 
 KINDS = {
     "tasks": Kind(roomy, add_task, SqliteStore.close, "id", "tasks"),
-    "provider": Kind(SqliteStorage, add_row, lambda storage: asyncio.to_thread(storage.close), "key", "rows"),
+    "provider": Kind(
+        SqliteStorage, add_row, lambda storage: asyncio.to_thread(storage.close), "key", "rows"
+    ),
 }
 
 
@@ -69,11 +84,15 @@ assert file.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 print(*(name for name, in file.execute("SELECT {kind.column} FROM {kind.table}")))
 file.close()
 """
-    run = subprocess.run([sys.executable, "-c", script, str(path)], stdout=subprocess.PIPE, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", script, str(path)], stdout=subprocess.PIPE, text=True, check=True
+    )
     return set(run.stdout.split())
 
 
-async def test_a_second_store_of_a_process_does_not_end_the_locks_of_the_first(kind: Kind, tmp_path: Path) -> None:
+async def test_a_second_store_of_a_process_does_not_end_the_locks_of_the_first(
+    kind: Kind, tmp_path: Path
+) -> None:
     path = tmp_path / "file.db"
     first, second = kind.store(path), kind.store(path)
     await kind.write(first, "before")
@@ -118,7 +137,11 @@ async def test_a_child_that_was_forked_has_locks_of_its_own(kind: Kind, tmp_path
 @posix
 @forks
 def test_a_process_forks_while_others_write(kind: Kind, tmp_path: Path) -> None:
-    stores, written, over = [kind.store(tmp_path / f"{number}.db") for number in range(3)], [0, 0, 0], Event()
+    stores, written, over = (
+        [kind.store(tmp_path / f"{number}.db") for number in range(3)],
+        [0, 0, 0],
+        Event(),
+    )
 
     def work(number: int) -> None:
         async def write() -> None:

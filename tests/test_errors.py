@@ -27,7 +27,9 @@ from dovetail.errors import (
 )
 
 CLASSES: dict[str, Any] = {
-    name: kind for name, kind in vars(errors).items() if inspect.isclass(kind) and issubclass(kind, Exception)
+    name: kind
+    for name, kind in vars(errors).items()
+    if inspect.isclass(kind) and issubclass(kind, Exception)
 }
 RESERVED = range(-32768, -31999)
 OWN = {"Forbidden", "Overloaded", "TooLarge"}
@@ -47,14 +49,20 @@ def drawn() -> dict[str, tuple[str | None, str | None]]:
 
 
 def test_the_tree_drawn_in_the_docstring_is_the_tree_of_the_classes() -> None:
-    parents = {name: next(base.__name__ for base in kind.__bases__) for name, kind in CLASSES.items()}
+    parents = {
+        name: next(base.__name__ for base in kind.__bases__) for name, kind in CLASSES.items()
+    }
     parents["DovetailError"] = None
     assert {name: parent for name, (parent, _) in drawn().items()} == parents
 
 
 def test_the_codes_in_the_docstring_are_the_codes_of_the_classes() -> None:
     told = {name: int(code) for name, (_, code) in drawn().items() if code}
-    own = {name: kind.code for name, kind in CLASSES.items() if "code" in vars(kind) and kind is not ProtocolError}
+    own = {
+        name: kind.code
+        for name, kind in CLASSES.items()
+        if "code" in vars(kind) and kind is not ProtocolError
+    }
     assert told == own
 
 
@@ -68,7 +76,9 @@ def test_codes_of_our_own_lie_outside_what_json_rpc_reserves() -> None:
 
 
 def test_every_code_has_one_class() -> None:
-    with_code = [kind for kind in CLASSES.values() if "code" in vars(kind) and kind is not ProtocolError]
+    with_code = [
+        kind for kind in CLASSES.values() if "code" in vars(kind) and kind is not ProtocolError
+    ]
     assert sorted(BY_CODE.values(), key=str) == sorted(with_code, key=str)
     assert all(kind.code == code for code, kind in BY_CODE.items())
 
@@ -76,9 +86,19 @@ def test_every_code_has_one_class() -> None:
 def test_every_error_says_whose_fault_it_is() -> None:
     local = {name for name, kind in CLASSES.items() if kind.fault == LOCAL}
     assert local == {
-        "ParseError", "InvalidRequest", "MethodNotFound", "InvalidParams", "NotFound", "HeaderMismatch",
-        "MissingCapability", "UnsupportedVersion", "Forbidden", "Unauthorized", "SchemaError", "ConfigError",
-    }  # fmt: skip
+        "ParseError",
+        "InvalidRequest",
+        "MethodNotFound",
+        "InvalidParams",
+        "NotFound",
+        "HeaderMismatch",
+        "MissingCapability",
+        "UnsupportedVersion",
+        "Forbidden",
+        "Unauthorized",
+        "SchemaError",
+        "ConfigError",
+    }
     assert all(kind.fault in (LOCAL, REMOTE) for kind in CLASSES.values())
 
 
@@ -87,7 +107,12 @@ def test_every_error_says_whose_fault_it_is() -> None:
 
 def test_a_subclass_knows_its_code() -> None:
     error = InvalidParams("no such prompt")
-    assert (error.code, error.message, error.data, str(error)) == (-32602, "no such prompt", None, "no such prompt")
+    assert (error.code, error.message, error.data, str(error)) == (
+        -32602,
+        "no such prompt",
+        None,
+        "no such prompt",
+    )
 
 
 def test_data_may_follow_the_message_by_position_or_by_name() -> None:
@@ -119,8 +144,12 @@ def test_errors_are_also_what_python_calls_them() -> None:
 
 
 @pytest.mark.parametrize("kind", CLASSES.values(), ids=CLASSES)
-@pytest.mark.parametrize("again", [copy.copy, lambda error: pickle.loads(pickle.dumps(error))], ids=["copy", "pickle"])
-def test_every_error_survives_a_trip_to_another_process(kind: type[DovetailError], again: Any) -> None:
+@pytest.mark.parametrize(
+    "again", [copy.copy, lambda error: pickle.loads(pickle.dumps(error))], ids=["copy", "pickle"]
+)
+def test_every_error_survives_a_trip_to_another_process(
+    kind: type[DovetailError], again: Any
+) -> None:
     error = kind("said")
     twin = again(error)
     assert type(twin) is kind

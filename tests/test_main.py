@@ -30,7 +30,9 @@ def ends(code: int) -> str:
 def test_it_fails_where_a_half_does_and_tells_of_both(
     first: str, second: str, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert asyncio.run(run([[sys.executable, "-c", program] for program in (first, second)])) == code
+    assert (
+        asyncio.run(run([[sys.executable, "-c", program] for program in (first, second)])) == code
+    )
     lines = capsys.readouterr().out.splitlines()
     said = "" if second == KILLED else f"ended with {second[-2]}"
     assert lines[-3:] == ["", f"1| ended with {first[-2]}", f"2| {said}"]

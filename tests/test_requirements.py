@@ -1,4 +1,5 @@
-"""The table of requirements and the markers on the tests say the same: nothing is unshown, and nothing is invented."""
+"""The table of requirements and the markers on the tests say the same: nothing is unshown, and
+nothing is invented."""
 
 import ast
 from collections.abc import Iterator
@@ -17,9 +18,14 @@ PLACES = (APPS, EXTENSIONS, SKILLS, TASKS, TELEMETRY)
 def marked(source: str) -> Iterator[tuple[str, str]]:
     """Each test of a file with each requirement that it names."""
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith(
+            "test_"
+        ):
             for decorator in node.decorator_list:
-                if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "pytest.mark.requirement":
+                if (
+                    isinstance(decorator, ast.Call)
+                    and ast.unparse(decorator.func) == "pytest.mark.requirement"
+                ):
                     for argument in decorator.args:
                         yield node.name, ast.literal_eval(argument)
 
@@ -70,4 +76,6 @@ def test_every_requirement_says_where_it_stands_and_when_it_holds(id: str) -> No
         assert row.link.startswith(PLACES)
         return
     where = row.page.split("/")[0]
-    assert where == row.revisions[-1] or (where in REVISIONS and len(row.revisions) > 1), "the newest page that has it"
+    assert where == row.revisions[-1] or (where in REVISIONS and len(row.revisions) > 1), (
+        "the newest page that has it"
+    )

@@ -1,4 +1,5 @@
-"""JSON Schema checks: what they say, what they refuse, and that nothing hostile gets through to the engine."""
+"""JSON Schema checks: what they say, what they refuse, and that nothing hostile gets through to the
+engine."""
 
 import socket
 import sys
@@ -29,17 +30,30 @@ def definitions(target: str = "a0", **named: Any) -> dict[str, Any]:
     return {"$defs": named, "$ref": f"#/$defs/{target}"}
 
 
-# ----------------------------------------------------------------------------------------------------------- words
+# --------------------------------------------------------------------------------------------------
+# words
 
 
 @pytest.mark.parametrize(
     ("schema", "value", "words"),
     [
-        ({"properties": {"days": {"type": "integer"}}}, {"days": "three"}, '`$.days`: "three" is not of type "integer"'),
-        ({"items": {"items": {"minimum": 3}}}, [[], [3, 1]], "`$[1][1]`: 1 is less than the minimum of 3"),
+        (
+            {"properties": {"days": {"type": "integer"}}},
+            {"days": "three"},
+            '`$.days`: "three" is not of type "integer"',
+        ),
+        (
+            {"items": {"items": {"minimum": 3}}},
+            [[], [3, 1]],
+            "`$[1][1]`: 1 is less than the minimum of 3",
+        ),
         ({"properties": {"a b": {"const": 1}}}, {"a b": 2}, '`$["a b"]`: 1 was expected'),
         ({"required": ["city"]}, {}, '`$`: "city" is a required property'),
-        ({"properties": {"a": {"additionalProperties": False}}}, {"a": {"x": 1}}, "`$.a`: no properties are allowed here"),
+        (
+            {"properties": {"a": {"additionalProperties": False}}},
+            {"a": {"x": 1}},
+            "`$.a`: no properties are allowed here",
+        ),
         (
             {"properties": {"a": True}, "additionalProperties": False},
             {"x": 1},
@@ -50,19 +64,33 @@ def definitions(target: str = "a0", **named: Any) -> dict[str, Any]:
         (False, 1, "`$`: nothing is allowed here"),
         ({"items": False}, [1], "`$[0]`: nothing is allowed here"),
         # alternatives: the reason of the one that was meant
-        ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, "x", '`$`: "x" is not of type "integer" or of type "null"'),
+        (
+            {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+            "x",
+            '`$`: "x" is not of type "integer" or of type "null"',
+        ),
         (
             {"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "null"}]},
             ["a", 1],
             '`$[1]`: 1 is not of type "string"',
         ),
         (
-            {"oneOf": [{"properties": {"kind": {"const": kind}}, "required": [kind]} for kind in ("a", "b")]},
+            {
+                "oneOf": [
+                    {"properties": {"kind": {"const": kind}}, "required": [kind]}
+                    for kind in ("a", "b")
+                ]
+            },
             {"kind": "b"},
             '`$`: "b" is a required property',
         ),
         (
-            {"oneOf": [{"properties": {"kind": {"const": kind}}, "required": [kind]} for kind in ("a", "b")]},
+            {
+                "oneOf": [
+                    {"properties": {"kind": {"const": kind}}, "required": [kind]}
+                    for kind in ("a", "b")
+                ]
+            },
             {"kind": "c", "a": 1, "b": 1},
             '`$.kind`: "c" is not "a" or "b"',
         ),
@@ -88,7 +116,9 @@ def test_a_problem_names_the_place_and_what_is_wrong(schema: Any, value: Any, wo
 
 
 def test_a_value_that_matches_has_no_problems() -> None:
-    validator = compile({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]})
+    validator = compile(
+        {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    )
     assert validator.problems({"n": 1}) == []
     validator.check({"n": 1})
 
@@ -128,7 +158,8 @@ def test_numbers_beyond_64_bits_are_explained() -> None:
     assert problem.endswith('is not of type "string" or of type "null"')
 
 
-# -------------------------------------------------------------------------------------------------------- dialects
+# --------------------------------------------------------------------------------------------------
+# dialects
 
 
 def test_without_a_dialect_it_is_the_newest() -> None:
@@ -139,12 +170,18 @@ def test_without_a_dialect_it_is_the_newest() -> None:
 def test_both_dialects_are_known_by_their_name(end: str) -> None:
     assert compile({"$schema": NEWEST + end, "prefixItems": [{"type": "string"}]}).problems([1])
     assert compile({"$schema": DRAFT_07 + end, "items": [{"type": "string"}]}).problems([1])
-    assert compile({"$schema": DRAFT_07 + end, "definitions": {"a": {"$id": "#n", "type": "null"}}, "$ref": "#n"}).problems(
-        1
-    )
+    assert compile(
+        {
+            "$schema": DRAFT_07 + end,
+            "definitions": {"a": {"$id": "#n", "type": "null"}},
+            "$ref": "#n",
+        }
+    ).problems(1)
 
 
-@pytest.mark.parametrize("dialect", ["http://json-schema.org/draft-04/schema#", "https://example.com/own", "", 7, ["x"]])
+@pytest.mark.parametrize(
+    "dialect", ["http://json-schema.org/draft-04/schema#", "https://example.com/own", "", 7, ["x"]]
+)
 def test_any_other_dialect_is_refused_by_name(dialect: Any) -> None:
     for schema in ({"$schema": dialect}, {"properties": {"a": {"$schema": dialect}}}):
         with pytest.raises(SchemaError) as caught:
@@ -154,7 +191,8 @@ def test_any_other_dialect_is_refused_by_name(dialect: Any) -> None:
         assert DRAFT_07 in str(caught.value)
 
 
-# ------------------------------------------------------------------------------------------------------ references
+# --------------------------------------------------------------------------------------------------
+# references
 
 ELSEWHERE = [
     "http://127.0.0.1:{port}/x",
@@ -183,7 +221,9 @@ ELSEWHERE = [
         lambda ref: {"$id": "http://example.com/", "$ref": ref},
     ],
 )
-def test_a_reference_to_elsewhere_is_refused_by_name_and_nobody_is_called(around: Any, ref: str) -> None:
+def test_a_reference_to_elsewhere_is_refused_by_name_and_nobody_is_called(
+    around: Any, ref: str
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setblocking(False)
         ref = ref.format(port=listener.getsockname()[1])
@@ -195,8 +235,18 @@ def test_a_reference_to_elsewhere_is_refused_by_name_and_nobody_is_called(around
 
 
 def test_a_reference_within_data_is_data() -> None:
-    assert compile({"enum": [{"$ref": "http://x"}], "default": {"$ref": "http://x"}}).problems({"$ref": "http://x"}) == []
-    assert compile({"properties": {"$ref": {"type": "string"}, "$schema": {"type": "string"}}}).problems({"$ref": "x"}) == []
+    assert (
+        compile({"enum": [{"$ref": "http://x"}], "default": {"$ref": "http://x"}}).problems(
+            {"$ref": "http://x"}
+        )
+        == []
+    )
+    assert (
+        compile(
+            {"properties": {"$ref": {"type": "string"}, "$schema": {"type": "string"}}}
+        ).problems({"$ref": "x"})
+        == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -205,9 +255,16 @@ def test_a_reference_within_data_is_data() -> None:
         {"$defs": {"a b/c~": {"type": "null"}}, "$ref": "#/$defs/a%20b~1c~0"},
         {"$defs": {"a": {"$anchor": "here", "type": "null"}}, "$ref": "#here"},
         {"$defs": {"a": {"$dynamicAnchor": "here", "type": "null"}}, "$dynamicRef": "#here"},
-        {"allOf": [True, {"type": "null"}], "not": {"$ref": "#/allOf/0"}, "anyOf": [{"$ref": "#/allOf/1"}]},
+        {
+            "allOf": [True, {"type": "null"}],
+            "not": {"$ref": "#/allOf/0"},
+            "anyOf": [{"$ref": "#/allOf/1"}],
+        },
         {"x-own": {"type": "null"}, "$ref": "#/x-own"},
-        {"$defs": {"a": {"$id": "inner", "$defs": {"b": {"type": "null"}}, "$ref": "#/$defs/b"}}, "$ref": "#/$defs/a"},
+        {
+            "$defs": {"a": {"$id": "inner", "$defs": {"b": {"type": "null"}}, "$ref": "#/$defs/b"}},
+            "$ref": "#/$defs/a",
+        },
     ],
 )
 def test_references_within_the_schema_are_followed(schema: Any) -> None:
@@ -229,7 +286,8 @@ def test_the_schema_of_schemas_is_on_board(dialect: str) -> None:
     assert "levels deep" in validator.problems({"schema": nested(100_000, {}, "not")})[0]
 
 
-# ------------------------------------------------------------------------------------------------- invalid schemas
+# -------------------------------------------------------------------------------------------------
+# invalid schemas
 
 
 @pytest.mark.parametrize(
@@ -256,7 +314,8 @@ def test_what_is_no_schema_is_refused(schema: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "schema", [{"default": object()}, {"default": {1: 2}}, {"const": nested(10_000)}, {"title": "\ud800"}]
+    "schema",
+    [{"default": object()}, {"default": {1: 2}}, {"const": nested(10_000)}, {"title": "\ud800"}],
 )
 def test_a_schema_that_is_no_json_is_refused(schema: Any) -> None:
     with pytest.raises(SchemaError, match="cannot be used"):
@@ -270,7 +329,8 @@ def test_a_schema_that_holds_itself_is_refused() -> None:
         compile(schema)
 
 
-# ---------------------------------------------------------------------------------------------------------- bounds
+# --------------------------------------------------------------------------------------------------
+# bounds
 
 
 def test_nesting_is_bounded_and_the_place_named() -> None:
@@ -308,7 +368,9 @@ def doubling(keyword: str, levels: int, wrap: Any = lambda ref: ref) -> dict[str
 
 
 @pytest.mark.parametrize("keyword", ["allOf", "anyOf", "oneOf"])
-@pytest.mark.parametrize("wrap", [lambda ref: ref, lambda ref: {"properties": {"x": ref}}, lambda ref: {"items": ref}])
+@pytest.mark.parametrize(
+    "wrap", [lambda ref: ref, lambda ref: {"properties": {"x": ref}}, lambda ref: {"items": ref}]
+)
 def test_work_that_doubles_with_each_definition_is_refused(keyword: str, wrap: Any) -> None:
     compile(doubling(keyword, 4, wrap))
     with pytest.raises(SchemaError, match="schema_nodes"):
@@ -316,7 +378,10 @@ def test_work_that_doubles_with_each_definition_is_refused(keyword: str, wrap: A
 
 
 def test_the_same_definition_for_many_properties_is_no_extra_work() -> None:
-    named = {f"a{i}": {"properties": {name: {"$ref": f"#/$defs/a{i + 1}"} for name in "bcdefghijk"}} for i in range(15)}
+    named = {
+        f"a{i}": {"properties": {name: {"$ref": f"#/$defs/a{i + 1}"} for name in "bcdefghijk"}}
+        for i in range(15)
+    }
     assert compile(definitions(**named, a15={"type": "string"})).problems(nested(15, 1, "k")) != []
 
 
@@ -329,16 +394,21 @@ def test_the_same_definition_for_many_properties_is_no_extra_work() -> None:
         {"$dynamicAnchor": "a", "$dynamicRef": "#a"},
         definitions("a", a={"anyOf": [{"$ref": "#/$defs/b"}]}, b={"not": {"$ref": "#/$defs/a"}}),
         # Each edge of this circle is first seen from within a part.
-        definitions("s", s={"items": {"$ref": "#/$defs/f"}, "not": {"$ref": "#/$defs/g"}},
-                    f={"items": {"$ref": "#/$defs/g"}, "$ref": "#/$defs/s"}, g={"$ref": "#/$defs/f"}),
+        definitions(
+            "s",
+            s={"items": {"$ref": "#/$defs/f"}, "not": {"$ref": "#/$defs/g"}},
+            f={"items": {"$ref": "#/$defs/g"}, "$ref": "#/$defs/s"},
+            g={"$ref": "#/$defs/f"},
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_schema_that_runs_in_a_circle_is_refused(schema: Any) -> None:
     with pytest.raises(SchemaError, match="circle"):
         compile(schema)
 
 
-# --------------------------------------------------------------------------------------------------------- hostile
+# --------------------------------------------------------------------------------------------------
+# hostile
 
 
 def seconds(check: Any) -> float:
@@ -354,8 +424,12 @@ def test_a_hostile_pattern_does_not_freeze(pattern: str) -> None:
     assert seconds(lambda: validator.problems({"a" * 50_000 + "!": 1})) < 5
 
 
-@pytest.mark.parametrize("pattern", ["(?=a)b", r"(a)\1", "(", "((a{100}){100}){100}", "(?:x?a?b?){2000}", "(?<=a)b"])
-def test_a_pattern_that_needs_backtracking_or_too_much_room_is_refused_with_its_place(pattern: str) -> None:
+@pytest.mark.parametrize(
+    "pattern", ["(?=a)b", r"(a)\1", "(", "((a{100}){100}){100}", "(?:x?a?b?){2000}", "(?<=a)b"]
+)
+def test_a_pattern_that_needs_backtracking_or_too_much_room_is_refused_with_its_place(
+    pattern: str,
+) -> None:
     with pytest.raises(SchemaError, match="`#/properties/a/pattern`: this pattern"):
         compile({"properties": {"a": {"pattern": pattern}}})
     with pytest.raises(SchemaError, match=r"`#/patternProperties/.*`: this pattern"):
@@ -369,14 +443,19 @@ def test_thousands_of_large_patterns_are_refused_together() -> None:
     compile({"anyOf": [{"pattern": f"^[a-z]+{i}$"} for i in range(5000)]})
 
 
-TREE = definitions("n", n={"properties": {"v": {"type": "integer"}, "kids": {"items": {"$ref": "#/$defs/n"}}}})
+TREE = definitions(
+    "n", n={"properties": {"v": {"type": "integer"}, "kids": {"items": {"$ref": "#/$defs/n"}}}}
+)
 
 
 @pytest.mark.parametrize("levels", [300, 10_000, 100_000])
 @pytest.mark.parametrize(
-    "schema", [TREE, {"items": {"$ref": "#"}}, {"type": "string"}, {"enum": [1]}, {"uniqueItems": True}]
+    "schema",
+    [TREE, {"items": {"$ref": "#"}}, {"type": "string"}, {"enum": [1]}, {"uniqueItems": True}],
 )
-def test_a_value_without_bottom_is_a_problem_or_fine_but_never_a_crash(schema: Any, levels: int) -> None:
+def test_a_value_without_bottom_is_a_problem_or_fine_but_never_a_crash(
+    schema: Any, levels: int
+) -> None:
     validator = compile(schema)
     for value in (nested(levels), nested(levels, 1, "kids"), [nested(levels), nested(levels)]):
         assert all(isinstance(problem, str) for problem in validator.problems(value))
@@ -384,13 +463,20 @@ def test_a_value_without_bottom_is_a_problem_or_fine_but_never_a_crash(schema: A
 
 
 def test_deep_recursion_stays_within_a_small_stack() -> None:
-    # Sixty schemas for each level of the value, which is as deep as it may be, in a thread of half a megabyte.
-    named = {f"a{i}": {"allOf": [{"$ref": f"#/$defs/a{i + 1}"}, {"type": "object"}]} for i in range(28)}
+    # Sixty schemas for each level of the value, which is as deep as it may be, in a thread of half
+    # a megabyte.
+    named = {
+        f"a{i}": {"allOf": [{"$ref": f"#/$defs/a{i + 1}"}, {"type": "object"}]} for i in range(28)
+    }
     validator = compile(definitions(**named, a28={"properties": {"x": {"$ref": "#/$defs/a0"}}}))
     found: list[list[str]] = []
 
     def check() -> None:
-        deepest = next(levels for levels in range(1000) if "levels deep" in str(validator.problems(nested(levels, {}, "x"))))
+        deepest = next(
+            levels
+            for levels in range(1000)
+            if "levels deep" in str(validator.problems(nested(levels, {}, "x")))
+        )
         found.append(validator.problems(nested(deepest - 1, {}, "x")))
         found.append(validator.problems(nested(deepest - 2, {"x": 1}, "x")))
 
@@ -410,19 +496,27 @@ def test_a_recursive_schema_with_alternatives_answers_at_once(keyword: str) -> N
     part = {"properties": {"x": {"$ref": "#/$defs/n"}}, "required": ["x"]}
     validator = compile(definitions("n", n={keyword: [part, {**part, "title": "b"}]}))
     assert validator.problems({}) != []
-    assert validator.problems(nested(2, {}, "x"))[0].startswith("`$.x.x`" if keyword == "allOf" else "`$")
+    assert validator.problems(nested(2, {}, "x"))[0].startswith(
+        "`$.x.x`" if keyword == "allOf" else "`$"
+    )
     assert seconds(lambda: validator.problems(nested(100, {}, "x"))) < 1
 
 
 def test_a_recursive_schema_that_comes_back_by_many_ways_answers_at_once() -> None:
     named = {
-        f"a{i}": {"anyOf": [{"unevaluatedItems": {"$ref": f"#/$defs/a{k}"}} for k in range(5)], "type": "array"}
+        f"a{i}": {
+            "anyOf": [{"unevaluatedItems": {"$ref": f"#/$defs/a{k}"}} for k in range(5)],
+            "type": "array",
+        }
         for i in range(5)
     }
     validator = compile(definitions(**named))
     assert seconds(lambda: validator.problems(nested(30, 1))) < 5
     for keyword, many in (("items", 20), ("unevaluatedItems", 9)):
-        named = {f"a{i}": {"anyOf": [{keyword: {"$ref": f"#/$defs/a{k}"}} for k in range(many)]} for i in range(many)}
+        named = {
+            f"a{i}": {"anyOf": [{keyword: {"$ref": f"#/$defs/a{k}"}} for k in range(many)]}
+            for i in range(many)
+        }
         with pytest.raises(SchemaError, match="schema_nodes"):
             compile(definitions(**named))
 
@@ -430,8 +524,13 @@ def test_a_recursive_schema_that_comes_back_by_many_ways_answers_at_once() -> No
 @pytest.mark.parametrize("keyword", ["unevaluatedProperties", "unevaluatedItems"])
 def test_what_is_gone_over_again_at_each_definition_is_refused(keyword: str) -> None:
     def chain(length: int) -> dict[str, Any]:
-        named = {f"a{i}": {"allOf": [{"$ref": f"#/$defs/a{i + 1}"}], keyword: False} for i in range(length)}
-        return definitions(**named, **{f"a{length}": {"properties": {"x": True}, "prefixItems": [True]}})
+        named = {
+            f"a{i}": {"allOf": [{"$ref": f"#/$defs/a{i + 1}"}], keyword: False}
+            for i in range(length)
+        }
+        return definitions(
+            **named, **{f"a{length}": {"properties": {"x": True}, "prefixItems": [True]}}
+        )
 
     validator = compile(chain(5))
     assert validator.problems([1]) == validator.problems({"x": 1}) == []
@@ -442,7 +541,9 @@ def test_what_is_gone_over_again_at_each_definition_is_refused(keyword: str) -> 
 def test_a_valid_part_with_exponential_reasons_does_not_hide_a_simple_one() -> None:
     part = {"properties": {"x": {"$ref": "#/$defs/n"}}}
     last = {"properties": {"y": False}}
-    validator = compile({"$defs": {"n": {"allOf": [part, part]}}, "allOf": [{"$ref": "#/$defs/n"}, last]})
+    validator = compile(
+        {"$defs": {"n": {"allOf": [part, part]}}, "allOf": [{"$ref": "#/$defs/n"}, last]}
+    )
     assert seconds(lambda: validator.problems({**nested(100, {}, "x"), "y": 1})) < 1
     assert validator.problems({"x": {}, "y": 1}) == ["`$.y`: nothing is allowed here"]
 
@@ -456,7 +557,14 @@ def test_a_million_wrong_items_are_one_problem(items: Any) -> None:
     validator = compile({"properties": {"rows": {"items": items}}})
     for rows in (["x"] * 300_000, [1] * 300_000 + ["x"]):
         problems: list[str] = []
-        assert seconds(lambda rows=rows, problems=problems: problems.extend(validator.problems({"rows": rows}))) < 5
+        assert (
+            seconds(
+                lambda rows=rows, problems=problems: problems.extend(
+                    validator.problems({"rows": rows})
+                )
+            )
+            < 5
+        )
         (problem,) = problems
         assert problem.startswith(f"`$.rows[{rows.index('x')}]`: ")
 
@@ -465,8 +573,17 @@ def test_alternatives_over_a_million_wrong_items_are_one_problem() -> None:
     validator = compile({"anyOf": [{"items": {"type": "integer"}}, {"items": {"type": "null"}}]})
     for size in (100_000, 1_000_000):
         problems: list[str] = []
-        assert seconds(lambda size=size, problems=problems: problems.extend(validator.problems(["x"] * size))) < 1
-        assert problems == ["`$`: does not match the schema; it is too large or too deep to say where"]
+        assert (
+            seconds(
+                lambda size=size, problems=problems: problems.extend(
+                    validator.problems(["x"] * size)
+                )
+            )
+            < 1
+        )
+        assert problems == [
+            "`$`: does not match the schema; it is too large or too deep to say where"
+        ]
 
 
 def test_a_giant_string_is_not_copied_for_each_reason() -> None:
@@ -477,25 +594,63 @@ def test_a_giant_string_is_not_copied_for_each_reason() -> None:
 def test_giant_names_are_not_copied_for_each_subschema() -> None:
     for wrong in ({"type": "x"}, {"$ref": "x" * 1_000_000}, {"$ref": "#" + "x" * 1_000_000}):
         with pytest.raises(SchemaError) as caught:
-            compile({"properties": {"x" * 1_000_000: {"properties": {str(i): {**wrong} for i in range(5000)}}}})
+            compile(
+                {
+                    "properties": {
+                        "x" * 1_000_000: {"properties": {str(i): {**wrong} for i in range(5000)}}
+                    }
+                }
+            )
         assert len(str(caught.value)) < 1000
 
 
-# ------------------------------------------------------------------------------------------------------ properties
+# --------------------------------------------------------------------------------------------------
+# properties
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4)
+    ),
     max_leaves=12,
 )
-KEYWORDS = st.sampled_from([
-    "$ref", "$id", "$schema", "$defs", "$anchor", "$dynamicRef", "$dynamicAnchor", "type", "properties", "items", "allOf",
-    "anyOf", "not", "if", "then", "pattern", "patternProperties", "enum", "required", "dependencies", "prefixItems",
-])  # fmt: skip
-WORDS = st.sampled_from(["#", "#/$defs/a", "#/items", "#a", "a", NEWEST, DRAFT_07, "string", "object", "array"])
+KEYWORDS = st.sampled_from(
+    [
+        "$ref",
+        "$id",
+        "$schema",
+        "$defs",
+        "$anchor",
+        "$dynamicRef",
+        "$dynamicAnchor",
+        "type",
+        "properties",
+        "items",
+        "allOf",
+        "anyOf",
+        "not",
+        "if",
+        "then",
+        "pattern",
+        "patternProperties",
+        "enum",
+        "required",
+        "dependencies",
+        "prefixItems",
+    ]
+)
+WORDS = st.sampled_from(
+    ["#", "#/$defs/a", "#/items", "#a", "a", NEWEST, DRAFT_07, "string", "object", "array"]
+)
 SCHEMAS = st.recursive(
     JSON | WORDS,
-    lambda inner: st.dictionaries(KEYWORDS | st.just("a"), inner, max_size=4) | st.lists(inner, max_size=3),
+    lambda inner: (
+        st.dictionaries(KEYWORDS | st.just("a"), inner, max_size=4) | st.lists(inner, max_size=3)
+    ),
     max_leaves=15,
 )
 

@@ -58,7 +58,12 @@ def test_the_same_bytes_never_give_the_same_token(make: Make) -> None:
 def test_a_token_does_not_open_for_another_purpose_or_another_user(make: Make) -> None:
     ring = make(NEW)
     token = ring.seal("session", b"data", bound=b"alice")
-    for purpose, bound in [("cursor", b"alice"), ("session", b"bob"), ("session", b""), ("sessio", b"nalice")]:
+    for purpose, bound in [
+        ("cursor", b"alice"),
+        ("session", b"bob"),
+        ("session", b""),
+        ("sessio", b"nalice"),
+    ]:
         with pytest.raises(Forged):
             ring.open(purpose, token, bound=bound)
 
@@ -81,7 +86,10 @@ def test_every_changed_bit_is_noticed(make: Make) -> None:
     token = ring.seal("session", b"some data")
     alphabet = string.ascii_letters + string.digits + "-_"
     for place, letter in enumerate(token):
-        for other in {alphabet[(alphabet.index(letter) + 1) % 64], alphabet[(alphabet.index(letter) + 17) % 64]}:
+        for other in {
+            alphabet[(alphabet.index(letter) + 1) % 64],
+            alphabet[(alphabet.index(letter) + 17) % 64],
+        }:
             with pytest.raises(Forged):
                 ring.open("session", token[:place] + other + token[place + 1 :])
 
@@ -91,8 +99,19 @@ def test_a_token_has_one_spelling(make: Make) -> None:
     ring = make(NEW)
     for length in range(3):  # each leaves other bits unused in the last letter
         token = ring.seal("session", b"x" * length)
-        last = [token[:-1] + letter for letter in string.ascii_letters + string.digits + "-_" if letter != token[-1]]
-        for spelling in [token + "=", token + "\n", " " + token, token[:4] + "!" + token[4:], token + "====", *last]:
+        last = [
+            token[:-1] + letter
+            for letter in string.ascii_letters + string.digits + "-_"
+            if letter != token[-1]
+        ]
+        for spelling in [
+            token + "=",
+            token + "\n",
+            " " + token,
+            token[:4] + "!" + token[4:],
+            token + "====",
+            *last,
+        ]:
             with pytest.raises(Forged):
                 ring.open("session", spelling)
 
@@ -100,7 +119,9 @@ def test_a_token_has_one_spelling(make: Make) -> None:
 @both
 def test_plus_and_slash_are_no_letters_of_a_token(make: Make) -> None:
     ring = make(NEW)
-    token = next(t for t in (ring.seal("session", b"x") for _ in range(1000)) if "-" in t and "_" in t)
+    token = next(
+        t for t in (ring.seal("session", b"x") for _ in range(1000)) if "-" in t and "_" in t
+    )
     for spelling in (token.replace("-", "+"), token.replace("_", "/")):
         with pytest.raises(Forged):
             ring.open("session", spelling)
@@ -172,14 +193,20 @@ def test_a_token_cannot_be_passed_off_as_the_other_kind() -> None:
                 ring.open("session", encode(raw).rstrip(b"=").decode())
 
 
-def test_keys_come_from_the_configuration_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_come_from_the_configuration_before_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("DOVETAIL_KEYS", OLD)
     ring = key_ring([NEW.encode()])
     assert ring.origin == "configured"
-    assert key_ring(NEW).open("session", ring.seal("session", b"1")) == b"1"  # one key needs no brackets
+    assert (
+        key_ring(NEW).open("session", ring.seal("session", b"1")) == b"1"
+    )  # one key needs no brackets
 
 
-def test_keys_come_from_the_environment_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_come_from_the_environment_separated_by_commas(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("DOVETAIL_KEYS", f" {'n' * 16} , {'o' * 16},")
     ring = key_ring()
     assert ring.origin == "environment"
@@ -192,7 +219,9 @@ def _sealed_in_a_child(connection: "multiprocessing.connection.Connection") -> N
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_without_any_key_the_processes_of_one_program_share_one(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_any_key_the_processes_of_one_program_share_one(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("DOVETAIL_KEYS", raising=False)
     if method not in multiprocessing.get_all_start_methods():
         pytest.skip("not on this system")
@@ -217,7 +246,9 @@ def test_a_blank_variable_is_no_key(blank: str, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_short_key_is_refused_without_being_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOVETAIL_KEYS", f"{OLD},hunter2")
-    with pytest.raises(ConfigError, match=r"DOVETAIL_KEYS: key 2 has 7 characters.*token_urlsafe") as caught:
+    with pytest.raises(
+        ConfigError, match=r"DOVETAIL_KEYS: key 2 has 7 characters.*token_urlsafe"
+    ) as caught:
         key_ring()
     assert "hunter2" not in str(caught.value)
     with pytest.raises(ConfigError, match="key 1 has 15 characters"):
@@ -232,8 +263,13 @@ def test_a_ring_does_not_show_its_keys() -> None:
 
 
 def test_nothing_heavy_is_loaded_before_the_first_token() -> None:
-    code = f"import sys; from dovetail.sealing import key_ring; key_ring([{NEW!r}]); print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    code = (
+        f"import sys; from dovetail.sealing import key_ring; key_ring([{NEW!r}]); "
+        "print(*sys.modules)"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
     assert not {"asyncio", "cryptography", "multiprocessing", "base64"} & set(loaded)
 
 

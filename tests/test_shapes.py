@@ -12,7 +12,17 @@ import sys
 import typing
 import uuid
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Generic, Literal, NamedTuple, NewType, NotRequired, TypedDict, TypeVar
+from typing import (
+    Annotated,
+    Any,
+    Generic,
+    Literal,
+    NamedTuple,
+    NewType,
+    NotRequired,
+    TypedDict,
+    TypeVar,
+)
 
 import annotated_types as at
 import attrs
@@ -21,7 +31,15 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, HttpUrl, PositiveInt, field_serializer
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    HttpUrl,
+    PositiveInt,
+    field_serializer,
+)
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from dovetail.errors import SchemaError
@@ -138,7 +156,8 @@ class Holder:
 UserId = NewType("UserId", int)
 
 
-# ------------------------------------------------------------------------------------------------------------ schemas
+# --------------------------------------------------------------------------------------------------
+# schemas
 
 
 @pytest.mark.parametrize(
@@ -271,24 +290,48 @@ def test_a_type_has_its_schema(annotation: Any, schema: dict[str, Any]) -> None:
     [
         (Annotated[int, "how many"], {"type": "integer", "description": "how many"}),
         (Annotated[int, at.doc("how many")], {"type": "integer", "description": "how many"}),
-        (Annotated[int, msgspec.Meta(description="how many")], {"type": "integer", "description": "how many"}),
-        (Annotated[int, Field(description="how many")], {"type": "integer", "description": "how many"}),
-        (Annotated[Annotated[int, "general"], "special"], {"type": "integer", "description": "special"}),
+        (
+            Annotated[int, msgspec.Meta(description="how many")],
+            {"type": "integer", "description": "how many"},
+        ),
+        (
+            Annotated[int, Field(description="how many")],
+            {"type": "integer", "description": "how many"},
+        ),
+        (
+            Annotated[Annotated[int, "general"], "special"],
+            {"type": "integer", "description": "special"},
+        ),
         (Annotated[int, object()], {"type": "integer"}),
         (Annotated[dt.datetime, at.Timezone("UTC")], {"type": "string", "format": "date-time"}),
         (Annotated[int, at.Ge(1), at.Le(5)], {"type": "integer", "minimum": 1, "maximum": 5}),
-        (Annotated[int, at.Interval(gt=1, lt=5)], {"type": "integer", "exclusiveMinimum": 1, "exclusiveMaximum": 5}),
+        (
+            Annotated[int, at.Interval(gt=1, lt=5)],
+            {"type": "integer", "exclusiveMinimum": 1, "exclusiveMaximum": 5},
+        ),
         (Annotated[int, at.MultipleOf(5)], {"type": "integer", "multipleOf": 5}),
         (Annotated[str, at.Len(1, 3)], {"type": "string", "minLength": 1, "maxLength": 3}),
-        (Annotated[bytes, at.MaxLen(4)], {"type": "string", "contentEncoding": "base64", "maxLength": 8}),
-        (Annotated[list[int], at.MinLen(1)], {"type": "array", "items": {"type": "integer"}, "minItems": 1}),
+        (
+            Annotated[bytes, at.MaxLen(4)],
+            {"type": "string", "contentEncoding": "base64", "maxLength": 8},
+        ),
+        (
+            Annotated[list[int], at.MinLen(1)],
+            {"type": "array", "items": {"type": "integer"}, "minItems": 1},
+        ),
         (Annotated[dict[str, Any], at.MaxLen(1)], {"type": "object", "maxProperties": 1}),
         (
             Annotated[str, msgspec.Meta(pattern="^a", examples=["ab"])],
             {"type": "string", "pattern": "^a", "examples": ["ab"]},
         ),
-        (Annotated[int, msgspec.Meta(extra_json_schema={"x-unit": "m"})], {"type": "integer", "x-unit": "m"}),
-        (Annotated[int | None, at.Ge(1)], {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}]}),
+        (
+            Annotated[int, msgspec.Meta(extra_json_schema={"x-unit": "m"})],
+            {"type": "integer", "x-unit": "m"},
+        ),
+        (
+            Annotated[int | None, at.Ge(1)],
+            {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}]},
+        ),
         (
             Annotated[int | None, msgspec.Meta(ge=1, title="Number", description="of something")],
             {
@@ -321,15 +364,25 @@ def test_a_recursive_class_refers_to_its_definition_and_the_root_shows_its_type(
     assert schema["properties"]["friends"]["items"] == {"$ref": "#/$defs/Dog"}
     assert schema["properties"]["chip"] == {"type": "integer"}
     validator = jsonschema_rs.Draft202012Validator(schema)
-    assert validator.is_valid({"type": "dog", "owner": "Ann", "friends": [{"type": "dog", "owner": "Bob"}]})
+    assert validator.is_valid(
+        {"type": "dog", "owner": "Ann", "friends": [{"type": "dog", "owner": "Bob"}]}
+    )
     assert not validator.is_valid({"type": "dog", "owner": "Ann", "friends": [{"type": "dog"}]})
 
 
 def test_notes_inside_classes_show_in_the_schema() -> None:
     properties = Shape(Drawing).schema["properties"]
-    assert properties["copies"] == {"type": "integer", "minimum": 1, "description": "how many to print", "default": 1}
+    assert properties["copies"] == {
+        "type": "integer",
+        "minimum": 1,
+        "description": "how many to print",
+        "default": 1,
+    }
     assert properties["file"] == {"type": "string", "format": "path", "default": "/tmp"}
-    assert [option["title"] for option in properties["shapes"]["items"]["anyOf"]] == ["Circle", "Square"]
+    assert [option["title"] for option in properties["shapes"]["items"]["anyOf"]] == [
+        "Circle",
+        "Square",
+    ]
 
 
 def test_two_classes_of_one_name_keep_their_own_definitions() -> None:
@@ -411,11 +464,18 @@ def test_the_parameters_of_a_generic_class_are_filled_in() -> None:
         boxes: dict[str, list[T]]
         first: Circle | Square | T
 
-    assert Shape(Box[int]).schema["properties"]["more"]["additionalProperties"] == {"type": "integer"}
+    assert Shape(Box[int]).schema["properties"]["more"]["additionalProperties"] == {
+        "type": "integer"
+    }
     assert Shape(Box[int]).decode(b'{"inside": 1}') == Box(1)
-    assert Shape(Shelf[int]).schema["properties"]["boxes"]["additionalProperties"]["items"] == {"type": "integer"}
+    assert Shape(Shelf[int]).schema["properties"]["boxes"]["additionalProperties"]["items"] == {
+        "type": "integer"
+    }
     assert Shape(Shelf[int]).decode(b'{"boxes": {"a": [1]}, "first": 1}') == Shelf({"a": [1]}, 1)
-    assert Shape(Shelf).schema["properties"]["boxes"] == {"type": "object", "additionalProperties": {"type": "array"}}
+    assert Shape(Shelf).schema["properties"]["boxes"] == {
+        "type": "object",
+        "additionalProperties": {"type": "array"},
+    }
     with pytest.raises(Mismatch, match="`first` must be an object"):
         Shape(Shelf[int]).decode(b'{"boxes": {}, "first": "1"}')
 
@@ -478,7 +538,8 @@ def test_a_field_whose_type_is_not_defined_is_refused_by_name() -> None:
         Shape(Lost)
 
 
-# ----------------------------------------------------------------------------------------------------------- decoding
+# --------------------------------------------------------------------------------------------------
+# decoding
 
 
 @pytest.mark.parametrize(
@@ -540,7 +601,9 @@ def test_json_is_decoded_to_the_type(annotation: Any, data: bytes, value: Any) -
     ],
     ids=str,
 )
-def test_a_union_that_is_ambiguous_to_msgspec_is_decoded_in_order(annotation: Any, data: bytes, value: Any) -> None:
+def test_a_union_that_is_ambiguous_to_msgspec_is_decoded_in_order(
+    annotation: Any, data: bytes, value: Any
+) -> None:
     decoded = Shape(annotation).decode(data)
     assert decoded == value
     assert type(decoded) is type(value)
@@ -557,7 +620,8 @@ def test_of_several_classes_the_one_that_knows_the_keys_is_chosen() -> None:
 
 def test_ambiguity_and_foreign_notes_inside_classes_are_resolved_too() -> None:
     drawing = Shape(Drawing).decode(
-        b'{"shapes": [{"radius": 1}, {"side": 2, "tags": ["a"]}], "when": "2026-07-28", "file": "/a",'
+        b'{"shapes": [{"radius": 1}, {"side": 2, "tags": ["a"]}], "when": "2026-07-28", '
+        b'"file": "/a",'
         b' "parent": {"shapes": [], "when": "once"}}'
     )
     assert drawing == Drawing(
@@ -612,7 +676,9 @@ def test_floats_stay_floats_where_a_float_or_anything_is_asked_for() -> None:
     ],
     ids=str,
 )
-def test_strings_are_read_as_what_they_spell_only_where_that_is_asked_for(annotation: Any, text: str, value: Any) -> None:
+def test_strings_are_read_as_what_they_spell_only_where_that_is_asked_for(
+    annotation: Any, text: str, value: Any
+) -> None:
     converted = Shape(annotation).convert(text, strings=True)
     assert converted == value
     assert type(converted) is type(value)
@@ -627,10 +693,57 @@ def test_strings_are_not_read_as_other_types_by_default() -> None:
 @pytest.mark.parametrize(
     ("annotation", "accepts"),
     [
-        *((one, True) for one in (Any, str, dt.datetime, uuid.UUID, decimal.Decimal, bytes, pathlib.Path, Colour)),
-        *((one, True) for one in (str | None, int | str, int | dt.date, Literal["a", 1], Annotated[str, "text"], HttpUrl)),
-        *((one, False) for one in (int, float, bool, None, list[str], dict[str, str], Circle, Movie, Point, Left, Level)),
-        *((one, False) for one in (int | None, Literal[1, 2], Circle | Square, Account, Model, Annotated[int, Field(ge=1)])),
+        *(
+            (one, True)
+            for one in (
+                Any,
+                str,
+                dt.datetime,
+                uuid.UUID,
+                decimal.Decimal,
+                bytes,
+                pathlib.Path,
+                Colour,
+            )
+        ),
+        *(
+            (one, True)
+            for one in (
+                str | None,
+                int | str,
+                int | dt.date,
+                Literal["a", 1],
+                Annotated[str, "text"],
+                HttpUrl,
+            )
+        ),
+        *(
+            (one, False)
+            for one in (
+                int,
+                float,
+                bool,
+                None,
+                list[str],
+                dict[str, str],
+                Circle,
+                Movie,
+                Point,
+                Left,
+                Level,
+            )
+        ),
+        *(
+            (one, False)
+            for one in (
+                int | None,
+                Literal[1, 2],
+                Circle | Square,
+                Account,
+                Model,
+                Annotated[int, Field(ge=1)],
+            )
+        ),
     ],
     ids=str,
 )
@@ -638,7 +751,8 @@ def test_a_shape_knows_whether_a_string_can_be_a_value(annotation: Any, accepts:
     assert Shape(annotation).accepts_string is accepts
 
 
-# ------------------------------------------------------------------------------------------------------------- errors
+# --------------------------------------------------------------------------------------------------
+# errors
 
 
 @pytest.mark.parametrize(
@@ -654,38 +768,71 @@ def test_a_shape_knows_whether_a_string_can_be_a_value(annotation: Any, accepts:
         (list[int], [1.0, "a"], ['`x[1]` must be an integer, got the string "a"']),
         (dict[str, int], {"a": "b"}, ["`x[...]` must be an integer"]),
         (dict[int, int], {"a": 1}, ["`x` has a wrong key: Expected `int`, got `str`"]),
-        (tuple[int, str], [1], ["`x` must be an array (at least 2 items, at most 2 items), got an array of 1 items"]),
+        (
+            tuple[int, str],
+            [1],
+            ["`x` must be an array (at least 2 items, at most 2 items), got an array of 1 items"],
+        ),
         (tuple[int, str], [1, 2], ["`x[1]` must be a string, got 2"]),
         (Colour, "green", ['`x` must be one of "red", "blue", got the string "green"']),
         (Literal["a"], "b", ['`x` must be "a", got the string "b"']),
         (dt.date, "soon", ['`x` must be a date like 2026-07-28, got the string "soon"']),
         (uuid.UUID, "1", ['`x` must be a UUID, got the string "1"']),
         (bytes, "?", ['`x` must be a string (in base64), got the string "?"']),
-        (Annotated[int, at.Interval(ge=1, lt=5)], 9, ["`x` must be an integer (at least 1, less than 5), got 9"]),
-        (Annotated[str, msgspec.Meta(pattern="^a")], "b", ['`x` must be a string (matching ^a), got the string "b"']),
+        (
+            Annotated[int, at.Interval(ge=1, lt=5)],
+            9,
+            ["`x` must be an integer (at least 1, less than 5), got 9"],
+        ),
+        (
+            Annotated[str, msgspec.Meta(pattern="^a")],
+            "b",
+            ['`x` must be a string (matching ^a), got the string "b"'],
+        ),
         (Circle, [], ["`x` must be an object (with radius), got an empty array"]),
         (Circle, {}, ["`x.radius` is missing"]),
         (Circle, {"radius": "1"}, ['`x.radius` must be a number, got the string "1"']),
-        (Dog, {"type": "dog", "owner": "A", "cat": 1}, ["`x.cat` is not a field: there are type, owner, friends, chip"]),
-        (Circle | Square, 3, ["`x` must be an object (with radius) or an object (with side, name, tags), got 3"]),
+        (
+            Dog,
+            {"type": "dog", "owner": "A", "cat": 1},
+            ["`x.cat` is not a field: there are type, owner, friends, chip"],
+        ),
+        (
+            Circle | Square,
+            3,
+            ["`x` must be an object (with radius) or an object (with side, name, tags), got 3"],
+        ),
         (Circle | Square, {"side": "a"}, ['`x.side` must be a number, got the string "a"']),
         (Positive, {"number": -1}, ["`x` is not valid: only positive numbers are welcome"]),
-        (list[Positive | Circle], [{"number": -1}], ["`x[0]` is not valid: only positive numbers are welcome"]),
+        (
+            list[Positive | Circle],
+            [{"number": -1}],
+            ["`x[0]` is not valid: only positive numbers are welcome"],
+        ),
         (Account, {"number": 1}, ["`x` is not valid: 'number' must be > 9: 1"]),
         (str, ["a" * 100], ["`x` must be a string, got an array of 1 items"]),
         (int, "a" * 100, [f'`x` must be an integer, got the string "{"a" * 59}…"']),
-        (Model, {"No": 0, "children": [{}]}, [
-            "`x.No` must be greater than or equal to 1, got 0",
-            "`x.children[0].No` is missing",
-        ]),
+        (
+            Model,
+            {"No": 0, "children": [{}]},
+            [
+                "`x.No` must be greater than or equal to 1, got 0",
+                "`x.children[0].No` is missing",
+            ],
+        ),
         (Model, 3, ["`x` must be an object, got 3"]),
-        (int | Model, {"No": "a"}, [
-            "`x` must be a valid integer, got an object of 1 entries",
-            '`x.No` must be a valid integer, unable to parse string as an integer, got the string "a"',
-        ]),
+        (
+            int | Model,
+            {"No": "a"},
+            [
+                "`x` must be a valid integer, got an object of 1 entries",
+                "`x.No` must be a valid integer, unable to parse string as an integer, got the "
+                'string "a"',
+            ],
+        ),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_a_mismatch_is_told_in_words(annotation: Any, value: Any, sentences: list[str]) -> None:
     with pytest.raises(Mismatch) as caught:
         Shape(annotation).convert(value)
@@ -696,8 +843,14 @@ def test_a_mismatch_is_told_in_words(annotation: Any, value: Any, sentences: lis
 
 
 def test_the_place_of_a_problem_is_found_through_nested_stand_ins() -> None:
-    wrong = {"shapes": [], "when": "x", "parent": {"shapes": [{"radius": 1}, {"side": "1"}], "when": "y"}}
-    with pytest.raises(Mismatch, match=r"`parent.shapes\[1\].side` must be a number, got the string"):
+    wrong = {
+        "shapes": [],
+        "when": "x",
+        "parent": {"shapes": [{"radius": 1}, {"side": "1"}], "when": "y"},
+    }
+    with pytest.raises(
+        Mismatch, match=r"`parent.shapes\[1\].side` must be a number, got the string"
+    ):
         Shape(Drawing).convert(wrong)
     with pytest.raises(Mismatch, match=r"`copies` must be an integer \(at least 1\), got 0"):
         Shape(Drawing).convert({"shapes": [], "when": "x", "copies": 0})
@@ -748,7 +901,8 @@ def test_bytes_that_are_no_json_are_a_mismatch(data: bytes) -> None:
         Shape(str).decode(data)
 
 
-# ----------------------------------------------------------------------------------------------------------- encoding
+# --------------------------------------------------------------------------------------------------
+# encoding
 
 
 @pytest.mark.parametrize(
@@ -812,7 +966,24 @@ UNION: Any = typing.Union
 TYPES = st.deferred(
     lambda: (
         st.sampled_from(
-            [int, float, bool, str, bytes, None, dt.date, uuid.UUID, Colour, Level, Point, Circle, Square, Movie, Left, Cat]
+            [
+                int,
+                float,
+                bool,
+                str,
+                bytes,
+                None,
+                dt.date,
+                uuid.UUID,
+                Colour,
+                Level,
+                Point,
+                Circle,
+                Square,
+                Movie,
+                Left,
+                Cat,
+            ]
         )
         | st.builds(lambda one: list[one], TYPES)  # type: ignore[valid-type]
         | st.builds(lambda one: dict[str, one], TYPES)  # type: ignore[valid-type]
@@ -836,7 +1007,10 @@ VALUES: dict[Any, st.SearchStrategy[Any]] = {
 
 
 def values(annotation: Any) -> st.SearchStrategy[Any]:
-    origin, args = typing.get_origin(annotation), [values(arg) for arg in typing.get_args(annotation)]
+    origin, args = (
+        typing.get_origin(annotation),
+        [values(arg) for arg in typing.get_args(annotation)],
+    )
     if origin is list:
         return st.lists(args[0], max_size=3)
     if origin is dict:
@@ -864,10 +1038,13 @@ def test_what_is_encoded_fits_the_schema_and_decodes_again(data: st.DataObject) 
     assert validator.is_valid(msgspec.json.decode(encoded))
     decoded = shape.decode(encoded)
     # Of a union, another member may have taken the value; it then keeps it.
-    assert decoded == (shape.decode(shape.encode(decoded)) if re.search(r"Union|\|", repr(annotation)) else value)
+    assert decoded == (
+        shape.decode(shape.encode(decoded)) if re.search(r"Union|\|", repr(annotation)) else value
+    )
 
 
-# ------------------------------------------------------------------------------------------------------------- weight
+# --------------------------------------------------------------------------------------------------
+# weight
 
 
 def test_a_shape_is_compiled_once_and_the_order_of_a_union_counts() -> None:
@@ -879,12 +1056,20 @@ def test_a_shape_is_compiled_once_and_the_order_of_a_union_counts() -> None:
 
 
 def test_a_type_that_msgspec_takes_is_given_to_it_as_it_is() -> None:
-    for annotation in (int, list[Square], Dog | Cat, Annotated[int, "described"], Annotated[int, msgspec.Meta(ge=1)]):
+    for annotation in (
+        int,
+        list[Square],
+        Dog | Cat,
+        Annotated[int, "described"],
+        Annotated[int, msgspec.Meta(ge=1)],
+    ):
         assert Shape(annotation).native is annotation
     assert Shape(Model).native is msgspec.Raw
 
 
-def test_pydantic_attrs_and_annotated_types_are_not_imported_for_types_that_do_not_use_them() -> None:
+def test_pydantic_attrs_and_annotated_types_are_not_imported_for_types_that_do_not_use_them() -> (
+    None
+):
     code = (
         "import sys, pathlib, datetime, typing, dataclasses\n"
         "from dovetail.shapes import Shape\n"
@@ -892,7 +1077,8 @@ def test_pydantic_attrs_and_annotated_types_are_not_imported_for_types_that_do_n
         "B = dataclasses.make_dataclass('B', [('b', typing.Annotated[int, 'text'])])\n"
         "shape = Shape(list[A | B | pathlib.Path])\n"
         "assert shape.schema and shape.encode(shape.decode(b'[{\"b\": 1}]')) == b'[{\"b\":1}]'\n"
-        "assert not {'pydantic', 'pydantic_core', 'attr', 'attrs', 'annotated_types'} & set(sys.modules)\n"
+        "assert not {'pydantic', 'pydantic_core', 'attr', 'attrs', 'annotated_types'} & "
+        "set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
@@ -903,5 +1089,7 @@ def test_type_aliases_are_seen_through_and_endless_ones_refused() -> None:
     exec("type Number = int | float\ntype Many[T] = list[T]\ntype Json = None | list[Json]", space)
     assert Shape(space["Number"]).schema == {"anyOf": [{"type": "integer"}, {"type": "number"}]}
     assert Shape(space["Many"][int]).schema == {"type": "array", "items": {"type": "integer"}}
-    with pytest.raises(SchemaError, match="Json is an alias that refers to itself; make it a class"):
+    with pytest.raises(
+        SchemaError, match="Json is an alias that refers to itself; make it a class"
+    ):
         Shape(space["Json"])

@@ -46,7 +46,9 @@ async def test_a_replay_runs_the_handler_again_in_every_round() -> None:
     assert done == ["began", "began", "charged", "began"]
 
 
-@pytest.mark.parametrize(("revision", "replay"), [(NEW, False), ("2025-11-25", False), ("2025-11-25", True)])
+@pytest.mark.parametrize(
+    ("revision", "replay"), [(NEW, False), ("2025-11-25", False), ("2025-11-25", True)]
+)
 async def test_elsewhere_the_handler_runs_once(revision: str, replay: bool) -> None:
     server, done = shop()
     async with pair(server, revision=revision, replay=replay, on_elicit=yes) as client:
@@ -87,11 +89,15 @@ async def test_a_pair_may_say_who_is_calling(revision: str) -> None:
         return "cancelled"
 
     async with pair(server, revision=revision) as owner:
-        assert (await owner.call_tool("me")).data == "nobody" and (await owner.call_tool("cancel")).data == "cancelled"
+        assert (await owner.call_tool("me")).data == "nobody" and (
+            await owner.call_tool("cancel")
+        ).data == "cancelled"
     async with pair(server, revision=revision, user=Principal("bo")) as bo:
         assert (await bo.call_tool("me")).data == "bo"
         assert [tool.name for tool in await bo.list_tools()] == ["me"]
         with pytest.raises(Forbidden, match="orders:cancel"):
             await bo.call_tool("cancel")
-    async with pair(server, revision=revision, user=Principal("ada", scopes=("orders:cancel",))) as ada:
+    async with pair(
+        server, revision=revision, user=Principal("ada", scopes=("orders:cancel",))
+    ) as ada:
         assert (await ada.call_tool("cancel")).data == "cancelled"

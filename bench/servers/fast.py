@@ -29,7 +29,9 @@ async def count(times: int, ctx: Context) -> int:
 tool = Tool.from_function(add)
 server.add_tool(tool)
 for number in range(1, int(tools)):
-    server.add_tool(tool.model_copy(update={"name": f"add_{number}"}))  # making each from the function takes 5 ms
+    server.add_tool(
+        tool.model_copy(update={"name": f"add_{number}"})
+    )  # making each from the function takes 5 ms
 if more:
     server.tool(echo)
     server.tool(count)
@@ -38,4 +40,10 @@ if __name__ == "__main__":
     if transport == "stdio":
         server.run(transport="stdio", show_banner=False, log_level="ERROR")
     else:
-        server.run(transport="http", port=int(port), show_banner=False, log_level="ERROR", json_response=not more)
+        server.run(
+            transport="http",
+            port=int(port),
+            show_banner=False,
+            log_level="ERROR",
+            json_response=not more,
+        )

@@ -1,4 +1,5 @@
-"""The floor: decode, do the work, encode, no protocol at all: a bare loop on stdio, a bare ASGI application over HTTP."""
+"""The floor: decode, do the work, encode, no protocol at all: a bare loop on stdio, a bare ASGI
+application over HTTP."""
 
 import os
 import sys
@@ -8,7 +9,11 @@ from typing import Any
 import msgspec
 
 decode, encode = msgspec.json.Decoder().decode, msgspec.json.Encoder().encode
-SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}, "required": ["a", "b"]}
+SCHEMA = {
+    "type": "object",
+    "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
+    "required": ["a", "b"],
+}
 
 
 def opened(params: Any) -> Any:
@@ -21,15 +26,28 @@ def opened(params: Any) -> Any:
 
 def listed(params: Any) -> Any:
     tools = int(sys.argv[3])
-    return {"tools": [{"name": f"add_{n}", "description": "Add two numbers.", "inputSchema": SCHEMA} for n in range(tools)]}
+    return {
+        "tools": [
+            {"name": f"add_{n}", "description": "Add two numbers.", "inputSchema": SCHEMA}
+            for n in range(tools)
+        ]
+    }
 
 
 def called(params: Any) -> Any:
     given = params["arguments"]
     if params["name"] == "big":
         return {"content": [{"type": "text", "text": "x" * given["size"]}]}
-    value = given["a"] + given["b"] if params["name"] == "add" else given["text" if params["name"] == "echo" else "times"]
-    return {"content": [{"type": "text", "text": str(value)}], "structuredContent": {"result": value}, "isError": False}
+    value = (
+        given["a"] + given["b"]
+        if params["name"] == "add"
+        else given["text" if params["name"] == "echo" else "times"]
+    )
+    return {
+        "content": [{"type": "text", "text": str(value)}],
+        "structuredContent": {"result": value},
+        "isError": False,
+    }
 
 
 RESULTS = {"initialize": opened, "tools/list": listed, "tools/call": called}
@@ -47,7 +65,9 @@ def answer(line: bytes) -> Iterator[bytes]:
             progress = {"progressToken": token, "progress": done, "total": times}
             yield encode({"jsonrpc": "2.0", "method": "notifications/progress", "params": progress})
     known = RESULTS.get(message["method"])
-    said = {"result": known(params)} if known else {"error": {"code": -32601, "message": "not known"}}
+    said = (
+        {"result": known(params)} if known else {"error": {"code": -32601, "message": "not known"}}
+    )
     yield encode({"jsonrpc": "2.0", "id": message["id"], **said})
 
 
@@ -65,15 +85,27 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
         await stream(answers, send)
         return
     data = b"".join(answers)
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(data)), (b"mcp-session-id", b"x")]
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(data)),
+        (b"mcp-session-id", b"x"),
+    ]
     await send({"type": "http.response.start", "status": 200 if data else 202, "headers": headers})
     await send({"type": "http.response.body", "body": data})
 
 
 async def stream(answers: list[bytes], send: Any) -> None:
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
+    await send(
+        {
+            "type": "http.response.start",
+            "status": 200,
+            "headers": [(b"content-type", b"text/event-stream")],
+        }
+    )
     for data in answers:
-        await send({"type": "http.response.body", "body": b"data: %b\n\n" % data, "more_body": True})
+        await send(
+            {"type": "http.response.body", "body": b"data: %b\n\n" % data, "more_body": True}
+        )
     await send({"type": "http.response.body", "body": b""})
 
 

@@ -1,11 +1,14 @@
-"""The server that is measured, on Dovetail: `ours.py stdio|http PORT TOOLS`, with `more` for what is not a plain call."""
+"""The server that is measured, on Dovetail: `ours.py stdio|http PORT TOOLS`, with `more` for what
+is not a plain call."""
 
 import sys
 
 from dovetail import Context, Limits, Server
 
 transport, port, tools, *more = sys.argv[1:]
-server = Server("bench", limits=Limits(progress_interval=0))  # as the peers do: every report of progress is sent
+server = Server(
+    "bench", limits=Limits(progress_interval=0)
+)  # as the peers do: every report of progress is sent
 
 
 async def add(a: int, b: int) -> int:

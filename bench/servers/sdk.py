@@ -27,7 +27,9 @@ async def count(times: int, ctx: Context) -> int:
 
 
 tool = Tool.from_function(add)
-copies = [tool.model_copy(update={"name": f"add_{number}"}) for number in range(1, int(tools))]  # making each takes 3 ms
+copies = [
+    tool.model_copy(update={"name": f"add_{number}"}) for number in range(1, int(tools))
+]  # making each takes 3 ms
 server = MCPServer("bench", log_level="ERROR", tools=[tool, *copies])
 if more:
     server.add_tool(echo)
@@ -37,4 +39,6 @@ if __name__ == "__main__":
     if transport == "stdio":
         server.run(transport="stdio")
     else:  # without the limit of 10,000 sessions, which the measure of them would just reach
-        server.run(transport="streamable-http", port=int(port), json_response=not more, max_sessions=None)
+        server.run(
+            transport="streamable-http", port=int(port), json_response=not more, max_sessions=None
+        )

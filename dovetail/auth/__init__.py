@@ -10,7 +10,13 @@ from ..lazy import lazy
 if TYPE_CHECKING:
     from .apikeys import ApiKeys
     from .browser import Browser, LoopbackBrowser, Visit
-    from .credentials import BearerToken, ClientCredentials, EnterpriseManaged, OAuth, WorkloadIdentity
+    from .credentials import (
+        BearerToken,
+        ClientCredentials,
+        EnterpriseManaged,
+        OAuth,
+        WorkloadIdentity,
+    )
     from .dpop import Checker
     from .guard import Bearer
     from .introspection_verifier import introspection
@@ -54,9 +60,10 @@ _HOMES = {
 }
 
 __all__ = [
-    "ApiKeys", "Bearer", "BearerToken", "Browser", "Checker", "ClientCredentials", "EnterpriseManaged", "FileStore",
-    "KeychainStore", "KnownClient", "LoopbackBrowser", "MemoryStore", "OAuth", "Provider", "SqliteStorage", "Storage",
-    "Store", "TokenRefused", "Upstream", "Verifier", "Visit", "WorkloadIdentity", "default_store", "hash_password",
+    "ApiKeys", "Bearer", "BearerToken", "Browser", "Checker", "ClientCredentials",
+    "EnterpriseManaged", "FileStore", "KeychainStore", "KnownClient", "LoopbackBrowser",
+    "MemoryStore", "OAuth", "Provider", "SqliteStorage", "Storage", "Store", "TokenRefused",
+    "Upstream", "Verifier", "Visit", "WorkloadIdentity", "default_store", "hash_password",
     "introspection", "jwt", "static_tokens",
 ]  # fmt: skip
 

@@ -1,15 +1,17 @@
-"""Credentials at work, for one server: the thin shell around `flow.py`, with its `Fetch`, `Store` and `Browser`.
+"""Credentials at work, for one server: the thin shell around `flow.py`, with its `Fetch`, `Store`
+and `Browser`.
 
-What is kept lives in the store, and what is held here is a copy of it. Before anything is renewed the copy is made anew
-under the store's lock, so of all the tasks and programs that share a store, one renews and the others find it done. A
-login takes minutes, and therefore has a lock of its own.
+What is kept lives in the store, and what is held here is a copy of it. Before anything is renewed
+the copy is made anew under the store's lock, so of all the tasks and programs that share a store,
+one renews and the others find it done. A login takes minutes, and therefore has a lock of its own.
 
-Who is refused with a token that has been replaced since just tries again: `headers` notes in the context of its task which
-*edition* of the tokens it handed out. Whose brand-new token is refused is not helped by the next one: after a renewal comes
-a login, after a login comes the end.
+Who is refused with a token that has been replaced since just tries again: `headers` notes in the
+context of its task which
+*edition* of the tokens it handed out. Whose brand-new token is refused is not helped by the next
+one: after a renewal comes a login, after a login comes the end.
 
-A server in trouble proves nothing about a token. Only a clear word ends one: `invalid_grant`, or a server that does not
-know its client any more.
+A server in trouble proves nothing about a token. Only a clear word ends one: `invalid_grant`, or a
+server that does not know its client any more.
 """
 
 import asyncio
@@ -40,7 +42,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("dovetail.auth")
 R = TypeVar("R")
 STEPS = 2
-"""How often more scopes are asked for on account of one operation; with the first login that makes three."""
+"""How often more scopes are asked for on account of one operation; with the first login that makes
+three."""
 CLIMB = 4
 """How often in a row, on account of whatever, before an answer comes that is no refusal."""
 OPERATIONS = 64
@@ -53,13 +56,15 @@ PARTING = 5.0
 GONE = frozenset({"invalid_grant"}) | FORGOTTEN
 NOBODY = Demand()
 KEPT, RENEWED, NEW = "kept", "renewed", "new"
-"""How tokens were come by, until the server takes them; then they are as good as any that were kept."""
+"""How tokens were come by, until the server takes them; then they are as good as any that were
+kept."""
 
 _handed: ContextVar[tuple[Any, int]] = ContextVar("dovetail_auth_handed", default=(None, -1))
 
 
 class Bound:
-    """One server's credentials: `ports.Credentials`, with a login where `grant` is None, else without anybody's help."""
+    """One server's credentials: `ports.Credentials`, with a login where `grant` is None, else
+    without anybody's help."""
 
     def __init__(
         self,
@@ -71,14 +76,22 @@ class Bound:
         grant: Callable[[], Awaitable[Grant]] | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self._plan, self._fetch, self._store, self._browser, self._grant, self._now = plan, fetch, store, browser, grant, now
+        self._plan, self._fetch, self._store, self._browser, self._grant, self._now = (
+            plan,
+            fetch,
+            store,
+            browser,
+            grant,
+            now,
+        )
         self._key, self._origin = canonical(plan.url), origin(plan.url)
         self._fresh = plan.fresh
         self._record: Record | None = None
         self._proofs = Proofs()
         self._demand = NOBODY
         self._refused: str | None = None
-        """The token that was refused last, empty for none at all; None once there has been a login."""
+        """The token that was refused last, empty for none at all; None once there has been a
+        login."""
         self._held, self._edition, self._got = "", 0, KEPT
         """The token that is held, the how manieth it is, and how it was come by."""
         self._nonces = self._climb = 0
@@ -94,7 +107,9 @@ class Bound:
     def bind(self, url: str, fetch: Fetch) -> "Bound":
         """The same, for this URL."""
         plan = replace(self._plan, url=url)
-        return Bound(plan, fetch, self._store, browser=self._browser, grant=self._grant, now=self._now)
+        return Bound(
+            plan, fetch, self._store, browser=self._browser, grant=self._grant, now=self._now
+        )
 
     async def headers(self, method: str, url: str) -> Mapping[str, str]:
         """What goes with this request; renews what is about to end."""
@@ -117,7 +132,9 @@ class Bound:
         """The server answered 401 or 403."""
         asked = demand(answer)
         kept = self._record or await self._load()
-        if origin(url) != self._origin or (answer.status == 403 and asked.error != "insufficient_scope"):
+        if origin(url) != self._origin or (
+            answer.status == 403 and asked.error != "insufficient_scope"
+        ):
             return False
         if kept.tokens is not None and self._proofs.wanted(url, answer) and self._nonces < NONCES:
             self._nonces += 1
@@ -125,16 +142,22 @@ class Bound:
         holder, edition = _handed.get()
         if holder is self and edition != self._edition:
             return True  # what was refused is not what is held now
-        asked = self._demand = replace(asked, metadata=asked.metadata or self._demand.metadata or kept.metadata)
+        asked = self._demand = replace(
+            asked, metadata=asked.metadata or self._demand.metadata or kept.metadata
+        )
         self._refused = self._held
         if answer.status == 403:
             return await self._lacks(method, url, asked, kept)
         if kept.tokens is not None and self._got == NEW:
             self._got = KEPT  # the next request may try anew
-            raise Unauthorized(f"{self._plan.url} refuses the token that {kept.tokens.issuer} has just given out{asked.why}")
+            raise Unauthorized(
+                f"{self._plan.url} refuses the token that {kept.tokens.issuer} has just given "
+                f"out{asked.why}"
+            )
         if asked.api_key:
             raise Unauthorized(
-                f"{self._plan.url} wants an API key, and no login: headers={{{plain(asked.api_key, 60)!r}: …}}"
+                f"{self._plan.url} wants an API key, and no login: "
+                f"headers={{{plain(asked.api_key, 60)!r}: …}}"
             )
         if not self._fresh and await self._finished(self._renewed(asked)):
             return True
@@ -149,24 +172,39 @@ class Bound:
         """Log in, with the user's help."""
         if self._grant is not None or self._browser is None:
             lacks = self._demand.scopes if self._demand.error == "insufficient_scope" else ()
-            raise Unauthorized(f"{self._plan.url} wants a login, and nobody is here to log in", curable=True, scopes=lacks)
+            raise Unauthorized(
+                f"{self._plan.url} wants a login, and nobody is here to log in",
+                curable=True,
+                scopes=lacks,
+            )
         refused = self._refused
         async with self._store.lock(f"{self._key}#login"):
             kept = await self._load()
-            if refused is not None and kept.tokens is not None and kept.tokens.access_token != refused:
+            if (
+                refused is not None
+                and kept.tokens is not None
+                and kept.tokens.access_token != refused
+            ):
                 return  # somebody else was here before
             known, tokens = kept.clients, None
             try:
                 async with self._browser.session() as visit:
-                    steps = acquire(self._plan, kept, self._demand, self._proofs, self._now, redirect_uri=visit.redirect_uri)
+                    steps = acquire(
+                        self._plan,
+                        kept,
+                        self._demand,
+                        self._proofs,
+                        self._now,
+                        redirect_uri=visit.redirect_uri,
+                    )
                     tokens = await self._drive(steps, visit)
             finally:
                 if tokens is not None or kept.clients is not known:
                     await self._conclude(kept, tokens)
 
     async def forget(self) -> bool:
-        """Log out: keep nothing, and have the tokens ended by who gave them out, where that can be asked for. Whether it is
-        done; where it is not, they end by themselves."""
+        """Log out: keep nothing, and have the tokens ended by who gave them out, where that can be
+        asked for. Whether it is done; where it is not, they end by themselves."""
         async with self._store.lock(self._key):  # whoever is renewing them does not bring them back
             tokens = (await self._load()).tokens
             await self._store.delete(self._key)
@@ -194,7 +232,9 @@ class Bound:
         operation = (method, urlsplit(url).path, asked.scopes)
         edition, taken = self._steps.pop(operation, (-1, 0))
         before = kept.tokens.asked if kept.tokens is not None else ()
-        if edition != self._edition:  # else somebody was refused at the same time, and one login helps both
+        if (
+            edition != self._edition
+        ):  # else somebody was refused at the same time, and one login helps both
             taken = taken + 1 if set(asked.scopes) <= set(before) else 0
         self._climb += self._climbed != self._edition
         edition = self._climbed = self._edition
@@ -202,13 +242,16 @@ class Bound:
         self._steps[operation] = edition, taken
         if taken >= STEPS or self._climb > CLIMB:
             raise Unauthorized(
-                f"{self._plan.url} wants scopes that asking did not bring: {wanted}{asked.why}", scopes=asked.scopes
+                f"{self._plan.url} wants scopes that asking did not bring: {wanted}{asked.why}",
+                scopes=asked.scopes,
             )
         while len(self._steps) > OPERATIONS:
             del self._steps[next(iter(self._steps))]
         if self._grant is None:
             raise Unauthorized(
-                f"{self._plan.url} wants a login for more scopes: {wanted}", curable=True, scopes=asked.scopes
+                f"{self._plan.url} wants a login for more scopes: {wanted}",
+                curable=True,
+                scopes=asked.scopes,
             )
         async with self._store.lock(self._key):
             kept = await self._load()
@@ -230,15 +273,20 @@ class Bound:
                 return False
             described = await self._drive(resource(self._plan.url, asked.metadata))
             if described is not None and tokens.issuer not in described.authorization_servers:
-                kept.tokens = None  # it has moved to another authorization server, where these mean nothing
+                kept.tokens = (
+                    None  # it has moved to another authorization server, where these mean nothing
+                )
                 await self._save(kept)
                 return False
             return await self._refresh(kept, tokens)
 
     async def _ahead(self, ending: Tokens) -> Record:
-        """Renew tokens before they end, if that can be done; until they do, they are good enough."""
+        """Renew tokens before they end, if that can be done; until they do, they are good
+        enough."""
         now = self._now()
-        if (self._grant is not None or ending.refresh_token is not None) and (now >= self._not_before or ending.ended(now)):
+        if (self._grant is not None or ending.refresh_token is not None) and (
+            now >= self._not_before or ending.ended(now)
+        ):
             self._not_before = now + PAUSE
             try:
                 await self._finished(self._renew_ending(now))
@@ -252,7 +300,9 @@ class Bound:
             kept = await self._load()
             if kept.tokens is not None and kept.tokens.ending(now):
                 asked = replace(self._demand, metadata=self._demand.metadata or kept.metadata)
-                await (self._unaided(kept, asked) if self._grant else self._refresh(kept, kept.tokens))
+                await (
+                    self._unaided(kept, asked) if self._grant else self._refresh(kept, kept.tokens)
+                )
 
     async def _finished(self, work: Coroutine[Any, Any, R]) -> R:
         """Do this to its end, whoever gives up waiting for it: a refresh token is good once."""
@@ -276,7 +326,11 @@ class Bound:
             kept.tokens = got
         elif got.error in GONE:
             kept.tokens, kept.asked = None, tokens.asked
-        if isinstance(got, ErrorReply) and got.error in FORGOTTEN and tokens.client.source == "registered":
+        if (
+            isinstance(got, ErrorReply)
+            and got.error in FORGOTTEN
+            and tokens.client.source == "registered"
+        ):
             kept.forget(tokens.issuer)
         await self._save(kept, RENEWED)
         return isinstance(got, Tokens)
@@ -285,7 +339,9 @@ class Bound:
         """Get tokens by a grant that takes nobody's help; under the lock."""
         assert self._grant is not None
         grant = await self._grant()
-        kept.tokens = await self._drive(acquire(self._plan, kept, asked, self._proofs, self._now, grant=grant))
+        kept.tokens = await self._drive(
+            acquire(self._plan, kept, asked, self._proofs, self._now, grant=grant)
+        )
         await self._save(kept, NEW)
 
     async def _drive(self, steps: Flow[R], visit: "Visit | None" = None) -> R:
@@ -326,7 +382,8 @@ class Bound:
         except ConfigError as problem:
             if got == NEW and self._grant is None:
                 raise  # who logs in wants to stay so
-            # The refresh token that is kept was good once: to fall back on it would be to lose the login.
+            # The refresh token that is kept was good once: to fall back on it would be to lose the
+            # login.
             self._unsaved = True
             log.warning("%s; this program goes on with what it holds, until it ends", problem)
         self._hold(kept, got)  # whoever looked meanwhile has found the old one

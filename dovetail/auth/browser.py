@@ -1,15 +1,16 @@
 """How a user is sent to a login page, and how the answer comes back.
 
-A `Browser` begins a visit, which knows the address that the authorization server is to send the user back to, and then goes
-somewhere. `LoopbackBrowser` listens on this machine for as long as the visit lasts (RFC 8252, section 7.3).
-https://www.rfc-editor.org/rfc/rfc8252#section-7.3
+A `Browser` begins a visit, which knows the address that the authorization server is to send the
+user back to, and then goes somewhere. `LoopbackBrowser` listens on this machine for as long as the
+visit lasts (RFC 8252, section 7.3). https://www.rfc-editor.org/rfc/rfc8252#section-7.3
 
-Any page in the user's browser, and any program on this machine, can send something there as well. What counts is a GET of
-the callback's exact path, addressed to this very host and port, with the `state` of the page that the user was sent to. The
-first such answer ends the visit; everything else is turned away and changes nothing.
+Any page in the user's browser, and any program on this machine, can send something there as well.
+What counts is a GET of the callback's exact path, addressed to this very host and port, with the
+`state` of the page that the user was sent to. The first such answer ends the visit; everything else
+is turned away and changes nothing.
 
-Where no browser can be opened the address is printed, and where there is a terminal, the address that the login ended at may
-be pasted: the browser may be on another machine, where nobody listens.
+Where no browser can be opened the address is printed, and where there is a terminal, the address
+that the login ended at may be pasted: the browser may be on another machine, where nobody listens.
 """
 
 import asyncio
@@ -29,7 +30,8 @@ from ..errors import ConfigError, Unauthorized
 
 HOST, PATH = "127.0.0.1", "/callback"
 USUAL = 28479
-"""The port that is tried first: with another one each time, a client would have to be registered anew for each login."""
+"""The port that is tried first: with another one each time, a client would have to be registered
+anew for each login."""
 TAKEN = 0.1
 """Seconds between two looks at a port that is taken."""
 LONGEST = 16 * 1024
@@ -46,13 +48,16 @@ _HOST = re.compile(rb"\r\nhost:[ \t]*([!-~]*)[ \t]*(?=\r\n)", re.IGNORECASE)
 
 STYLE = (
     "body{margin:0;min-height:100vh;display:grid;place-items:center;background:#f6f5f2;color:#22201c;"
-    "font:17px/1.5 system-ui,sans-serif}main{max-width:26rem;margin:1.5rem;padding:2.5rem;background:#fff;"
-    "border-radius:14px;box-shadow:0 1px 3px #0002,0 12px 40px #0001}h1{margin:0 0 .5rem;font-size:1.35rem}"
+    "font:17px/1.5 "
+    "system-ui,sans-serif}main{max-width:26rem;margin:1.5rem;padding:2.5rem;background:#fff;"
+    "border-radius:14px;box-shadow:0 1px 3px #0002,0 12px 40px #0001}h1{margin:0 0 "
+    ".5rem;font-size:1.35rem}"
     "p{margin:.25rem 0;overflow-wrap:anywhere}.quiet{color:#6d675d}"
     "@media(prefers-color-scheme:dark){body{background:#191816;color:#eee}main{background:#252320}.quiet{color:#a8a196}}"
 )
 PAGE = (
-    '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+    '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" '
+    'content="width=device-width">'
     "<title>{title}</title><style>{style}</style><main><h1>{title}</h1><p>{text}</p>"
     '<p class="quiet">You can close this window.</p></main></html>'
 )
@@ -76,11 +81,16 @@ class Browser(Protocol):
 
 
 class LoopbackBrowser:
-    """Opens the user's own browser, and listens on this machine for the answer. `port=0` is the usual one, or any that is
-    free; `open=False` only prints the address; `tell` takes what is printed, by default to stderr."""
+    """Opens the user's own browser, and listens on this machine for the answer. `port=0` is the
+    usual one, or any that is free; `open=False` only prints the address; `tell` takes what is
+    printed, by default to stderr."""
 
     def __init__(
-        self, port: int = 0, open: bool = True, timeout: float = 300, tell: Callable[[str], None] | None = None
+        self,
+        port: int = 0,
+        open: bool = True,
+        timeout: float = 300,
+        tell: Callable[[str], None] | None = None,
     ) -> None:
         self._port, self._open, self._timeout = port, open, timeout
         self._tell = tell if tell is not None else _say
@@ -98,8 +108,8 @@ class LoopbackBrowser:
             await visit.close()
 
     async def _listen(self, visit: "_Visit") -> asyncio.Server:
-        """At the port that was chosen, once no other login ends there; else at the usual one, which clients are registered
-        with, or at any that is free."""
+        """At the port that was chosen, once no other login ends there; else at the usual one, which
+        clients are registered with, or at any that is free."""
         waited = 0.0
         while True:
             for port in (self._port,) if self._port else (USUAL, 0):
@@ -108,9 +118,14 @@ class LoopbackBrowser:
                 except OSError as error:
                     problem = error
             if problem.errno != EADDRINUSE or waited >= self._timeout:
-                raise ConfigError(f"Port {port} of {HOST}, where the login is to end, cannot be used: {problem}")
+                raise ConfigError(
+                    f"Port {port} of {HOST}, where the login is to end, cannot be used: {problem}"
+                )
             if not waited:
-                self._tell(f"Port {port} of {HOST} is in use, perhaps by another login; waiting for its end")
+                self._tell(
+                    f"Port {port} of {HOST} is in use, perhaps by another login; waiting for "
+                    "its end"
+                )
             await asyncio.sleep(TAKEN)
             waited += TAKEN
 
@@ -133,7 +148,10 @@ class _Visit:
     async def go(self, url: str, about: str) -> Mapping[str, str]:
         """Send the user there; the parameters that came back."""
         if not _URL.fullmatch(url):
-            raise Unauthorized("The authorization server names a login page that is no http or https URL; it is not opened")
+            raise Unauthorized(
+                "The authorization server names a login page that is no http or https URL; it "
+                "is not opened"
+            )
         if self._closed:
             raise Unauthorized("The login was given up")
         self._about = _printable(about)
@@ -145,13 +163,18 @@ class _Visit:
                 stop = await self._send(url, self._answer)
                 return await self._answer
         except TimeoutError:
-            text = f"The login at {urlsplit(url).netloc} was not completed within {self._timeout:g} s; try again"
+            text = (
+                f"The login at {urlsplit(url).netloc} was not completed within "
+                f"{self._timeout:g} s; try again"
+            )
             raise Unauthorized(text) from None
         finally:
             self._answer = None
             stop()
 
-    async def _send(self, url: str, answer: "asyncio.Future[Mapping[str, str]]") -> Callable[[], object]:
+    async def _send(
+        self, url: str, answer: "asyncio.Future[Mapping[str, str]]"
+    ) -> Callable[[], object]:
         """Open the page, or say where it is. Returns what ends the waiting for a paste."""
         how = "Your browser opens" if self._open else "Visit this page"
         self._tell(f"{how} to log in to {self._about}:\n{url}")
@@ -163,12 +186,18 @@ class _Visit:
                 return _nothing
         stop = _each_line(self._pasted)
         if stop is not None:
-            self._tell("If your browser is on another machine, paste the address here that it ends at, and press Enter.")
+            self._tell(
+                "If your browser is on another machine, paste the address here that it ends "
+                "at, and press Enter."
+            )
         return stop or _nothing
 
     def _pasted(self, line: str) -> None:
         if line and not self._take(_parameters(urlsplit(line).query)):
-            self._tell("This is not the address that the login ended at; it begins with " + self.redirect_uri)
+            self._tell(
+                "This is not the address that the login ended at; it begins with "
+                + self.redirect_uri
+            )
 
     def _take(self, found: dict[str, str]) -> bool:
         """Whether this is the answer that is waited for; then nothing else is any more."""
@@ -207,11 +236,24 @@ class _Visit:
             return _page(404, "Not found", "There is nothing here.")
         found = _parameters(target.query)
         if not self._take(found):
-            return _page(400, "This is not the login", "It does not belong to the login that is waited for here.")
+            return _page(
+                400,
+                "This is not the login",
+                "It does not belong to the login that is waited for here.",
+            )
         if "error" in found:
-            # Whose words these are is not known yet: https://www.rfc-editor.org/rfc/rfc9207#section-2.4
-            return _page(200, "Not logged in", f"The login to {self._about} was refused; where you came from says why.")
-        return _page(200, "That is all", f"Your answer has arrived; the login to {self._about} goes on by itself.")
+            # Whose words these are is not known yet:
+            # https://www.rfc-editor.org/rfc/rfc9207#section-2.4
+            return _page(
+                200,
+                "Not logged in",
+                f"The login to {self._about} was refused; where you came from says why.",
+            )
+        return _page(
+            200,
+            "That is all",
+            f"Your answer has arrived; the login to {self._about} goes on by itself.",
+        )
 
     async def close(self) -> None:
         """Let the last page leave; whoever still waits does so in vain."""
@@ -242,8 +284,10 @@ def _page(status: int, title: str, text: str) -> bytes:
     style = b64encode(sha256(STYLE.encode()).digest()).decode()
     body = PAGE.format(title=escape(title), text=escape(_printable(text)), style=STYLE).encode()
     head = (
-        f"HTTP/1.1 {status} {title}\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {len(body)}\r\n"
-        f"Content-Security-Policy: default-src 'none'; style-src 'sha256-{style}'; base-uri 'none'; form-action 'none'; "
+        f"HTTP/1.1 {status} {title}\r\nContent-Type: text/html; "
+        f"charset=utf-8\r\nContent-Length: {len(body)}\r\n"
+        f"Content-Security-Policy: default-src 'none'; style-src 'sha256-{style}'; base-uri "
+        "'none'; form-action 'none'; "
         "frame-ancestors 'none'\r\nX-Frame-Options: DENY\r\nX-Content-Type-Options: nosniff\r\n"
         "Referrer-Policy: no-referrer\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n"
     )
@@ -256,8 +300,11 @@ def _printable(text: str) -> str:
 
 
 def _has_browser() -> bool:
-    """Whether a window can appear. A browser that lives in the terminal would take it from the program that is running."""
-    return sys.platform in ("win32", "darwin") or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")))
+    """Whether a window can appear. A browser that lives in the terminal would take it from the
+    program that is running."""
+    return sys.platform in ("win32", "darwin") or any(
+        map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
+    )
 
 
 def _opening(url: str) -> "asyncio.Future[bool]":
@@ -288,7 +335,8 @@ def _open(url: str) -> bool:
 
 
 def _each_line(take: Callable[[str], None]) -> Callable[[], object] | None:
-    """Hear what is typed, line by line, without waiting for it; returns what ends that. None where nobody can type."""
+    """Hear what is typed, line by line, without waiting for it; returns what ends that. None where
+    nobody can type."""
     try:
         if sys.stdin is None or not sys.stdin.isatty():
             return None

@@ -1,10 +1,12 @@
 """`WWW-Authenticate`: what a server wants to see before it answers.
 
-One header may hold several challenges, and one challenge several parameters, all separated by commas; a word is a parameter
-where `=` follows, else it begins the next challenge: https://www.rfc-editor.org/rfc/rfc9110#section-11.6.1
+One header may hold several challenges, and one challenge several parameters, all separated by
+commas; a word is a parameter where `=` follows, else it begins the next challenge:
+https://www.rfc-editor.org/rfc/rfc9110#section-11.6.1
 
-The parser takes that apart with one pattern, and stops at what fits it nowhere: what came before still counts. Values that
-should have been quoted are taken up to the next comma, as URLs often come bare.
+The parser takes that apart with one pattern, and stops at what fits it nowhere: what came before
+still counts. Values that should have been quoted are taken up to the next comma, as URLs often come
+bare.
 """
 
 import re
@@ -52,7 +54,8 @@ class Demand(Struct, frozen=True):
 
     @property
     def why(self) -> str:
-        """What the server says is wrong, in brackets, fit to be shown; empty where it says nothing."""
+        """What the server says is wrong, in brackets, fit to be shown; empty where it says
+        nothing."""
         said = ErrorReply(error=self.error, error_description=self.description or None)
         return f" ({said.text})" if self.error else ""
 
@@ -72,7 +75,9 @@ def parse(headers: Mapping[str, str]) -> list[Challenge]:
         if scheme is not None:
             parameters = {}
             found.append(Challenge(scheme.lower(), parameters, part["token68"]))
-        elif found:  # a parameter before any scheme belongs to nobody; of two alike, the first counts
+        elif (
+            found
+        ):  # a parameter before any scheme belongs to nobody; of two alike, the first counts
             value = part["bare"] if part["quoted"] is None else _ESCAPED.sub(r"\1", part["quoted"])
             parameters.setdefault(name.lower(), value)
     return found
@@ -82,10 +87,17 @@ def demand(answer: HttpResponse) -> Demand:
     """What this refusal asks for: the Bearer and DPoP challenges taken together."""
     challenges = parse(answer.headers)
     asked = [challenge for challenge in challenges if challenge.scheme in ("bearer", "dpop")]
-    keys = (challenge.parameters.get("header", "") for challenge in challenges if challenge.scheme == "apikey")
+    keys = (
+        challenge.parameters.get("header", "")
+        for challenge in challenges
+        if challenge.scheme == "apikey"
+    )
 
     def first(name: str) -> str:
-        return next((challenge.parameters[name] for challenge in asked if challenge.parameters.get(name)), "")
+        return next(
+            (challenge.parameters[name] for challenge in asked if challenge.parameters.get(name)),
+            "",
+        )
 
     return Demand(
         metadata=first("resource_metadata") or None,

@@ -2,11 +2,12 @@
 
     OAuth               a user logs in, in a browser, once; everything else goes by itself
     ClientCredentials   a program that acts for itself, with a secret or a private key
-    EnterpriseManaged   a user whose enterprise decides; its login is passed on, no second one is needed
-    WorkloadIdentity    a program that its platform vouches for
-    BearerToken         a token from elsewhere
+    EnterpriseManaged   a user whose enterprise decides; its login is passed on, no second one is
+    needed WorkloadIdentity    a program that its platform vouches for BearerToken         a token
+    from elsewhere
 
-These are settings; `bind` makes what works for one server (`bound.py`). None of them shows a secret.
+These are settings; `bind` makes what works for one server (`bound.py`). None of them shows a
+secret.
 """
 
 import inspect
@@ -54,7 +55,13 @@ class _Settings:
         from .bound import Bound
         from .flow import Plan
 
-        plan = Plan(url=url, identity=self._identity, scopes=self._scopes, dpop=self._dpop, fresh=self._fresh)
+        plan = Plan(
+            url=url,
+            identity=self._identity,
+            scopes=self._scopes,
+            dpop=self._dpop,
+            fresh=self._fresh,
+        )
         return Bound(plan, fetch, self._kept_in(), browser=self._browser or None, grant=self._grant)
 
     def _kept_in(self) -> "Store":
@@ -81,12 +88,14 @@ class _Settings:
 
 
 class OAuth(_Settings):
-    """A user's login. Without settings it registers itself, opens the browser and remembers what it got.
+    """A user's login. Without settings it registers itself, opens the browser and remembers what it
+    got.
 
-    `client_id` (and `client_secret`) where it was registered by hand, with `issuer` for whose they are;
-    `client_metadata_url` where a document about it is published. `scopes` are asked for in addition to what the server
-    wants. `dpop=True` insists on tokens that are of no use to a thief. `store` and `browser` replace those of this system;
-    `browser=False` uses the login that is there and makes no other. `fresh=True` makes another, whatever is there.
+    `client_id` (and `client_secret`) where it was registered by hand, with `issuer` for whose they
+    are; `client_metadata_url` where a document about it is published. `scopes` are asked for in
+    addition to what the server wants. `dpop=True` insists on tokens that are of no use to a thief.
+    `store` and `browser` replace those of this system; `browser=False` uses the login that is there
+    and makes no other. `fresh=True` makes another, whatever is there.
     """
 
     def __init__(
@@ -111,7 +120,9 @@ class OAuth(_Settings):
             client_id=client_id,
             client_secret=client_secret,
             issuer=issuer,
-            metadata_url=None if client_metadata_url is None else check_document_url(client_metadata_url),
+            metadata_url=None
+            if client_metadata_url is None
+            else check_document_url(client_metadata_url),
             name=client_name,
             uri=client_uri,
         )
@@ -136,8 +147,9 @@ class OAuth(_Settings):
 
 
 class ClientCredentials(_Settings):
-    """A program's own credentials: a `client_secret`, or a `private_key` (PEM) that it signs with. `issuer` says whose they
-    are; without it they belong to the first authorization server that they are used at."""
+    """A program's own credentials: a `client_secret`, or a `private_key` (PEM) that it signs with.
+    `issuer` says whose they are; without it they belong to the first authorization server that they
+    are used at."""
 
     extensions = ("io.modelcontextprotocol/oauth-client-credentials",)
 
@@ -154,9 +166,13 @@ class ClientCredentials(_Settings):
         dpop: bool | None = None,
     ) -> None:
         if (client_secret is None) == (private_key is None):
-            raise ConfigError("ClientCredentials: give a client_secret or a private_key, one of them")
+            raise ConfigError(
+                "ClientCredentials: give a client_secret or a private_key, one of them"
+            )
         method = None if private_key is None else "private_key_jwt"
-        self._identity = Identity(client_id=client_id, client_secret=client_secret, issuer=issuer, method=method)
+        self._identity = Identity(
+            client_id=client_id, client_secret=client_secret, issuer=issuer, method=method
+        )
         self._sign = None if private_key is None else signer(private_key, algorithm)
         self._scopes, self._store, self._dpop = listed(scopes), store, dpop
         self._grant = self._credentials
@@ -166,8 +182,9 @@ class ClientCredentials(_Settings):
 
 
 class EnterpriseManaged(_Settings):
-    """A user's login at an enterprise, passed on: `id_token` is what its identity provider gave (or gets one), and
-    `idp_token_endpoint` exchanges it. `client_id` and `client_secret` are those at the server's authorization server."""
+    """A user's login at an enterprise, passed on: `id_token` is what its identity provider gave (or
+    gets one), and `idp_token_endpoint` exchanges it. `client_id` and `client_secret` are those at
+    the server's authorization server."""
 
     extensions = ("io.modelcontextprotocol/enterprise-managed-authorization",)
 
@@ -186,11 +203,17 @@ class EnterpriseManaged(_Settings):
         dpop: bool | None = None,
     ) -> None:
         if not confidential(idp_token_endpoint):
-            raise ConfigError(f"EnterpriseManaged: idp_token_endpoint has to be https: {plain(idp_token_endpoint)}")
+            raise ConfigError(
+                "EnterpriseManaged: idp_token_endpoint has to be https: "
+                f"{plain(idp_token_endpoint)}"
+            )
         self._identity = Identity(client_id=client_id, client_secret=client_secret, issuer=issuer)
         self._id_token, self.named = id_token, (idp_token_endpoint,)
         self._provider = partial(
-            IdentityProvider, token_endpoint=idp_token_endpoint, client_id=idp_client_id, client_secret=idp_client_secret
+            IdentityProvider,
+            token_endpoint=idp_token_endpoint,
+            client_id=idp_client_id,
+            client_secret=idp_client_secret,
         )
         self._scopes, self._store, self._dpop = listed(scopes), store, dpop
         self._grant = self._exchange
@@ -200,7 +223,8 @@ class EnterpriseManaged(_Settings):
 
 
 class WorkloadIdentity(_Settings):
-    """A program's identity as its platform states it: `assertion` is a JWT, or gets one whenever it is needed."""
+    """A program's identity as its platform states it: `assertion` is a JWT, or gets one whenever it
+    is needed."""
 
     def __init__(
         self,
@@ -222,7 +246,8 @@ class WorkloadIdentity(_Settings):
 
 
 class BearerToken:
-    """A token from elsewhere, or what gets one. It goes to the server it is bound to, and nowhere else."""
+    """A token from elsewhere, or what gets one. It goes to the server it is bound to, and nowhere
+    else."""
 
     def __init__(self, token: Token) -> None:
         self._token = token
@@ -247,11 +272,18 @@ class BearerToken:
         asked = demand(answer)
         if answer.status == 403 and asked.error != "insufficient_scope":
             return False
-        if answer.status == 401 and not isinstance(self._token, str) and _sent.get() != await _given(self._token):
+        if (
+            answer.status == 401
+            and not isinstance(self._token, str)
+            and _sent.get() != await _given(self._token)
+        ):
             return True
         if answer.status == 403 and asked.scopes:
             needed = plain(" ".join(asked.scopes))
-            raise Unauthorized(f"{self._url} needs a token with the scopes {needed}; give another one", scopes=asked.scopes)
+            raise Unauthorized(
+                f"{self._url} needs a token with the scopes {needed}; give another one",
+                scopes=asked.scopes,
+            )
         raise Unauthorized(f"{self._url} refuses this token{asked.why}; give another one")
 
     def heard(self, answer: HttpResponse) -> None:
@@ -267,5 +299,8 @@ async def _given(token: Token) -> str:
     if inspect.isawaitable(found):
         found = await found
     if not isinstance(found, str) or not found or not all("!" <= letter <= "~" for letter in found):
-        raise ConfigError("a token is a word of printable ASCII, without spaces or line breaks; what was given is none")
+        raise ConfigError(
+            "a token is a word of printable ASCII, without spaces or line breaks; what was "
+            "given is none"
+        )
     return found

@@ -1,16 +1,21 @@
-"""Who may let this client in: from the URL of a server to an authorization server that can be trusted to be its own.
+"""Who may let this client in: from the URL of a server to an authorization server that can be
+trusted to be its own.
 
-Everything here is a generator without I/O: it yields an `HttpRequest` and is sent the `HttpResponse`.
+Everything here is a generator without I/O: it yields an `HttpRequest` and is sent the
+`HttpResponse`.
 
-    the server      resource_metadata of its challenge, else /.well-known/oauth-protected-resource/path, else at the root
-    its issuers     those it lists, tried in order; the first that can do what is needed
-    an issuer       RFC 8414 with its path inserted, then OpenID Connect inserted, then appended
+    the server      resource_metadata of its challenge, else
+    /.well-known/oauth-protected-resource/path, else at the root its issuers     those it lists,
+    tried in order; the first that can do what is needed an issuer       RFC 8414 with its path
+    inserted, then OpenID Connect inserted, then appended
 
-A server that describes itself for another resource, and an issuer whose metadata names another issuer, are lies or mistakes,
-and both end the search: https://www.rfc-editor.org/rfc/rfc9728#section-3.3, https://www.rfc-editor.org/rfc/rfc8414#section-3.3.
+A server that describes itself for another resource, and an issuer whose metadata names another
+issuer, are lies or mistakes, and both end the search:
+https://www.rfc-editor.org/rfc/rfc9728#section-3.3,
+https://www.rfc-editor.org/rfc/rfc8414#section-3.3.
 
-A server without any description is of the revision that had none: metadata at its origin, else three endpoints by
-convention. That it cannot be *reached* is never taken for that.
+A server without any description is of the revision that had none: metadata at its origin, else
+three endpoints by convention. That it cannot be *reached* is never taken for that.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -35,7 +40,8 @@ R = TypeVar("R")
 Search: TypeAlias = Generator[HttpRequest, HttpResponse, R]
 """Yields requests, is sent their answers, and returns what it found."""
 Choose: TypeAlias = Callable[[Sequence[str]], Sequence[str]]
-"""Takes the issuers that a server names, and gives back those to be tried, in order; raises where none of them will do."""
+"""Takes the issuers that a server names, and gives back those to be tried, in order; raises where
+none of them will do."""
 Suits: TypeAlias = Callable[[ServerMetadata], None]
 """Raises Unauthorized where this authorization server cannot do what is needed."""
 
@@ -58,7 +64,8 @@ class Place(Struct, frozen=True):
 
 
 def find(url: str, hint: str | None, choose: Choose, suits: Suits) -> Search[Place]:
-    """Where to get a token for the server at `url`. `hint` is the metadata's address as its challenge gave it."""
+    """Where to get a token for the server at `url`. `hint` is the metadata's address as its
+    challenge gave it."""
     described = yield from resource(url, hint)
     if described is None:
         server = yield from conventional(url)
@@ -66,7 +73,9 @@ def find(url: str, hint: str | None, choose: Choose, suits: Suits) -> Search[Pla
         suits(server)
         return Place(canonical(url), server)
     if not described.authorization_servers:
-        raise Unauthorized(f"{url}: its metadata names no authorization server; its operator has to")
+        raise Unauthorized(
+            f"{url}: its metadata names no authorization server; its operator has to"
+        )
     problem: Unauthorized | ConnectFailed | TimedOut | None = None
     for issuer in choose(described.authorization_servers)[:ISSUERS]:
         try:
@@ -76,7 +85,9 @@ def find(url: str, hint: str | None, choose: Choose, suits: Suits) -> Search[Pla
             problem = problem or error
             continue
         scopes = tuple(described.scopes_supported or ())
-        return Place(described.resource, server, scopes, described.dpop_bound_access_tokens_required)
+        return Place(
+            described.resource, server, scopes, described.dpop_bound_access_tokens_required
+        )
     raise problem or Unauthorized(f"{url}: no authorization server that it names can be used")
 
 
@@ -89,7 +100,8 @@ def resource(url: str, hint: str | None) -> Search[ResourceMetadata | None]:
     found = yield from _first(wells, ResourceMetadata)
     if found is not None and not covers(found.resource, url):
         raise Unauthorized(
-            f"{url}: its metadata is that of another resource, {plain(found.resource)}; no login is safe there"
+            f"{url}: its metadata is that of another resource, {plain(found.resource)}; no "
+            "login is safe there"
         )
     return found
 
@@ -101,10 +113,14 @@ def authorization_server(issuer: str) -> Search[ServerMetadata]:
         raise Unauthorized(f"the authorization server is not a usable issuer: {plain(issuer)}")
     found = yield from _first(server_wells(issuer), ServerMetadata)
     if found is None:
-        raise Unauthorized(f"{issuer}: this authorization server publishes no metadata; its operator has to (RFC 8414)")
+        raise Unauthorized(
+            f"{issuer}: this authorization server publishes no metadata; its operator has to "
+            "(RFC 8414)"
+        )
     if found.issuer != issuer:
         raise Unauthorized(
-            f"{issuer}: its metadata is that of another issuer, {plain(found.issuer)}; no login is safe there"
+            f"{issuer}: its metadata is that of another issuer, {plain(found.issuer)}; no "
+            "login is safe there"
         )
     return _sound(found)
 
@@ -119,10 +135,18 @@ def conventional(url: str) -> Search[ServerMetadata]:
             authorization_endpoint=f"{base}/authorize",
             token_endpoint=f"{base}/token",
             registration_endpoint=f"{base}/register",
-            code_challenge_methods_supported=["S256"],  # which that revision demands of every server
+            code_challenge_methods_supported=[
+                "S256"
+            ],  # which that revision demands of every server
         )
-    if found.issuer not in (base, f"{base}/"):  # nobody said how it writes its name, and both lead to the same document
-        raise Unauthorized(f"{base}: its metadata is that of another issuer, {plain(found.issuer)}; no login is safe there")
+    if found.issuer not in (
+        base,
+        f"{base}/",
+    ):  # nobody said how it writes its name, and both lead to the same document
+        raise Unauthorized(
+            f"{base}: its metadata is that of another issuer, {plain(found.issuer)}; no login "
+            "is safe there"
+        )
     return _sound(found)
 
 
@@ -135,7 +159,8 @@ def _sound(server: ServerMetadata) -> ServerMetadata:
 
 
 def _first(urls: Sequence[str], kind: type[T]) -> Search[T | None]:
-    """The first of these documents that exists. One that merely fails to come is not one that does not exist."""
+    """The first of these documents that exists. One that merely fails to come is not one that does
+    not exist."""
     problem: ConnectFailed | TimedOut | None = None
     for url in urls:
         try:
@@ -154,7 +179,9 @@ def _document(url: str, kind: type[T]) -> Search[T | None]:
     home = origin(url)
     for _ in range(HOPS):
         accepted = {"accept": "application/json"}
-        answer = yield HttpRequest(method="GET", url=url, path=urlsplit(url).path or "/", headers=accepted)
+        answer = yield HttpRequest(
+            method="GET", url=url, path=urlsplit(url).path or "/", headers=accepted
+        )
         if answer.status == 200:
             return read(answer.body, kind)
         if answer.status == 429 or answer.status >= 500:
@@ -171,9 +198,13 @@ def _document(url: str, kind: type[T]) -> Search[T | None]:
 
 
 def must(server: ServerMetadata, **needed: Any) -> None:
-    """Raise Unauthorized unless each list of the metadata has the value that is needed, or `...` for the field at all."""
+    """Raise Unauthorized unless each list of the metadata has the value that is needed, or `...`
+    for the field at all."""
     for name, value in needed.items():
         found = getattr(server, name)
         if not found or (value is not ... and value not in found):
             lacks = name if value is ... else f"{value} in {name}"
-            raise Unauthorized(f"{server.issuer}: its metadata has no {lacks}, without which no login is safe or possible")
+            raise Unauthorized(
+                f"{server.issuer}: its metadata has no {lacks}, without which no login is "
+                "safe or possible"
+            )

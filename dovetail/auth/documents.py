@@ -1,11 +1,11 @@
 """The documents of OAuth as the RFCs have them, one Struct each.
 
-Tolerant in: `read` drops a field that makes no sense instead of the document it stands in, and takes numbers that came as
-strings; only what a document is useless without has to be right. Exact out: a field that says nothing is left out, the
-rest is named as the RFC names it.
+Tolerant in: `read` drops a field that makes no sense instead of the document it stands in, and
+takes numbers that came as strings; only what a document is useless without has to be right. Exact
+out: a field that says nothing is left out, the rest is named as the RFC names it.
 
-What a server says goes through `plain` before a person sees it: bounded, and without characters that move a cursor.
-Structs that carry secrets show none of them.
+What a server says goes through `plain` before a person sees it: bounded, and without characters
+that move a cursor. Structs that carry secrets show none of them.
 """
 
 from collections.abc import Iterable
@@ -47,7 +47,8 @@ class ResourceMetadata(Struct, kw_only=True, omit_defaults=True):
 
 
 class ServerMetadata(Struct, kw_only=True, omit_defaults=True):
-    """An authorization server: https://www.rfc-editor.org/rfc/rfc8414#section-2 and OpenID Connect Discovery 1.0"""
+    """An authorization server: https://www.rfc-editor.org/rfc/rfc8414#section-2 and OpenID Connect
+    Discovery 1.0"""
 
     issuer: str
     authorization_endpoint: str | None = None
@@ -131,7 +132,9 @@ class ErrorReply(Struct, kw_only=True, omit_defaults=True):
     @property
     def text(self) -> str:
         """Code and description, fit to be shown."""
-        return plain(f"{self.error}: {self.error_description}" if self.error_description else self.error)
+        return plain(
+            f"{self.error}: {self.error_description}" if self.error_description else self.error
+        )
 
 
 def read(data: bytes, kind: type[T]) -> T | None:
@@ -153,7 +156,13 @@ def understood(raw: dict[str, Any], kind: type[T]) -> T | None:
         pass
     try:
         return convert(
-            {field.encode_name: raw[field.encode_name] for field in fields(kind) if _fits(raw, field)}, kind, strict=False
+            {
+                field.encode_name: raw[field.encode_name]
+                for field in fields(kind)
+                if _fits(raw, field)
+            },
+            kind,
+            strict=False,
         )
     except ValidationError:
         return None
@@ -168,8 +177,11 @@ def _fits(raw: dict[str, Any], field: FieldInfo) -> bool:
 
 
 def plain(text: str, longest: int = SHOWN) -> str:
-    """A server's words as they may be shown: one line, bounded, nothing that a terminal would act on."""
-    shown = "".join(letter if letter.isprintable() else " " for letter in text[: longest + 1]).strip()
+    """A server's words as they may be shown: one line, bounded, nothing that a terminal would act
+    on."""
+    shown = "".join(
+        letter if letter.isprintable() else " " for letter in text[: longest + 1]
+    ).strip()
     return shown if len(text) <= longest else shown[:longest] + "…"
 
 

@@ -1,12 +1,14 @@
 """Proof of possession (DPoP, RFC 9449), both sides: a token that is of no use to whoever stole it.
 
-The client has a key and signs each request: which method, which URL, when, and with which access token. The token itself
-names the key's thumbprint (`cnf.jkt`). A proof is good once and not for long: the server remembers the `jti` of those it
-took until they are too old to be taken anyway. That memory is bounded; where it overflows, the proofs that are as old as
-what it lost are refused, so that nothing is ever taken twice.
+The client has a key and signs each request: which method, which URL, when, and with which access
+token. The token itself names the key's thumbprint (`cnf.jkt`). A proof is good once and not for
+long: the server remembers the `jti` of those it took until they are too old to be taken anyway.
+That memory is bounded; where it overflows, the proofs that are as old as what it lost are refused,
+so that nothing is ever taken twice.
 
-A server may also want a nonce of its own in each proof, so that none can be made ahead of time. Ours is the time of day,
-sealed: any process with the keys knows it again, and a new one is handed out when the old one is half through its life.
+A server may also want a nonce of its own in each proof, so that none can be made ahead of time.
+Ours is the time of day, sealed: any process with the keys knows it again, and a new one is handed
+out when the old one is half through its life.
 """
 
 import threading
@@ -50,7 +52,9 @@ class Prover:
     def __repr__(self) -> str:
         return f"Prover({self.thumbprint!r})"
 
-    def proof(self, method: str, url: str, access_token: str | None = None, nonce: str | None = None) -> str:
+    def proof(
+        self, method: str, url: str, access_token: str | None = None, nonce: str | None = None
+    ) -> str:
         """The `DPoP` header for one request; no two are alike."""
         claims: dict[str, Any] = {
             "jti": token_urlsafe(16),
@@ -66,7 +70,8 @@ class Prover:
 
 
 class Checker:
-    """A server's judgement of proofs. `required` is for its owner: whether tokens without a key are refused."""
+    """A server's judgement of proofs. `required` is for its owner: whether tokens without a key are
+    refused."""
 
     def __init__(
         self,
@@ -80,7 +85,8 @@ class Checker:
         self.required, self.nonces, self.algorithms = required, nonces, tuple(algorithms)
         self._window, self._remembered = window, remembered
         self._seen: OrderedDict[bytes, float] = OrderedDict()
-        """When the proofs were made that were taken lately, the one that was taken first at the front."""
+        """When the proofs were made that were taken lately, the one that was taken first at the
+        front."""
         self._floor = 0.0
         """Proofs made before this may have been taken already."""
         self._nonce = ("", 0.0)
@@ -104,8 +110,9 @@ class Checker:
         access_token: str | None = None,
         thumbprint: str | None = None,
     ) -> str:
-        """The thumbprint of the key behind a proof for this request; ProofRefused where it proves nothing. With an access
-        token, the proof has to be for that very one, and by the key that the token is bound to."""
+        """The thumbprint of the key behind a proof for this request; ProofRefused where it proves
+        nothing. With an access token, the proof has to be for that very one, and by the key that
+        the token is bound to."""
         if not proof:
             raise ProofRefused("there is no DPoP header")
         header, claims = self._verified(proof)
@@ -114,8 +121,14 @@ class Checker:
         if claims.get("htm") != method:
             raise ProofRefused("it is for another method")
         if not same_place(claims.get("htu"), url):
-            raise ProofRefused("it is for another URL than this server goes by; the server may have to say public_url=")
-        if not isinstance(made, int | float) or not now - self._window <= made <= now + self._window:
+            raise ProofRefused(
+                "it is for another URL than this server goes by; the server may have to say "
+                "public_url="
+            )
+        if (
+            not isinstance(made, int | float)
+            or not now - self._window <= made <= now + self._window
+        ):
             raise ProofRefused(f"its iat is not within {self._window:g} s of this server's clock")
         if access_token is not None and not _equal(claims.get("ath"), hashed(access_token)):
             raise ProofRefused("it is for another access token")
@@ -155,7 +168,10 @@ class Checker:
         """Take a proof, which can be done once."""
         if not isinstance(jti, str) or not jti:
             raise ProofRefused("it has no jti")
-        key, seen = sha256(f"{thumbprint} {jti}".encode("utf-8", "surrogatepass")).digest(), self._seen
+        key, seen = (
+            sha256(f"{thumbprint} {jti}".encode("utf-8", "surrogatepass")).digest(),
+            self._seen,
+        )
         with self._lock:
             self._forget(now)
             if key in seen or made <= self._floor:
@@ -165,9 +181,13 @@ class Checker:
     def _forget(self, now: float) -> None:
         """Make room, of what is too old to be taken again, else of what was taken first."""
         seen = self._seen
-        while seen and (next(iter(seen.values())) < now - self._window or len(seen) >= self._remembered):
+        while seen and (
+            next(iter(seen.values())) < now - self._window or len(seen) >= self._remembered
+        ):
             _, lost = seen.popitem(last=False)
-            self._floor = max(self._floor, min(lost, now))  # also of what is too old: a clock may be put back
+            self._floor = max(
+                self._floor, min(lost, now)
+            )  # also of what is too old: a clock may be put back
 
 
 def hashed(token: str) -> str:
@@ -178,7 +198,8 @@ def hashed(token: str) -> str:
 
 
 def same_place(claimed: Any, url: str) -> bool:
-    """Whether two URLs are the same but for query and fragment: RFC 9449, 4.3, as far as spelling goes."""
+    """Whether two URLs are the same but for query and fragment: RFC 9449, 4.3, as far as spelling
+    goes."""
     try:
         return isinstance(claimed, str) and _place(claimed) == _place(url)
     except ValueError:

@@ -1,14 +1,16 @@
 """The whole of a client's authorization, without I/O.
 
-`acquire` and `refresh` are generators. They yield an `HttpRequest` to be sent, and are sent the `HttpResponse`; or a `Go`, a
-page that a person has to visit, and are sent the parameters that came back at the redirect URI. What fails on the way is
-thrown into them. `bound.py` does all that; a test does it in microseconds.
+`acquire` and `refresh` are generators. They yield an `HttpRequest` to be sent, and are sent the
+`HttpResponse`; or a `Go`, a page that a person has to visit, and are sent the parameters that came
+back at the redirect URI. What fails on the way is thrown into them. `bound.py` does all that; a
+test does it in microseconds.
 
-    acquire     discovery -> registration -> a grant (by default the authorization code with PKCE) -> Tokens
-    refresh     Tokens -> Tokens
+    acquire     discovery -> registration -> a grant (by default the authorization code with PKCE)
+    -> Tokens refresh     Tokens -> Tokens
 
-What has to hold at each step stands at that step. Of an answer that came through the browser nothing is believed, nor shown,
-before `state` and `iss` have been checked, errors included: https://www.rfc-editor.org/rfc/rfc9207#section-2.4
+What has to hold at each step stands at that step. Of an answer that came through the browser
+nothing is believed, nor shown, before `state` and `iss` have been checked, errors included:
+https://www.rfc-editor.org/rfc/rfc9207#section-2.4
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -73,7 +75,8 @@ def acquire(
     redirect_uri: str | None = None,
     grant: Grant | None = None,
 ) -> Flow[Tokens]:
-    """Tokens for a server, by a login or, with a `grant`, without anybody's help. `record` learns of new registrations."""
+    """Tokens for a server, by a login or, with a `grant`, without anybody's help. `record` learns
+    of new registrations."""
     suits: Suits = partial(_can_log_in, plan.url) if grant is None else _gives_tokens
     place = yield from find(plan.url, demand.metadata, chooser(plan.identity, record), suits)
     issuer = place.server.issuer
@@ -82,36 +85,51 @@ def acquire(
     if bound is not None:
         bound.prover()  # where there can be no key, that is said before a login and not after it
     if grant is None:
-        client, reply = yield from _by_login(plan, record, place, redirect_uri or "", scopes, bound, now)
+        client, reply = yield from _by_login(
+            plan, record, place, redirect_uri or "", scopes, bound, now
+        )
     else:
         client = given(plan.identity, place, record)
         reply = yield from grant(place, client, scopes, bound)
     if isinstance(reply, ErrorReply):
         raise Unauthorized(f"{issuer} gives no token for {plan.url}: {reply.text}")
     if plan.dpop and reply.token_type.lower() != "dpop":
-        raise Unauthorized(f"{issuer} gave out a token that is not bound to this client's key, as dpop=True demands")
+        raise Unauthorized(
+            f"{issuer} gave out a token that is not bound to this client's key, as dpop=True "
+            "demands"
+        )
     return _tokens(reply, place, client, scopes, now())
 
 
 def proving(tokens: Tokens, identity: Identity) -> Client:
-    """The client that these tokens belong to; a secret that was given is the user's to keep, and to change."""
+    """The client that these tokens belong to; a secret that was given is the user's to keep, and to
+    change."""
     client = tokens.client
     mine = client.source == "given" and client.client_id == identity.client_id
     return replace(client, client_secret=identity.client_secret) if mine else client
 
 
-def refresh(tokens: Tokens, identity: Identity, proofs: Proofs, now: Callable[[], float]) -> Flow[Tokens | ErrorReply]:
+def refresh(
+    tokens: Tokens, identity: Identity, proofs: Proofs, now: Callable[[], float]
+) -> Flow[Tokens | ErrorReply]:
     """New tokens for old ones, or why there are none."""
-    form = {"grant_type": "refresh_token", "refresh_token": tokens.refresh_token or "", "resource": tokens.resource}
+    form = {
+        "grant_type": "refresh_token",
+        "refresh_token": tokens.refresh_token or "",
+        "resource": tokens.resource,
+    }
     bound = proofs if tokens.scheme == "DPoP" else None
-    reply = yield from ask(tokens.token_endpoint, tokens.issuer, proving(tokens, identity), form, bound)
+    reply = yield from ask(
+        tokens.token_endpoint, tokens.issuer, proving(tokens, identity), form, bound
+    )
     if isinstance(reply, ErrorReply):
         return reply
     server = ServerMetadata(issuer=tokens.issuer, token_endpoint=tokens.token_endpoint)
     renewed = _tokens(reply, Place(tokens.resource, server), tokens.client, tokens.asked, now())
     if renewed.scheme != tokens.scheme:
         raise Unauthorized(
-            f"{tokens.issuer} gave out a {renewed.scheme} token for a {tokens.scheme} one, which is less or useless"
+            f"{tokens.issuer} gave out a {renewed.scheme} token for a {tokens.scheme} one, "
+            "which is less or useless"
         )
     renewed.refresh_token = renewed.refresh_token or tokens.refresh_token
     renewed.granted = words(reply.scope) or tokens.granted
@@ -119,9 +137,12 @@ def refresh(tokens: Tokens, identity: Identity, proofs: Proofs, now: Callable[[]
     return renewed
 
 
-def scopes_for(plan: Plan, record: Record, demand: Demand, place: Place, *, person: bool) -> tuple[str, ...]:
-    """What to ask for: what the challenge names, else what the server says is needed; what was asked for before, so that
-    nothing is lost; and whatever the user wants. Nothing is an answer too. A `person` is not to be asked again soon."""
+def scopes_for(
+    plan: Plan, record: Record, demand: Demand, place: Place, *, person: bool
+) -> tuple[str, ...]:
+    """What to ask for: what the challenge names, else what the server says is needed; what was
+    asked for before, so that nothing is lost; and whatever the user wants. Nothing is an answer
+    too. A `person` is not to be asked again soon."""
     before = record.tokens.asked if record.tokens is not None else record.asked
     named = demand.scopes or (() if plan.scopes or before else place.scopes)
     wanted = dict.fromkeys((*plan.scopes, *before, *named))
@@ -150,10 +171,16 @@ def _by_login(
         try:
             reply = yield from _log_in(place, client, redirect_uri, scopes, proofs, plan.url)
         except Unauthorized:
-            if known:  # it may well be that its page told the user that it does not know this client
+            if (
+                known
+            ):  # it may well be that its page told the user that it does not know this client
                 record.forget(issuer)
             raise
-        forgotten = isinstance(reply, ErrorReply) and reply.error in FORGOTTEN and client.source == "registered"
+        forgotten = (
+            isinstance(reply, ErrorReply)
+            and reply.error in FORGOTTEN
+            and client.source == "registered"
+        )
         if not (forgotten and again):
             break
         record.forget(issuer)
@@ -161,9 +188,15 @@ def _by_login(
 
 
 def _log_in(
-    place: Place, client: Client, redirect_uri: str, scopes: Sequence[str], proofs: Proofs | None, about: str
+    place: Place,
+    client: Client,
+    redirect_uri: str,
+    scopes: Sequence[str],
+    proofs: Proofs | None,
+    about: str,
 ) -> Flow[Reply]:
-    """The authorization code grant: https://datatracker.ietf.org/doc/html/draft-ietf-oauth-v2-1-13#section-4.1"""
+    """The authorization code grant:
+    https://datatracker.ietf.org/doc/html/draft-ietf-oauth-v2-1-13#section-4.1"""
     safe(redirect_uri, "the redirect URI")
     verifier, state = pkce.verifier(), token_urlsafe(32)
     asked = {
@@ -197,28 +230,48 @@ def _log_in(
 def _code(came: Mapping[str, str], server: ServerMetadata, state: str) -> str | ErrorReply:
     """The code of an answer that came through the browser, if it is one to this very question."""
     if not compare_digest(came.get("state", "").encode(errors="replace"), state.encode()):
-        raise Unauthorized("the answer that came back is to another login (its state differs); it was dropped, log in again")
+        raise Unauthorized(
+            "the answer that came back is to another login (its state differs); it was "
+            "dropped, log in again"
+        )
     issuer = came.get("iss")
     if issuer is None and server.authorization_response_iss_parameter_supported:
         raise Unauthorized(
-            f"the answer that came back does not say that it is from {server.issuer}, as that promised; it was dropped"
+            f"the answer that came back does not say that it is from {server.issuer}, as that "
+            "promised; it was dropped"
         )
     if issuer is not None and issuer != server.issuer:
-        raise Unauthorized(f"the answer that came back is from {plain(issuer)} and not from {server.issuer}; it was dropped")
+        raise Unauthorized(
+            f"the answer that came back is from {plain(issuer)} and not from {server.issuer}; "
+            "it was dropped"
+        )
     if "error" in came:
         return ErrorReply(error=came["error"], error_description=came.get("error_description"))
     code = came.get("code", "")
     if not code or not code.isascii():
-        raise Unauthorized(f"{server.issuer}: the answer that came back has no code in it; log in again")
+        raise Unauthorized(
+            f"{server.issuer}: the answer that came back has no code in it; log in again"
+        )
     return code
 
 
 def _can_log_in(url: str, server: ServerMetadata) -> None:
-    must(server, authorization_endpoint=..., token_endpoint=..., code_challenge_methods_supported="S256")
-    # What is fetched is looked at when it is connected to; the user's browser opens whatever it is given.
-    if is_local(server.authorization_endpoint or "") and not is_local(server.issuer) and not is_local(url):
+    must(
+        server,
+        authorization_endpoint=...,
+        token_endpoint=...,
+        code_challenge_methods_supported="S256",
+    )
+    # What is fetched is looked at when it is connected to; the user's browser opens whatever it is
+    # given.
+    if (
+        is_local(server.authorization_endpoint or "")
+        and not is_local(server.issuer)
+        and not is_local(url)
+    ):
         raise Unauthorized(
-            f"{server.issuer}: its authorization_endpoint is on the local network, where a server elsewhere must not send "
+            f"{server.issuer}: its authorization_endpoint is on the local network, where a "
+            "server elsewhere must not send "
             f"a browser: {plain(server.authorization_endpoint or '')}"
         )
 
@@ -228,22 +281,27 @@ def _gives_tokens(server: ServerMetadata) -> None:
 
 
 def _bound(plan: Plan, record: Record, demand: Demand, place: Place) -> bool:
-    """Whether to ask for tokens that are bound to a key: where they are wanted, and the issuer makes them."""
+    """Whether to ask for tokens that are bound to a key: where they are wanted, and the issuer
+    makes them."""
     able = "ES256" in (place.server.dpop_signing_alg_values_supported or ())
     needed = bool(plan.dpop) or place.bound or demand.schemes == {"dpop"}
     if needed and not able:
         raise Unauthorized(
-            f"{place.server.issuer}: it makes no tokens that are bound to a key (DPoP, ES256), which are needed here"
+            f"{place.server.issuer}: it makes no tokens that are bound to a key (DPoP, "
+            "ES256), which are needed here"
         )
     before = record.tokens is not None and record.tokens.scheme == SCHEMES["dpop"]
     return plan.dpop is not False and able and (needed or before or "dpop" in demand.schemes)
 
 
-def _tokens(reply: TokenReply, place: Place, client: Client, scopes: Sequence[str], now: float) -> Tokens:
+def _tokens(
+    reply: TokenReply, place: Place, client: Client, scopes: Sequence[str], now: float
+) -> Tokens:
     scheme = SCHEMES.get(reply.token_type.lower())
     if scheme is None:
         raise Unauthorized(
-            f"{place.server.issuer} gave out a token of a kind that is not known here: {plain(reply.token_type)}"
+            f"{place.server.issuer} gave out a token of a kind that is not known here: "
+            f"{plain(reply.token_type)}"
         )
     lasts = reply.expires_in is not None and 0 < reply.expires_in < LONGEST_LIFE
     return Tokens(
@@ -263,8 +321,8 @@ def _tokens(reply: TokenReply, place: Place, client: Client, scopes: Sequence[st
 
 
 def _named(id_token: str | None) -> str | None:
-    """Who an ID token is about. It came from the authorization server itself, so nobody has to look at its signature:
-    https://openid.net/specs/openid-connect-core-1_0.html#IDTokenValidation"""
+    """Who an ID token is about. It came from the authorization server itself, so nobody has to look
+    at its signature: https://openid.net/specs/openid-connect-core-1_0.html#IDTokenValidation"""
     try:
         claims = jose.peek(id_token or "")[1]
     except jose.Unverified:

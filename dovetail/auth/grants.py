@@ -1,11 +1,13 @@
-"""What is asked of a token endpoint: a form, how the client proves itself, and what the answer means.
+"""What is asked of a token endpoint: a form, how the client proves itself, and what the answer
+means.
 
-`ask` is one such request; like all of the flow it is a generator without I/O. It returns what the server said, a
-`TokenReply` or an `ErrorReply`, and raises ConnectFailed where the server is merely in trouble: no credentials are worth
-less for that.
+`ask` is one such request; like all of the flow it is a generator without I/O. It returns what the
+server said, a `TokenReply` or an `ErrorReply`, and raises ConnectFailed where the server is merely
+in trouble: no credentials are worth less for that.
 
-The grants below need no person: client credentials (RFC 6749, 4.4), an enterprise's own login (an ID-JAG, got by token
-exchange, RFC 8693, and redeemed by RFC 7523), and the identity of a workload (RFC 7523).
+The grants below need no person: client credentials (RFC 6749, 4.4), an enterprise's own login (an
+ID-JAG, got by token exchange, RFC 8693, and redeemed by RFC 7523), and the identity of a workload
+(RFC 7523).
 """
 
 import time
@@ -65,7 +67,9 @@ def _basic(client: Client, issuer: str, sign: Sign | None) -> _Proven:
 
 
 def _post(client: Client, issuer: str, sign: Sign | None) -> _Proven:
-    return _Proven(form={"client_id": client.client_id, "client_secret": client.client_secret or ""})
+    return _Proven(
+        form={"client_id": client.client_id, "client_secret": client.client_secret or ""}
+    )
 
 
 def _none(client: Client, issuer: str, sign: Sign | None) -> _Proven:
@@ -74,7 +78,9 @@ def _none(client: Client, issuer: str, sign: Sign | None) -> _Proven:
 
 def _signed(client: Client, issuer: str, sign: Sign | None) -> _Proven:
     if sign is None:
-        raise ConfigError(f"{issuer}: this client proves itself with a private key, and none was given")
+        raise ConfigError(
+            f"{issuer}: this client proves itself with a private key, and none was given"
+        )
     form = {
         "client_id": client.client_id,
         "client_assertion_type": ASSERTION,
@@ -111,8 +117,8 @@ def ask(
 
 
 def revoke(tokens: Tokens, client: Client) -> Generator[HttpRequest, HttpResponse, bool]:
-    """Have tokens ended by who gave them out; whether that is done. With a refresh token ends all that came of it:
-    https://www.rfc-editor.org/rfc/rfc7009#section-2.1"""
+    """Have tokens ended by who gave them out; whether that is done. With a refresh token ends all
+    that came of it: https://www.rfc-editor.org/rfc/rfc7009#section-2.1"""
     server = yield from authorization_server(tokens.issuer)
     if server.revocation_endpoint is None:
         return False
@@ -146,13 +152,19 @@ def _posted(
             **proven.headers,
             **headers,
         },
-        body=urlencode({**{name: value for name, value in form.items() if value}, **proven.form}).encode(),
+        body=urlencode(
+            {**{name: value for name, value in form.items() if value}, **proven.form}
+        ).encode(),
     )
 
 
 def _meaning(endpoint: str, answer: HttpResponse) -> Reply:
     refusal = read(answer.body, ErrorReply)
-    if answer.status in (408, 429) or answer.status >= 500 or (refusal is not None and refusal.error in TRANSIENT):
+    if (
+        answer.status in (408, 429)
+        or answer.status >= 500
+        or (refusal is not None and refusal.error in TRANSIENT)
+    ):
         why = f" ({refusal.text})" if refusal is not None else ""
         raise ConnectFailed(f"{endpoint}: answered {answer.status}{why}; try again later")
     if refusal is not None:  # some say so with status 200
@@ -160,31 +172,57 @@ def _meaning(endpoint: str, answer: HttpResponse) -> Reply:
     reply = read(answer.body, TokenReply) if answer.status in (200, 201) else None
     if reply is None:
         raise Unauthorized(
-            f"{endpoint}: answered {answer.status}, and neither a token nor a reason; its operator has to look"
+            f"{endpoint}: answered {answer.status}, and neither a token nor a reason; its "
+            "operator has to look"
         )
     if not reply.access_token or not all("!" <= letter <= "~" for letter in reply.access_token):
-        raise Unauthorized(f"{endpoint}: gave out a token that no header can carry; its operator has to look")
+        raise Unauthorized(
+            f"{endpoint}: gave out a token that no header can carry; its operator has to look"
+        )
     return reply
 
 
 def client_credentials(
-    place: Place, client: Client, scopes: Sequence[str], proofs: Proofs | None, *, sign: Sign | None = None
+    place: Place,
+    client: Client,
+    scopes: Sequence[str],
+    proofs: Proofs | None,
+    *,
+    sign: Sign | None = None,
 ) -> Asking:
     """Tokens for the client itself."""
-    form = {"grant_type": "client_credentials", "resource": place.resource, "scope": " ".join(scopes)}
+    form = {
+        "grant_type": "client_credentials",
+        "resource": place.resource,
+        "scope": " ".join(scopes),
+    }
     return (yield from ask(place.token_endpoint, place.server.issuer, client, form, proofs, sign))
 
 
-def workload(place: Place, client: Client, scopes: Sequence[str], proofs: Proofs | None, *, assertion: str) -> Asking:
-    """Tokens for a workload, whose platform vouches for it. What is refused once is refused for good."""
-    form = {"grant_type": JWT_BEARER, "assertion": assertion, "resource": place.resource, "scope": " ".join(scopes)}
+def workload(
+    place: Place, client: Client, scopes: Sequence[str], proofs: Proofs | None, *, assertion: str
+) -> Asking:
+    """Tokens for a workload, whose platform vouches for it. What is refused once is refused for
+    good."""
+    form = {
+        "grant_type": JWT_BEARER,
+        "assertion": assertion,
+        "resource": place.resource,
+        "scope": " ".join(scopes),
+    }
     return (yield from ask(place.token_endpoint, place.server.issuer, client, form, proofs))
 
 
 def enterprise(
-    place: Place, client: Client, scopes: Sequence[str], proofs: Proofs | None, *, provider: IdentityProvider
+    place: Place,
+    client: Client,
+    scopes: Sequence[str],
+    proofs: Proofs | None,
+    *,
+    provider: IdentityProvider,
 ) -> Asking:
-    """Tokens for a user whose enterprise decides where it may go: its provider is asked for a grant, the server takes it."""
+    """Tokens for a user whose enterprise decides where it may go: its provider is asked for a
+    grant, the server takes it."""
     at_provider = Client(
         client_id=provider.client_id,
         client_secret=provider.client_secret,
@@ -203,25 +241,35 @@ def enterprise(
     got = yield from ask(provider.token_endpoint, provider.token_endpoint, at_provider, form)
     if isinstance(got, ErrorReply):
         raise Unauthorized(
-            f"{provider.token_endpoint}: the identity provider refuses ({got.text}); log in there again, or ask who runs it"
+            f"{provider.token_endpoint}: the identity provider refuses ({got.text}); log in "
+            "there again, or ask who runs it"
         )
     if got.issued_token_type != ID_JAG:
         raise Unauthorized(
-            f"{provider.token_endpoint}: the identity provider gave out something else than was asked for (an ID-JAG)"
+            f"{provider.token_endpoint}: the identity provider gave out something else than "
+            "was asked for (an ID-JAG)"
         )
-    form = {"grant_type": JWT_BEARER, "assertion": got.access_token, "resource": place.resource, "scope": " ".join(scopes)}
+    form = {
+        "grant_type": JWT_BEARER,
+        "assertion": got.access_token,
+        "resource": place.resource,
+        "scope": " ".join(scopes),
+    }
     return (yield from ask(place.token_endpoint, place.server.issuer, client, form, proofs))
 
 
 def signer(key: str | bytes, algorithm: str) -> Sign:
-    """Signs a client's statements with this private key, a PEM: https://www.rfc-editor.org/rfc/rfc7523#section-3"""
+    """Signs a client's statements with this private key, a PEM:
+    https://www.rfc-editor.org/rfc/rfc7523#section-3"""
     kind = KINDS.get(algorithm[:2])
     if kind is None:
         raise ConfigError(f"algorithm: {algorithm} is not known here; ES256 is a good one")
     try:
         from joserfc.jwk import import_key
     except ImportError:
-        raise ConfigError("Signed statements need more than the core: pip install 'dovetail[auth]'") from None
+        raise ConfigError(
+            "Signed statements need more than the core: pip install 'dovetail[auth]'"
+        ) from None
     from . import jose
 
     try:
@@ -229,11 +277,21 @@ def signer(key: str | bytes, algorithm: str) -> Sign:
     except Exception:  # whatever the library makes of it; its text may show parts of the key
         loaded = None
     if loaded is None or not loaded.is_private:
-        raise ConfigError(f"private_key: give a private key for {algorithm} as PEM, with its BEGIN and END lines")
+        raise ConfigError(
+            f"private_key: give a private key for {algorithm} as PEM, with its BEGIN and END lines"
+        )
 
     def sign(client_id: str, issuer: str) -> str:
         now = int(time.time())
-        claims = {"iss": client_id, "sub": client_id, "aud": issuer, "jti": token_urlsafe(16), "iat": now}
-        return jose.sign({"alg": algorithm, "typ": "JWT"}, {**claims, "exp": now + STATEMENT_LIFE}, loaded)
+        claims = {
+            "iss": client_id,
+            "sub": client_id,
+            "aud": issuer,
+            "jti": token_urlsafe(16),
+            "iat": now,
+        }
+        return jose.sign(
+            {"alg": algorithm, "typ": "JWT"}, {**claims, "exp": now + STATEMENT_LIFE}, loaded
+        )
 
     return sign

@@ -1,4 +1,5 @@
-"""The guard of a resource server: who comes with a good access token is let in, everybody else is told how to get one.
+"""The guard of a resource server: who comes with a good access token is let in, everybody else is
+told how to get one.
 
     no token            401   Bearer resource_metadata="…", scope="…"
     token not taken     401   … error="invalid_token"
@@ -6,12 +7,14 @@
     too few scopes      403   … error="insufficient_scope", scope="…"
     nobody to ask       503   the authorization server cannot be reached
 
-The metadata (RFC 9728) says which authorization servers issue tokens for us. By that RFC it lies at the root of the origin,
-with the path of the endpoint after it. A server that is mounted somewhere is only asked for what lies below, so there it has
-its metadata below that place too; the challenge names the one that can be reached.
+The metadata (RFC 9728) says which authorization servers issue tokens for us. By that RFC it lies at
+the root of the origin, with the path of the endpoint after it. A server that is mounted somewhere
+is only asked for what lies below, so there it has its metadata below that place too; the challenge
+names the one that can be reached.
 
-A token is looked at by a verifier (`tokens.py`) and then kept, by its digest, as long as it holds: the next request with it
-costs a lookup. One that is bound to a key is worth nothing without a proof (`dpop.py`), on each request.
+A token is looked at by a verifier (`tokens.py`) and then kept, by its digest, as long as it holds:
+the next request with it costs a lookup. One that is bound to a key is worth nothing without a proof
+(`dpop.py`), on each request.
 https://modelcontextprotocol.io/specification/2026-07-28/basic/authorization
 """
 
@@ -54,8 +57,9 @@ _PREFLIGHT: Final = ANYBODY | {
 
 
 class Bearer:
-    """Lets in who has an access token. Several verifiers may stand side by side, as for several issuers; ids of users then
-    begin with their issuer (`local` where there is none), for two of these may well have a user of the same name."""
+    """Lets in who has an access token. Several verifiers may stand side by side, as for several
+    issuers; ids of users then begin with their issuer (`local` where there is none), for two of
+    these may well have a user of the same name."""
 
     def __init__(
         self,
@@ -67,10 +71,13 @@ class Bearer:
         dpop: bool | Checker = False,
     ) -> None:
         if not verifiers:
-            raise ConfigError("Bearer() needs to know who looks at tokens: Bearer(jwt('https://issuer.example'))")
+            raise ConfigError(
+                "Bearer() needs to know who looks at tokens: Bearer(jwt('https://issuer.example'))"
+            )
         if not all(callable(verifier) for verifier in verifiers):
             raise ConfigError(
-                "Bearer() takes what looks at tokens, not tokens or URLs: Bearer(jwt('https://issuer.example'))"
+                "Bearer() takes what looks at tokens, not tokens or URLs: "
+                "Bearer(jwt('https://issuer.example'))"
             )
         self._verifiers = verifiers
         self._issuers = [issuer for one in verifiers if (issuer := getattr(one, "issuer", None))]
@@ -91,9 +98,16 @@ class Bearer:
         """The same for a request that was let in before: its proof was good once."""
         return await self._admit(request, site, prove=False)
 
-    async def _admit(self, request: HttpRequest, site: Site, *, prove: bool) -> Principal | HttpResponse:
-        if "access_token" in request.url and "access_token" in dict(parse_qsl(urlsplit(request.url).query)):
-            why = "The token came in the URL, where it gets into logs; send it in the Authorization header"
+    async def _admit(
+        self, request: HttpRequest, site: Site, *, prove: bool
+    ) -> Principal | HttpResponse:
+        if "access_token" in request.url and "access_token" in dict(
+            parse_qsl(urlsplit(request.url).query)
+        ):
+            why = (
+                "The token came in the URL, where it gets into logs; send it in the "
+                "Authorization header"
+            )
             return self._refuse(site, 400, "invalid_request", why)
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         scheme, token = scheme.lower(), token.strip(" ")
@@ -104,22 +118,36 @@ class Bearer:
         key = digest(token), site.url
         who: Principal | None = self._kept.get(key)
         if who is None and (len(token) > jose.LONGEST or not _TOKEN.fullmatch(token)):
-            return self._refuse(site, 400, "invalid_request", "The Authorization header holds no token, or one too long")
+            return self._refuse(
+                site,
+                400,
+                "invalid_request",
+                "The Authorization header holds no token, or one too long",
+            )
         try:
             who = who or await self._verified(key, token, site)
             bound = _bound(who) if "cnf" in who.claims else None
             if prove and (bound or scheme == "dpop" or self._checker.required):
                 self._prove(bound, scheme, token, request, site)
         except TokenRefused as why:
-            return self._refuse(site, 401, "invalid_token", f"The token is not taken: {why}", proof=scheme == "dpop")
+            return self._refuse(
+                site, 401, "invalid_token", f"The token is not taken: {why}", proof=scheme == "dpop"
+            )
         except ProofRefused as why:
             error = "use_dpop_nonce" if why.nonce else "invalid_dpop_proof"
             return self._refuse(site, 401, error, f"The DPoP proof is not taken: {why}", proof=True)
         except (ConnectFailed, TimedOut) as why:
             log.warning("No token can be looked at: %s", why)
-            return _said(503, {"retry-after": "5"}, "temporarily_unavailable", "Who could look at the token is out of reach")
+            return _said(
+                503,
+                {"retry-after": "5"},
+                "temporarily_unavailable",
+                "Who could look at the token is out of reach",
+            )
         if self.scopes and not set(self.scopes) <= set(who.scopes):
-            return self._refuse(site, 403, "insufficient_scope", "The token lacks scopes", proof=bound is not None)
+            return self._refuse(
+                site, 403, "insufficient_scope", "The token lacks scopes", proof=bound is not None
+            )
         return who
 
     async def _verified(self, key: Any, token: str, site: Site) -> Principal:
@@ -157,26 +185,41 @@ class Bearer:
             self._kept.put(key, who, found.expires or float("inf"), keeps)
         return who
 
-    def _prove(self, bound: str | None, scheme: str, token: str, request: HttpRequest, site: Site) -> None:
+    def _prove(
+        self, bound: str | None, scheme: str, token: str, request: HttpRequest, site: Site
+    ) -> None:
         """Whoever has the token must have the key as well: RFC 9449, 7."""
         if bound is None:
             raise TokenRefused("it is bound to no key, as this server or the DPoP scheme want it")
         if scheme != "dpop":
-            raise ProofRefused("the token is bound to a key; send it with the DPoP scheme and a proof")
+            raise ProofRefused(
+                "the token is bound to a key; send it with the DPoP scheme and a proof"
+            )
         proof = request.headers.get("dpop")
-        self._checker.check(proof, request.method, request.url, ring=site.ring, access_token=token, thumbprint=bound)
+        self._checker.check(
+            proof, request.method, request.url, ring=site.ring, access_token=token, thumbprint=bound
+        )
 
     # what everybody else is told
 
-    def challenge(self, site: Site, principal: Principal, scopes: tuple[str, ...]) -> Mapping[str, str]:
+    def challenge(
+        self, site: Site, principal: Principal, scopes: tuple[str, ...]
+    ) -> Mapping[str, str]:
         """The headers of a refusal to a caller that was let in, but lacks these scopes."""
         needed = tuple(dict.fromkeys((*self.scopes, *scopes)))
-        return self._challenge(site, "insufficient_scope", "", needed, proof="cnf" in principal.claims)
+        return self._challenge(
+            site, "insufficient_scope", "", needed, proof="cnf" in principal.claims
+        )
 
-    def _refuse(self, site: Site, status: int, error: str = "", why: str = "", *, proof: bool = False) -> HttpResponse:
+    def _refuse(
+        self, site: Site, status: int, error: str = "", why: str = "", *, proof: bool = False
+    ) -> HttpResponse:
         headers = self._challenge(site, error, why, self.scopes, proof=proof)
         return _said(
-            status, headers, error or "unauthorized", why or "This server wants an access token: send it as `Bearer`"
+            status,
+            headers,
+            error or "unauthorized",
+            why or "This server wants an access token: send it as `Bearer`",
         )
 
     def _challenge(
@@ -186,9 +229,12 @@ class Bearer:
         metadata = self._metadata_url(site) if self._issued_by(site) else ""
         wanted = " ".join(scope for scope in scopes if scope != "offline_access")
         said = {
-            "error": error, "error_description": why, "scope": wanted, "resource_metadata": metadata,
+            "error": error,
+            "error_description": why,
+            "scope": wanted,
+            "resource_metadata": metadata,
             "algs": " ".join(self._checker.algorithms) if proof else "",
-        }  # fmt: skip
+        }
         told = {name: value for name, value in said.items() if value}
         headers = {"www-authenticate": write("DPoP" if proof else "Bearer", told)}
         if proof and self._checker.nonces:
@@ -202,18 +248,26 @@ class Bearer:
         place = request.path.removeprefix(urlsplit(site.base).path)
         if not place.startswith(RESOURCE) or not self._issued_by(site):
             return None
-        if place.removeprefix(RESOURCE).rstrip("/") not in ("", urlsplit(site.url).path, site.url.removeprefix(site.base)):
+        if place.removeprefix(RESOURCE).rstrip("/") not in (
+            "",
+            urlsplit(site.url).path,
+            site.url.removeprefix(site.base),
+        ):
             return None
         if request.method == "OPTIONS":
             return HttpResponse(status=204, headers=_PREFLIGHT)
         if request.method not in ("GET", "HEAD"):
             return HttpResponse(status=405, headers={"allow": "GET, HEAD, OPTIONS"})
-        headers = ANYBODY | {"content-type": "application/json", "cache-control": "public, max-age=300"}
+        headers = ANYBODY | {
+            "content-type": "application/json",
+            "cache-control": "public, max-age=300",
+        }
         return HttpResponse(headers=headers, body=msgspec.json.encode(self.metadata(site)))
 
     def metadata(self, site: Site) -> ResourceMetadata:
         """What a client has to know: RFC 9728, 2."""
-        # Few: it is what clients ask for that were told nothing better. A refusal names what more something takes.
+        # Few: it is what clients ask for that were told nothing better. A refusal names what more
+        # something takes.
         # https://modelcontextprotocol.io/specification/2026-07-28/basic/authorization#scope-selection-strategy
         supported = [scope for scope in self.scopes if scope != "offline_access"]
         return ResourceMetadata(

@@ -1,8 +1,9 @@
-"""Access tokens that only their issuer can read: it is asked about each of them (RFC 7662), and its word kept for a moment.
+"""Access tokens that only their issuer can read: it is asked about each of them (RFC 7662), and its
+word kept for a moment.
 
-How long is a trade: as long as a token is kept, it goes on after it was revoked. A token that is not good is remembered just
-as long, so that whoever repeats it does not make us repeat the question; and whoever makes up ever new ones keeps only so
-many questions under way.
+How long is a trade: as long as a token is kept, it goes on after it was revoked. A token that is
+not good is remembered just as long, so that whoever repeats it does not make us repeat the
+question; and whoever makes up ever new ones keeps only so many questions under way.
 """
 
 from typing import Any, Final
@@ -32,10 +33,13 @@ def introspection(
     keeps: float = 30.0,
     skew: float = 60.0,
 ) -> "IntrospectionVerifier":
-    """Tokens that the endpoint at this URL vouches for, asked with these credentials. `audience` is what they are for, by
-    default this server's URL; `check=False` takes tokens whose issuer says nothing of that. `keeps` is in seconds."""
+    """Tokens that the endpoint at this URL vouches for, asked with these credentials. `audience` is
+    what they are for, by default this server's URL; `check=False` takes tokens whose issuer says
+    nothing of that. `keeps` is in seconds."""
     if not confidential(url):
-        raise ConfigError(f"introspection({url!r}): tokens are shown to https only (or http on this machine)")
+        raise ConfigError(
+            f"introspection({url!r}): tokens are shown to https only (or http on this machine)"
+        )
     credentials = f"{quote(client_id, safe='')}:{quote(client_secret, safe='')}"  # RFC 6749, 2.3.1
     return IntrospectionVerifier(url, credentials, issuer, audience, check, keeps, skew)
 
@@ -44,7 +48,14 @@ class IntrospectionVerifier:
     """Asks one endpoint."""
 
     def __init__(
-        self, url: str, credentials: str, issuer: str | None, audience: str | None, check: bool, keeps: float, skew: float
+        self,
+        url: str,
+        credentials: str,
+        issuer: str | None,
+        audience: str | None,
+        check: bool,
+        keeps: float,
+        skew: float,
     ) -> None:
         from base64 import b64encode
 
@@ -78,7 +89,13 @@ class IntrospectionVerifier:
             raise TokenRefused("its issuer does not say whom it stands for (sub)")
         until = said.get("exp")
         scopes, client = scopes_of(said.get("scope")), client if isinstance(client, str) else None
-        return Principal(user, client, scopes, said, None if until is None else float(min(until, FOREVER)) + self._skew)
+        return Principal(
+            user,
+            client,
+            scopes,
+            said,
+            None if until is None else float(min(until, FOREVER)) + self._skew,
+        )
 
     async def _ask(self, token: str, site: Site) -> dict[str, Any]:
         body = urlencode({"token": token, "token_type_hint": "access_token"}).encode()
@@ -91,7 +108,9 @@ class IntrospectionVerifier:
         finally:
             self._asking -= 1
         if answer.status != 200:
-            raise ConnectFailed(f"{self._url}: HTTP {answer.status}; are the client_id and client_secret right?")
+            raise ConnectFailed(
+                f"{self._url}: HTTP {answer.status}; are the client_id and client_secret right?"
+            )
         try:
             return jose.document(answer.body)
         except jose.Unverified:

@@ -1,7 +1,9 @@
-"""Signed tokens (JWS, RFC 7515), behind one door: the rest of this folder knows neither the library nor its exceptions.
+"""Signed tokens (JWS, RFC 7515), behind one door: the rest of this folder knows neither the library
+nor its exceptions.
 
-Only signatures with a key pair are spoken. `none` and the HMACs are in no list here, so a public key can never be taken for
-a shared secret. A key says by its type which algorithms it fits, and the caller says which it takes at all.
+Only signatures with a key pair are spoken. `none` and the HMACs are in no list here, so a public
+key can never be taken for a shared secret. A key says by its type which algorithms it fits, and the
+caller says which it takes at all.
 """
 
 from collections.abc import Collection, Mapping
@@ -13,7 +15,8 @@ import msgspec
 from ..errors import ConfigError
 
 ALGORITHMS: Final = (
-    "ES256", "ES384", "ES512", "Ed25519", "EdDSA", "PS256", "PS384", "PS512", "RS256", "RS384", "RS512",
+    "ES256", "ES384", "ES512", "Ed25519", "EdDSA", "PS256", "PS384", "PS512", "RS256", "RS384",
+    "RS512",
 )  # fmt: skip
 """All that are spoken; RFC 7518, 3.1, RFC 8037 and RFC 9864."""
 MISSING: Final = "Signed tokens need more than the core: pip install 'dovetail[auth]'"
@@ -25,11 +28,17 @@ MODULUS: Final = (2048 // 6, 8192 // 6 + 1)
 """How long the `n` of an RSA key may be in base64: shorter is weak, longer keeps us busy."""
 EXPONENT: Final = 6
 """How long its `e` may be: 32 bits and more than anybody uses; what is longer keeps us busy too."""
-_CURVES: Final = {"ES256": ("EC", "P-256"), "ES384": ("EC", "P-384"), "ES512": ("EC", "P-521"), "RS256": ("RSA", 2048)}
+_CURVES: Final = {
+    "ES256": ("EC", "P-256"),
+    "ES384": ("EC", "P-384"),
+    "ES512": ("EC", "P-521"),
+    "RS256": ("RSA", 2048),
+}
 
 
 class Unverified(ValueError):
-    """Not a token that was signed by the key in question; the text says why, and holds nothing of the token."""
+    """Not a token that was signed by the key in question; the text says why, and holds nothing of
+    the token."""
 
 
 def generate(algorithm: str = "ES256") -> dict[str, Any]:
@@ -48,7 +57,9 @@ def load(jwk: Mapping[str, Any]) -> Any:
         raise Unverified("the exponent of its RSA key is longer than 32 bits")
     library = _library("jwk")
     try:
-        return library.import_key({name: value for name, value in jwk.items() if name not in ("alg", "use", "key_ops")})
+        return library.import_key(
+            {name: value for name, value in jwk.items() if name not in ("alg", "use", "key_ops")}
+        )
     except Exception:
         raise Unverified("its key cannot be read") from None
 
@@ -67,12 +78,15 @@ def thumbprint(jwk: Mapping[str, Any]) -> str:
 def sign(header: Mapping[str, Any], claims: Mapping[str, Any], key: Any) -> str:
     """A signed token. The header names the algorithm, the key is a loaded one."""
     signer = _library("jws").serialize_compact
-    made: str = signer(dict(header), msgspec.json.encode(claims), key, registry=_registry(header["alg"]))
+    made: str = signer(
+        dict(header), msgspec.json.encode(claims), key, registry=_registry(header["alg"])
+    )
     return made
 
 
 def peek(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a token says of itself, before anybody knows whether it is true; Unverified where it says nothing."""
+    """What a token says of itself, before anybody knows whether it is true; Unverified where it
+    says nothing."""
     head, _, rest = token.partition(".")
     body, dot, _ = rest.partition(".")
     if len(token) > LONGEST or not dot:
@@ -80,9 +94,11 @@ def peek(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
     return document(_decoded(head)), document(_decoded(body))
 
 
-def verify(token: str, key: Any, algorithms: Collection[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Header and claims of a token that was signed by this key, or by the one that a function finds for its header;
-    Unverified for any other."""
+def verify(
+    token: str, key: Any, algorithms: Collection[str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Header and claims of a token that was signed by this key, or by the one that a function finds
+    for its header; Unverified for any other."""
     if len(token) > LONGEST:
         raise Unverified(f"it is longer than {LONGEST} characters")
     header, _ = peek(token)
@@ -121,7 +137,8 @@ def _decoded(part: str) -> bytes:
 
 @cache
 def _registry(algorithm: str) -> Any:
-    """What the library takes for one algorithm. Headers may be as long as a key in them is, and say what we do not know."""
+    """What the library takes for one algorithm. Headers may be as long as a key in them is, and say
+    what we do not know."""
     taken = _library("jws").JWSRegistry(algorithms=[algorithm], strict_check_header=False)
     taken.max_header_length = LONGEST
     return taken

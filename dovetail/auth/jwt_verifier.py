@@ -1,11 +1,14 @@
-"""Access tokens that say themselves what they are: JWTs (RFC 9068), signed by an issuer whose keys everybody may fetch.
+"""Access tokens that say themselves what they are: JWTs (RFC 9068), signed by an issuer whose keys
+everybody may fetch.
 
-The keys are found through the issuer's metadata, kept for a while, and fetched anew for a token that is signed with one
-nobody has seen yet; but not more often than every few seconds, whatever strangers send. Only when a signature fits is
-anything in the token believed: who issued it, whom it is for, from when until when.
+The keys are found through the issuer's metadata, kept for a while, and fetched anew for a token
+that is signed with one nobody has seen yet; but not more often than every few seconds, whatever
+strangers send. Only when a signature fits is anything in the token believed: who issued it, whom it
+is for, from when until when.
 
-What is refused besides: algorithms that were not agreed on, keys meant for something else, tokens of another kind (the
-issuer signs those that tell a client who logged in with the same keys), and tokens for another server.
+What is refused besides: algorithms that were not agreed on, keys meant for something else, tokens
+of another kind (the issuer signs those that tell a client who logged in with the same keys), and
+tokens for another server.
 """
 
 import asyncio
@@ -40,15 +43,21 @@ def jwt(
     algorithms: Collection[str] = jose.ALGORITHMS,
     skew: float = 60.0,
 ) -> "JwtVerifier":
-    """Tokens of this issuer, for this server: for its URL, or for another `audience` where the issuer knows it by that. The
-    keys are found through the issuer's metadata, unless `jwks_uri` or the `keys` themselves are given."""
+    """Tokens of this issuer, for this server: for its URL, or for another `audience` where the
+    issuer knows it by that. The keys are found through the issuer's metadata, unless `jwks_uri` or
+    the `keys` themselves are given."""
     jose.required()
     strange = [name for name in algorithms if name not in jose.ALGORITHMS]
     if strange or isinstance(algorithms, str) or not algorithms:
-        raise ConfigError(f"jwt(algorithms={algorithms!r}): give some of {', '.join(jose.ALGORITHMS)}")
+        raise ConfigError(
+            f"jwt(algorithms={algorithms!r}): give some of {', '.join(jose.ALGORITHMS)}"
+        )
     for url in (issuer, jwks_uri or issuer):
         if not confidential(url):
-            raise ConfigError(f"jwt({url!r}): an issuer and its keys have to be at https (or http on this machine)")
+            raise ConfigError(
+                f"jwt({url!r}): an issuer and its keys have to be at https (or http on this "
+                "machine)"
+            )
     named = (audience,) if isinstance(audience, str) else tuple(audience or ())
     found = Keys(issuer, jwks_uri, keys)
     return JwtVerifier(issuer, named, found, tuple(algorithms), skew)
@@ -58,7 +67,12 @@ class JwtVerifier:
     """Looks at the tokens of one issuer."""
 
     def __init__(
-        self, issuer: str, audience: tuple[str, ...], keys: "Keys", algorithms: tuple[str, ...], skew: float
+        self,
+        issuer: str,
+        audience: tuple[str, ...],
+        keys: "Keys",
+        algorithms: tuple[str, ...],
+        skew: float,
     ) -> None:
         self.issuer, self._audience, self._keys = issuer, audience, keys
         self._algorithms, self._skew = algorithms, skew
@@ -80,7 +94,9 @@ class JwtVerifier:
         scopes = scopes_of(claims.get("scope")) or scopes_of(claims.get("scp"))
         client = claims.get("client_id", claims.get("azp"))
         expires = float(min(claims["exp"], FOREVER)) + self._skew
-        return Principal(claims["sub"], client if isinstance(client, str) else None, scopes, claims, expires)
+        return Principal(
+            claims["sub"], client if isinstance(client, str) else None, scopes, claims, expires
+        )
 
     def _verified(self, token: str, candidates: Iterable[Any]) -> dict[str, Any]:
         problem = jose.Unverified("it is signed with a key that its issuer does not have")
@@ -93,7 +109,9 @@ class JwtVerifier:
 
     def _judge(self, header: Mapping[str, Any], claims: Mapping[str, Any], site: Site) -> None:
         kind = header.get("typ")
-        if (kind.lower() if isinstance(kind, str) else kind) not in KINDS or ID_TOKEN & claims.keys():
+        if (
+            kind.lower() if isinstance(kind, str) else kind
+        ) not in KINDS or ID_TOKEN & claims.keys():
             raise TokenRefused("it is no access token")
         if claims.get("iss") != self.issuer:
             raise TokenRefused("it is of another issuer")
@@ -106,7 +124,9 @@ class JwtVerifier:
 class Keys:
     """The keys of one issuer, as far as they are known."""
 
-    def __init__(self, issuer: str, uri: str | None, given: Sequence[Mapping[str, Any]] | None) -> None:
+    def __init__(
+        self, issuer: str, uri: str | None, given: Sequence[Mapping[str, Any]] | None
+    ) -> None:
         self._issuer, self._uri = issuer, uri
         self._found: list[tuple[Mapping[str, Any], Any]] = []
         self._fetched = self._tried = float("-inf")
@@ -115,7 +135,9 @@ class Keys:
             self._found = _usable(given)
             self._fetched = self._tried = float("inf")
             if not self._found:
-                raise ConfigError("jwt(keys=…): none of these can verify a signature; give public keys as JWKs")
+                raise ConfigError(
+                    "jwt(keys=…): none of these can verify a signature; give public keys as JWKs"
+                )
 
     @property
     def life(self) -> float:
@@ -142,13 +164,18 @@ class Keys:
         return [
             key
             for jwk, key in self._found
-            if (wanted is None or jwk.get("kid", wanted) == wanted) and jwk.get("alg", algorithm) == algorithm
+            if (wanted is None or jwk.get("kid", wanted) == wanted)
+            and jwk.get("alg", algorithm) == algorithm
         ]
 
     async def _refresh(self, site: Site) -> None:
         """Fetch, once for all who wait for it in this loop."""
         running = self._fetching
-        if running is None or running.done() or running.get_loop() is not asyncio.get_running_loop():
+        if (
+            running is None
+            or running.done()
+            or running.get_loop() is not asyncio.get_running_loop()
+        ):
             running = self._fetching = asyncio.create_task(self._fetch(site))
         await asyncio.shield(running)
 
@@ -158,7 +185,9 @@ class Keys:
             self._uri = await self._discovered(site)
         document = await _json(self._uri, site)
         listed = document.get("keys")
-        found = _usable([one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else [])
+        found = _usable(
+            [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+        )
         if not found:
             raise ConnectFailed(f"{self._uri}: there are no keys that could verify a signature")
         self._found, self._fetched = found, time.monotonic()
@@ -174,16 +203,21 @@ class Keys:
             if not confidential(metadata.jwks_uri):
                 raise ConnectFailed(f"{well}: the jwks_uri has to be https")
             return metadata.jwks_uri
-        raise ConnectFailed(f"{self._issuer}: there is no metadata that names its keys; say jwt(…, jwks_uri=…)")
+        raise ConnectFailed(
+            f"{self._issuer}: there is no metadata that names its keys; say jwt(…, jwks_uri=…)"
+        )
 
 
 def timely(claims: Mapping[str, Any], skew: float, *, exp: bool = True) -> None:
-    """TokenRefused where a token is not good now. Without `exp`, it need not say until when it is."""
+    """TokenRefused where a token is not good now. Without `exp`, it need not say until when it
+    is."""
     now = time.time()
     until, since, made = (claims.get(name) for name in ("exp", "nbf", "iat"))
     if not isinstance(until, int | float) and (exp or until is not None):
         raise TokenRefused("it does not say until when it is good (exp)")
-    if isinstance(until, int | float) and until <= now - skew:  # compared as it is: it may have a thousand digits
+    if (
+        isinstance(until, int | float) and until <= now - skew
+    ):  # compared as it is: it may have a thousand digits
         raise TokenRefused("it has expired")
     for when in (since, made):
         if when is not None and (not isinstance(when, int | float) or when > now + skew):
@@ -196,7 +230,9 @@ def check_audience(claimed: Any, named: tuple[str, ...], site: Site) -> None:
     if named:
         good = any(one in named for one in listed)
     elif not site.sure:
-        raise TokenRefused("this server does not know its own URL; it has to say public_url=, or audience=")
+        raise TokenRefused(
+            "this server does not know its own URL; it has to say public_url=, or audience="
+        )
     else:
         good = any(isinstance(one, str) and place(one) == place(site.url) != "" for one in listed)
     if not good:
@@ -217,7 +253,9 @@ def _usable(listed: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any]
 
 
 async def _get(url: str, site: Site) -> Any:
-    return await (site.reach or site.fetch)(HttpRequest(method="GET", url=url, headers={"accept": "application/json"}))
+    return await (site.reach or site.fetch)(
+        HttpRequest(method="GET", url=url, headers={"accept": "application/json"})
+    )
 
 
 async def _json(url: str, site: Site) -> dict[str, Any]:

@@ -18,4 +18,8 @@ def challenge(verifier: str) -> str:
 
 def matches(verifier: str, shown: str) -> bool:
     """Whether this secret belongs to what was seen, as the authorization server asks."""
-    return 43 <= len(verifier) <= 128 and verifier.isascii() and compare_digest(challenge(verifier).encode(), shown.encode())
+    return (
+        43 <= len(verifier) <= 128
+        and verifier.isascii()
+        and compare_digest(challenge(verifier).encode(), shown.encode())
+    )

@@ -1,7 +1,9 @@
-"""A client's side of DPoP: its key, made when first needed, and the nonces that servers want in the proofs.
+"""A client's side of DPoP: its key, made when first needed, and the nonces that servers want in the
+proofs.
 
-A nonce holds for the origin it came from (https://www.rfc-editor.org/rfc/rfc9449#section-8.2), until the next one comes. A
-request that was refused for want of one is made again with a fresh proof, once.
+A nonce holds for the origin it came from (https://www.rfc-editor.org/rfc/rfc9449#section-8.2),
+until the next one comes. A request that was refused for want of one is made again with a fresh
+proof, once.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -41,10 +43,13 @@ class Proofs:
 
     def header(self, method: str, url: str, access_token: str | None = None) -> str:
         """A proof for this request, good once."""
-        return self.prover().proof(method, http_form(url), access_token, self._nonces.get(origin(url)))
+        return self.prover().proof(
+            method, http_form(url), access_token, self._nonces.get(origin(url))
+        )
 
     def prover(self) -> "Prover":
-        """What makes proofs, with the key of before or a new one; ConfigError where none can be made."""
+        """What makes proofs, with the key of before or a new one; ConfigError where none can be
+        made."""
         if self._prover is None:
             from .dpop import Prover
 

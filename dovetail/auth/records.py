@@ -1,8 +1,8 @@
 """What a client keeps about a server: how it is known there, and what it was given.
 
-One record for each server, as bytes in a `Store`. Registrations are kept by issuer, and tokens name the issuer, the endpoint
-and the client that they belong to: nothing that one authorization server said can ever reach another. Times are absolute, so
-that they mean the same after a restart.
+One record for each server, as bytes in a `Store`. Registrations are kept by issuer, and tokens name
+the issuer, the endpoint and the client that they belong to: nothing that one authorization server
+said can ever reach another. Times are absolute, so that they mean the same after a restart.
 """
 
 from typing import Any
@@ -13,7 +13,8 @@ from msgspec.json import decode, encode
 from .documents import Secret
 
 REGISTRATIONS = 8
-"""Authorization servers that one record remembers; the one that was used last is never forgotten."""
+"""Authorization servers that one record remembers; the one that was used last is never
+forgotten."""
 AHEAD = 60.0
 """Seconds before its end that a token is renewed, or a fifth of its life if that is less."""
 
@@ -49,11 +50,14 @@ class Tokens(Secret, kw_only=True, omit_defaults=True):
     asked: tuple[str, ...] = ()
     granted: tuple[str, ...] = ()
     user: str | None = None
-    """Who logged in, where the authorization server says so; to be shown, and good for nothing else."""
+    """Who logged in, where the authorization server says so; to be shown, and good for nothing
+    else."""
 
     def ending(self, now: float) -> bool:
         """Whether it is time for new ones."""
-        return self.expires_at is not None and now >= self.expires_at - min(AHEAD, (self.expires_at - self.issued_at) / 5)
+        return self.expires_at is not None and now >= self.expires_at - min(
+            AHEAD, (self.expires_at - self.issued_at) / 5
+        )
 
     def ended(self, now: float) -> bool:
         """Whether nobody will take them any more."""

@@ -1,4 +1,5 @@
-"""How a client comes by a name at an authorization server, in the order that the specification prefers:
+"""How a client comes by a name at an authorization server, in the order that the specification
+prefers:
 
     given        the user registered it beforehand; good at one issuer only
     document     its name is the URL of a document about it, where the server reads such documents
@@ -6,8 +7,9 @@
 
 https://modelcontextprotocol.io/specification/2026-07-28/basic/authorization/client-registration
 
-A name that was given without saying by whom belongs to the first issuer it is used at. A registration is made anew when it
-has expired, when it was for another redirect URI or for less than is asked for now, and when the server has forgotten it.
+A name that was given without saying by whom belongs to the first issuer it is used at. A
+registration is made anew when it has expired, when it was for another redirect URI or for less than
+is asked for now, and when the server has forgotten it.
 """
 
 from collections.abc import Generator, Sequence
@@ -18,7 +20,15 @@ from msgspec.json import encode
 from ..errors import ConfigError, ConnectFailed, Unauthorized
 from ..ports import HttpRequest, HttpResponse
 from .discovery import Choose, Place
-from .documents import ClientInformation, ClientMetadata, ErrorReply, Secret, ServerMetadata, plain, read
+from .documents import (
+    ClientInformation,
+    ClientMetadata,
+    ErrorReply,
+    Secret,
+    ServerMetadata,
+    plain,
+    read,
+)
 from .records import Client, Record
 from .urls import is_loopback
 
@@ -43,7 +53,8 @@ class Identity(Secret, kw_only=True):
 
 
 def chooser(identity: Identity, record: Record) -> Choose:
-    """Puts the issuers first that know this client already, and refuses those that a given name is not for."""
+    """Puts the issuers first that know this client already, and refuses those that a given name is
+    not for."""
 
     def choose(issuers: Sequence[str]) -> Sequence[str]:
         home = identity.issuer or _used_at(identity, record)
@@ -51,7 +62,8 @@ def chooser(identity: Identity, record: Record) -> Choose:
             return sorted(dict.fromkeys(issuers), key=lambda issuer: issuer not in record.clients)
         if home not in issuers:
             raise Unauthorized(
-                f"the client id is one of {home}, but the server's authorization is now at {plain(', '.join(issuers))}; "
+                f"the client id is one of {home}, but the server's authorization is now at "
+                f"{plain(', '.join(issuers))}; "
                 "if that is right, give the client_id and issuer that are used there"
             )
         return (home,)
@@ -62,9 +74,16 @@ def chooser(identity: Identity, record: Record) -> Choose:
 def check_document_url(url: str) -> str:
     """The same URL, if it may name a client: https, and with a path."""
     parts = urlsplit(url)
-    if parts.scheme != "https" or not parts.hostname or len(parts.path) < 2 or parts.fragment or "@" in parts.netloc:
+    if (
+        parts.scheme != "https"
+        or not parts.hostname
+        or len(parts.path) < 2
+        or parts.fragment
+        or "@" in parts.netloc
+    ):
         raise ConfigError(
-            f"client_metadata_url has to be an https URL with a path, such as https://example.com/client.json: {url}"
+            "client_metadata_url has to be an https URL with a path, such as "
+            f"https://example.com/client.json: {url}"
         )
     return url
 
@@ -74,13 +93,22 @@ def given(identity: Identity, place: Place, record: Record) -> Client:
     if identity.client_id is None:
         raise ConfigError("a client_id is needed")
     method = identity.method or _method(place.server, identity.client_secret is not None)
-    client = Client(client_id=identity.client_id, client_secret=identity.client_secret, method=method)
-    record.register(place.server.issuer, Client(client_id=identity.client_id))  # only where, its secret is not ours to keep
+    client = Client(
+        client_id=identity.client_id, client_secret=identity.client_secret, method=method
+    )
+    record.register(
+        place.server.issuer, Client(client_id=identity.client_id)
+    )  # only where, its secret is not ours to keep
     return client
 
 
 def obtain(
-    identity: Identity, place: Place, record: Record, redirect_uri: str, scopes: Sequence[str], now: float
+    identity: Identity,
+    place: Place,
+    record: Record,
+    redirect_uri: str,
+    scopes: Sequence[str],
+    now: float,
 ) -> Generator[HttpRequest, HttpResponse, Client]:
     """How this client is known at this place, from now on if not before."""
     server = place.server
@@ -112,11 +140,14 @@ def _register(
         redirect_uris=[redirect_uri],
         client_name=identity.name,
         client_uri=identity.uri,
-        # OpenID providers take a client that says nothing for a web site, and refuse it loopback addresses
+        # OpenID providers take a client that says nothing for a web site, and refuse it loopback
+        # addresses
         application_type="native" if is_loopback(urlsplit(redirect_uri).hostname) else "web",
         grant_types=["authorization_code", "refresh_token"],
         response_types=["code"],
-        token_endpoint_auth_method=next((method for method in METHODS if method in offered), METHODS[0]),
+        token_endpoint_auth_method=next(
+            (method for method in METHODS if method in offered), METHODS[0]
+        ),
         scope=" ".join(scopes) or None,
     )
     endpoint = server.registration_endpoint or ""
@@ -128,18 +159,22 @@ def _register(
         body=encode(wanted),
     )
     if answer.status == 429 or answer.status >= 500:
-        raise ConnectFailed(f"{endpoint}: answered {answer.status} to the registration; try again later")
+        raise ConnectFailed(
+            f"{endpoint}: answered {answer.status} to the registration; try again later"
+        )
     made = read(answer.body, ClientInformation) if answer.status in (200, 201) else None
     if made is None or not made.client_id:
         refusal = read(answer.body, ErrorReply)
         why = refusal.text if refusal is not None else f"status {answer.status}"
         raise Unauthorized(
-            f"{server.issuer} did not register this client ({why}); register one by hand and give its client_id"
+            f"{server.issuer} did not register this client ({why}); register one by hand and "
+            "give its client_id"
         )
     method = made.token_endpoint_auth_method or wanted.token_endpoint_auth_method or METHODS[0]
     if method not in METHODS:
         raise Unauthorized(
-            f"{server.issuer} registered this client for {plain(method)}, which it did not ask for and cannot do"
+            f"{server.issuer} registered this client for {plain(method)}, which it did not "
+            "ask for and cannot do"
         )
     return Client(
         client_id=made.client_id,
@@ -155,16 +190,26 @@ def _register(
 def _still_good(client: Client, redirect_uri: str, scopes: Sequence[str], now: float) -> bool:
     fresh = client.expires_at is None or now < client.expires_at - MARGIN
     enough = not client.scopes or set(scopes) <= set(client.scopes)
-    return client.source == "registered" and fresh and enough and client.redirect_uri == redirect_uri
+    return (
+        client.source == "registered" and fresh and enough and client.redirect_uri == redirect_uri
+    )
 
 
 def _used_at(identity: Identity, record: Record) -> str | None:
     if identity.client_id is None:
         return None
-    used = (issuer for issuer, client in record.clients.items() if client.client_id == identity.client_id)
+    used = (
+        issuer
+        for issuer, client in record.clients.items()
+        if client.client_id == identity.client_id
+    )
     return next(used, None)
 
 
 def _method(server: ServerMetadata, secret: bool) -> str:
     offered = server.token_endpoint_auth_methods_supported or DEFAULT
-    return next((method for method in METHODS[1:] if method in offered), METHODS[1]) if secret else METHODS[0]
+    return (
+        next((method for method in METHODS[1:] if method in offered), METHODS[1])
+        if secret
+        else METHODS[0]
+    )

@@ -2,19 +2,21 @@
 
 A `Store` maps a server's URL to bytes, and lends a lock for each. Three are here:
 
-    MemoryStore     for this process only
-    FileStore       one encrypted file that only its owner may read; its key lies in a second one, or in DOVETAIL_KEYS
-    KeychainStore   the same file, but its key is kept by the system's keychain
+    MemoryStore     for this process only FileStore       one encrypted file that only its owner may
+    read; its key lies in a second one, or in DOVETAIL_KEYS KeychainStore   the same file, but its
+    key is kept by the system's keychain
 
-The keychain holds the key and not the grants themselves: some keychains cannot list what they hold, and some refuse what is
-longer than a few tokens. A key beside its file protects from whoever gets at one of the two, such as a backup or a log; it
-cannot protect from a program that runs as the same user.
+The keychain holds the key and not the grants themselves: some keychains cannot list what they hold,
+and some refuse what is longer than a few tokens. A key beside its file protects from whoever gets
+at one of the two, such as a backup or a log; it cannot protect from a program that runs as the same
+user.
 
-**Writing** is read, change and replace, in a thread and under a lock among processes, and the file is replaced whole or not
-at all. Reading therefore needs no lock. A file that cannot be opened counts as empty, and is set aside by the next write.
+**Writing** is read, change and replace, in a thread and under a lock among processes, and the file
+is replaced whole or not at all. Reading therefore needs no lock. A file that cannot be opened
+counts as empty, and is set aside by the next write.
 
-**Locks** are tried again and again, never waited for: a thread that waits cannot be cancelled. They are the system's, on an
-open file, and so end with whoever held them, however that ended.
+**Locks** are tried again and again, never waited for: a thread that waits cannot be cancelled. They
+are the system's, on an open file, and so end with whoever held them, however that ended.
 """
 
 import asyncio
@@ -51,7 +53,8 @@ WRITING = 10.0
 POSIX = os.name == "posix"
 OTHERS, WRITERS = 0o077, 0o022
 FOLDERS = {"win32": ("APPDATA", "AppData/Roaming"), "darwin": ("", "Library/Application Support")}
-"""What names the folder of applications' data, and where it is in a user's home; elsewhere as freedesktop.org has it."""
+"""What names the folder of applications' data, and where it is in a user's home; elsewhere as
+freedesktop.org has it."""
 SERVICE, USER = "dovetail", "grants"
 """What the keychain knows the key by."""
 
@@ -114,7 +117,8 @@ class MemoryStore:
 
 
 class FileStore:
-    """Keeps it in one encrypted file; `path` is that file, by default among the user's application data."""
+    """Keeps it in one encrypted file; `path` is that file, by default among the user's application
+    data."""
 
     default = "grants.sealed"
 
@@ -135,7 +139,9 @@ class FileStore:
 
     async def delete(self, key: str) -> None:
         """Forget it."""
-        await asyncio.to_thread(self._change, lambda kept: {name: data for name, data in kept.items() if name != key})
+        await asyncio.to_thread(
+            self._change, lambda kept: {name: data for name, data in kept.items() if name != key}
+        )
 
     async def keys(self) -> list[str]:
         """The names under which something is kept."""
@@ -143,8 +149,8 @@ class FileStore:
 
     @asynccontextmanager
     async def lock(self, key: str) -> AsyncIterator[None]:
-        """Held among tasks, threads and processes, by who is about to keep something. If that cannot be, now is the time to
-        say so: nobody wants to hear it after a login."""
+        """Held among tasks, threads and processes, by who is about to keep something. If that
+        cannot be, now is the time to say so: nobody wants to hear it after a login."""
         self._check(KeyRing([]))
         name = blake2b(key.encode(), digest_size=16).hexdigest()
         file = self._open_lock(name)
@@ -167,7 +173,10 @@ class FileStore:
                     return _decode(ring.open(PURPOSE, sealed.decode("ascii"))), True
                 except (Forged, UnicodeDecodeError, msgspec.MsgspecError):
                     continue
-        log.warning("%s cannot be opened with the keys at hand; who was logged in has to log in again", self._path)
+        log.warning(
+            "%s cannot be opened with the keys at hand; who was logged in has to log in again",
+            self._path,
+        )
         return {}, False
 
     def _change(self, change: Callable[[dict[str, bytes]], dict[str, bytes]]) -> None:
@@ -176,7 +185,9 @@ class FileStore:
             deadline = time.monotonic() + WRITING
             while not _lock(file):
                 if time.monotonic() > deadline:
-                    raise TimedOut(f"{self._path}: another process has been writing for {WRITING:g} s")
+                    raise TimedOut(
+                        f"{self._path}: another process has been writing for {WRITING:g} s"
+                    )
                 time.sleep(PAUSES[0])
             kept, sound = self._read()
             after = change(kept)
@@ -202,7 +213,9 @@ class FileStore:
 
     def _check(self, ring: KeyRing) -> None:
         if not ring.encrypts:
-            raise ConfigError(f"{self._path}: to keep a login needs cryptography: pip install 'dovetail[auth]'")
+            raise ConfigError(
+                f"{self._path}: to keep a login needs cryptography: pip install 'dovetail[auth]'"
+            )
 
     def _secret(self) -> bytes | None:
         return self._load(self._beside(".key"))
@@ -219,7 +232,9 @@ class FileStore:
 
     def _load(self, path: Path) -> bytes | None:
         try:
-            number = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0))
+            number = os.open(
+                path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+            )
         except FileNotFoundError:
             return None
         with open(number, "rb") as file:
@@ -230,7 +245,12 @@ class FileStore:
         """Replace a file whole: who reads it meanwhile reads the old one, and a crash leaves it."""
         new = path.with_name(f"{path.name}.{token_hex(4)}.new")
         try:
-            with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600), "wb") as file:
+            with open(
+                os.open(
+                    new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600
+                ),
+                "wb",
+            ) as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
@@ -245,7 +265,9 @@ class FileStore:
             self._prepare(self._path.parent)
             folder = self._beside(".locks")
             folder.mkdir(mode=0o700, exist_ok=True)
-            return os.open(folder / name, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
+            return os.open(
+                folder / name, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600
+            )
 
     def _prepare(self, folder: Path) -> None:
         """The folder, which others must not be able to put anything into."""
@@ -256,7 +278,10 @@ class FileStore:
         if found.st_uid == os.geteuid() and found.st_mode & OTHERS and not self._given:
             folder.chmod(0o700)
         elif found.st_uid != os.geteuid() or found.st_mode & WRITERS:
-            raise ConfigError(f"{folder}: others may write there, so no login is kept in it: chmod 700 it, or take another")
+            raise ConfigError(
+                f"{folder}: others may write there, so no login is kept in it: chmod 700 it, "
+                "or take another"
+            )
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -266,8 +291,14 @@ class FileStore:
         except (ConfigError, TimedOut):
             raise
         except OSError as problem:
-            what = "a symbolic link is not followed" if os.path.islink(problem.filename or "") else problem.strerror
-            raise ConfigError(f"{problem.filename or self._path}: logins cannot be kept there: {what}") from None
+            what = (
+                "a symbolic link is not followed"
+                if os.path.islink(problem.filename or "")
+                else problem.strerror
+            )
+            raise ConfigError(
+                f"{problem.filename or self._path}: logins cannot be kept there: {what}"
+            ) from None
 
 
 class KeychainStore(FileStore):
@@ -278,7 +309,10 @@ class KeychainStore(FileStore):
     def __init__(self, path: str | Path | None = None) -> None:
         super().__init__(path)
         if (backend := _keychain()) is None:
-            raise ConfigError("There is no keychain to use: pip install keyring, and have one unlocked; or use FileStore()")
+            raise ConfigError(
+                "There is no keychain to use: pip install keyring, and have one unlocked; or "
+                "use FileStore()"
+            )
         self._backend = backend
 
     def _secret(self) -> bytes | None:
@@ -294,11 +328,14 @@ class KeychainStore(FileStore):
         try:
             return question()
         except Exception as problem:  # each keychain has errors of its own
-            raise ConfigError(f"The keychain refuses: {type(problem).__name__}; unlock it, or use FileStore()") from None
+            raise ConfigError(
+                f"The keychain refuses: {type(problem).__name__}; unlock it, or use FileStore()"
+            ) from None
 
 
 def default_store() -> Store:
-    """The keychain where there is one, else the file. Who sets DOVETAIL_KEYS has a place for keys already."""
+    """The keychain where there is one, else the file. Who sets DOVETAIL_KEYS has a place for keys
+    already."""
     if not os.environ.get(VARIABLE) and _keychain() is not None:
         return KeychainStore()
     return FileStore()
@@ -311,16 +348,21 @@ def data_folder(environment: Mapping[str, str] = os.environ) -> Path:
         return Path(environment.get(variable) or Path.home() / below) / "dovetail"
     except RuntimeError:
         remedy = f"set {variable or 'HOME'}, or give a store"
-        raise ConfigError(f"This user has no home folder, where a login could be kept: {remedy}") from None
+        raise ConfigError(
+            f"This user has no home folder, where a login could be kept: {remedy}"
+        ) from None
 
 
 def _keychain() -> Any:
-    """The system's keychain, if the library is installed and has found one that is worth the name."""
+    """The system's keychain, if the library is installed and has found one that is worth the
+    name."""
     try:
         import keyring  # type: ignore[import-not-found,unused-ignore]
 
         backend = keyring.get_keyring()
-        return backend if backend.priority >= 1 else None  # below that it is for tests, or plain text
+        return (
+            backend if backend.priority >= 1 else None
+        )  # below that it is for tests, or plain text
     except Exception:  # a keychain that fails to load is none
         return None
 
@@ -338,7 +380,8 @@ def _only_ours(number: int, path: Path) -> None:
 
 
 def _replace(new: Path, path: Path) -> None:
-    """Put a file in the place of another. Windows refuses that while somebody reads the other, which never takes long."""
+    """Put a file in the place of another. Windows refuses that while somebody reads the other,
+    which never takes long."""
     deadline = time.monotonic() + (0 if POSIX else WRITING)
     while True:
         try:

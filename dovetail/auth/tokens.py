@@ -1,9 +1,10 @@
 """What is made of an access token, whoever looks at it: a `Principal`, or a refusal.
 
-A verifier is any `async (token, site) -> Principal | None`. It may say more by attributes: `issuer`, whose tokens it knows
-(the others are then not shown to it), and `keeps`, for how many seconds its word holds (without, it is asked each time). A
-token is never compared or kept as it is, only as a digest under a key that this process made up: neither time nor memory
-tells anything of it.
+A verifier is any `async (token, site) -> Principal | None`. It may say more by attributes:
+`issuer`, whose tokens it knows (the others are then not shown to it), and `keeps`, for how many
+seconds its word holds (without, it is asked each time). A token is never compared or kept as it is,
+only as a digest under a key that this process made up: neither time nor memory tells anything of
+it.
 """
 
 import time
@@ -21,7 +22,8 @@ from .documents import listed
 
 Verifier: TypeAlias = Callable[[str, Site], Awaitable[Principal | None]]
 FOREVER = 1e15
-"""A time that is later than any. What a token says may have a thousand digits, which no float has room for."""
+"""A time that is later than any. What a token says may have a thousand digits, which no float has
+room for."""
 _KEY = token_bytes(32)
 
 
@@ -37,8 +39,8 @@ def digest(token: str) -> bytes:
 class Kept:
     """What tokens came to, for as long as that holds; those not used for longest go first.
 
-    When a token expires is a matter of the calendar. How long a word holds is not: a clock that is put back must not keep
-    alive what was revoked.
+    When a token expires is a matter of the calendar. How long a word holds is not: a clock that is
+    put back must not keep alive what was revoked.
     """
 
     __slots__ = ("_most", "_rows")
@@ -80,15 +82,23 @@ def principal(given: Any, where: str) -> Principal:
 
 def directory(given: Mapping[str, Any], where: str) -> dict[bytes, Principal]:
     """Who is known by which secret."""
-    if not isinstance(given, Mapping) or not given or not all(isinstance(secret, str) and secret for secret in given):
-        raise ConfigError(f"{where}: give a table of tokens and who they stand for; no token may be empty")
+    if (
+        not isinstance(given, Mapping)
+        or not given
+        or not all(isinstance(secret, str) and secret for secret in given)
+    ):
+        raise ConfigError(
+            f"{where}: give a table of tokens and who they stand for; no token may be empty"
+        )
     return {
-        digest(secret): principal(who, f"{where}, entry {place}") for place, (secret, who) in enumerate(given.items(), 1)
+        digest(secret): principal(who, f"{where}, entry {place}")
+        for place, (secret, who) in enumerate(given.items(), 1)
     }
 
 
 def static_tokens(tokens: Mapping[str, Principal | Mapping[str, Any] | str]) -> Verifier:
-    """Tokens that are known beforehand, and who they stand for: for tests, and for the scripts of a trusted few."""
+    """Tokens that are known beforehand, and who they stand for: for tests, and for the scripts of a
+    trusted few."""
     known = directory(tokens, "static_tokens")
 
     async def verify(token: str, site: Site) -> Principal | None:
@@ -99,5 +109,7 @@ def static_tokens(tokens: Mapping[str, Principal | Mapping[str, Any] | str]) -> 
 
 def scopes_of(given: Any) -> tuple[str, ...]:
     """The scopes that a claim lists: separated by spaces (RFC 9068, 2.2.3), or one by one."""
-    listed = given.split(" ") if isinstance(given, str) else given if isinstance(given, list) else ()
+    listed = (
+        given.split(" ") if isinstance(given, str) else given if isinstance(given, list) else ()
+    )
     return tuple(dict.fromkeys(scope for scope in listed if isinstance(scope, str) and scope))

@@ -1,8 +1,8 @@
 """Which addresses OAuth may use here, and how one is made from another.
 
-Whatever carries a token, a code or the name of who may issue one goes over https, or stays on this machine:
-https://www.rfc-editor.org/rfc/rfc9700#section-2.6. An address that two readers could read differently (a user name in it,
-a backslash, a space) is refused rather than understood.
+Whatever carries a token, a code or the name of who may issue one goes over https, or stays on this
+machine: https://www.rfc-editor.org/rfc/rfc9700#section-2.6. An address that two readers could read
+differently (a user name in it, a backslash, a space) is refused rather than understood.
 """
 
 import re
@@ -20,7 +20,8 @@ OPENID = "/.well-known/openid-configuration"
 
 _LOOPBACK = re.compile(r"localhost|127\.\d{1,3}\.\d{1,3}\.\d{1,3}|::1")
 _NUMBER = re.compile(r"(^|\.)(\d+|0x[0-9a-f]*)$")
-"""The end of an address that is odd, and that browsers understand: 127.1, 0x7f.0.0.1, 2130706433."""
+"""The end of an address that is odd, and that browsers understand: 127.1, 0x7f.0.0.1,
+2130706433."""
 _PORTS = {"http": 80, "https": 443}
 _HTTP_OF = {"ws": "http", "wss": "https"}
 """A conversation over WebSocket begins as a request of HTTP."""
@@ -32,7 +33,8 @@ def is_loopback(host: str | None) -> bool:
 
 
 def is_local(url: str) -> bool:
-    """Whether a URL names this machine, or an address that not all the world can reach. Where a name leads is not known."""
+    """Whether a URL names this machine, or an address that not all the world can reach. Where a
+    name leads is not known."""
     parts = _split(url)
     host = ((parts and parts.hostname) or "").rstrip(".").partition("%")[0]
     if is_loopback(host) or host.endswith(".localhost"):
@@ -57,13 +59,19 @@ def safe(url: str, what: str) -> str:
 def confidential(url: str) -> bool:
     """Whether what is sent there stays between here and there."""
     parts = _split(url)
-    return parts is not None and (_scheme(parts) == "https" or (_scheme(parts) == "http" and is_loopback(parts.hostname)))
+    return parts is not None and (
+        _scheme(parts) == "https" or (_scheme(parts) == "http" and is_loopback(parts.hostname))
+    )
 
 
 def require_confidential(url: str) -> None:
-    """Refuse to send a secret where others could read it: https://www.rfc-editor.org/rfc/rfc6750#section-5.3"""
+    """Refuse to send a secret where others could read it:
+    https://www.rfc-editor.org/rfc/rfc6750#section-5.3"""
     if not confidential(url):
-        raise Unauthorized(f"{plain(url)}: credentials are sent over https only, or to this machine; use an https URL")
+        raise Unauthorized(
+            f"{plain(url)}: credentials are sent over https only, or to this machine; use an "
+            "https URL"
+        )
 
 
 def http_form(url: str) -> str:
@@ -79,7 +87,9 @@ def origin(url: str) -> str:
         return ""
     scheme = _scheme(parts)
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
-    return f"{scheme}://{host}" + ("" if parts.port in (None, _PORTS.get(scheme)) else f":{parts.port}")
+    return f"{scheme}://{host}" + (
+        "" if parts.port in (None, _PORTS.get(scheme)) else f":{parts.port}"
+    )
 
 
 def canonical(url: str) -> str:
@@ -90,15 +100,17 @@ def canonical(url: str) -> str:
 
 @lru_cache(256)
 def place(url: str) -> str:
-    """The same as tokens name it, with or without a slash at its end; empty for what is no URL, or more than that."""
+    """The same as tokens name it, with or without a slash at its end; empty for what is no URL, or
+    more than that."""
     return "" if {"?", "#"} & {*url} else canonical(url).rstrip("/")
 
 
 def covers(resource: str, url: str) -> bool:
     """Whether a resource of this name is what is at this URL, or contains it.
 
-    RFC 9728 wants the two identical where the name is in the path of the metadata; metadata at the root of an origin speaks
-    for all that is below: https://www.rfc-editor.org/rfc/rfc9728#section-3.3
+    RFC 9728 wants the two identical where the name is in the path of the metadata; metadata at the
+    root of an origin speaks for all that is below:
+    https://www.rfc-editor.org/rfc/rfc9728#section-3.3
     """
     named, asked = _split(resource), _split(url)
     if named is None or asked is None or named.fragment or origin(resource) != origin(url):
@@ -110,13 +122,15 @@ def covers(resource: str, url: str) -> bool:
 
 
 def resource_wells(url: str) -> list[str]:
-    """Where the metadata of the server at this URL may be, in order: https://www.rfc-editor.org/rfc/rfc9728#section-3.1"""
+    """Where the metadata of the server at this URL may be, in order:
+    https://www.rfc-editor.org/rfc/rfc9728#section-3.1"""
     path = urlsplit(url).path.rstrip("/")
     return list(dict.fromkeys((f"{origin(url)}{RESOURCE}{path}", f"{origin(url)}{RESOURCE}")))
 
 
 def server_wells(issuer: str) -> list[str]:
-    """Where the metadata of this issuer may be, in order: https://www.rfc-editor.org/rfc/rfc8414#section-3.1 and 5"""
+    """Where the metadata of this issuer may be, in order:
+    https://www.rfc-editor.org/rfc/rfc8414#section-3.1 and 5"""
     base, path = origin(issuer), urlsplit(issuer).path.rstrip("/")
     if not path:
         return [base + SERVER, base + OPENID]
@@ -128,7 +142,12 @@ def _scheme(parts: SplitResult) -> str:
 
 
 def _split(url: str) -> SplitResult | None:
-    if len(url) > LONGEST or not url.isprintable() or not url.isascii() or any(letter in url for letter in ' \\"<>'):
+    if (
+        len(url) > LONGEST
+        or not url.isprintable()
+        or not url.isascii()
+        or any(letter in url for letter in ' \\"<>')
+    ):
         return None
     try:
         parts = urlsplit(url)

@@ -1,7 +1,9 @@
-"""What a server asks while it works is put to the person at the terminal: the questions on stderr, the answers from stdin.
+"""What a server asks while it works is put to the person at the terminal: the questions on stderr,
+the answers from stdin.
 
-Where there is no terminal nobody can be asked, and with `--yes` nobody is: then the answer is no, or the defaults that the
-question came with, and a line on stderr says so. Pages are never visited unseen.
+Where there is no terminal nobody can be asked, and with `--yes` nobody is: then the answer is no,
+or the defaults that the question came with, and a line on stderr says so. Pages are never visited
+unseen.
 """
 
 import argparse
@@ -20,11 +22,17 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The option of every verb that a server may ask back."""
     parser.add_argument(
-        "--yes", "--defaults", action="store_true", dest="defaults", help="answer questions with their defaults, unasked"
+        "--yes",
+        "--defaults",
+        action="store_true",
+        dest="defaults",
+        help="answer questions with their defaults, unasked",
     )
 
 
-def asked(options: argparse.Namespace, aside: Aside) -> "Callable[[ElicitRequest], Awaitable[ElicitResult]]":
+def asked(
+    options: argparse.Namespace, aside: Aside
+) -> "Callable[[ElicitRequest], Awaitable[ElicitResult]]":
     """The `on_elicit` of these options."""
     from msgspec.structs import replace
 
@@ -35,7 +43,9 @@ def asked(options: argparse.Namespace, aside: Aside) -> "Callable[[ElicitRequest
     alone = options.defaults or not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty())
 
     async def elicit(request: "ElicitRequest") -> "ElicitResult":
-        request = replace(request, target=options.server or options.target)  # as it was typed, not what was made of it
+        request = replace(
+            request, target=options.server or options.target
+        )  # as it was typed, not what was made of it
         with aside.paused():
             if not alone:
                 return await ask(request)

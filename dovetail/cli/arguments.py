@@ -1,11 +1,12 @@
 """`key=value` on the command line, turned into the arguments of a tool.
 
-    city=Oslo           text, where the tool's schema says string
-    days=3              JSON, where it says anything else; where it says nothing, JSON if it is JSON, else text
-    days:=3             JSON in any case
-    text=@notes.txt     the same, from a file; bytes in base64 where the schema asks for that
+    city=Oslo           text, where the tool's schema says string days=3              JSON, where it
+    says anything else; where it says nothing, JSON if it is JSON, else text days:=3
+    JSON in any case text=@notes.txt     the same, from a file; bytes in base64 where the schema
+    asks for that
 
-Whether the values are any good is for the server to say: it knows its schema, and its answer names the argument.
+Whether the values are any good is for the server to say: it knows its schema, and its answer names
+the argument.
 """
 
 import re
@@ -58,7 +59,11 @@ def types(schema: Any, root: dict[str, Any]) -> set[str]:
         if not said:
             values = [*_items(one.get("enum")), *([one["const"]] if "const" in one else [])]
             found |= {kind for value in values for kind in _KINDS[type(value)]}
-            waiting += [*_items(one.get("anyOf")), *_items(one.get("oneOf")), _referred(one.get("$ref"), root)]
+            waiting += [
+                *_items(one.get("anyOf")),
+                *_items(one.get("oneOf")),
+                _referred(one.get("$ref"), root),
+            ]
     return found
 
 

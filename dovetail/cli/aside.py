@@ -1,8 +1,10 @@
-"""What a server says besides its answer: how far it has come, log messages, its stderr. All of it goes to our stderr.
+"""What a server says besides its answer: how far it has come, log messages, its stderr. All of it
+goes to our stderr.
 
-On a terminal, progress is one line that is drawn over and over and wiped at the end. Elsewhere nothing is shown, unless
-`--verbose` asks for it: then each update, log message and line of the server's stderr is a line of ours that says whose
-words it is, so that no server can speak in our name.
+On a terminal, progress is one line that is drawn over and over and wiped at the end. Elsewhere
+nothing is shown, unless `--verbose` asks for it: then each update, log message and line of the
+server's stderr is a line of ours that says whose words it is, so that no server can speak in our
+name.
 """
 
 import argparse
@@ -99,7 +101,9 @@ def _count(update: "ProgressParams") -> str:
 
     if update.total is None and update.message and RELATED_TASK in (update.meta or {}):
         return ""
-    return f"{update.progress:g}" if update.total is None else f"{update.progress:g}/{update.total:g}"
+    return (
+        f"{update.progress:g}" if update.total is None else f"{update.progress:g}/{update.total:g}"
+    )
 
 
 def _json(value: object) -> str:

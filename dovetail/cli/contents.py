@@ -1,7 +1,8 @@
-"""Content blocks on the command line: text is printed, links are named, and pictures, sounds and blobs are summed up.
+"""Content blocks on the command line: text is printed, links are named, and pictures, sounds and
+blobs are summed up.
 
-With `--output DIR` what is summed up is saved there too, under names of our own making: what a server calls a thing has
-no say in where it lands.
+With `--output DIR` what is summed up is saved there too, under names of our own making: what a
+server calls a thing has no say in where it lands.
 """
 
 import argparse
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The option of every verb that shows content."""
-    parser.add_argument("--output", metavar="DIR", type=Path, help="save pictures, sounds and blobs there")
+    parser.add_argument(
+        "--output", metavar="DIR", type=Path, help="save pictures, sounds and blobs there"
+    )
 
 
 def text_of(block: "Content", output: Path | None) -> str:

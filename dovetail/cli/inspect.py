@@ -57,8 +57,13 @@ def show(found: dict[str, Any], options: argparse.Namespace) -> None:
         say_json(found)
         return
     info = found["server"]
-    say(bold(f"{info.name} {info.version}" if info else "a server without a name"), f", revision {found['revision']}")
-    for text in filter(None, (info and info.title, info and info.description, found["instructions"])):
+    say(
+        bold(f"{info.name} {info.version}" if info else "a server without a name"),
+        f", revision {found['revision']}",
+    )
+    for text in filter(
+        None, (info and info.title, info and info.description, found["instructions"])
+    ):
         say_text(text)
     _section("Tools", found["tools"], "name", _of_tool)
     _section("Resources", found["resources"], "uri")
@@ -68,7 +73,10 @@ def show(found: dict[str, Any], options: argparse.Namespace) -> None:
 
 
 def _section(
-    heading: str, things: list[Any], key: str, arguments: Callable[[Any], list[Argument]] = lambda thing: []
+    heading: str,
+    things: list[Any],
+    key: str,
+    arguments: Callable[[Any], list[Argument]] = lambda thing: [],
 ) -> None:
     if things:
         say()
@@ -87,23 +95,38 @@ def _section(
 
 def _table(arguments: list[Argument]) -> None:
     """The arguments in columns; a star marks what is required."""
-    rows = [(name + "*" * required, type_, description) for name, type_, required, description in arguments]
+    rows = [
+        (name + "*" * required, type_, description)
+        for name, type_, required, description in arguments
+    ]
     names, kinds = (max((len(row[column]) for row in rows), default=0) for column in (0, 1))
     for name, kind, description in rows:
-        say(f"      {name:{names}}  ", dim(f"{kind:{kinds}}"), f"  {_first_line(description)}".rstrip())
+        say(
+            f"      {name:{names}}  ",
+            dim(f"{kind:{kinds}}"),
+            f"  {_first_line(description)}".rstrip(),
+        )
 
 
 def _of_tool(tool: "Tool") -> list[Argument]:
     root = tool.input_schema
     properties, required = root.get("properties"), root.get("required")
     return [
-        (name, _type(schema, root), isinstance(required, list) and name in required, _description(schema))
+        (
+            name,
+            _type(schema, root),
+            isinstance(required, list) and name in required,
+            _description(schema),
+        )
         for name, schema in (properties.items() if isinstance(properties, dict) else ())
     ]
 
 
 def _of_prompt(prompt: "Prompt") -> list[Argument]:
-    return [(one.name, "string", bool(one.required), one.description or "") for one in prompt.arguments or ()]
+    return [
+        (one.name, "string", bool(one.required), one.description or "")
+        for one in prompt.arguments or ()
+    ]
 
 
 def _type(schema: Any, root: dict[str, Any]) -> str:

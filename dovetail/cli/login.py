@@ -19,13 +19,27 @@ SECRET = "DOVETAIL_CLIENT_SECRET"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """How this client is known, what it asks for, and where the login ends."""
     session.add_arguments(parser, logins.TARGET)
-    parser.add_argument("--client-id", metavar="ID", help="where this client was registered by hand")
-    parser.add_argument("--client-secret", metavar="SECRET", help=f"with --client-id; or in ${SECRET}")
-    parser.add_argument("--issuer", metavar="URL", help="with --client-id: the authorization server that gave it")
-    parser.add_argument("--scope", metavar="SCOPE", action="append", default=[], help="ask for it too; repeatable")
-    parser.add_argument("--force", action="store_true", help="log in anew, although there is a login")
-    parser.add_argument("--no-browser", action="store_true", help="print the address instead of opening it")
-    parser.add_argument("--port", metavar="N", type=int, default=0, help="of this machine, where the login ends")
+    parser.add_argument(
+        "--client-id", metavar="ID", help="where this client was registered by hand"
+    )
+    parser.add_argument(
+        "--client-secret", metavar="SECRET", help=f"with --client-id; or in ${SECRET}"
+    )
+    parser.add_argument(
+        "--issuer", metavar="URL", help="with --client-id: the authorization server that gave it"
+    )
+    parser.add_argument(
+        "--scope", metavar="SCOPE", action="append", default=[], help="ask for it too; repeatable"
+    )
+    parser.add_argument(
+        "--force", action="store_true", help="log in anew, although there is a login"
+    )
+    parser.add_argument(
+        "--no-browser", action="store_true", help="print the address instead of opening it"
+    )
+    parser.add_argument(
+        "--port", metavar="N", type=int, default=0, help="of this machine, where the login ends"
+    )
 
 
 def execute(options: argparse.Namespace) -> None:
@@ -36,9 +50,13 @@ def execute(options: argparse.Namespace) -> None:
     name, found = logins.address(options), logins.chosen(options)
     assert found is not None
     if not confidential(name):
-        raise ConfigError(f"{name}: a login goes over https only, or stays on this machine; use an https URL")
+        raise ConfigError(
+            f"{name}: a login goes over https only, or stays on this machine; use an https URL"
+        )
     if isinstance(found.auth, str) and found.auth != "oauth":
-        raise ConfigError(f"{options.target} gives a token for this server, so there is nothing to log in to")
+        raise ConfigError(
+            f"{options.target} gives a token for this server, so there is nothing to log in to"
+        )
     options.scope = " ".join(options.scope).split()
     options.visited = False
 
@@ -48,7 +66,12 @@ def execute(options: argparse.Namespace) -> None:
 
     browser = LoopbackBrowser(options.port, not options.no_browser, tell=tell)
     secret = options.client_secret or (os.environ.get(SECRET) if options.client_id else None)
-    asked = {"client_id": options.client_id, "client_secret": secret, "issuer": options.issuer, "scopes": options.scope}
+    asked = {
+        "client_id": options.client_id,
+        "client_secret": secret,
+        "issuer": options.issuer,
+        "scopes": options.scope,
+    }
     fresh = options.force or any(asked.values())  # what is there already was got otherwise
     options.auth = logins.oauth(found, browser, **asked, fresh=fresh)
     session.talk(options, ask, show)

@@ -1,7 +1,9 @@
-"""What the verbs know of logins: which server a TARGET is, what is kept about it, and how a client uses that.
+"""What the verbs know of logins: which server a TARGET is, what is kept about it, and how a client
+uses that.
 
-Only `dovetail login` opens a browser. Every other verb uses a login that is there, renews it where it can, and otherwise
-says which command makes one: a script must not wait for a page that nobody sees.
+Only `dovetail login` opens a browser. Every other verb uses a login that is there, renews it where
+it can, and otherwise says which command makes one: a script must not wait for a page that nobody
+sees.
 """
 
 import argparse
@@ -54,7 +56,8 @@ def address(options: argparse.Namespace) -> str:
 
 
 def used(options: argparse.Namespace) -> "OAuth | str | None":
-    """What a verb gets in with: the login that is kept for its target, unless it was given something else."""
+    """What a verb gets in with: the login that is kept for its target, unless it was given
+    something else."""
     found = chosen(options)
     given = {*dict(options.header), *(found.headers if found is not None else ())}
     if found is None or found.url is None or "authorization" in map(str.lower, given):
@@ -87,9 +90,18 @@ def remedy(options: argparse.Namespace, refusal: Unauthorized) -> Unauthorized:
     """What to do about a refusal that a login may change; any other says that itself."""
     if not refusal.curable:
         return refusal
-    words = ["dovetail", "login", options.target, *(["--server", options.server] if options.server else [])]
+    words = [
+        "dovetail",
+        "login",
+        options.target,
+        *(["--server", options.server] if options.server else []),
+    ]
     words += [word for scope in refusal.scopes[:MOST] for word in ("--scope", scope)]
-    wants = f"takes {' '.join(refusal.scopes[:MOST])} for this" if refusal.scopes else "wants a login, or a new one"
+    wants = (
+        f"takes {' '.join(refusal.scopes[:MOST])} for this"
+        if refusal.scopes
+        else "wants a login, or a new one"
+    )
     return Unauthorized(f"{options.target} {wants}: {shlex.join(words)}")
 
 
@@ -123,4 +135,8 @@ def show(found: dict[str, Any], heading: str = "") -> None:
     say(dim("client   "), found["client"])
     say(dim("scopes   "), " ".join(found["scopes"]) or "none named")
     ends = found["expires"] or "not said"
-    say(dim("expires  "), f"{ends}{' (it has)' * found['expired']}", ", and renews itself" * found["renews"])
+    say(
+        dim("expires  "),
+        f"{ends}{' (it has)' * found['expired']}",
+        ", and renews itself" * found["renews"],
+    )

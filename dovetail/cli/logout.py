@@ -1,4 +1,5 @@
-"""`dovetail logout TARGET`: forget a login, and have the authorization server end it where it can be asked to."""
+"""`dovetail logout TARGET`: forget a login, and have the authorization server end it where it can
+be asked to."""
 
 import argparse
 from typing import TYPE_CHECKING

@@ -6,8 +6,9 @@
     130  Ctrl-C
     141  whoever read our output went away
 
-A failure is one line on stderr, `dovetail: error: …`; with `--json` it is a document on stdout as well. Only a tool that
-fails may say more than one line, for these are its result. Nothing heavy is imported before a verb runs.
+A failure is one line on stderr, `dovetail: error: …`; with `--json` it is a document on stdout as
+well. Only a tool that fails may say more than one line, for these are its result. Nothing heavy is
+imported before a verb runs.
 """
 
 import argparse
@@ -83,7 +84,9 @@ def _main(arguments: Sequence[str]) -> int:
     except Exception as error:
         if options.verbose:
             _complain_at_length()
-        if options.json and not isinstance(error, ToolError):  # a tool's failure is a result, and shown as that
+        if options.json and not isinstance(
+            error, ToolError
+        ):  # a tool's failure is a result, and shown as that
             say_json({"error": _document(error)})
         _complain(error)
         return USAGE if isinstance(error, ConfigError) else FAILED
@@ -91,14 +94,20 @@ def _main(arguments: Sequence[str]) -> int:
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = Parser(prog="dovetail", description="Run, inspect and call servers of the Model Context Protocol.")
+    parser = Parser(
+        prog="dovetail", description="Run, inspect and call servers of the Model Context Protocol."
+    )
     parser.add_argument("--version", action="version", version=f"dovetail {__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     for name, verb in VERBS.items():
         made = verbs.add_parser(name, help=verb.HELP, description=verb.HELP)
         verb.add_arguments(made)
-        made.add_argument("--json", action="store_true", help="one JSON document on stdout, all else on stderr")
-        made.add_argument("-v", "--verbose", action="store_true", help="logs, the server's stderr, tracebacks")
+        made.add_argument(
+            "--json", action="store_true", help="one JSON document on stdout, all else on stderr"
+        )
+        made.add_argument(
+            "-v", "--verbose", action="store_true", help="logs, the server's stderr, tracebacks"
+        )
     options, rest = parser.parse_known_args(arguments)
     # argparse takes `key=value` only up to the first option; what comes after it is left over.
     late = [word for word in rest if not word.startswith("-")] if hasattr(options, "pairs") else []
@@ -117,7 +126,10 @@ def _complain(error: Exception) -> None:
         for page in error.elicitations if isinstance(error, UrlRequired) else ():
             complain(f"  visit first: {page.url}")
     else:
-        complain(f"dovetail: error: {type(error).__name__}: {one_line(str(error))} (--verbose shows where)")
+        complain(
+            f"dovetail: error: {type(error).__name__}: {one_line(str(error))} (--verbose "
+            "shows where)"
+        )
 
 
 def _complain_at_length() -> None:

@@ -32,7 +32,11 @@ async def ask(client: "Client", options: argparse.Namespace) -> dict[str, Any]:
         await client.ping()
         milliseconds.append(round((perf_counter() - start) * 1000, 3))
     info = client.server_info
-    return {"server": info.name if info else None, "revision": client.revision, "milliseconds": milliseconds}
+    return {
+        "server": info.name if info else None,
+        "revision": client.revision,
+        "milliseconds": milliseconds,
+    }
 
 
 def show(answer: dict[str, Any], options: argparse.Namespace) -> None:

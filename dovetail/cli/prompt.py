@@ -20,7 +20,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The prompt and its arguments."""
     session.add_arguments(parser)
     parser.add_argument("name", metavar="NAME")
-    parser.add_argument("pairs", metavar="key=value", nargs="*", help="text; key=@FILE reads it from a file")
+    parser.add_argument(
+        "pairs", metavar="key=value", nargs="*", help="text; key=@FILE reads it from a file"
+    )
     answers.add_arguments(parser)
     contents.add_arguments(parser)
 
@@ -38,7 +40,9 @@ async def ask(client: "Client", options: argparse.Namespace) -> "GetPromptResult
 def show(result: "GetPromptResult", options: argparse.Namespace) -> None:
     """Print the messages, each under its role."""
     if options.json:
-        messages = [{"role": one.role, "content": contents.wire(one.content)} for one in result.messages]
+        messages = [
+            {"role": one.role, "content": contents.wire(one.content)} for one in result.messages
+        ]
         say_json({"description": result.description, "messages": messages})
         return
     if result.description:

@@ -1,10 +1,11 @@
 r"""`dovetail run FILE[:OBJECT]`: load a Python file and serve the server in it.
 
-The file is imported, not executed as a script: its `if __name__ == "__main__":` does not run. Its folder comes first on
-`sys.path`, as it would for a script. While it loads, `print` goes to stderr, for stdout belongs to the protocol.
+The file is imported, not executed as a script: its `if __name__ == "__main__":` does not run. Its
+folder comes first on `sys.path`, as it would for a script. While it loads, `print` goes to stderr,
+for stdout belongs to the protocol.
 
-Where it is reached over a network, one line on stderr says where, as soon as clients can connect; `--json` says it on
-stdout.
+Where it is reached over a network, one line on stderr says where, as soon as clients can connect;
+`--json` says it on stdout.
 """
 
 import argparse
@@ -31,17 +32,25 @@ SETTINGS = ("host", "port", "path", "workers", "certfile", "keyfile", "public_ur
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The file, the transport and its settings."""
-    parser.add_argument("file", metavar="FILE[:OBJECT]", help="a Python file, and the name of the server in it")
+    parser.add_argument(
+        "file", metavar="FILE[:OBJECT]", help="a Python file, and the name of the server in it"
+    )
     transports = parser.add_mutually_exclusive_group()
     for name in NETWORKED:
-        transports.add_argument(f"--{name}", dest="transport", action="store_const", const=name, default="stdio")
+        transports.add_argument(
+            f"--{name}", dest="transport", action="store_const", const=name, default="stdio"
+        )
     parser.add_argument("--host", help="the address to listen on, 127.0.0.1 unless told")
     parser.add_argument("--port", type=_port, help="8000 unless told; 0 takes a free one")
-    parser.add_argument("--path", help=f"of the endpoint; {', '.join(NETWORKED.values())} unless told")
+    parser.add_argument(
+        "--path", help=f"of the endpoint; {', '.join(NETWORKED.values())} unless told"
+    )
     parser.add_argument("--workers", metavar="N", type=_count, help="processes that serve")
     parser.add_argument("--certfile", metavar="FILE", help="the certificate, for TLS")
     parser.add_argument("--keyfile", metavar="FILE", help="its key")
-    parser.add_argument("--public-url", metavar="URL", help="the URL that clients use, where a proxy is in front")
+    parser.add_argument(
+        "--public-url", metavar="URL", help="the URL that clients use, where a proxy is in front"
+    )
 
 
 def execute(options: argparse.Namespace) -> None:
@@ -53,7 +62,9 @@ def execute(options: argparse.Namespace) -> None:
         given["ready"] = lambda url: _tell(server.name, url, options.json)
     elif given:
         stray = next(iter(given)).replace("_", "-")
-        raise ConfigError(f"--{stray} is for a server on the network: add --http, --sse or --websocket")
+        raise ConfigError(
+            f"--{stray} is for a server on the network: add --http, --sse or --websocket"
+        )
     server.run(options.transport, **given)
 
 
@@ -135,8 +146,12 @@ def _chosen(module: ModuleType, name: str | None, path: str) -> "Server":
     if usual or len(set(map(id, servers.values()))) == 1:
         return usual[0] if usual else next(iter(servers.values()))
     if not servers:
-        raise ConfigError(f"{path} has no Server at module level; make one, or name it: {path}:OBJECT")
-    raise ConfigError(f"{path} has several servers; choose one: {', '.join(f'{path}:{key}' for key in servers)}")
+        raise ConfigError(
+            f"{path} has no Server at module level; make one, or name it: {path}:OBJECT"
+        )
+    raise ConfigError(
+        f"{path} has several servers; choose one: {', '.join(f'{path}:{key}' for key in servers)}"
+    )
 
 
 def _named(module: ModuleType, name: str, path: str) -> "Server":

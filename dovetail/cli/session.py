@@ -1,7 +1,9 @@
-"""What the client verbs share: their options, the target they name, and one conversation from beginning to end.
+"""What the client verbs share: their options, the target they name, and one conversation from
+beginning to end.
 
-A verb is two functions: `ask(client, options)` talks to the server and gives an answer, `show(answer, options)` prints
-it. In between the progress bar is wiped. The server is stopped whatever happens, Ctrl-C included.
+A verb is two functions: `ask(client, options)` talks to the server and gives an answer,
+`show(answer, options)` prints it. In between the progress bar is wiped. The server is stopped
+whatever happens, Ctrl-C included.
 """
 
 import argparse
@@ -31,14 +33,30 @@ def add_arguments(parser: argparse.ArgumentParser, target: str = TARGET) -> None
     """The target and the options of every client verb."""
     parser.add_argument("target", metavar="TARGET", help=target)
     parser.add_argument("--server", metavar="NAME", help="which server of the mcp.json")
-    parser.add_argument("--revision", metavar="R", help="a revision of the protocol by its date, handshake or stateless")
-    parser.add_argument("--timeout", metavar="SECONDS", type=_seconds, help="how long an answer may take")
     parser.add_argument(
-        "--env", metavar="KEY=VALUE", type=_variable, action="append", default=[], help="for the server; repeatable"
+        "--revision",
+        metavar="R",
+        help="a revision of the protocol by its date, handshake or stateless",
+    )
+    parser.add_argument(
+        "--timeout", metavar="SECONDS", type=_seconds, help="how long an answer may take"
+    )
+    parser.add_argument(
+        "--env",
+        metavar="KEY=VALUE",
+        type=_variable,
+        action="append",
+        default=[],
+        help="for the server; repeatable",
     )
     parser.add_argument("--cwd", metavar="DIR", help="where the server is started")
     parser.add_argument(
-        "--header", metavar="'NAME: VALUE'", type=_header, action="append", default=[], help="for a URL; repeatable"
+        "--header",
+        metavar="'NAME: VALUE'",
+        type=_header,
+        action="append",
+        default=[],
+        help="for a URL; repeatable",
     )
 
 
@@ -82,12 +100,16 @@ def _client(options: argparse.Namespace, aside: Aside) -> "Client":
             cwd=options.cwd,
             headers=dict(options.header),
             auth=options.auth if hasattr(options, "auth") else logins.used(options),
-            on_elicit=answers.asked(options, aside) if hasattr(options, "defaults") else None,  # as some verbs are asked
+            on_elicit=answers.asked(options, aside)
+            if hasattr(options, "defaults")
+            else None,  # as some verbs are asked
             on_progress=aside.progress,
             on_log=aside.log if options.verbose else None,
             on_stderr=aside.stderr,
         )
-    except DovetailError as error:  # nothing was started yet: it is the command line that makes no sense
+    except (
+        DovetailError
+    ) as error:  # nothing was started yet: it is the command line that makes no sense
         raise ConfigError(str(error)) from error
 
 
@@ -108,9 +130,13 @@ def _target(options: argparse.Namespace) -> str | list[str]:
 
 
 def is_file(text: str) -> bool:
-    """Whether a target is a file. "node server.js" is a command although it ends like one; "no such file.py" may be taken
-    for one."""
-    return URL.fullmatch(text) is None and text.endswith(FILES) and (os.path.exists(text) or " " not in text)
+    """Whether a target is a file. "node server.js" is a command although it ends like one; "no such
+    file.py" may be taken for one."""
+    return (
+        URL.fullmatch(text) is None
+        and text.endswith(FILES)
+        and (os.path.exists(text) or " " not in text)
+    )
 
 
 def check_choice(path: str, chosen: str | None) -> None:
@@ -119,7 +145,9 @@ def check_choice(path: str, chosen: str | None) -> None:
 
     names = sorted(config.read(path))
     if chosen is None and len(names) > 1:
-        raise ConfigError(f"{path} names several servers; choose one with --server: {', '.join(names)}")
+        raise ConfigError(
+            f"{path} names several servers; choose one with --server: {', '.join(names)}"
+        )
 
 
 def _words(command: str) -> list[str]:
@@ -133,7 +161,8 @@ def _words(command: str) -> list[str]:
 
 
 def _divert_log(aside: Aside, verbose: bool) -> None:
-    """What the library logs is told aside, or not at all; nothing else may write to the terminal."""
+    """What the library logs is told aside, or not at all; nothing else may write to the
+    terminal."""
     import logging
 
     class Diverted(logging.Handler):

@@ -1,12 +1,14 @@
 r"""The only way to the screen, and what may pass.
 
-Whatever a server says may be hostile: an escape sequence can retitle the window, fill the clipboard (OSC 52), hide a link
-behind another's text (OSC 8) or erase what was printed; a lone `\r` overwrites the line; bidirectional overrides show
-text in another order than it has. `safe` makes each such character visible as an escape, `\x1b`, so it does nothing.
-It is for the eye: a backslash that was there before is not doubled. `--json` is what gives every character back.
+Whatever a server says may be hostile: an escape sequence can retitle the window, fill the clipboard
+(OSC 52), hide a link behind another's text (OSC 8) or erase what was printed; a lone `\r`
+overwrites the line; bidirectional overrides show text in another order than it has. `safe` makes
+each such character visible as an escape, `\x1b`, so it does nothing. It is for the eye: a backslash
+that was there before is not doubled. `--json` is what gives every character back.
 
-All printing of this package is done by the functions below, and each of them sends what it is given through `safe`.
-Styles are given apart from the text (`bold(name)`), so the only escape sequences on the way out are ours.
+All printing of this package is done by the functions below, and each of them sends what it is given
+through `safe`. Styles are given apart from the text (`bold(name)`), so the only escape sequences on
+the way out are ours.
 """
 
 import io
@@ -18,18 +20,21 @@ from typing import Any
 Part = str | tuple[str, str]
 """A piece of a line: text, or a style and text."""
 
-# Controls (C0 but tab and newline, DEL, C1), marks and overrides of direction, invisible format characters, line
-# separators, lone surrogates and tags. The joiners U+200C and U+200D stay: Persian, Hindi and emoji are written with them.
+# Controls (C0 but tab and newline, DEL, C1), marks and overrides of direction, invisible format
+# characters, line separators, lone surrogates and tags. The joiners U+200C and U+200D stay:
+# Persian, Hindi and emoji are written with them.
 _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
     "\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
 )
 _LONGEST = 600
-"""Characters of a failure line; of a longer one the middle is left out, for a traceback says most at its end."""
+"""Characters of a failure line; of a longer one the middle is left out, for a traceback says most
+at its end."""
 
 
 def safe(text: str, *, lines: bool = False) -> str:
-    r"""The text with every character visible that could do something to a terminal; `lines` lets newlines pass."""
+    r"""The text with every character visible that could do something to a terminal; `lines` lets
+    newlines pass."""
     shown = _UNSAFE.sub(_visible, text.replace("\r\n", "\n"))
     return shown if lines else shown.replace("\n", r"\n")
 
@@ -54,7 +59,8 @@ def say_text(text: str) -> None:
 
 
 def say_json(value: Any) -> None:
-    r"""Print a JSON document, in UTF-8 wherever it goes. JSON has escapes of its own, `\u001b`, so nothing is lost."""
+    r"""Print a JSON document, in UTF-8 wherever it goes. JSON has escapes of its own, `\u001b`, so
+    nothing is lost."""
     import msgspec
 
     text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
@@ -85,7 +91,8 @@ def size(count: int) -> str:
 
 
 def prepare() -> None:
-    """Let there be streams, even if they were closed, and no character that the terminal's encoding cannot show."""
+    """Let there be streams, even if they were closed, and no character that the terminal's encoding
+    cannot show."""
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
@@ -95,7 +102,13 @@ def prepare() -> None:
 
 def _visible(match: re.Match[str]) -> str:
     code = ord(match[0])
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    return (
+        f"\\x{code:02x}"
+        if code < 0x100
+        else f"\\u{code:04x}"
+        if code < 0x10000
+        else f"\\U{code:08x}"
+    )
 
 
 def _json_escape(match: re.Match[str]) -> str:

@@ -1,4 +1,5 @@
-"""`dovetail whoami TARGET`: what is kept of a login. The server is not asked, and no token is ever shown."""
+"""`dovetail whoami TARGET`: what is kept of a login. The server is not asked, and no token is ever
+shown."""
 
 import argparse
 

@@ -1,13 +1,15 @@
 """Ready-made `on_sample` callbacks: a server's question, put to a model behind an HTTP API.
 
-    Client(target, on_sample=openai_sampler("http://127.0.0.1:11434/v1", models=["llama3.3", "qwen3"]))
-    Client(target, on_sample=anthropic_sampler("https://api.anthropic.com", api_key=key, models=[…]))
+    Client(target, on_sample=openai_sampler("http://127.0.0.1:11434/v1", models=["llama3.3",
+    "qwen3"])) Client(target, on_sample=anthropic_sampler("https://api.anthropic.com", api_key=key,
+    models=[…]))
 
-There are two dialects that nearly every model is offered in. A dialect is a value: where to post, how the key travels, what
-a request looks like and how a reply reads. The rest is the same for both: the model is chosen by `choose_model`, the
-question translated block by block, the reply translated back, with the protocol's words for why the model stopped. What an
-API has no place for (a sound, to one that cannot hear) is refused before anything is sent. A server's `metadata` is not
-passed on: it would let the server set whatever the API knows, at the expense of whoever pays for it.
+There are two dialects that nearly every model is offered in. A dialect is a value: where to post,
+how the key travels, what a request looks like and how a reply reads. The rest is the same for both:
+the model is chosen by `choose_model`, the question translated block by block, the reply translated
+back, with the protocol's words for why the model stopped. What an API has no place for (a sound, to
+one that cannot hear) is refused before anything is sent. A server's `metadata` is not passed on: it
+would let the server set whatever the API knows, at the expense of whoever pays for it.
 
 The key goes to the API's own origin, over TLS or to this machine, and is never part of an error.
 """
@@ -40,7 +42,13 @@ Json = dict[str, Any]
 T = TypeVar("T")
 TIMEOUT = 120.0
 """Seconds that a model may think by default."""
-SOUNDS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/wave": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
+SOUNDS = {
+    "audio/wav": "wav",
+    "audio/x-wav": "wav",
+    "audio/wave": "wav",
+    "audio/mpeg": "mp3",
+    "audio/mp3": "mp3",
+}
 """What the OpenAI dialect can hear."""
 
 
@@ -69,7 +77,12 @@ class Sampler:
     """It can be given tools, so `sampling.tools` is declared."""
 
     def __init__(
-        self, dialect: Dialect, base_url: str, api_key: str | None, models: Iterable[Model | str], timeout: float
+        self,
+        dialect: Dialect,
+        base_url: str,
+        api_key: str | None,
+        models: Iterable[Model | str],
+        timeout: float,
     ) -> None:
         self._dialect = dialect
         self._url = _endpoint(base_url, dialect.path, api_key)
@@ -85,7 +98,9 @@ class Sampler:
         model = choose_model(request.model_preferences, self._models)
         body = msgspec.json.encode(self._dialect.body(request, model))
         try:
-            status, reply = await connect.post_json(self._url, self._dialect.headers(self._key), body, self._timeout)
+            status, reply = await connect.post_json(
+                self._url, self._dialect.headers(self._key), body, self._timeout
+            )
         except (ConnectionClosed, ConnectFailed) as problem:
             raise ModelError(f"The model cannot be asked: {problem}") from None
         if status != 200:
@@ -93,10 +108,13 @@ class Sampler:
         try:
             return self._dialect.read(reply, model)
         except (msgspec.MsgspecError, ValueError) as problem:
-            raise ModelError(f"What {self._url} answered makes no sense: {problem}", status) from None
+            raise ModelError(
+                f"What {self._url} answered makes no sense: {problem}", status
+            ) from None
 
     def _complaint(self, reply: bytes) -> str:
-        """What an API says is wrong, in one bounded line without the key, which some of them repeat."""
+        """What an API says is wrong, in one bounded line without the key, which some of them
+        repeat."""
         try:
             said = str(msgspec.json.decode(reply)["error"]["message"])
         except (msgspec.MsgspecError, KeyError, TypeError, ValueError):
@@ -114,17 +132,24 @@ def openai_sampler(
     timeout: float = TIMEOUT,
     max_tokens: str = "max_tokens",
 ) -> Sampler:
-    """Asks an API of OpenAI's kind (`…/v1/chat/completions`). `max_tokens` is what the API calls the bound: OpenAI's own
-    newest models want "max_completion_tokens", everybody else's the older name."""
+    """Asks an API of OpenAI's kind (`…/v1/chat/completions`). `max_tokens` is what the API calls
+    the bound: OpenAI's own newest models want "max_completion_tokens", everybody else's the older
+    name."""
 
     def body(request: CreateMessageParams, model: str) -> Json:
         return {**_openai_body(request, model), max_tokens: request.max_tokens}
 
-    return Sampler(Dialect(_openai_path, _bearer, body, _openai_read), base_url, api_key, models, timeout)
+    return Sampler(
+        Dialect(_openai_path, _bearer, body, _openai_read), base_url, api_key, models, timeout
+    )
 
 
 def anthropic_sampler(
-    base_url: str, api_key: str | None = None, *, models: Iterable[Model | str], timeout: float = TIMEOUT
+    base_url: str,
+    api_key: str | None = None,
+    *,
+    models: Iterable[Model | str],
+    timeout: float = TIMEOUT,
 ) -> Sampler:
     """Asks an API of Anthropic's kind (`…/v1/messages`)."""
     return Sampler(ANTHROPIC, base_url, api_key, models, timeout)
@@ -139,10 +164,22 @@ def _endpoint(base_url: str, path: Callable[[str], str], key: str | None) -> str
         host = parts.hostname or ""
     except ValueError as problem:
         raise ConfigError(f"base_url={base_url!r} is no URL: {problem}") from None
-    if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment or "@" in parts.netloc:
-        raise ConfigError("base_url= must be like https://host/v1, without a password or a query; the key is api_key=")
+    if (
+        parts.scheme not in ("http", "https")
+        or not host
+        or parts.query
+        or parts.fragment
+        or "@" in parts.netloc
+    ):
+        raise ConfigError(
+            "base_url= must be like https://host/v1, without a password or a query; the key "
+            "is api_key="
+        )
     if key is not None and parts.scheme == "http" and not _here(host):
-        raise ConfigError(f"base_url={base_url!r}: a key is not sent without TLS: use https, or an API on this machine")
+        raise ConfigError(
+            f"base_url={base_url!r}: a key is not sent without TLS: use https, or an API on "
+            "this machine"
+        )
     return f"{parts.scheme}://{parts.netloc}{path(parts.path.rstrip('/'))}"
 
 
@@ -191,7 +228,12 @@ def _result_text(result: ToolResultContent, where: str) -> str:
 
 # OpenAI's kind: https://platform.openai.com/docs/api-reference/chat
 
-OPENAI_STOPS = {"stop": "endTurn", "length": "maxTokens", "tool_calls": "toolUse", "function_call": "toolUse"}
+OPENAI_STOPS = {
+    "stop": "endTurn",
+    "length": "maxTokens",
+    "tool_calls": "toolUse",
+    "function_call": "toolUse",
+}
 
 
 class _Function(Struct):
@@ -231,14 +273,18 @@ def _bearer(key: str | None) -> dict[str, str]:
 def _openai_body(request: CreateMessageParams, model: str) -> Json:
     system = [{"role": "system", "content": request.system_prompt}] if request.system_prompt else []
     tools = [
-        {"type": "function", "function": _present(_described(tool) | {"parameters": tool.input_schema})}
+        {
+            "type": "function",
+            "function": _present(_described(tool) | {"parameters": tool.input_schema}),
+        }
         for tool in request.tools or ()
     ]
     choice = request.tool_choice.mode if request.tool_choice and tools else None
     return _present(
         {
             "model": model,
-            "messages": system + [sent for message in request.messages for sent in _openai_messages(message)],
+            "messages": system
+            + [sent for message in request.messages for sent in _openai_messages(message)],
             "temperature": request.temperature,
             "stop": request.stop_sequences or None,
             "tools": tools or None,
@@ -258,13 +304,21 @@ def _openai_messages(message: SamplingMessage) -> list[Json]:
     rest = [block for block in blocks if not isinstance(block, ToolResultContent)]
     if not rest:
         return results
-    spoken = _openai_said(rest) if message.role == "assistant" else {"role": "user", "content": _openai_parts(rest)}
+    spoken = (
+        _openai_said(rest)
+        if message.role == "assistant"
+        else {"role": "user", "content": _openai_parts(rest)}
+    )
     return [*results, spoken]
 
 
 def _openai_result(result: ToolResultContent) -> Json:
     text = _result_text(result, "the result of a tool")
-    return {"role": "tool", "tool_call_id": result.tool_use_id, "content": f"Error: {text}" if result.is_error else text}
+    return {
+        "role": "tool",
+        "tool_call_id": result.tool_use_id,
+        "content": f"Error: {text}" if result.is_error else text,
+    }
 
 
 def _openai_said(blocks: Sequence[SamplingContent]) -> Json:
@@ -297,11 +351,20 @@ def _openai_part(block: SamplingContent) -> Json:
         case TextContent():
             return {"type": "text", "text": block.text}
         case ImageContent():
-            return {"type": "image_url", "image_url": {"url": f"data:{block.mime_type};base64,{block.data}"}}
+            return {
+                "type": "image_url",
+                "image_url": {"url": f"data:{block.mime_type};base64,{block.data}"},
+            }
         case AudioContent() if block.mime_type in SOUNDS:
-            return {"type": "input_audio", "input_audio": {"data": block.data, "format": SOUNDS[block.mime_type]}}
+            return {
+                "type": "input_audio",
+                "input_audio": {"data": block.data, "format": SOUNDS[block.mime_type]},
+            }
         case AudioContent():
-            raise InvalidParams(f"This model's API hears {', '.join(sorted(set(SOUNDS.values())))}, not {block.mime_type}")
+            raise InvalidParams(
+                f"This model's API hears {', '.join(sorted(set(SOUNDS.values())))}, not "
+                f"{block.mime_type}"
+            )
     raise _no_place(block, "what the user says")
 
 
@@ -324,8 +387,11 @@ def _openai_read(reply: bytes, model: str) -> CreateMessageResult:
 # Anthropic's kind: https://docs.anthropic.com/en/api/messages
 
 ANTHROPIC_STOPS = {
-    "end_turn": "endTurn", "stop_sequence": "stopSequence", "max_tokens": "maxTokens", "tool_use": "toolUse",
-}  # fmt: skip
+    "end_turn": "endTurn",
+    "stop_sequence": "stopSequence",
+    "max_tokens": "maxTokens",
+    "tool_use": "toolUse",
+}
 ANTHROPIC_CHOICES = {"auto": "auto", "required": "any", "none": "none"}
 ANTHROPIC_VERSION = "anthropic-version: 2023-06-01"
 
@@ -354,14 +420,24 @@ def _x_api_key(key: str | None) -> dict[str, str]:
 
 
 def _anthropic_body(request: CreateMessageParams, model: str) -> Json:
-    tools = [_present(_described(tool) | {"input_schema": tool.input_schema}) for tool in request.tools or ()]
-    choice = ANTHROPIC_CHOICES.get(request.tool_choice.mode or "auto") if request.tool_choice and tools else None
+    tools = [
+        _present(_described(tool) | {"input_schema": tool.input_schema})
+        for tool in request.tools or ()
+    ]
+    choice = (
+        ANTHROPIC_CHOICES.get(request.tool_choice.mode or "auto")
+        if request.tool_choice and tools
+        else None
+    )
     return _present(
         {
             "model": model,
             "max_tokens": request.max_tokens,
             "messages": [
-                {"role": message.role, "content": [_anthropic_block(block) for block in _blocks(message)]}
+                {
+                    "role": message.role,
+                    "content": [_anthropic_block(block) for block in _blocks(message)],
+                }
                 for message in request.messages
             ],
             "system": request.system_prompt or None,
@@ -404,7 +480,11 @@ def _anthropic_read(reply: bytes, model: str) -> CreateMessageResult:
         "tool_use": lambda block: ToolUseContent(block.id, block.name, block.input),
     }  # what the model thought to itself is not for others
     blocks = [makers[block.type](block) for block in message.content if block.type in makers]
-    return _result(blocks, message.model or model, ANTHROPIC_STOPS.get(message.stop_reason or "", message.stop_reason))
+    return _result(
+        blocks,
+        message.model or model,
+        ANTHROPIC_STOPS.get(message.stop_reason or "", message.stop_reason),
+    )
 
 
 ANTHROPIC = Dialect(_anthropic_path, _x_api_key, _anthropic_body, _anthropic_read)

@@ -4,7 +4,8 @@
                 │         └→ the conversation broke: once more, where that is safe and there is time
                 └→ the server asks back: the callbacks answer, and the request is made again
 
-The other half of a client, `client.py`, is what a user calls: a function for each request of the protocol.
+The other half of a client, `client.py`, is what a user calls: a function for each request of the
+protocol.
 """
 
 import asyncio
@@ -53,7 +54,12 @@ class Asking:
         on_progress: OnProgress | None,
         limits: Limits,
     ) -> None:
-        self._link, self._callbacks, self._cached, self.extensions = link, callbacks, cached, extensions
+        self._link, self._callbacks, self._cached, self.extensions = (
+            link,
+            callbacks,
+            cached,
+            extensions,
+        )
         self._on_progress, self._limits = on_progress, limits
         self._send = compose(middleware, self._innermost) if middleware else None
 
@@ -75,7 +81,9 @@ class Asking:
     @property
     def network(self) -> Network | None:
         """What the conversation goes over, and where to, as far as that is known."""
-        found: Network | None = getattr(self._link.calling and self._link.calling.connection.channel, "network", None)
+        found: Network | None = getattr(
+            self._link.calling and self._link.calling.connection.channel, "network", None
+        )
         if found is None or found.protocol is None:
             return found
         parts = urlsplit(self._link.door.name)
@@ -89,7 +97,9 @@ class Asking:
     @property
     def capabilities(self) -> ServerCapabilities:
         """What the server offers."""
-        return self._link.calling.server_capabilities if self._link.calling else ServerCapabilities()
+        return (
+            self._link.calling.server_capabilities if self._link.calling else ServerCapabilities()
+        )
 
     @property
     def instructions(self) -> str | None:
@@ -109,16 +119,25 @@ class Asking:
         fresh: bool = False,
         manual: bool = False,
     ) -> Any:
-        """Any request of the vocabulary, by name. `safe`: it may be asked again where the connection broke. `fresh`: no
-        cached answer will do. `manual`: a server that asks back is not answered by the callbacks; its InputRequiredResult is
-        what you get, and you make the next request with `input_responses` and `request_state`."""
+        """Any request of the vocabulary, by name. `safe`: it may be asked again where the
+        connection broke. `fresh`: no cached answer will do. `manual`: a server that asks back is
+        not answered by the callbacks; its InputRequiredResult is what you get, and you make the
+        next request with `input_responses` and `request_state`."""
         row = self.extensions.method(method, stateless=True) or METHODS.get(method)
         if row is None:
-            raise MethodNotFound(f"There is no method {method!r} in any revision, nor in an extension that was given")
+            raise MethodNotFound(
+                f"There is no method {method!r} in any revision, nor in an extension that was given"
+            )
         if isinstance(params, Mapping):
             params = decode(ANY.encode(params), row.params)
         result = await self._rounds(
-            method, params, timeout=timeout, on_progress=on_progress, safe=safe, fresh=fresh, manual=manual
+            method,
+            params,
+            timeout=timeout,
+            on_progress=on_progress,
+            safe=safe,
+            fresh=fresh,
+            manual=manual,
         )
         return result if manual else await self._whole(params, result)
 
@@ -138,7 +157,8 @@ class Asking:
         fresh: bool = False,
         manual: bool = False,
     ) -> Any:
-        """The answer to a request, of whatever kind, after as many rounds of questions as it takes."""
+        """The answer to a request, of whatever kind, after as many rounds of questions as it
+        takes."""
         limit = self._link.timeout if timeout is None else timeout
         on_progress = on_progress or self._on_progress
         rounds = 0
@@ -149,14 +169,25 @@ class Asking:
                 return result
             rounds += 1
             if rounds > self._limits.rounds:
-                raise InvalidRequest(f"{method}: the server asked {rounds} times in a row without an answer of its own")
+                raise InvalidRequest(
+                    f"{method}: the server asked {rounds} times in a row without an answer of "
+                    "its own"
+                )
             if not result.input_requests:
                 await asyncio.sleep(backoff(rounds))  # it asks nothing but to be asked again
             responses = await self._callbacks.respond(result, calling.spoken, calling)
-            params = replace(params, input_responses=responses or None, request_state=result.request_state)
+            params = replace(
+                params, input_responses=responses or None, request_state=result.request_state
+            )
 
     async def _answered(
-        self, method: str, params: Any, timeout: float, on_progress: OnProgress | None, safe: bool, fresh: bool
+        self,
+        method: str,
+        params: Any,
+        timeout: float,
+        on_progress: OnProgress | None,
+        safe: bool,
+        fresh: bool,
     ) -> tuple[Calling, Any]:
         """The answer to one request, asked again where that is safe and there is time."""
         loop = asyncio.get_running_loop()
@@ -181,13 +212,22 @@ class Asking:
         raise ConnectionClosed(f"{method}: {lost}") from None
 
     async def _once(
-        self, calling: Calling, method: str, params: Any, timeout: float, on_progress: OnProgress | None, fresh: bool
+        self,
+        calling: Calling,
+        method: str,
+        params: Any,
+        timeout: float,
+        on_progress: OnProgress | None,
+        fresh: bool,
     ) -> Any:
         row = self.extensions.method(method, calling.spoken.stateless) or METHODS.get(method)
         if row is None:
             raise MethodNotFound(f"There is no {method} in revision {calling.spoken.version}")
         if row.params is CallToolParams and params.task is not None:
-            row, on_progress = AS_TASK, None  # it has a token of its own, for it reports beyond the end of the call
+            row, on_progress = (
+                AS_TASK,
+                None,
+            )  # it has a token of its own, for it reports beyond the end of the call
         ask = partial(self._cached.ask, calling, fresh) if row.cacheable else calling.request
         wrapped = self.extensions.layers.get(method, ())
         if self._send is None and not wrapped:
@@ -196,7 +236,9 @@ class Asking:
         call = Call(0, row, Params() if params is None else params, server, self)
         # An id is known once the request is on its way, which what is kept may never be.
         more: dict[str, Any] = {} if row.cacheable else {"started": partial(setattr, call, "id")}
-        call.local = lambda made: ask(row, made.params, timeout=timeout, on_progress=on_progress, **more)
+        call.local = lambda made: ask(
+            row, made.params, timeout=timeout, on_progress=on_progress, **more
+        )
         return await compose(wrapped, self._send or self._innermost)(call)
 
     async def _innermost(self, call: Call) -> Any:
@@ -204,10 +246,13 @@ class Asking:
         return await call.local(call)
 
     async def notify(self, method: str, params: Any = None) -> None:
-        """Tell the server something that an extension has a word for; MethodNotFound where it does not know that."""
+        """Tell the server something that an extension has a word for; MethodNotFound where it does
+        not know that."""
         row = self.extensions.method(method, stateless=True)
         if row is None or row.result is not None:
-            raise MethodNotFound(f"There is no notification {method!r} in an extension that was given")
+            raise MethodNotFound(
+                f"There is no notification {method!r} in an extension that was given"
+            )
         if isinstance(params, Mapping):
             params = decode(ANY.encode(params), row.params)
         (await self._link.ready(self._link.timeout)).notify(method, params)
@@ -216,10 +261,13 @@ class Asking:
         """Ask whether the server is there; one that was lost is looked for again."""
         limit = self._link.timeout if timeout is None else timeout
         method = ping_of(await self._link.ready(limit))
-        await self._link.admitted(partial(self._answered, method, None, limit, None, safe=True, fresh=True))
+        await self._link.admitted(
+            partial(self._answered, method, None, limit, None, safe=True, fresh=True)
+        )
 
     async def _pages(self, method: str, field: str, fresh: bool) -> list[Any]:
-        """All pages of a list, from its beginning again where the cursor of a page that was kept is not good any more."""
+        """All pages of a list, from its beginning again where the cursor of a page that was kept is
+        not good any more."""
         served = self._cached.served
         try:
             return await self._walk(method, field, fresh)
@@ -230,13 +278,18 @@ class Asking:
         return await self._walk(method, field, fresh)
 
     async def _walk(self, method: str, field: str, fresh: bool) -> list[Any]:
-        """Page by page. Cursors that never end are the server's mistake; what they say is none of our business."""
+        """Page by page. Cursors that never end are the server's mistake; what they say is none of
+        our business."""
         items: list[Any] = []
         cursor: str | None = None
         for _ in range(self._limits.pages):
-            result = await self.request(method, None if cursor is None else ListParams(cursor=cursor), fresh=fresh)
+            result = await self.request(
+                method, None if cursor is None else ListParams(cursor=cursor), fresh=fresh
+            )
             items += getattr(result, field)
             cursor = result.next_cursor
             if cursor is None:
                 return items
-        raise InvalidRequest(f"{method}: the server's list has more than {self._limits.pages} pages")
+        raise InvalidRequest(
+            f"{method}: the server's list has more than {self._limits.pages} pages"
+        )

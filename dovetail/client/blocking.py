@@ -1,7 +1,8 @@
-"""The client for code without async: a portal into an event loop on a thread of its own. No second client class.
+"""The client for code without async: a portal into an event loop on a thread of its own. No second
+client class.
 
-Every coroutine method of `Client` can be called plainly; the call waits for its result. Callbacks run on the portal's
-thread.
+Every coroutine method of `Client` can be called plainly; the call waits for its result. Callbacks
+run on the portal's thread.
 """
 
 import asyncio
@@ -53,7 +54,12 @@ class Heard:
     def __enter__(self) -> "Heard":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
 
@@ -151,7 +157,12 @@ class Blocking:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -174,7 +185,9 @@ class Blocking:
             raise ConnectionClosed("This client is closed; use it inside `with`")
         if threading.current_thread() is self._thread:
             work.close()
-            raise ConfigError("A callback cannot wait for the thread it runs on; hand the call to another thread")
+            raise ConfigError(
+                "A callback cannot wait for the thread it runs on; hand the call to another thread"
+            )
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
@@ -263,7 +276,11 @@ class Blocking:
         def read_skill(self, skill: str | SkillEntry) -> Read: ...
         def read_app(self, target: str | Tool) -> View: ...
         def get_prompt(
-            self, name: str, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = None
+            self,
+            name: str,
+            arguments: Mapping[str, Any] | None = None,
+            *,
+            timeout: float | None = None,
         ) -> GetPromptResult: ...
         def complete(
             self,
@@ -282,5 +299,9 @@ class Blocking:
         def on_change(self, kind: str, callback: Callable[[str], Any]) -> Heard: ...
 
 
-WRAPPED: dict[type, Callable[[Blocking, Any], Any]] = {Handle: Heard, TaskHandle: Started, Skill: Read}
+WRAPPED: dict[type, Callable[[Blocking, Any], Any]] = {
+    Handle: Heard,
+    TaskHandle: Started,
+    Skill: Read,
+}
 """What has coroutines of its own, and what waits for them."""

@@ -1,17 +1,19 @@
 """What a client keeps of a server's answers, for as long as the server said that it may.
 
-Kept are discovery, lists and reads of the stateless era, each page and each resource by itself, under the method, the
-revision and the params, but for what in their `_meta` is of one request only. What was asked with answers to the server's
-questions is never kept. An answer is kept as bytes and decoded anew each time it is served: nobody can change what others
-are given, and its size is known.
+Kept are discovery, lists and reads of the stateless era, each page and each resource by itself,
+under the method, the revision and the params, but for what in their `_meta` is of one request only.
+What was asked with answers to the server's questions is never kept. An answer is kept as bytes and
+decoded anew each time it is served: nobody can change what others are given, and its size is known.
 
-Time is only one end. News of a change drops what it is about, and so does a stream of changes that begins (before it there
-may have been news that nobody heard), an error that smells of an old list, and a new conversation, which may be with another
-server. An answer that was on its way while something was dropped is not kept: it may be older than the news.
+Time is only one end. News of a change drops what it is about, and so does a stream of changes that
+begins (before it there may have been news that nobody heard), an error that smells of an old list,
+and a new conversation, which may be with another server. An answer that was on its way while
+something was dropped is not kept: it may be older than the news.
 
-Each client has a cache of its own, or shares one (`SharedCache`). In a shared one, what is private belongs to the client
-that asked, and goes when it closes; what is public is found by all who reach the same URL in the same way. An answer whose
-time is over is never served, not even where the server cannot be reached.
+Each client has a cache of its own, or shares one (`SharedCache`). In a shared one, what is private
+belongs to the client that asked, and goes when it closes; what is public is found by all who reach
+the same URL in the same way. An answer whose time is over is never served, not even where the
+server cannot be reached.
 https://modelcontextprotocol.io/specification/2026-07-28/server/utilities/caching
 """
 
@@ -68,8 +70,8 @@ class Kept(NamedTuple):
 
 
 class SharedCache:
-    """A cache that several clients may share, on any threads: `Client(url, cache=shared)`. Of more than so many entries or
-    bytes, those not used for longest go."""
+    """A cache that several clients may share, on any threads: `Client(url, cache=shared)`. Of more
+    than so many entries or bytes, those not used for longest go."""
 
     def __init__(self, entries: int = DEFAULT.cached, size: int = DEFAULT.cached_bytes) -> None:
         self._most, self._largest = entries, size
@@ -92,7 +94,8 @@ class SharedCache:
             return kept.data
 
     def put(self, key: Key, kept: Kept, drops: int) -> None:
-        """Keep this, unless something was dropped since it was asked for, or it alone is larger than all may be."""
+        """Keep this, unless something was dropped since it was asked for, or it alone is larger
+        than all may be."""
         size = _size(key, kept)
         with self._lock:
             if drops != self.drops or size > self._largest:
@@ -127,7 +130,9 @@ class SharedCache:
 class Cached:
     """What one client keeps, in a cache of its own or in one that it shares."""
 
-    def __init__(self, cache: bool | SharedCache, place: Any, limits: Limits, extensions: Extensions = NONE) -> None:
+    def __init__(
+        self, cache: bool | SharedCache, place: Any, limits: Limits, extensions: Extensions = NONE
+    ) -> None:
         if not isinstance(cache, bool | SharedCache):
             raise ConfigError(f"cache={cache!r}: give True, False or a SharedCache")
         self._place = place if isinstance(cache, SharedCache) else None
@@ -138,8 +143,11 @@ class Cached:
         self.served = 0
         """How often an answer that was kept was good enough."""
 
-    async def ask(self, calling: Calling, fresh: bool, method: Method, params: Any, **options: Any) -> Any:
-        """The answer to a request: one that was kept, unless it has to be fresh, or else the server's."""
+    async def ask(
+        self, calling: Calling, fresh: bool, method: Method, params: Any, **options: Any
+    ) -> Any:
+        """The answer to a request: one that was kept, unless it has to be fresh, or else the
+        server's."""
         if not calling.spoken.stateless or _in_a_round(params):
             return await calling.request(method, params, **options)
         own = self._key(method.name, params, calling.spoken.name)
@@ -162,7 +170,9 @@ class Cached:
         data = self._cache.get(self._key(method, params))
         return None if data is None else decode(data, METHODS[method].result)
 
-    async def fetch(self, method: str, params: Any, ask: Callable[[], Awaitable[Answer]], ttl: float) -> Answer:
+    async def fetch(
+        self, method: str, params: Any, ask: Callable[[], Awaitable[Answer]], ttl: float
+    ) -> Answer:
         """Ask, and keep the answer for so many seconds because this client chose to."""
         drops = self._cache.drops
         result = await ask()
@@ -219,11 +229,17 @@ class Cached:
             self.drop(*old)
 
     def _updated(self, uri: str) -> None:
-        self._drop(lambda key, kept: kept.uri is not None and (_within(kept.uri, uri) or _within(uri, kept.uri)))
+        self._drop(
+            lambda key, kept: (
+                kept.uri is not None and (_within(kept.uri, uri) or _within(uri, kept.uri))
+            )
+        )
 
     def _drop(self, old: Callable[[Key, Kept], bool]) -> int:
         mine = (self, None)
-        return self._cache.drop(lambda key, kept: key.place == self._place and key.whose in mine and old(key, kept))
+        return self._cache.drop(
+            lambda key, kept: key.place == self._place and key.whose in mine and old(key, kept)
+        )
 
 
 def _seconds(hint: Any) -> float:
@@ -240,12 +256,17 @@ def _lasting(params: Any) -> Any:
     meta = getattr(params, "meta", None)
     if not meta or PASSING.isdisjoint(meta):
         return params
-    return replace(params, meta={name: value for name, value in meta.items() if name not in PASSING} or None)
+    return replace(
+        params, meta={name: value for name, value in meta.items() if name not in PASSING} or None
+    )
 
 
 def _in_a_round(params: Any) -> bool:
     """Whether a request carries answers to the server's questions, on which its result depends."""
-    return getattr(params, "input_responses", None) is not None or getattr(params, "request_state", None) is not None
+    return (
+        getattr(params, "input_responses", None) is not None
+        or getattr(params, "request_state", None) is not None
+    )
 
 
 def _within(uri: str, outer: str) -> bool:

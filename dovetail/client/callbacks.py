@@ -1,15 +1,19 @@
 """What a server may ask of a client: the user (`on_elicit`), the model (`on_sample`), the roots.
 
-Only what has a callback is declared, so nothing else is ever asked; `sampling.tools` and `sampling.context` only where they
-are asked for, or where the callback says of itself that it can (`on_sample.tools = True`). A question arrives as a request
-in the handshake era and inside an `input_required` result in the stateless era; either way it takes the same road here:
+Only what has a callback is declared, so nothing else is ever asked; `sampling.tools` and
+`sampling.context` only where they are asked for, or where the callback says of itself that it can
+(`on_sample.tools = True`). A question arrives as a request in the handshake era and inside an
+`input_required` result in the stateless era; either way it takes the same road here:
 
-    is it a sound question? -> on_ask -> on_elicit, on_sample or the roots -> on_answer -> does the answer fit? -> the server
+    is it a sound question? -> on_ask -> on_elicit, on_sample or the roots -> on_answer -> does the
+    answer fit? -> the server
 
-A callback sees the question as the server put it, and who put it: `.server` is what the server calls itself, `.target` what
-the user called it. The two hooks are for consent: each gives back what it was given, changed if it likes, or None to refuse.
-A form that is refused is declined; for the rest the protocol has no such word, so a refusal is error -1. An accepted form
-is filled up with its defaults and must fit what was asked for: if it does not, that is an error here, and nothing is sent.
+A callback sees the question as the server put it, and who put it: `.server` is what the server
+calls itself, `.target` what the user called it. The two hooks are for consent: each gives back what
+it was given, changed if it likes, or None to refuse. A form that is refused is declined; for the
+rest the protocol has no such word, so a refusal is error -1. An accepted form is filled up with its
+defaults and must fit what was asked for: if it does not, that is an error here, and nothing is
+sent.
 """
 
 import asyncio
@@ -22,11 +26,24 @@ from typing import Any, ClassVar, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from ..errors import LOCAL, ConfigError, InvalidParams, InvalidRequest, Overloaded, ProtocolError, SchemaError
+from ..errors import (
+    LOCAL,
+    ConfigError,
+    InvalidParams,
+    InvalidRequest,
+    Overloaded,
+    ProtocolError,
+    SchemaError,
+)
 from ..limits import DEFAULT, Limits
 from ..ports import Answer, Call, Caller
 from ..protocol.base import Implementation, Params, Result, open_hook
-from ..protocol.capabilities import ClientCapabilities, ElicitationCapability, RootsCapability, SamplingCapability
+from ..protocol.capabilities import (
+    ClientCapabilities,
+    ElicitationCapability,
+    RootsCapability,
+    SamplingCapability,
+)
 from ..protocol.content import (
     AudioContent,
     ImageContent,
@@ -39,14 +56,29 @@ from ..protocol.elicitation import ElicitParams, ElicitResult
 from ..protocol.lifecycle import InputRequiredResult
 from ..protocol.methods import METHODS
 from ..protocol.roots import ListRootsResult, Root
-from ..protocol.sampling import CreateMessageParams, CreateMessageResult, SamplingMessage, unbalanced
+from ..protocol.sampling import (
+    CreateMessageParams,
+    CreateMessageResult,
+    SamplingMessage,
+    unbalanced,
+)
 from ..revisions import Revision
 from ..schemas import Validator, compile
 from ..shapes import Shape
 from .hosting import Hosting
 from .roots import Roots, as_root
 
-__all__ = ["Callbacks", "ElicitRequest", "OnAnswer", "OnAsk", "OnElicit", "OnSample", "SampleRequest", "as_root", "asker"]
+__all__ = [
+    "Callbacks",
+    "ElicitRequest",
+    "OnAnswer",
+    "OnAsk",
+    "OnElicit",
+    "OnSample",
+    "SampleRequest",
+    "as_root",
+    "asker",
+]
 
 log = logging.getLogger("dovetail.client")
 
@@ -87,7 +119,8 @@ VIEWS: dict[str, Any] = {view.method: view for view in (ElicitRequest, SampleReq
 Request = TypeVar("Request", ElicitRequest, SampleRequest, RootsRequest)
 Given = TypeVar("Given", ElicitResult, CreateMessageResult, ListRootsResult)
 OnElicit = Callable[[ElicitRequest], Any]
-"""Gives the content of the form, True to accept (a URL, or the defaults), None or False to decline, or an ElicitResult."""
+"""Gives the content of the form, True to accept (a URL, or the defaults), None or False to decline,
+or an ElicitResult."""
 OnSample = Callable[[SampleRequest], Any]
 """Gives text, a block of content or a list of them, a CreateMessageResult, or None to refuse."""
 OnAsk = Callable[[AnyRequest], Any]
@@ -97,9 +130,14 @@ OnAnswer = Callable[[AnyRequest, Result], Any]
 
 
 def asker(request: AnyRequest) -> str:
-    """Who asks, for people: what the server calls itself, and what the user called it, which cannot be forged."""
+    """Who asks, for people: what the server calls itself, and what the user called it, which cannot
+    be forged."""
     itself = (request.server.title or request.server.name) if request.server is not None else ""
-    return f"{itself} ({request.target})" if itself and request.target else itself or request.target or "the server"
+    return (
+        f"{itself} ({request.target})"
+        if itself and request.target
+        else itself or request.target or "the server"
+    )
 
 
 class Callbacks:
@@ -140,20 +178,26 @@ class Callbacks:
             SampleRequest.method: (on_sample, self._sample),
             RootsRequest.method: (self.roots is not None, self._roots),
         }
-        self.answers: dict[str, Answer] = {name: answer for name, (given, answer) in table.items() if given}
+        self.answers: dict[str, Answer] = {
+            name: answer for name, (given, answer) in table.items() if given
+        }
         self.hosting = Hosting(self.answers, limits, tasks)
         self.capabilities.tasks = self.hosting.capability
 
     def set_roots(self, roots: Iterable[Any]) -> None:
         """Replace the roots; a client that declared none cannot have any."""
         if self.roots is None:
-            raise ConfigError("This client was made without roots=, so it never declared that it has any")
+            raise ConfigError(
+                "This client was made without roots=, so it never declared that it has any"
+            )
         self.roots.replace(roots)
 
     async def look_at_roots(self, connection: Any, *, passing: bool = False) -> None:
         """Drop the roots that are gone, and tell the server, whoever sees it first."""
         if self.roots:
-            await self.roots.look(lambda: connection.notify("notifications/roots/list_changed"), passing=passing)
+            await self.roots.look(
+                lambda: connection.notify("notifications/roots/list_changed"), passing=passing
+            )
 
     # one question
 
@@ -163,7 +207,9 @@ class Callbacks:
         request.mode = request.mode or "form"
         self._declared(call, "elicitation", request.mode)
         form = _sound(request)
-        answer = await self._consented(request, self._on_elicit, _visited if form is None else _elicited)
+        answer = await self._consented(
+            request, self._on_elicit, _visited if form is None else _elicited
+        )
         return ElicitResult(action="decline") if answer is None else _filled(request, answer, form)
 
     async def _sample(self, call: Call) -> CreateMessageResult:
@@ -193,7 +239,10 @@ class Callbacks:
         now = asyncio.get_running_loop().time()
         most = self._asked.maxlen
         if len(self._asked) == most and (not most or now - self._asked[0] < MINUTE):
-            raise Overloaded(f"{call.method.name}: this client takes {most} questions a minute (Limits.questions)")
+            raise Overloaded(
+                f"{call.method.name}: this client takes {most} questions a minute "
+                "(Limits.questions)"
+            )
         self._asked.append(now)
         return self._view(view, call)
 
@@ -204,7 +253,9 @@ class Callbacks:
     def _declared(self, call: Call, capability: str, part: str) -> None:
         """What this client did not say that it can, in this revision, is not answered."""
         declared = call.revision.lower(self.capabilities).get(capability)
-        parts = {"form"} if capability == "elicitation" and not declared else set(declared or ())  # an empty one means forms
+        parts = (
+            {"form"} if capability == "elicitation" and not declared else set(declared or ())
+        )  # an empty one means forms
         if part not in parts:
             raise InvalidParams(f"This client did not declare {capability}.{part}")
 
@@ -223,10 +274,14 @@ class Callbacks:
 
     # a round of questions
 
-    def views(self, questions: dict[str, dict[str, Any]], revision: Revision, origin: Any) -> dict[str, AnyRequest]:
+    def views(
+        self, questions: dict[str, dict[str, Any]], revision: Revision, origin: Any
+    ) -> dict[str, AnyRequest]:
         """Questions by their keys, as callbacks would see them."""
         caller = Caller(revision, getattr(origin, "server_info", None))
-        calls = {key: self._call(key, question, caller, origin) for key, question in questions.items()}
+        calls = {
+            key: self._call(key, question, caller, origin) for key, question in questions.items()
+        }
         return {key: self._view(VIEWS[call.method.name], call) for key, call in calls.items()}
 
     def instead(self, value: Any) -> "Callbacks":
@@ -243,17 +298,25 @@ class Callbacks:
         made.capabilities = self.capabilities
         return made
 
-    async def respond(self, asked: InputRequiredResult, revision: Revision, origin: Any) -> dict[str, msgspec.Raw]:
-        """The answers to all questions of a round, by their keys: asked at once, and if one fails, none are given."""
+    async def respond(
+        self, asked: InputRequiredResult, revision: Revision, origin: Any
+    ) -> dict[str, msgspec.Raw]:
+        """The answers to all questions of a round, by their keys: asked at once, and if one fails,
+        none are given."""
         caller = Caller(revision, getattr(origin, "server_info", None))
-        calls = [self._call(key, question, caller, origin) for key, question in (asked.input_requests or {}).items()]
+        calls = [
+            self._call(key, question, caller, origin)
+            for key, question in (asked.input_requests or {}).items()
+        ]
         answering = [asyncio.ensure_future(self.answers[call.method.name](call)) for call in calls]
         try:
             results: list[Result] = await asyncio.gather(*answering)
         except BaseException:
             for task in answering:
                 task.cancel()
-            await asyncio.gather(*answering, return_exceptions=True)  # nobody is asked on behalf of a round that is over
+            await asyncio.gather(
+                *answering, return_exceptions=True
+            )  # nobody is asked on behalf of a round that is over
             raise
         return {
             str(call.id): msgspec.Raw(msgspec.json.encode(revision.lower(result)))
@@ -265,9 +328,13 @@ class Callbacks:
         if name not in self.answers:
             raise InvalidRequest(f"The server asks {name}, which this client did not declare")
         try:
-            params = msgspec.convert(question.get("params") or {}, METHODS[name].params, dec_hook=open_hook)
+            params = msgspec.convert(
+                question.get("params") or {}, METHODS[name].params, dec_hook=open_hook
+            )
         except msgspec.ValidationError as problem:
-            raise InvalidRequest(f"What the server asks back makes no sense: {name}: {problem}") from None
+            raise InvalidRequest(
+                f"What the server asks back makes no sense: {name}: {problem}"
+            ) from None
         return Call(key, METHODS[name], params, caller, origin)
 
 
@@ -279,7 +346,10 @@ async def _called(function: Callable[..., Any], *arguments: Any) -> Any:
 def _same(hook: str, shown: Any, given: Any) -> Any:
     """What a hook gives back, which is of the kind that it was shown, or None."""
     if given is not None and not isinstance(given, type(shown)):
-        raise ConfigError(f"{hook}: give back the {type(shown).__name__}, changed or not, or None to refuse; not {given!r}")
+        raise ConfigError(
+            f"{hook}: give back the {type(shown).__name__}, changed or not, or None to "
+            f"refuse; not {given!r}"
+        )
     return given
 
 
@@ -293,10 +363,16 @@ def _refusal(what: str) -> ProtocolError:
 
 
 def _sound(request: ElicitRequest) -> Validator | None:
-    """What the form must fit. Nobody is asked to fill in one that cannot be, nor to visit what is not on the web."""
+    """What the form must fit. Nobody is asked to fill in one that cannot be, nor to visit what is
+    not on the web."""
     if request.mode != "form":
         scheme, _, rest = (request.url or "").partition("://")
-        if scheme.lower() not in ("http", "https") or not rest or not rest.isprintable() or " " in rest:
+        if (
+            scheme.lower() not in ("http", "https")
+            or not rest
+            or not rest.isprintable()
+            or " " in rest
+        ):
             raise InvalidParams("url: give the http or https URL of a page")
         return None
     try:
@@ -306,7 +382,8 @@ def _sound(request: ElicitRequest) -> Validator | None:
 
 
 def _check_sample(request: SampleRequest) -> None:
-    """No model is asked for less than a word, in a mode that nobody knows, or to go on with what cannot be gone on with."""
+    """No model is asked for less than a word, in a mode that nobody knows, or to go on with what
+    cannot be gone on with."""
     if request.max_tokens < 1:
         raise InvalidParams(f"maxTokens: must be at least 1, not {request.max_tokens}")
     if _mode(request) not in MODES:
@@ -331,7 +408,9 @@ def _visited(given: Any) -> ElicitResult | None:
     if given is None or given is False:
         return None
     if given is not True and not isinstance(given, ElicitResult):
-        raise ConfigError(f"on_elicit: a page (request.mode is 'url') is agreed to with True, not with {given!r}")
+        raise ConfigError(
+            f"on_elicit: a page (request.mode is 'url') is agreed to with True, not with {given!r}"
+        )
     return ElicitResult(action="accept") if given is True else given
 
 
@@ -345,19 +424,33 @@ def _elicited(given: Any) -> ElicitResult | None:
     except (TypeError, ValueError) as problem:
         raise ConfigError(f"on_elicit: the answer cannot be sent: {problem}") from None
     if not isinstance(content, dict):
-        raise ConfigError(f"on_elicit: a form is answered with a value for each of its fields, not with {given!r}")
+        raise ConfigError(
+            f"on_elicit: a form is answered with a value for each of its fields, not with {given!r}"
+        )
     return ElicitResult(action="accept", content=content)
 
 
 def _sampled(given: Any) -> CreateMessageResult | None:
     if given is None or isinstance(given, CreateMessageResult):
         return given
-    blocks = given if isinstance(given, list) else [TextContent(given) if isinstance(given, str) else given]
-    if not blocks or not all(isinstance(one, TextContent | ImageContent | AudioContent | ToolUseContent) for one in blocks):
-        raise ConfigError(f"on_sample: a model answers with text or content, not with {type(given).__name__}")
+    blocks = (
+        given
+        if isinstance(given, list)
+        else [TextContent(given) if isinstance(given, str) else given]
+    )
+    if not blocks or not all(
+        isinstance(one, TextContent | ImageContent | AudioContent | ToolUseContent)
+        for one in blocks
+    ):
+        raise ConfigError(
+            f"on_sample: a model answers with text or content, not with {type(given).__name__}"
+        )
     stopped = "toolUse" if any(isinstance(block, ToolUseContent) for block in blocks) else "endTurn"
     return CreateMessageResult(
-        role="assistant", content=blocks if len(blocks) > 1 else blocks[0], model="unknown", stop_reason=stopped
+        role="assistant",
+        content=blocks if len(blocks) > 1 else blocks[0],
+        model="unknown",
+        stop_reason=stopped,
     )
 
 
@@ -375,19 +468,34 @@ def _check_uses(request: SampleRequest, answer: CreateMessageResult) -> None:
     given = {tool.name for tool in request.tools or ()} if _mode(request) != "none" else set()
     if used - given:
         names = ", ".join(sorted(used - given))
-        raise ConfigError(f"on_sample: {asker(request)} did not offer {names}, so the model cannot use it")
+        raise ConfigError(
+            f"on_sample: {asker(request)} did not offer {names}, so the model cannot use it"
+        )
     if _mode(request) == "required" and not used:
-        log.warning("on_sample: %s wants a tool to be used, and the model used none", asker(request))
+        log.warning(
+            "on_sample: %s wants a tool to be used, and the model used none", asker(request)
+        )
 
 
 def _filled(request: ElicitRequest, answer: ElicitResult, form: Validator | None) -> ElicitResult:
-    """The answer as it may leave: a page has no content, and a form all of its defaults but where None cleared a field."""
+    """The answer as it may leave: a page has no content, and a form all of its defaults but where
+    None cleared a field."""
     if answer.action != "accept" or form is None:
         return replace(answer, content=None)
     fields = (request.schema or {}).get("properties") or {}
-    defaults = {name: field["default"] for name, field in fields.items() if isinstance(field, dict) and "default" in field}
-    content = {name: value for name, value in {**defaults, **(answer.content or {})}.items() if value is not None}
+    defaults = {
+        name: field["default"]
+        for name, field in fields.items()
+        if isinstance(field, dict) and "default" in field
+    }
+    content = {
+        name: value
+        for name, value in {**defaults, **(answer.content or {})}.items()
+        if value is not None
+    }
     problems = form.problems(content)
     if problems:
-        raise ConfigError(f"on_elicit: the answer is not what {asker(request)} asks for: {'; '.join(problems)}")
+        raise ConfigError(
+            f"on_elicit: the answer is not what {asker(request)} asks for: {'; '.join(problems)}"
+        )
     return replace(answer, content=content)

@@ -1,8 +1,9 @@
 """The client: one class, every call of the protocol, typed.
 
-It owns its conversation (`link.py`), not the task that opened it: enter it here, close it there. Where the conversation
-breaks, lists and reads are simply asked again; a tool call that may have arrived is not, unless the caller said so or the
-server is trusted and says that it is safe. How it asks is in `asking.py`.
+It owns its conversation (`link.py`), not the task that opened it: enter it here, close it there.
+Where the conversation breaks, lists and reads are simply asked again; a tool call that may have
+arrived is not, unless the caller said so or the server is trusted and says that it is safe. How it
+asks is in `asking.py`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -100,22 +101,44 @@ class Client(Asking):
         tasks: bool = True,
         info: Implementation | None = None,
     ) -> None:
-        self._on_log, self._trusted, self._validation = on_log, trusted, Validation(validate, limits)
+        self._on_log, self._trusted, self._validation = (
+            on_log,
+            trusted,
+            Validation(validate, limits),
+        )
         had = _extensions(extensions, auth)
-        started, reached = connect.Started(env, cwd, on_stderr), connect.Reached(headers, verify, proxy, long_polling, auth)
+        started, reached = (
+            connect.Started(env, cwd, on_stderr),
+            connect.Reached(headers, verify, proxy, long_polling, auth),
+        )
         door = connect.door(target, server, limits, started, reached)
         callbacks = Callbacks(
             on_elicit, on_sample, roots, experimental,
             on_ask=on_ask, on_answer=on_answer, target=door.name, tasks=tasks, limits=limits,
         )  # fmt: skip
         link = Link(
-            door, wanted(revision), info or Implementation(name="dovetail", version=__version__), callbacks, limits,
+            door,
+            wanted(revision),
+            info or Implementation(name="dovetail", version=__version__),
+            callbacks,
+            limits,
             limits.timeout if timeout is None else timeout,
-            heard=self._heard, opened=self._renew, changed=self._changed, extensions=had,
-        )  # fmt: skip
+            heard=self._heard,
+            opened=self._renew,
+            changed=self._changed,
+            extensions=had,
+        )
         link.level = "debug" if on_log is not None else None
         cached = Cached(cache, door.place, limits, had)
-        super().__init__(link, callbacks, cached, had, middleware=middleware, on_progress=on_progress, limits=limits)
+        super().__init__(
+            link,
+            callbacks,
+            cached,
+            had,
+            middleware=middleware,
+            on_progress=on_progress,
+            limits=limits,
+        )
         self._subscriptions = Subscriptions(link, self.request, limits)
         self._tasks = Tasks(link, self.request, self._checked, callbacks, limits, tasks)
         if tasks and EXTENSION not in (had.declared or {}):
@@ -135,7 +158,10 @@ class Client(Asking):
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         await self.close()
 
@@ -152,8 +178,8 @@ class Client(Asking):
         await self._link.close()
 
     async def log_out(self) -> bool:
-        """Forget the login to this server, and have it ended by who gave it. Whether that is done: not every authorization
-        server can be asked to, and then it ends by itself."""
+        """Forget the login to this server, and have it ended by who gave it. Whether that is done:
+        not every authorization server can be asked to, and then it ends by itself."""
         forget = getattr(self._link.door.credentials, "forget", None)
         return forget is not None and bool(await forget())
 
@@ -224,7 +250,9 @@ class Client(Asking):
         """Call a tool. `type=` makes `.data` of that type. A tool that fails raises ToolError."""
         await self._validation.prepare(name, self)
         safe = retry or (self._trusted and self._validation.repeatable(name))
-        result, task = await self._called(_call_of(name, arguments, meta), timeout, on_progress, safe)
+        result, task = await self._called(
+            _call_of(name, arguments, meta), timeout, on_progress, safe
+        )
         if task is not None:
             result = await self._tasks.finish(task, timeout, on_progress or self._on_progress)
         self._checked(name, result, raise_on_error)
@@ -240,21 +268,25 @@ class Client(Asking):
         manual: bool = False,
         meta: dict[str, Any] | None = None,
     ) -> TaskHandle:
-        """Call a tool without waiting for its result, where the server makes a task of the call; the handle is done at once
-        where it does not. `ttl`: seconds that the task is to be kept, where the revision lets a client say so. `manual`: its
-        questions are not for the callbacks, but for `handle.answer`."""
+        """Call a tool without waiting for its result, where the server makes a task of the call;
+        the handle is done at once where it does not. `ttl`: seconds that the task is to be kept,
+        where the revision lets a client say so. `manual`: its questions are not for the callbacks,
+        but for `handle.answer`."""
         await self._validation.prepare(name, self)
         await self._link.ready(self._link.timeout if timeout is None else timeout)
         if self._tasks.core and self._validation.task_support(name) is None:
             await self.list_tools()
         params = _call_of(name, arguments, meta)
-        result, task = await self._called(params, timeout, None, False, ("required", "optional"), ttl, manual)
+        result, task = await self._called(
+            params, timeout, None, False, ("required", "optional"), ttl, manual
+        )
         handle = task or self._tasks.done(result)
         handle.tool = name
         return handle
 
     def task(self, id: str, *, manual: bool = False) -> TaskHandle:
-        """A task that was begun before, by this client or by another of the same user, by its id."""
+        """A task that was begun before, by this client or by another of the same user, by its
+        id."""
         return self._tasks.handle(id, manual)
 
     async def _called(
@@ -267,19 +299,28 @@ class Client(Asking):
         ttl: float | None = None,
         manual: bool = False,
     ) -> tuple[Any, TaskHandle | None]:
-        """Make a call, and get its result or the task that it became. `supports` are the tools that are called as tasks, in
-        the core form."""
+        """Make a call, and get its result or the task that it became. `supports` are the tools that
+        are called as tasks, in the core form."""
         for again in (False, True):
             tasked = self._tasks.core and self._validation.task_support(params.name) in supports
             sent, token = self._tasks.asking(params, ttl) if tasked else (params, "")
             try:
-                result = await self._rounds("tools/call", sent, timeout=timeout, on_progress=on_progress, safe=safe)
+                result = await self._rounds(
+                    "tools/call", sent, timeout=timeout, on_progress=on_progress, safe=safe
+                )
                 break
             except (HeaderMismatch, MethodNotFound, InvalidRequest) as refusal:
-                if again or not (isinstance(refusal, HeaderMismatch) or (self._tasks.core and not tasked)):
+                if again or not (
+                    isinstance(refusal, HeaderMismatch) or (self._tasks.core and not tasked)
+                ):
                     raise
-                await self.list_tools(fresh=True)  # what it wants, in headers or as a task, has changed, or was never known
-                if not isinstance(refusal, HeaderMismatch) and self._validation.task_support(params.name) not in supports:
+                await self.list_tools(
+                    fresh=True
+                )  # what it wants, in headers or as a task, has changed, or was never known
+                if (
+                    not isinstance(refusal, HeaderMismatch)
+                    and self._validation.task_support(params.name) not in supports
+                ):
                     raise
         task = self._tasks.begun(result, token, manual)
         return (result if task is not None else await self._whole(params, result)), task
@@ -292,13 +333,18 @@ class Client(Asking):
             raise ToolError(result.text or f"{name or 'The tool'} failed", result)
         return result
 
-    async def read_resource(self, uri: str, *, timeout: float | None = None, fresh: bool = False) -> list[ResourceContents]:
+    async def read_resource(
+        self, uri: str, *, timeout: float | None = None, fresh: bool = False
+    ) -> list[ResourceContents]:
         """What a resource holds."""
-        result = await self.request("resources/read", ReadResourceParams(uri=uri), timeout=timeout, fresh=fresh)
+        result = await self.request(
+            "resources/read", ReadResourceParams(uri=uri), timeout=timeout, fresh=fresh
+        )
         return result.contents  # type: ignore[no-any-return]
 
     async def list_skills(self, *, fresh: bool = False) -> "list[SkillEntry]":
-        """The entries of all skills that the server lists; nothing of them is read. One with a `problem` cannot be."""
+        """The entries of all skills that the server lists; nothing of them is read. One with a
+        `problem` cannot be."""
         from ..extensions.skills.reading import list_skills
 
         return await list_skills(self, self._limits, fresh)
@@ -310,14 +356,15 @@ class Client(Asking):
         return await get_skill(self, uri, self._limits, fresh)
 
     async def read_skill(self, skill: "str | SkillEntry") -> "Skill":
-        """A skill, by its URI or entry: verified against the entry, or else SkillRefused. Its other files are read when they
-        are wanted (docs/guides/skills.md)."""
+        """A skill, by its URI or entry: verified against the entry, or else SkillRefused. Its other
+        files are read when they are wanted (docs/guides/skills.md)."""
         from ..extensions.skills.reading import read_skill
 
         return await read_skill(self, skill, self._limits)
 
     async def read_app(self, target: str | Tool) -> "View":
-        """The view of a tool, or that under a `ui://` URI, for a host to show (docs/guides/apps.md)."""
+        """The view of a tool, or that under a `ui://` URI, for a host to show
+        (docs/guides/apps.md)."""
         from ..extensions.apps.view import read_view
 
         return await read_view(self, target)
@@ -325,7 +372,8 @@ class Client(Asking):
     async def get_prompt(
         self, name: str, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = None
     ) -> GetPromptResult:
-        """A prompt, filled in. Arguments that are no strings are sent as JSON, which is how the server reads them."""
+        """A prompt, filled in. Arguments that are no strings are sent as JSON, which is how the
+        server reads them."""
         strings = {key: _as_string(value) for key, value in (arguments or {}).items()}
         params = GetPromptParams(name=name, arguments=strings or None)
         return await self.request("prompts/get", params, timeout=timeout)  # type: ignore[no-any-return]
@@ -342,11 +390,16 @@ class Client(Asking):
         debounce: float = 0,
         cache: float = 0,
     ) -> Completion:
-        """Values for an argument of a prompt, or for a variable of a resource template. While somebody types: `debounce`
-        waits so many seconds for a later call, whose answer all get that wait; `cache` keeps answers for so many."""
+        """Values for an argument of a prompt, or for a variable of a resource template. While
+        somebody types: `debounce` waits so many seconds for a later call, whose answer all get that
+        wait; `cache` keeps answers for so many."""
         if (prompt is None) == (resource is None):
             raise ConfigError("complete() takes either prompt= or resource=")
-        reference = PromptReference(prompt) if prompt is not None else ResourceReference(cast(str, resource))
+        reference = (
+            PromptReference(prompt)
+            if prompt is not None
+            else ResourceReference(cast(str, resource))
+        )
         params = CompleteParams(
             ref=reference,
             argument=CompletionArgument(argument, value),
@@ -378,7 +431,8 @@ class Client(Asking):
         return await self._subscriptions.subscribe(uri, callback)
 
     def on_change(self, kind: str, callback: Callable[[str], Any]) -> Handle:
-        """Hear of changes to a list (`tools`, `resources`, `prompts`) or of this client's `state`: `callback(kind)`."""
+        """Hear of changes to a list (`tools`, `resources`, `prompts`) or of this client's `state`:
+        `callback(kind)`."""
         return self._subscriptions.on_change(kind, callback)
 
     def _heard(self, method: str, params: Any) -> None:
@@ -418,11 +472,15 @@ class Client(Asking):
 def _extensions(given: Sequence[Extension], auth: Any) -> Extensions:
     """Those that were given, and those that the credentials belong to."""
     ids = {extension.id for extension in given}
-    return Extensions([*given, *(Extension(id=id) for id in getattr(auth, "extensions", ()) if id not in ids)])
+    return Extensions(
+        [*given, *(Extension(id=id) for id in getattr(auth, "extensions", ()) if id not in ids)]
+    )
 
 
 def _call_of(name: str, arguments: Any, meta: dict[str, Any] | None) -> CallToolParams:
-    return CallToolParams(name=name, arguments=Raw(ANY.encode({} if arguments is None else arguments)), meta=meta)
+    return CallToolParams(
+        name=name, arguments=Raw(ANY.encode({} if arguments is None else arguments)), meta=meta
+    )
 
 
 def _as_string(value: Any) -> str:

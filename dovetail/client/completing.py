@@ -1,8 +1,8 @@
 """Completions while somebody types.
 
-With a pause (`debounce`), calls for the same argument that come within it become one: the latest is asked, and all who wait
-get its answer. An answer can be kept for a while (`cache`), by all that it depends on: what is completed, the argument, the
-text so far and the arguments chosen before.
+With a pause (`debounce`), calls for the same argument that come within it become one: the latest is
+asked, and all who wait get its answer. An answer can be kept for a while (`cache`), by all that it
+depends on: what is completed, the argument, the text so far and the arguments chosen before.
 """
 
 import asyncio
@@ -35,8 +35,11 @@ class Completing:
         self._cached = cached
         self._pauses: dict[str, Pause] = {}
 
-    async def complete(self, params: CompleteParams, ask: Ask, debounce: float, cache: float) -> CompleteResult:
-        """The answer to `ask`, or one that was kept, or that of a later call for the same argument."""
+    async def complete(
+        self, params: CompleteParams, ask: Ask, debounce: float, cache: float
+    ) -> CompleteResult:
+        """The answer to `ask`, or one that was kept, or that of a later call for the same
+        argument."""
         if cache > 0:
             found: CompleteResult | None = self._cached.find(METHOD, params)
             if found is not None:

@@ -1,13 +1,15 @@
 r"""What is said to a person whom a server asks something: a conversation without I/O.
 
-`dialogue` is a generator: it yields what is to be shown, is sent the line that was typed (None at the end of input), and
-returns the answer. A form is asked for field by field, each until it fits, and shown once more before it is sent.
+`dialogue` is a generator: it yields what is to be shown, is sent the line that was typed (None at
+the end of input), and returns the answer. A form is asked for field by field, each until it fits,
+and shown once more before it is sent.
 
-Whatever a server says may be hostile. Characters that could do something to a terminal are shown as escapes (`\x1b`); names
-and titles stay on their one line, and longer texts stand behind a bar, line by line, so that they cannot pass for ours. A
-page is offered with its whole URL, its host on a line of its own, and what is odd about it; who went there says when they
-are back (`back`). A URL that a browser could read otherwise than we do is not offered at all. A form may also be odd in ways
-that no schema forbids: whatever it says, a line can be typed.
+Whatever a server says may be hostile. Characters that could do something to a terminal are shown as
+escapes (`\x1b`); names and titles stay on their one line, and longer texts stand behind a bar, line
+by line, so that they cannot pass for ours. A page is offered with its whole URL, its host on a line
+of its own, and what is odd about it; who went there says when they are back (`back`). A URL that a
+browser could read otherwise than we do is not offered at all. A form may also be odd in ways that
+no schema forbids: whatever it says, a line can be typed.
 """
 
 import math
@@ -35,7 +37,8 @@ _NOTHING = object()
 _JOINERS = "\u200c\u200d"
 """Persian, Hindi and emoji are written with them."""
 _HIDDEN = ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
-"""Unicode's names for what is not seen but does something: controls, format characters, half surrogates, separators."""
+"""Unicode's names for what is not seen but does something: controls, format characters, half
+surrogates, separators."""
 
 
 class _Declined(Exception):
@@ -51,7 +54,8 @@ def dialogue(request: ElicitRequest) -> Dialogue:
 
 
 def back() -> Dialogue:
-    """The conversation after a page was opened, for only the person knows when they are done there: `!` cancels."""
+    """The conversation after a page was opened, for only the person knows when they are done there:
+    `!` cancels."""
     try:
         yield from _heard("Press Enter when you are done there, or type ! to cancel. ")
     except _Declined:
@@ -61,7 +65,11 @@ def back() -> Dialogue:
 
 def unattended(request: ElicitRequest, defaults: bool) -> ElicitResult:
     """The answer where nobody can be asked: no, or the defaults if they are wanted and enough."""
-    given = {field.name: field.default for field in fields_of(request.schema) if field.default is not None}
+    given = {
+        field.name: field.default
+        for field in fields_of(request.schema)
+        if field.default is not None
+    }
     needed = {field.name for field in fields_of(request.schema) if field.required}
     if request.mode == "url" or not defaults or not needed <= given.keys():
         return ElicitResult(action="decline")
@@ -69,9 +77,12 @@ def unattended(request: ElicitRequest, defaults: bool) -> ElicitResult:
 
 
 def visible(text: str, *, lines: bool = False) -> str:
-    """The text with every character visible that could do something to a terminal; `lines` lets newlines pass."""
+    """The text with every character visible that could do something to a terminal; `lines` lets
+    newlines pass."""
     text = text.replace("\r\n", "\n")
-    return "".join(char if _harmless(char, lines) else char.encode("unicode_escape").decode() for char in text)
+    return "".join(
+        char if _harmless(char, lines) else char.encode("unicode_escape").decode() for char in text
+    )
 
 
 def _harmless(char: str, lines: bool) -> bool:
@@ -129,12 +140,20 @@ class Field(Struct, frozen=True):
     def read(self, line: str) -> Any:
         """The value that a line stands for; ValueError says why it stands for none."""
         if self.many:
-            return [] if line.strip() == NONE else [self._chosen(word) if self.choices else word for word in _words(line)]
+            return (
+                []
+                if line.strip() == NONE
+                else [self._chosen(word) if self.choices else word for word in _words(line)]
+            )
         return self._chosen(line) if self.choices else PARSERS.get(_type(self.schema), str)(line)
 
     def check(self, value: Any) -> str | None:
         """Why the value will not do."""
-        bounds = {key: value for key, value in self.schema.items() if key not in ("title", "description", "default")}
+        bounds = {
+            key: value
+            for key, value in self.schema.items()
+            if key not in ("title", "description", "default")
+        }
         try:
             problems = compile(bounds).problems(value, at_most=1)
         except SchemaError:  # it makes sense in its form only, and will be held against that
@@ -142,14 +161,24 @@ class Field(Struct, frozen=True):
         if problems:
             return problems[0].partition(": ")[2]
         called, fits = FORMATS.get(str(self.schema.get("format")), ("", None))
-        return None if fits is None or not isinstance(value, str) or fits(value) else f"this is not {called}"
+        return (
+            None
+            if fits is None or not isinstance(value, str) or fits(value)
+            else f"this is not {called}"
+        )
 
     def said(self, value: Any) -> str:
         """A value in the words of the form."""
         if isinstance(value, list):
             return ", ".join(map(self.said, value)) or "nothing"
         names = [title for choice, title in self.choices if choice == value]
-        return visible(names[0] if names else {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value))
+        return visible(
+            names[0]
+            if names
+            else {True: "yes", False: "no"}[value]
+            if isinstance(value, bool)
+            else str(value)
+        )
 
     def _chosen(self, word: str) -> Any:
         word = word.strip()
@@ -163,7 +192,10 @@ class Field(Struct, frozen=True):
 
 def fields_of(schema: Mapping[str, Any] | None) -> list[Field]:
     """The lines of a form, in the server's order."""
-    properties, required = (schema or {}).get("properties") or {}, (schema or {}).get("required") or ()
+    properties, required = (
+        (schema or {}).get("properties") or {},
+        (schema or {}).get("required") or (),
+    )
     fields = []
     for name, given in properties.items():
         own = given if isinstance(given, dict) else {}
@@ -180,7 +212,9 @@ def _choices(schema: Any) -> tuple[tuple[Any, str], ...]:
     titled = schema.get("oneOf") or schema.get("anyOf")
     if titled:
         return tuple(
-            (one["const"], str(one.get("title", one["const"]))) for one in titled if isinstance(one, dict) and "const" in one
+            (one["const"], str(one.get("title", one["const"])))
+            for one in titled
+            if isinstance(one, dict) and "const" in one
         )
     values, names = schema.get("enum") or (), schema.get("enumNames")
     if not isinstance(names, list) or len(names) != len(values):
@@ -191,7 +225,9 @@ def _choices(schema: Any) -> tuple[tuple[Any, str], ...]:
 def _type(schema: Mapping[str, Any]) -> str:
     """What a field takes; of several types the first that can be typed."""
     given = schema.get("type")
-    return next((str(one) for one in (given if isinstance(given, list) else [given]) if one != "null"), "")
+    return next(
+        (str(one) for one in (given if isinstance(given, list) else [given]) if one != "null"), ""
+    )
 
 
 def _form(request: ElicitRequest) -> Dialogue:
@@ -200,18 +236,30 @@ def _form(request: ElicitRequest) -> Dialogue:
     values: dict[str, Any] = {}
     if not fields:
         accepted = yield from _agreed(f"{lead}Do you agree? [y/N] ", otherwise=False)
-        return ElicitResult(action="accept", content={}) if accepted else ElicitResult(action="decline")
+        return (
+            ElicitResult(action="accept", content={})
+            if accepted
+            else ElicitResult(action="decline")
+        )
     lead += "An empty line takes what stands in brackets, ! declines, Ctrl-C cancels.\n"
     while True:
         for field in fields:
-            value = yield from _filled(field, values.get(field.name, field.schema.get("default", _NOTHING)), lead)
+            value = yield from _filled(
+                field, values.get(field.name, field.schema.get("default", _NOTHING)), lead
+            )
             if value is not _NOTHING:
                 values[field.name] = value
             lead = ""
-        review = "".join(f"  {field.label}: {field.said(values[field.name])}\n" for field in fields if field.name in values)
+        review = "".join(
+            f"  {field.label}: {field.said(values[field.name])}\n"
+            for field in fields
+            if field.name in values
+        )
         if (
             yield from _agreed(
-                f"\nYour answer:\n{review or '  nothing'}\nSend it? [Y/n; n to change it, ! to decline] ", True
+                f"\nYour answer:\n{review or '  nothing'}\nSend it? [Y/n; n to change it, ! "
+                "to decline] ",
+                True,
             )
         ):
             return ElicitResult(action="accept", content=values)
@@ -219,7 +267,9 @@ def _form(request: ElicitRequest) -> Dialogue:
 
 def _filled(field: Field, current: Any, lead: str) -> Generator[str, str | None, Any]:
     """The value of one field, asked for until it fits."""
-    text = f"{lead}{_described(field)}{'' if current is _NOTHING else f'[{field.said(current)}] '}> "
+    text = (
+        f"{lead}{_described(field)}{'' if current is _NOTHING else f'[{field.said(current)}] '}> "
+    )
     while True:
         line = yield from _heard(text)
         try:
@@ -236,11 +286,17 @@ def _filled(field: Field, current: Any, lead: str) -> Generator[str, str | None,
 
 def _described(field: Field) -> str:
     schema = field.schema
-    kind = "one of these" if field.choices else FORMATS.get(str(schema.get("format")), (None,))[0] or _kind(schema)
+    kind = (
+        "one of these"
+        if field.choices
+        else FORMATS.get(str(schema.get("format")), (None,))[0] or _kind(schema)
+    )
     if field.many:
         kind = f"any of these, with commas between them, or {NONE} for none"
     description = _quoted(str(schema["description"])) if schema.get("description") else ""
-    choices = "".join(f"  {number}. {visible(title)}\n" for number, (_, title) in enumerate(field.choices, 1))
+    choices = "".join(
+        f"  {number}. {visible(title)}\n" for number, (_, title) in enumerate(field.choices, 1)
+    )
     return f"\n{field.label} ({kind}{', needed' if field.required else ''})\n{description}{choices}"
 
 
@@ -250,10 +306,14 @@ def _kind(schema: Mapping[str, Any]) -> str:
     unit = ""
     if _type(schema) == "string":
         low, high, unit = schema.get("minLength"), schema.get("maxLength"), " characters"
-    bounds = [f"{word} {bound}" for word, bound in (("at least", low), ("at most", high)) if bound is not None]
+    bounds = [
+        f"{word} {bound}"
+        for word, bound in (("at least", low), ("at most", high))
+        if bound is not None
+    ]
     if (high if high is not None else low) == 1:
         unit = unit.removesuffix("s")
-    return f"{KINDS.get(_type(schema), 'text')}{', ' if bounds else ''}{' and '.join(bounds)}{unit if bounds else ''}"
+    return f"{KINDS.get(_type(schema), 'text')}{', ' if bounds else ''}{' and '.join(bounds)}{unit if bounds else ''}"  # noqa: E501
 
 
 def _words(line: str) -> list[str]:
@@ -297,12 +357,22 @@ def _fits(read: Callable[[str], Any]) -> Callable[[str], bool]:
 
 YES_OR_NO = {"y": True, "yes": True, "true": True, "n": False, "no": False, "false": False}
 KINDS = {"string": "text", "integer": "a whole number", "number": "a number", "boolean": "y or n"}
-PARSERS: dict[str, Callable[[str], Any]] = {"integer": _integer, "number": _number, "boolean": _boolean}
+PARSERS: dict[str, Callable[[str], Any]] = {
+    "integer": _integer,
+    "number": _number,
+    "boolean": _boolean,
+}
 FORMATS: dict[str, tuple[str, Callable[[str], bool]]] = {
     "email": ("an e-mail address", _fits(lambda text: re.fullmatch(r"[^@\s]+@[^@\s]+", text))),
     "uri": ("a URI", _fits(lambda text: urlsplit(text).scheme and not re.search(r"\s", text))),
-    "date": ("a date like 1999-12-31", _fits(lambda text: len(text) == 10 and date.fromisoformat(text))),
-    "date-time": ("a time like 1999-12-31T23:59:00Z", _fits(lambda text: datetime.fromisoformat(text).tzinfo)),
+    "date": (
+        "a date like 1999-12-31",
+        _fits(lambda text: len(text) == 10 and date.fromisoformat(text)),
+    ),
+    "date-time": (
+        "a time like 1999-12-31T23:59:00Z",
+        _fits(lambda text: datetime.fromisoformat(text).tzinfo),
+    ),
 }
 """What a format is called, and whether a text has it."""
 
@@ -315,18 +385,23 @@ def _visit(request: ElicitRequest) -> Dialogue:
     lead = f"\n{visible(asker(request))} asks you to visit a page:\n{_quoted(request.message)}"
     flaw = unfit(url)
     if flaw is not None:
-        yield from _heard(f"{lead}It is not offered to you, because {flaw}:\n{_quoted(url)}Press Enter to go on. ")
+        yield from _heard(
+            f"{lead}It is not offered to you, because {flaw}:\n{_quoted(url)}Press Enter to go on. "
+        )
         raise _Declined
     host = urlsplit(url).hostname or ""
     warned = "".join(f"Beware: {warning}\n" for warning in warnings(url))
     agreed = yield from _agreed(
-        f"{lead}URL:  {visible(url)}\nHost: {visible(host)}\n{warned}Open it in your browser? [y/N] ", otherwise=False
+        f"{lead}URL:  {visible(url)}\nHost: {visible(host)}\n{warned}Open it in your browser? "
+        "[y/N] ",
+        otherwise=False,
     )
     return ElicitResult(action="accept" if agreed else "decline")
 
 
 def unfit(url: str) -> str | None:
-    """Why a URL is not to be opened: where a browser might go elsewhere than it seems, or do something else altogether."""
+    """Why a URL is not to be opened: where a browser might go elsewhere than it seems, or do
+    something else altogether."""
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
@@ -348,11 +423,12 @@ def warnings(url: str) -> list[str]:
     host = parts.hostname or ""
     puny = any(label.startswith("xn--") for label in host.split("."))
     found = {
-        f"the host is written in Punycode and may imitate another; it is shown as {_decoded(host)}": puny,
-        f"the host has letters that may look like others; it really is {_encoded(host)}": not host.isascii(),
+        f"the host is written in Punycode and may imitate another; it is shown as {_decoded(host)}": puny,  # noqa: E501
+        f"the host has letters that may look like others; it really is {_encoded(host)}": not host.isascii(),  # noqa: E501
         "what stands before the @ is not the host": "@" in parts.netloc,
         "the host is a mere number, not a name": _is_address(host) and not _is_local(host),
-        "what you send there can be read on the way (http, not https)": parts.scheme == "http" and not _is_local(host),
+        "what you send there can be read on the way (http, not https)": parts.scheme == "http"
+        and not _is_local(host),
     }
     return [warning for warning, true in found.items() if true]
 

@@ -1,8 +1,10 @@
-"""Tasks that a client runs for its server: a question whose answer may take its time, in the core form of tasks.
+"""Tasks that a client runs for its server: a question whose answer may take its time, in the core
+form of tasks.
 
-A server that adds `task` to `elicitation/create` or `sampling/createMessage` is answered at once with a task; the question
-then takes the same road as any other, and its answer waits until the server fetches it (`tasks/result`) or its time to live
-is over. There is one server to a client, so all tasks are that server's, over as many conversations as it takes.
+A server that adds `task` to `elicitation/create` or `sampling/createMessage` is answered at once
+with a task; the question then takes the same road as any other, and its answer waits until the
+server fetches it (`tasks/result`) or its time to live is over. There is one server to a client, so
+all tasks are that server's, over as many conversations as it takes.
 https://modelcontextprotocol.io/specification/2025-11-25/basic/utilities/tasks
 """
 
@@ -30,7 +32,10 @@ from ..protocol.tasks import (
     TaskStatusParams,
 )
 
-REQUESTS = {"elicitation/create": ("elicitation", "create"), "sampling/createMessage": ("sampling", "createMessage")}
+REQUESTS = {
+    "elicitation/create": ("elicitation", "create"),
+    "sampling/createMessage": ("sampling", "createMessage"),
+}
 """What may be asked as a task, and how that is declared."""
 PAGE = 100
 """Tasks on a page of the list."""
@@ -45,12 +50,16 @@ class Hosted:
 
     __slots__ = ("expires", "number", "shown", "work")
 
-    def __init__(self, number: int, shown: CoreTask, work: "asyncio.Task[Result]", expires: float) -> None:
+    def __init__(
+        self, number: int, shown: CoreTask, work: "asyncio.Task[Result]", expires: float
+    ) -> None:
         self.number, self.shown, self.work, self.expires = number, shown, work, expires
 
     def become(self, status: Status, message: str | None = None) -> None:
         """The task stands otherwise."""
-        self.shown = replace(self.shown, status=status, status_message=message, last_updated_at=_now())
+        self.shown = replace(
+            self.shown, status=status, status_message=message, last_updated_at=_now()
+        )
 
 
 class Hosting:
@@ -62,10 +71,15 @@ class Hosting:
         self._tasks: dict[str, Hosted] = {}
         self._numbers = count(1)
         own: dict[str, Answer] = {
-            "tasks/get": self._get, "tasks/result": self._result, "tasks/list": self._list, "tasks/cancel": self._cancel,
-        }  # fmt: skip
+            "tasks/get": self._get,
+            "tasks/result": self._result,
+            "tasks/list": self._list,
+            "tasks/cancel": self._cancel,
+        }
         asked: dict[str, Answer] = dict.fromkeys(self._direct, self._ask)
-        self.answers: dict[str, Answer] = {**answers, **asked, **own} if self._direct else dict(answers)
+        self.answers: dict[str, Answer] = (
+            {**answers, **asked, **own} if self._direct else dict(answers)
+        )
         """What this client answers, as a task where it is asked so."""
 
     @property
@@ -91,7 +105,9 @@ class Hosting:
             return await self._answer(call)
         self._sweep()
         if len(self._tasks) >= self._limits.tasks_each:
-            raise Overloaded(f"This client keeps {self._limits.tasks_each} tasks, which is the limit")
+            raise Overloaded(
+                f"This client keeps {self._limits.tasks_each} tasks, which is the limit"
+            )
         loop, life, now = asyncio.get_running_loop(), self._life(wanted), _now()
         shown = CoreTask(
             task_id=secrets.token_urlsafe(16),
@@ -102,7 +118,9 @@ class Hosting:
             poll_interval=POLL,
         )
         work = loop.create_task(self._answer(call))
-        task = self._tasks[shown.task_id] = Hosted(next(self._numbers), shown, work, loop.time() + life)
+        task = self._tasks[shown.task_id] = Hosted(
+            next(self._numbers), shown, work, loop.time() + life
+        )
         work.add_done_callback(lambda _: self._ended(task, call))
         return CoreCreateTaskResult(task=shown)
 
@@ -118,7 +136,9 @@ class Hosting:
         status: Status = "cancelled" if cancelled else "completed" if problem is None else "failed"
         task.become(status, None if problem is None else _told(problem))
         try:
-            call.connection.notify("notifications/tasks/status", TaskStatusParams(**asdict(task.shown)))
+            call.connection.notify(
+                "notifications/tasks/status", TaskStatusParams(**asdict(task.shown))
+            )
         except DovetailError:
             pass  # the conversation is over; another may come and look
 
@@ -156,7 +176,9 @@ class Hosting:
     async def _cancel(self, call: Call) -> CoreTaskResult:
         task = self._found(call)
         if task.shown.status in TERMINAL:
-            raise InvalidParams(f"Task {task.shown.task_id} cannot be cancelled: it is {task.shown.status}")
+            raise InvalidParams(
+                f"Task {task.shown.task_id} cannot be cancelled: it is {task.shown.status}"
+            )
         task.become("cancelled", "The server cancelled it")
         task.work.cancel()
         return CoreTaskResult(**asdict(task.shown))
@@ -167,7 +189,9 @@ class Hosting:
         if task.work.cancelled() or task.shown.status == "cancelled":
             raise InvalidParams(f"Task {task.shown.task_id} was cancelled")
         result = task.work.result()  # or the error that it came to, which is the answer then
-        return replace(result, meta={**(result.meta or {}), RELATED_TASK: {"taskId": task.shown.task_id}})
+        return replace(
+            result, meta={**(result.meta or {}), RELATED_TASK: {"taskId": task.shown.task_id}}
+        )
 
 
 def _number(cursor: str | None) -> int:

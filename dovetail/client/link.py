@@ -1,12 +1,14 @@
 """The way to a server: opened when it is first needed, and opened anew when it breaks.
 
-A link owns at most one conversation (`calling`) and at most one attempt to open one, a task of its own: whoever needs the
-conversation waits for that task, and may be cancelled without harm to it. Losses in a row are counted; the first is
-answered at once, the next after growing pauses, and after `Limits.restarts` of them the link gives up until somebody asks
-again. `state` says how it stands: new, connecting, connected, reconnecting, disconnected or closed.
+A link owns at most one conversation (`calling`) and at most one attempt to open one, a task of its
+own: whoever needs the conversation waits for that task, and may be cancelled without harm to it.
+Losses in a row are counted; the first is answered at once, the next after growing pauses, and after
+`Limits.restarts` of them the link gives up until somebody asks again. `state` says how it stands:
+new, connecting, connected, reconnecting, disconnected or closed.
 
-**Logging in** can take a person some minutes, so it happens in a task of its own and outside of every deadline (`admitted`).
-Whoever is turned away meanwhile waits for the same login. What was turned away did not happen, so it is done again after it.
+**Logging in** can take a person some minutes, so it happens in a task of its own and outside of
+every deadline (`admitted`). Whoever is turned away meanwhile waits for the same login. What was
+turned away did not happen, so it is done again after it.
 """
 
 import asyncio
@@ -47,7 +49,8 @@ _eras: dict[str, bool] = {}
 """Which servers have been found to want the handshake, by their door's key; bounded."""
 ERAS = 1000
 LOGINS = 3
-"""How often one call may lead to a login: the first, and for scopes that turn out to be wanted too."""
+"""How often one call may lead to a login: the first, and for scopes that turn out to be wanted
+too."""
 T = TypeVar("T")
 
 
@@ -146,8 +149,13 @@ class Link:
             task.exception()  # somebody may wait for it, nobody must
 
     def learned(self, listed: Any) -> Any:
-        """A list of tools, of which the channel may want to know, and without those that it cannot call."""
-        learn = getattr(self.calling.connection.channel, "learn", None) if self.calling is not None else None
+        """A list of tools, of which the channel may want to know, and without those that it cannot
+        call."""
+        learn = (
+            getattr(self.calling.connection.channel, "learn", None)
+            if self.calling is not None
+            else None
+        )
         return listed if learn is None else replace(listed, tools=learn(listed.tools))
 
     def worked(self) -> None:
@@ -205,7 +213,9 @@ class Link:
                 break
             except DovetailError as problem:
                 self._losses += 1
-                passing = isinstance(problem, ConnectFailed | ConnectionClosed | TimedOut | Overloaded)
+                passing = isinstance(
+                    problem, ConnectFailed | ConnectionClosed | TimedOut | Overloaded
+                )
                 if not passing or not again or self._losses > self._limits.restarts:
                     self._become("disconnected")
                     raise
@@ -215,24 +225,31 @@ class Link:
         if hasattr(calling.connection.channel, "renewed"):
             calling.connection.channel.renewed = lambda: self._renew(calling)
         if self._limits.ping_interval is not None and self._pinger is None:
-            self._pinger = asyncio.get_running_loop().create_task(heartbeat(self._beat, self._dead, self._limits))
+            self._pinger = asyncio.get_running_loop().create_task(
+                heartbeat(self._beat, self._dead, self._limits)
+            )
         return calling
 
     async def _open(self) -> Calling:
         undecided = len({revision.stateless for revision in self._wanted}) == 2
-        key = self.door.key if undecided else None  # who wants one era learns nothing of what the server prefers
+        key = (
+            self.door.key if undecided else None
+        )  # who wants one era learns nothing of what the server prefers
         probe = not (key is not None and _eras.get(key))
         try:
             calling = await self._greet(probe)
         except Silent:
             if not self.door.again:
                 raise ConnectFailed(f"{self.door.name} does not answer") from None
-            # It died of the probe, or is deaf to it: a server of the handshake era. A fresh one is greeted the old way.
+            # It died of the probe, or is deaf to it: a server of the handshake era. A fresh one is
+            # greeted the old way.
             calling = await self._greet(probe=False)
         except (ProtocolError, NoCommonRevision) as problem:
             if probe or isinstance(problem, Overloaded):
                 raise
-            calling = await self._greet(probe=True)  # it is not of the era any more that it was found to be of
+            calling = await self._greet(
+                probe=True
+            )  # it is not of the era any more that it was found to be of
         if key is not None:
             if len(_eras) >= ERAS:
                 _eras.clear()
@@ -258,7 +275,12 @@ class Link:
         )
         calling.log_level = self.level
         try:
-            await calling.open(self._wanted, probe=probe, probe_timeout=self._limits.probe_timeout, timeout=self.timeout)
+            await calling.open(
+                self._wanted,
+                probe=probe,
+                probe_timeout=self._limits.probe_timeout,
+                timeout=self.timeout,
+            )
             await self._set_level(calling)
         except BaseException as problem:
             await asyncio.shield(self._let_go(connection))
@@ -270,21 +292,28 @@ class Link:
         return calling
 
     def _renew(self, calling: Calling) -> None:
-        """The server may have been replaced by one that knows the session, but not what was asked of it."""
+        """The server may have been replaced by one that knows the session, but not what was asked
+        of it."""
 
         async def again() -> None:
             try:
                 await self._set_level(calling)
                 await self._on_open(calling)
             except DovetailError as problem:
-                log.debug("Could not ask %s again for what was asked before: %s", self.door.name, problem)
+                log.debug(
+                    "Could not ask %s again for what was asked before: %s", self.door.name, problem
+                )
 
         task = asyncio.get_running_loop().create_task(again())
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
 
     async def _set_level(self, calling: Calling) -> None:
-        if self.level is None or not calling.spoken.set_level or calling.server_capabilities.logging is None:
+        if (
+            self.level is None
+            or not calling.spoken.set_level
+            or calling.server_capabilities.logging is None
+        ):
             return
         try:
             params = SetLevelParams(level=cast(Level, self.level))
@@ -318,7 +347,9 @@ class Link:
 
     async def _dead(self) -> None:
         if self.calling is not None:
-            await self.calling.connection.close(ConnectionClosed(f"{self.door.name} does not answer pings"))
+            await self.calling.connection.close(
+                ConnectionClosed(f"{self.door.name} does not answer pings")
+            )
 
     async def _say_goodbye(self, calling: Calling) -> None:
         try:
@@ -339,7 +370,8 @@ def ping_of(calling: Calling) -> str:
 
 
 def backoff(failures: int) -> float:
-    """Seconds to wait after so many failures in a row: none at first, then ever longer, and never quite the same."""
+    """Seconds to wait after so many failures in a row: none at first, then ever longer, and never
+    quite the same."""
     return min(5.0, 0.1 * (2.0 ** max(0, failures) - 1)) * random.uniform(0.5, 1.0)
 
 

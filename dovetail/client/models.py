@@ -1,10 +1,13 @@
-"""Which model a sampling request gets. A server does not know what models there are; it can only say what it would like.
+"""Which model a sampling request gets. A server does not know what models there are; it can only
+say what it would like.
 
-Hints come first, in the order the server gave them: a hint is part of a name, in any case, and the first one that any model
-answers to decides which models are left. Without a hint that fits, all are. Among those left the priorities weigh: how much
-a low price, speed and intelligence matter, each from 0 to 1, against what is known of each model. The best one is taken, and
-of equals the one listed first; so the order of the list is the client's own preference, and the same question always gets
-the same model. https://modelcontextprotocol.io/specification/2026-07-28/client/sampling#model-preferences
+Hints come first, in the order the server gave them: a hint is part of a name, in any case, and the
+first one that any model answers to decides which models are left. Without a hint that fits, all
+are. Among those left the priorities weigh: how much a low price, speed and intelligence matter,
+each from 0 to 1, against what is known of each model. The best one is taken, and of equals the one
+listed first; so the order of the list is the client's own preference, and the same question always
+gets the same model.
+https://modelcontextprotocol.io/specification/2026-07-28/client/sampling#model-preferences
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,7 +21,8 @@ from ..protocol.sampling import ModelPreferences
 
 
 class Model(Struct, frozen=True):
-    """A model that can be asked, and what is known of it: each trait from 0 to 1, a half where nothing is."""
+    """A model that can be asked, and what is known of it: each trait from 0 to 1, a half where
+    nothing is."""
 
     name: str
     cost: float = 0.5
@@ -26,16 +30,21 @@ class Model(Struct, frozen=True):
     speed: float = 0.5
     intelligence: float = 0.5
     aliases: tuple[str, ...] = ()
-    """Other names that a hint may mean it by: of its family, or of another vendor's model that it stands in for."""
+    """Other names that a hint may mean it by: of its family, or of another vendor's model that it
+    stands in for."""
 
 
-def choose_model(preferences: ModelPreferences | Mapping[str, Any] | None, models: Iterable[Model | str]) -> str:
+def choose_model(
+    preferences: ModelPreferences | Mapping[str, Any] | None, models: Iterable[Model | str]
+) -> str:
     """The name of the model that suits the preferences best."""
     left = known(models)
     wishes = _wishes(preferences)
     for hint in wishes.hints or ():
         part = (hint.name or "").strip().lower()
-        meant = tuple(model for model in left if part and any(part in name for name in _names(model)))
+        meant = tuple(
+            model for model in left if part and any(part in name for name in _names(model))
+        )
         if meant:
             left = meant
             break

@@ -1,10 +1,11 @@
 """The directories and files that a server is told it may work in.
 
-A root is given as a path, as a `file://` URI or as a Root. A path is of this machine: links and `..` are resolved and it
-must exist. A URI is passed on as it was written, for it may name a place that only the server sees; it must be an absolute
-path of no other host, without `..`. Either way, a root that was there once and is gone is dropped: `look` tells whoever
-holds the conversation, so that it can be announced. Nobody looks by the clock: a client looks when it is asked for the
-roots, and in passing when it asks for something itself.
+A root is given as a path, as a `file://` URI or as a Root. A path is of this machine: links and
+`..` are resolved and it must exist. A URI is passed on as it was written, for it may name a place
+that only the server sees; it must be an absolute path of no other host, without `..`. Either way, a
+root that was there once and is gone is dropped: `look` tells whoever holds the conversation, so
+that it can be announced. Nobody looks by the clock: a client looks when it is asked for the roots,
+and in passing when it asks for something itself.
 """
 
 import asyncio
@@ -48,7 +49,8 @@ class Roots(list[Root]):
         self._seen = _there({root.uri for root in self})
 
     async def look(self, changed: Callable[[], None], *, passing: bool = False) -> None:
-        """Drop the roots that were there and are gone, and say so. In passing, only where the last look is a while ago."""
+        """Drop the roots that were there and are gone, and say so. In passing, only where the last
+        look is a while ago."""
         loop = asyncio.get_running_loop()
         pause = PASSING if passing else 0.0
         if self._look is None or (self._look.done() and loop.time() - self._looked >= pause):
@@ -83,7 +85,9 @@ def as_root(given: Any) -> Root:
         try:
             path = Path(given).resolve(strict=True)
         except (OSError, RuntimeError, ValueError) as problem:
-            raise ConfigError(f"{str(given)!r} is no root: {getattr(problem, 'strerror', None) or problem}") from None
+            raise ConfigError(
+                f"{str(given)!r} is no root: {getattr(problem, 'strerror', None) or problem}"
+            ) from None
         return Root(path.as_uri(), path.name or None)
     raise ConfigError(f"{given!r} is no root: give a path or a file:// URI")
 
@@ -96,7 +100,8 @@ def _checked(root: Root) -> Root:
         raise ConfigError(f"{root.uri!r} is no root: {problem}") from None
     path = unquote(parts.path)
     flaws = {
-        "give a path or a file:// URI": parts.scheme != "file" or not root.uri.lower().startswith("file://"),
+        "give a path or a file:// URI": parts.scheme != "file"
+        or not root.uri.lower().startswith("file://"),
         "a root is on this machine": parts.netloc not in ("", "localhost"),
         "its path must be absolute": not path.startswith("/"),
         "its path must not lead back with ..": ".." in re.split(r"[/\\]", path),

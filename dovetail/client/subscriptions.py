@@ -1,9 +1,10 @@
 """What a client wants to hear of, in both eras, behind one interface.
 
-Handshake era: `resources/subscribe` once for each URI; list changes come by themselves. Stateless era: a stream of its own,
-`subscriptions/listen`, for each handle, whose notifications carry the stream's id. Either way, what was asked for is asked
-for again when a new conversation opens. A stream that ends while the conversation goes on, as it does over HTTP when a
-server restarts, is opened again too; what fails time and again, or is refused, is given up.
+Handshake era: `resources/subscribe` once for each URI; list changes come by themselves. Stateless
+era: a stream of its own, `subscriptions/listen`, for each handle, whose notifications carry the
+stream's id. Either way, what was asked for is asked for again when a new conversation opens. A
+stream that ends while the conversation goes on, as it does over HTTP when a server restarts, is
+opened again too; what fails time and again, or is refused, is given up.
 """
 
 import asyncio
@@ -15,7 +16,14 @@ from typing import Any
 
 from ..connection.calling import Calling
 from ..connection.hearing import run_callback
-from ..errors import ConfigError, ConnectionClosed, DovetailError, MethodNotFound, Overloaded, TimedOut
+from ..errors import (
+    ConfigError,
+    ConnectionClosed,
+    DovetailError,
+    MethodNotFound,
+    Overloaded,
+    TimedOut,
+)
 from ..jsonrpc.messages import Id
 from ..limits import Limits
 from ..protocol.meta import SUBSCRIPTION_ID
@@ -39,9 +47,12 @@ LASTING = 5.0
 
 
 class Handle:
-    """One thing to hear of. `await handle` waits until it is in force; `await handle.close()`, or `async with`, ends it."""
+    """One thing to hear of. `await handle` waits until it is in force; `await handle.close()`, or
+    `async with`, ends it."""
 
-    def __init__(self, owner: "Subscriptions", kind: str, uri: str | None, callback: Callable[[str], Any]) -> None:
+    def __init__(
+        self, owner: "Subscriptions", kind: str, uri: str | None, callback: Callable[[str], Any]
+    ) -> None:
         self._owner = owner
         self.kind = kind
         self.uri = uri
@@ -62,7 +73,10 @@ class Handle:
         return await self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         await self.close()
 
@@ -99,7 +113,10 @@ class Subscriptions:
     def on_change(self, kind: str, callback: Callable[[str], Any]) -> Handle:
         """Hear of changes to a list, or to the client's state."""
         if kind not in LISTS and kind != "state":
-            raise ConfigError(f"There are no changes of {kind!r} to hear of; there are {', '.join(LISTS)} and state")
+            raise ConfigError(
+                f"There are no changes of {kind!r} to hear of; there are {', '.join(LISTS)} "
+                "and state"
+            )
         handle = Handle(self, kind, None, callback)
         self._handles.append(handle)
         calling = self._link.calling
@@ -108,7 +125,8 @@ class Subscriptions:
         return handle
 
     async def stands(self, handle: Handle) -> Handle:
-        """Wait until a handle is in force; for what only a server can tell there has to be a conversation first."""
+        """Wait until a handle is in force; for what only a server can tell there has to be a
+        conversation first."""
         if handle.kind != "state":
             await self._link.ready(self._link.timeout)
         if handle.ready is not None:
@@ -144,7 +162,9 @@ class Subscriptions:
             handle.task = handle.stream = handle.ready = None  # it was of the other era before
         for uri in dict.fromkeys(handle.uri for handle in self._handles if handle.uri is not None):
             try:
-                await calling.request(METHODS["resources/subscribe"], UriParams(uri=uri), timeout=self._link.timeout)
+                await calling.request(
+                    METHODS["resources/subscribe"], UriParams(uri=uri), timeout=self._link.timeout
+                )
             except DovetailError as error:
                 log.warning("Could not subscribe to %s again: %s", uri, error)
 
@@ -156,17 +176,28 @@ class Subscriptions:
                 if handle.stream == stream and handle.ready is not None and not handle.ready.done():
                     self._acknowledged(handle, handle.ready, params.notifications)
         elif method == UPDATED:
-            self._tell(params.uri, stream, lambda one: one.uri is not None and _within(params.uri, one.uri))
+            self._tell(
+                params.uri, stream, lambda one: one.uri is not None and _within(params.uri, one.uri)
+            )
         elif method in KINDS:
             self._tell(KINDS[method], stream, lambda one: one.kind == KINDS[method])
 
-    def _acknowledged(self, handle: Handle, ready: "asyncio.Future[None]", granted: SubscriptionFilter) -> None:
-        """The stream stands; what the server left out of it will never come, so it is not waited for."""
-        if granted.resource_subscriptions if handle.uri else getattr(granted, f"{handle.kind}_list_changed"):
+    def _acknowledged(
+        self, handle: Handle, ready: "asyncio.Future[None]", granted: SubscriptionFilter
+    ) -> None:
+        """The stream stands; what the server left out of it will never come, so it is not waited
+        for."""
+        if (
+            granted.resource_subscriptions
+            if handle.uri
+            else getattr(granted, f"{handle.kind}_list_changed")
+        ):
             ready.set_result(None)
             return
         log.warning("The server does not tell of changes of %s", handle.uri or handle.kind)
-        ready.set_exception(MethodNotFound(f"The server does not tell of changes of {handle.uri or handle.kind}"))
+        ready.set_exception(
+            MethodNotFound(f"The server does not tell of changes of {handle.uri or handle.kind}")
+        )
         ready.exception()  # somebody may wait for it, nobody must
         if handle.task is not None:
             handle.task.cancel()
@@ -200,12 +231,16 @@ class Subscriptions:
         ready = handle.ready
         assert ready is not None
         loop, failures = asyncio.get_running_loop(), 0
-        ended: DovetailError = ConnectionClosed("The stream of changes ended before it was acknowledged")
+        ended: DovetailError = ConnectionClosed(
+            "The stream of changes ended before it was acknowledged"
+        )
         try:
             while failures <= self._limits.restarts:
                 began = loop.time()
                 if ready.done():
-                    ready = handle.ready = loop.create_future()  # each stream is acknowledged by itself
+                    ready = handle.ready = (
+                        loop.create_future()
+                    )  # each stream is acknowledged by itself
                 try:
                     await self._listen(handle, calling)
                 except (ConnectionClosed, Overloaded) as error:
@@ -229,9 +264,15 @@ class Subscriptions:
         def started(id: Id) -> None:
             handle.stream = id
 
-        wanted = SubscriptionFilter(resource_subscriptions=[handle.uri]) if handle.uri else LISTS[handle.kind]
+        wanted = (
+            SubscriptionFilter(resource_subscriptions=[handle.uri])
+            if handle.uri
+            else LISTS[handle.kind]
+        )
         params = ListenParams(notifications=wanted)
-        await calling.request(METHODS["subscriptions/listen"], params, timeout=None, started=started)
+        await calling.request(
+            METHODS["subscriptions/listen"], params, timeout=None, started=started
+        )
 
 
 def _stateless(calling: Calling) -> bool:

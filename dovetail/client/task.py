@@ -1,8 +1,9 @@
 """One task of a server, as somebody waits for it: look, pause, look again, until it is over.
 
-A look that fails because the connection broke, or the server is busy, is made again: to look is safe. A key that was asked
-once is not asked again, however often a server shows it, and its answer is kept until it has arrived. What a server tells
-by itself saves a look; nobody relies on it. How the server is spoken to is the business of `tasks.py`.
+A look that fails because the connection broke, or the server is busy, is made again: to look is
+safe. A key that was asked once is not asked again, however often a server shows it, and its answer
+is kept until it has arrived. What a server tells by itself saves a look; nobody relies on it. How
+the server is spoken to is the business of `tasks.py`.
 """
 
 import asyncio
@@ -13,7 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw, Struct
 
-from ..errors import ConnectFailed, ConnectionClosed, DovetailError, InvalidRequest, NotFound, Overloaded, TimedOut
+from ..errors import (
+    ConnectFailed,
+    ConnectionClosed,
+    DovetailError,
+    InvalidRequest,
+    NotFound,
+    Overloaded,
+    TimedOut,
+)
 from ..protocol.lifecycle import ProgressParams
 from ..protocol.tasks import TERMINAL, DetailedTask
 from ..protocol.tools import ToolResult
@@ -24,8 +33,8 @@ if TYPE_CHECKING:
     from .tasks import Tasks
 
 SOONEST, LATEST = 0.05, 86400.0
-"""Seconds between two looks, at the least and at the most, whatever a server proposes. It is to be respected, so the most is
-what no timer has trouble with."""
+"""Seconds between two looks, at the least and at the most, whatever a server proposes. It is to be
+respected, so the most is what no timer has trouble with."""
 FIRST, GROWTH, SETTLED = 0.1, 1.5, 5.0
 """Where it proposes nothing: the first pause, how pauses grow, and where they stop to."""
 PASSING = (ConnectionClosed, ConnectFailed, TimedOut, Overloaded)
@@ -33,8 +42,8 @@ PASSING = (ConnectionClosed, ConnectFailed, TimedOut, Overloaded)
 
 
 class TaskUpdate(Struct, frozen=True):
-    """What is new of a task: its status and its own words on it; in the core form also how far it has come, in the other the
-    keys of what it asks."""
+    """What is new of a task: its status and its own words on it; in the core form also how far it
+    has come, in the other the keys of what it asks."""
 
     status: str
     message: str | None = None
@@ -44,7 +53,8 @@ class TaskUpdate(Struct, frozen=True):
 
 
 class Patience:
-    """How long somebody waits: so many seconds without news, and so many at all. A person who thinks is not counted."""
+    """How long somebody waits: so many seconds without news, and so many at all. A person who
+    thinks is not counted."""
 
     def __init__(self, silence: float | None, longest: float | None) -> None:
         self._silence, self._longest = silence, longest
@@ -54,12 +64,20 @@ class Patience:
     def news(self, state: DetailedTask | None) -> None:
         """There is something new; a task that waits for us is not silent."""
         if self.bound is not None:
-            asked = self._silence is None or (state is not None and state.status == "input_required")
+            asked = self._silence is None or (
+                state is not None and state.status == "input_required"
+            )
             soon = None if asked else asyncio.get_running_loop().time() + (self._silence or 0)
-            self.bound.reschedule(min((one for one in (soon, self._end) if one is not None), default=None))
+            self.bound.reschedule(
+                min((one for one in (soon, self._end) if one is not None), default=None)
+            )
 
     def __str__(self) -> str:
-        return f"after {self._longest:g} s" if self._silence is None else f"without news for {self._silence:g} s"
+        return (
+            f"after {self._longest:g} s"
+            if self._silence is None
+            else f"without news for {self._silence:g} s"
+        )
 
     @contextmanager
     def standing(self) -> Iterator[None]:
@@ -73,10 +91,12 @@ class Patience:
 
 
 class TaskHandle:
-    """A task of a server. `id` is all it takes to pick it up again: `client.task(id)`. Where a server answered at once there
-    is no task: the id is empty, and the handle is done."""
+    """A task of a server. `id` is all it takes to pick it up again: `client.task(id)`. Where a
+    server answered at once there is no task: the id is empty, and the handle is done."""
 
-    def __init__(self, tasks: "Tasks", id: str, manual: bool = False, done: ToolResult | None = None) -> None:
+    def __init__(
+        self, tasks: "Tasks", id: str, manual: bool = False, done: ToolResult | None = None
+    ) -> None:
         self.id = id
         self.tool = ""
         """The tool, where it is known, so that its result can be checked."""
@@ -115,7 +135,8 @@ class TaskHandle:
         return self.update
 
     async def updates(self) -> AsyncGenerator[TaskUpdate, None]:
-        """How the task stands, and whenever that changes, until it is over. Questions are answered on the way."""
+        """How the task stands, and whenever that changes, until it is over. Questions are answered
+        on the way."""
         last: TaskUpdate | None = None
         async with aclosing(self.follow(Patience(None, None))) as news:
             async for update in news:
@@ -123,29 +144,39 @@ class TaskHandle:
                     yield update
                 last = update
 
-    async def result(self, timeout: float | None = None, *, raise_on_error: bool = True) -> ToolResult:
-        """What the tool gave, however long that takes; after `timeout` seconds TimedOut. The task goes on either way."""
+    async def result(
+        self, timeout: float | None = None, *, raise_on_error: bool = True
+    ) -> ToolResult:
+        """What the tool gave, however long that takes; after `timeout` seconds TimedOut. The task
+        goes on either way."""
         result = await self.wait(Patience(None, timeout))
         return self._tasks.checked(self.tool, result, raise_on_error)
 
     async def cancel(self) -> None:
-        """Ask the server to end the task. It may come to another end before that; to be over already is fine too."""
+        """Ask the server to end the task. It may come to another end before that; to be over
+        already is fine too."""
         if not self.over:
             await self._tasks.cancel(self.id)
 
     async def questions(self) -> dict[str, AnyRequest]:
         """What the task asks now and nobody has answered yet, by key."""
         await self.status()
-        return await self._tasks.views({key: one for key, one in self._questions.items() if key not in self._asked})
+        return await self._tasks.views(
+            {key: one for key, one in self._questions.items() if key not in self._asked}
+        )
 
     async def answer(self, key: str, value: Any) -> None:
-        """Answer a question of a task that is `manual`, with what `on_elicit` or `on_sample` would give."""
+        """Answer a question of a task that is `manual`, with what `on_elicit` or `on_sample` would
+        give."""
         asked = self._questions
         if key not in asked:
             await self.status()
             asked = self._questions
         if key not in asked:
-            raise NotFound(f"Task {self.id} asks nothing by the key {key!r}; it asks {', '.join(asked) or 'nothing'}")
+            raise NotFound(
+                f"Task {self.id} asks nothing by the key {key!r}; it asks "
+                f"{', '.join(asked) or 'nothing'}"
+            )
         self._asked[key] = asked[key]
         try:
             by_hand = self._tasks.callbacks.instead(value)
@@ -166,7 +197,11 @@ class TaskHandle:
             return
         before, self._state = self._state, state
         if before is None or _news(before) != _news(state):
-            far = (self.update.progress, self.update.total) if state.status == "working" else (None, None)
+            far = (
+                (self.update.progress, self.update.total)
+                if state.status == "working"
+                else (None, None)
+            )
             self._stir(TaskUpdate(state.status, state.status_message, *far, tuple(self._questions)))
 
     def progressed(self, params: ProgressParams) -> None:
@@ -185,7 +220,9 @@ class TaskHandle:
         self._stirred.set()
         self._stirred.clear()
 
-    async def wait(self, patience: Patience, report: Callable[[TaskUpdate], None] | None = None) -> ToolResult:
+    async def wait(
+        self, patience: Patience, report: Callable[[TaskUpdate], None] | None = None
+    ) -> ToolResult:
         """The result of the tool; raises what the task came to instead."""
         if self._done is not None:
             return self._done
@@ -201,7 +238,9 @@ class TaskHandle:
             if isinstance(problem, DovetailError):
                 raise
             said = f"; it said last: {self.update.message}" if self.update.message else ""
-            raise TimedOut(f"Task {self.id} is still {self.update.status} {patience}{said}") from None
+            raise TimedOut(
+                f"Task {self.id} is still {self.update.status} {patience}{said}"
+            ) from None
 
     async def follow(self, patience: Patience) -> AsyncGenerator[TaskUpdate, None]:
         """What is new, until the task is over; its questions are answered on the way."""
@@ -230,7 +269,8 @@ class TaskHandle:
                 await self._settle(result)
 
     async def _settle(self, result: "asyncio.Task[ToolResult]") -> None:
-        """The core form has brought the result, or an error; whether that is what the task came to, a look will tell."""
+        """The core form has brought the result, or an error; whether that is what the task came to,
+        a look will tell."""
         if (problem := result.exception()) is not None:
             await self._look()
             if not self.over:
@@ -273,11 +313,15 @@ class TaskHandle:
         for key in asked.keys() & self._asked.keys():
             if asked[key] != self._asked[key]:
                 # https://modelcontextprotocol.io/seps/2663-tasks-extension#task-update-requests
-                raise InvalidRequest(f"Task {self.id} asks something else by the key {key!r}, which it used before")
+                raise InvalidRequest(
+                    f"Task {self.id} asks something else by the key {key!r}, which it used before"
+                )
         if fresh := {key: question for key, question in asked.items() if key not in self._asked}:
             self._rounds += 1
             if self._rounds > self._tasks.limits.rounds:
-                raise InvalidRequest(f"Task {self.id} asked {self._rounds} times, and does not come to an end")
+                raise InvalidRequest(
+                    f"Task {self.id} asked {self._rounds} times, and does not come to an end"
+                )
             self._asked |= fresh
             try:
                 with patience.standing():
@@ -305,7 +349,10 @@ def _news(state: DetailedTask) -> tuple[Any, ...]:
 
 
 def pause_of(state: DetailedTask | None, pauses: int) -> float:
-    """Seconds until the next look: as the server proposes, within reason, and never all clients at once."""
+    """Seconds until the next look: as the server proposes, within reason, and never all clients at
+    once."""
     proposed = state.poll_interval_ms if state is not None else None
-    seconds = min(SETTLED, FIRST * GROWTH ** min(pauses, 20)) if proposed is None else proposed / 1000
+    seconds = (
+        min(SETTLED, FIRST * GROWTH ** min(pauses, 20)) if proposed is None else proposed / 1000
+    )
     return min(LATEST, max(SOONEST, seconds)) * random.uniform(1.0, 1.1)

@@ -2,14 +2,16 @@
 
     call ─→ result                                    most calls
          └→ task ─→ look, wait, look again ─→ over ─→ result, or the error that it came to
-                     └→ it asks: the callbacks answer, as they do any question, and the answers are sent
+                     └→ it asks: the callbacks answer, as they do any question, and the answers are
+                     sent
 
-Both forms take this road. In the extension's a task shows what it asks and what it came to, and is answered with
-`tasks/update`; in the core form of the handshake era `tasks/result` stays open beside the looking, so that questions have a
-way to come, and brings the result. What a server tells by itself saves a look: nobody relies on it.
+Both forms take this road. In the extension's a task shows what it asks and what it came to, and is
+answered with `tasks/update`; in the core form of the handshake era `tasks/result` stays open beside
+the looking, so that questions have a way to come, and brings the result. What a server tells by
+itself saves a look: nobody relies on it.
 
-Whoever calls a tool and stops waiting cancels the task; whoever holds a handle decides that for themselves. How one task is
-waited for is in `task.py`.
+Whoever calls a tool and stops waiting cancels the task; whoever holds a handle decides that for
+themselves. How one task is waited for is in `task.py`.
 https://modelcontextprotocol.io/seps/2663-tasks-extension
 https://modelcontextprotocol.io/specification/2025-11-25/basic/utilities/tasks
 """
@@ -70,7 +72,8 @@ LISTENED = 1.0
 
 
 class Begun(ToolResult, kw_only=True):
-    """What answers a call that was made as a task: the task, in the core form, or the result at once."""
+    """What answers a call that was made as a task: the task, in the core form, or the result at
+    once."""
 
     content: list[Content] = []
     task: CoreTask | None = None
@@ -112,12 +115,17 @@ class Tasks:
         return self._wanted and self._link.calling is not None and _core(self._link.calling)
 
     def asking(self, params: CallToolParams, ttl: float | None) -> tuple[CallToolParams, str]:
-        """A call as one that is to become a task, in the core form, and the token under which it will report progress."""
+        """A call as one that is to become a task, in the core form, and the token under which it
+        will report progress."""
         token = secrets.token_hex(8)
         task = {} if ttl is None else {"ttl": round(ttl * 1000)}
-        return replace(params, task=task, meta={**(params.meta or {}), PROGRESS_TOKEN: token}), token
+        return replace(
+            params, task=task, meta={**(params.meta or {}), PROGRESS_TOKEN: token}
+        ), token
 
-    def begun(self, result: ToolResult | CreateTaskResult, token: str = "", manual: bool = False) -> TaskHandle | None:
+    def begun(
+        self, result: ToolResult | CreateTaskResult, token: str = "", manual: bool = False
+    ) -> TaskHandle | None:
         """The task that a call became, if it did."""
         made = result.task if isinstance(result, Begun) else result
         if not isinstance(made, CoreTask | CreateTaskResult):
@@ -142,9 +150,12 @@ class Tasks:
 
     # waiting
 
-    async def finish(self, handle: TaskHandle, timeout: float | None, on_progress: OnProgress | None) -> ToolResult:
-        """Wait for a task as a call is waited for: whoever stops waiting, or cannot go on, cancels it. Each look shows that
-        the server is there, so without a timeout of its own the call may be silent for as long as any call may take."""
+    async def finish(
+        self, handle: TaskHandle, timeout: float | None, on_progress: OnProgress | None
+    ) -> ToolResult:
+        """Wait for a task as a call is waited for: whoever stops waiting, or cannot go on, cancels
+        it. Each look shows that the server is there, so without a timeout of its own the call may
+        be silent for as long as any call may take."""
         longest = max(timeout or 0, self.limits.timeout_max)
         nothing: tuple[Any, ...] = (None, None, None)
         last, number = nothing, 0
@@ -181,14 +192,16 @@ class Tasks:
             found = await self._request("tasks/get", TaskParams(task_id=id))
         except InvalidParams as unknown:
             raise NotFound(
-                unknown.code, f"Task {id} is not known to the server, or not any more: {unknown.message}"
+                unknown.code,
+                f"Task {id} is not known to the server, or not any more: {unknown.message}",
             ) from None
         if found.task_id != id:
             raise InvalidRequest(f"Asked for task {id}, the server told of {found.task_id}")
         return _lifted(found)
 
     async def update(self, id: str, answers: dict[str, Raw]) -> None:
-        """Send answers. A server that does not take them says why: the task may be gone, or an answer no good."""
+        """Send answers. A server that does not take them says why: the task may be gone, or an
+        answer no good."""
         await self._request("tasks/update", UpdateTaskParams(task_id=id, input_responses=answers))
 
     async def views(self, questions: dict[str, dict[str, Any]]) -> dict[str, AnyRequest]:
@@ -196,7 +209,9 @@ class Tasks:
         calling = await self._link.ready(self._link.timeout)
         return self.callbacks.views(questions, calling.spoken, calling)
 
-    async def respond(self, questions: dict[str, dict[str, Any]], callbacks: Callbacks | None = None) -> dict[str, Raw]:
+    async def respond(
+        self, questions: dict[str, dict[str, Any]], callbacks: Callbacks | None = None
+    ) -> dict[str, Raw]:
         """The answers to questions, by this client's callbacks or by others."""
         calling = await self._link.ready(self._link.timeout)
         asked = InputRequiredResult(input_requests=questions)
@@ -204,8 +219,8 @@ class Tasks:
 
     @asynccontextmanager
     async def beside(self, handle: TaskHandle) -> "AsyncIterator[asyncio.Task[ToolResult] | None]":
-        """What runs while a task is looked at: in the core form what brings the result, else a stream of changes where
-        looks are far between."""
+        """What runs while a task is looked at: in the core form what brings the result, else a
+        stream of changes where looks are far between."""
 
         def ended(task: "asyncio.Task[Any]") -> None:
             if not task.cancelled():
@@ -223,7 +238,9 @@ class Tasks:
 
     async def _result(self, id: str) -> ToolResult:
         """`tasks/result`, which may take as long as the task does."""
-        ask = partial(self._request, "tasks/result", TaskParams(task_id=id), timeout=self.limits.timeout_max)
+        ask = partial(
+            self._request, "tasks/result", TaskParams(task_id=id), timeout=self.limits.timeout_max
+        )
         for failures in range(self.limits.restarts):
             try:
                 return await ask()  # type: ignore[no-any-return]
@@ -234,7 +251,8 @@ class Tasks:
         return await ask()  # type: ignore[no-any-return]
 
     async def _listen(self, handle: TaskHandle) -> None:
-        """`subscriptions/listen`, as soon as it saves looks. Where there is none, looking is enough."""
+        """`subscriptions/listen`, as soon as it saves looks. Where there is none, looking is
+        enough."""
         params = ListenParams(notifications=SubscriptionFilter(task_ids=[handle.id]))
         for _ in range(self.limits.restarts):
             while handle.pause < LISTENED:  # noqa: ASYNC110  (it is not worth an event)
@@ -260,7 +278,9 @@ class Tasks:
         try:
             found: ToolResult = decode(state.result, ToolResult)
         except msgspec.MsgspecError as problem:
-            raise InvalidRequest(f"The result of task {state.task_id} makes no sense: {problem}") from None
+            raise InvalidRequest(
+                f"The result of task {state.task_id} makes no sense: {problem}"
+            ) from None
         return found
 
     # cancelling
@@ -270,14 +290,18 @@ class Tasks:
         try:
             await self._request("tasks/cancel", TaskParams(task_id=id))
         except InvalidParams:
-            await self.look(id)  # the core form refuses to cancel what is over; what is not there at all is an error
+            await self.look(
+                id
+            )  # the core form refuses to cancel what is over; what is not there at all is an error
 
     def _abandon(self, id: str) -> None:
         """Cancel a task that nobody waits for, without making anybody wait for that."""
 
         async def leave() -> None:
             try:
-                await self._request("tasks/cancel", TaskParams(task_id=id), timeout=self.limits.shutdown)
+                await self._request(
+                    "tasks/cancel", TaskParams(task_id=id), timeout=self.limits.shutdown
+                )
             except DovetailError:
                 pass  # it was over before, or will end by its own time to live
 
@@ -310,7 +334,9 @@ class Tasks:
 
 
 def _core(calling: Calling) -> bool:
-    where: Any = calling.server_capabilities.tasks if "tasks/result" in calling.spoken.methods else None
+    where: Any = (
+        calling.server_capabilities.tasks if "tasks/result" in calling.spoken.methods else None
+    )
     for key in ("requests", "tools", "call"):
         where = where.get(key) if isinstance(where, dict) else None
     return where is not None
@@ -318,7 +344,11 @@ def _core(calling: Calling) -> bool:
 
 def _whole(state: DetailedTask) -> bool:
     """Whether this is all that `tasks/get` would tell."""
-    wanted = {"completed": bytes(state.result), "failed": state.error, "input_required": state.input_requests}
+    wanted = {
+        "completed": bytes(state.result),
+        "failed": state.error,
+        "input_required": state.input_requests,
+    }
     return bool(wanted.get(state.status, True))
 
 
@@ -331,7 +361,9 @@ def _lifted(told: Any) -> DetailedTask:
     if isinstance(told, DetailedTask):
         return told
     fields = {_LIFTED.get(name, name): getattr(told, name) for name in told.__struct_fields__}
-    return DetailedTask(**{name: value for name, value in fields.items() if name in DetailedTask.__struct_fields__})
+    return DetailedTask(
+        **{name: value for name, value in fields.items() if name in DetailedTask.__struct_fields__}
+    )
 
 
 _LIFTED = {"ttl": "ttl_ms", "poll_interval": "poll_interval_ms"}
@@ -347,7 +379,10 @@ def _failure(state: DetailedTask) -> DovetailError:
 
 
 def _as_progress(id: str, update: TaskUpdate, count: int) -> ProgressParams:
-    """What is new of a task for whoever hears of progress. A status message says in words how far it is; it is counted."""
+    """What is new of a task for whoever hears of progress. A status message says in words how far
+    it is; it is counted."""
     progress = float(count) if update.progress is None else update.progress
     meta = {RELATED_TASK: {"taskId": id}}
-    return ProgressParams(progress_token=id, progress=progress, total=update.total, message=update.message, meta=meta)
+    return ProgressParams(
+        progress_token=id, progress=progress, total=update.total, message=update.message, meta=meta
+    )

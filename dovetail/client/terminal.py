@@ -1,9 +1,11 @@
-"""A ready-made `on_elicit` for a person at a terminal: `Client(target, on_elicit=terminal_elicit())`.
+"""A ready-made `on_elicit` for a person at a terminal: `Client(target,
+on_elicit=terminal_elicit())`.
 
-What is said is decided elsewhere (`dialogue.py`). Here lines are moved: shown, and read without holding up the event loop,
-one question at a time, with Ctrl-C for "cancel" while a question is open. A page is opened only after it was agreed to, and
-nothing is fetched before; the answer waits until the person is back. Where there is no terminal nobody is asked: the answer
-is no, or the form's defaults.
+What is said is decided elsewhere (`dialogue.py`). Here lines are moved: shown, and read without
+holding up the event loop, one question at a time, with Ctrl-C for "cancel" while a question is
+open. A page is opened only after it was agreed to, and nothing is fetched before; the answer waits
+until the person is back. Where there is no terminal nobody is asked: the answer is no, or the
+form's defaults.
 """
 
 import asyncio
@@ -38,7 +40,8 @@ def terminal_elicit(
     defaults: bool = False,
     open_url: Callable[[str], Any] | None = None,
 ) -> Callable[[ElicitRequest], Awaitable[ElicitResult]]:
-    """Asks the person at the terminal (stdin and stderr); where there is none, the answer is no, or the `defaults`."""
+    """Asks the person at the terminal (stdin and stderr); where there is none, the answer is no, or
+    the `defaults`."""
     turn = asyncio.Lock()  # one question at a time, however many a server asks at once
 
     async def elicit(request: ElicitRequest) -> ElicitResult:
@@ -117,7 +120,9 @@ def _next_line(source: TextIO) -> Iterator["asyncio.Future[str]"]:
     line: asyncio.Future[str] = loop.create_future()
 
     def ready() -> None:
-        loop.remove_reader(number)  # a terminal gives one line at a time; the next is for the next question
+        loop.remove_reader(
+            number
+        )  # a terminal gives one line at a time; the next is for the next question
         try:
             line.set_result(os.read(number, 1 << 16).decode(errors="replace"))
         except OSError as problem:
@@ -138,8 +143,8 @@ def _next_line(source: TextIO) -> Iterator["asyncio.Future[str]"]:
 
 @contextmanager
 def _from_thread(source: TextIO) -> Iterator["asyncio.Future[str]"]:
-    """The line of the one thread that reads there. It cannot be stopped, so a question that was given up leaves its thread,
-    and the line that it will get, to the next."""
+    """The line of the one thread that reads there. It cannot be stopped, so a question that was
+    given up leaves its thread, and the line that it will get, to the next."""
     reader = _readers.get(source) or detached(source.readline, "dovetail-terminal")
     _readers[source] = reader
     line = asyncio.wrap_future(reader)

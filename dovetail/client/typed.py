@@ -1,4 +1,5 @@
-"""A tool's result with its data as a type of the caller's: `call_tool("forecast", …, type=Forecast).data`."""
+"""A tool's result with its data as a type of the caller's: `call_tool("forecast", …,
+type=Forecast).data`."""
 
 from typing import Any, Generic, TypeVar
 
@@ -21,7 +22,8 @@ class Typed(ToolResult, Generic[T], kw_only=True):
 
 
 def typed(result: ToolResult, type_: Any) -> Typed[Any]:
-    """The result with its data converted; the result itself stays with the error where that fails."""
+    """The result with its data converted; the result itself stays with the error where that
+    fails."""
     shape = Shape.of(type_)
     try:
         if result.structured_content is None and type_ is not str:
@@ -29,7 +31,9 @@ def typed(result: ToolResult, type_: Any) -> Typed[Any]:
         else:
             value = shape.convert(result.data)
     except (Mismatch, ValueError) as error:
-        raise InvalidOutput(f"The result is no {getattr(type_, '__name__', type_)}: {error}", result) from None
+        raise InvalidOutput(
+            f"The result is no {getattr(type_, '__name__', type_)}: {error}", result
+        ) from None
     return Typed(
         content=result.content,
         structured_content=result.structured_content,

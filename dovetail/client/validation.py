@@ -1,8 +1,8 @@
 """Whether a tool's results keep to the schema that the server announced.
 
-`strict` raises InvalidOutput, `warn` (the default) logs, `off` does not look. The result is never thrown away: the error
-carries it. `strict` also refuses tools whose schemas cannot be used, and lists the tools before the first call; `warn`
-checks what it happens to know.
+`strict` raises InvalidOutput, `warn` (the default) logs, `off` does not look. The result is never
+thrown away: the error carries it. `strict` also refuses tools whose schemas cannot be used, and
+lists the tools before the first call; `warn` checks what it happens to know.
 """
 
 import logging
@@ -46,7 +46,9 @@ class Validation:
     async def prepare(self, name: str, client: Any) -> None:
         """Know the tool before it is called, where results must be checked."""
         if self._mode == "strict" and (self._tools is None or name not in self._tools):
-            await client.list_tools(fresh=self._tools is not None)  # a list that lacks it is an old one
+            await client.list_tools(
+                fresh=self._tools is not None
+            )  # a list that lacks it is an old one
 
     def repeatable(self, name: str) -> bool:
         """Whether the server marks the tool as safe to call twice."""
@@ -55,9 +57,14 @@ class Validation:
         return bool(hints and (hints.idempotent_hint or hints.read_only_hint))
 
     def task_support(self, name: str) -> str | None:
-        """Whether a tool can or must be called as a task, in the core form; None where the tool is not known."""
+        """Whether a tool can or must be called as a task, in the core form; None where the tool is
+        not known."""
         tool = (self._tools or {}).get(name)
-        return None if tool is None else (tool.execution and tool.execution.task_support) or "forbidden"
+        return (
+            None
+            if tool is None
+            else (tool.execution and tool.execution.task_support) or "forbidden"
+        )
 
     def check(self, name: str, result: ToolResult) -> None:
         """Look at a result."""
@@ -83,7 +90,9 @@ class Validation:
                 self._validators[tool.name] = None
                 return str(error)
         validator = self._validators[tool.name]
-        return "; ".join(validator.problems(result.structured_content)) or None if validator else None
+        return (
+            "; ".join(validator.problems(result.structured_content)) or None if validator else None
+        )
 
     def _compile(self, name: str, schema: dict[str, Any]) -> Validator:
         try:

@@ -1,11 +1,13 @@
-"""Servers that were written for FastMCP, or for the official SDK, on Dovetail: change the import line, and run them.
+"""Servers that were written for FastMCP, or for the official SDK, on Dovetail: change the import
+line, and run them.
 
     from dovetail.compat import FastMCP, MCPServer, Context, Image, ToolError
 
-It is a thin coat over `Server` and `Context`: their names for what both libraries have, in the order of their parameters,
-and their spelling of values (`TextContent(type="text", text=…)`). What Dovetail lacks, or does in another way, raises a
-ConfigError (for an option) or an AttributeError (for a method) that names what to use instead: nothing that would change
-what a server does is taken and forgotten. docs/guides/moving.md says what differs.
+It is a thin coat over `Server` and `Context`: their names for what both libraries have, in the
+order of their parameters, and their spelling of values (`TextContent(type="text", text=…)`). What
+Dovetail lacks, or does in another way, raises a ConfigError (for an option) or an AttributeError
+(for a method) that names what to use instead: nothing that would change what a server does is taken
+and forgotten. docs/guides/moving.md says what differs.
 """
 
 from typing import Any
@@ -47,12 +49,13 @@ from .values import (
 )
 
 __all__ = [
-    "AcceptedElicitation", "Annotations", "AssistantMessage", "Audio", "AudioContent", "BlobResourceContents",
-    "CallToolResult", "CancelledElicitation", "Completion", "CompletionArgument", "CompletionContext", "Context",
-    "CurrentContext", "DeclinedElicitation", "EmbeddedResource", "FastMCP", "Icon", "Image", "ImageContent",
-    "MCPServer", "Message", "ModelPreferences", "PromptMessage", "PromptReference", "ResourceError", "ResourceLink",
-    "ResourceTemplateReference", "SamplingMessage", "ServerSession", "TextContent", "TextResourceContents",
-    "ToolAnnotations", "ToolError", "ToolResult", "UserMessage",
+    "AcceptedElicitation", "Annotations", "AssistantMessage", "Audio", "AudioContent",
+    "BlobResourceContents", "CallToolResult", "CancelledElicitation", "Completion",
+    "CompletionArgument", "CompletionContext", "Context", "CurrentContext", "DeclinedElicitation",
+    "EmbeddedResource", "FastMCP", "Icon", "Image", "ImageContent", "MCPServer", "Message",
+    "ModelPreferences", "PromptMessage", "PromptReference", "ResourceError", "ResourceLink",
+    "ResourceTemplateReference", "SamplingMessage", "ServerSession", "TextContent",
+    "TextResourceContents", "ToolAnnotations", "ToolError", "ToolResult", "UserMessage",
 ]  # fmt: skip
 
 

@@ -60,7 +60,8 @@ class Context(Plain):
 
     @property
     def request_context(self) -> "Context":
-        """The same: what is looked up there (lifespan_context, session, request_id, meta) is here."""
+        """The same: what is looked up there (lifespan_context, session, request_id, meta) is
+        here."""
         return self
 
     @property
@@ -68,17 +69,25 @@ class Context(Plain):
         """What a server can say to its client outside of the answer."""
         return Session(self)
 
-    def log(self, *said: Any, level: Any = None, data: Any = None, message: Any = None, **more: Any) -> Room:
-        """Send a log message: `log("info", text)`, or `log(text, "info")`; the logger and what is `extra` may follow."""
+    def log(
+        self, *said: Any, level: Any = None, data: Any = None, message: Any = None, **more: Any
+    ) -> Room:
+        """Send a log message: `log("info", text)`, or `log(text, "info")`; the logger and what is
+        `extra` may follow."""
         words = [*said[:2], *(text for text in (data, message) if text is not None)]
         text = words.pop()
         more |= dict(zip(("logger_name", "extra"), said[2:], strict=False))
         named = [more.pop(key, None) for key in ("logger_name", "logger")]
         extra = more.pop("extra", None) or more
         level = level or (words[0] if words else "info")
-        if level not in LEVELS and text in (None, *LEVELS):  # FastMCP has the message first, and may have no level
+        if level not in LEVELS and text in (
+            None,
+            *LEVELS,
+        ):  # FastMCP has the message first, and may have no level
             level, text = text or "info", level
-        return super().log(level, {"message": text, **extra} if extra else text, named[0] or named[1])
+        return super().log(
+            level, {"message": text, **extra} if extra else text, named[0] or named[1]
+        )
 
     def debug(self, data: Any, logger: str | None = None, **more: Any) -> Room:
         """Log in detail."""
@@ -96,7 +105,9 @@ class Context(Plain):
         """Log what went wrong."""
         return self.log("error", data, logger=logger, **more)
 
-    def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> Room:
+    def report_progress(
+        self, progress: float, total: float | None = None, message: str | None = None
+    ) -> Room:
         """Tell how far the work has come."""
         return self.progress(progress, total, message)
 
@@ -104,16 +115,24 @@ class Context(Plain):
     async def read_resource(self, uri: Any) -> Parts:  # type: ignore[override]
         """Read a resource of this very server: parts with `.content` and `.mime_type`."""
         found = await super().read_resource(str(uri))
-        return Parts(Part(one.data if one.text is None else one.text, one.mime_type) for one in found)
+        return Parts(
+            Part(one.data if one.text is None else one.text, one.mime_type) for one in found
+        )
 
     @unawaited
-    async def elicit(self, message: str, response_type: Any = None, *, schema: Any = None, **more: Any) -> "Elicited[Any]":  # type: ignore[override]
+    async def elicit(  # type: ignore[override]
+        self, message: str, response_type: Any = None, *, schema: Any = None, **more: Any
+    ) -> "Elicited[Any]":
         """Ask the user to fill in a form: a class, one plain type, or a list of choices."""
         wanted = response_type if schema is None else schema
-        return await super().elicit(message, Literal[tuple(wanted)] if isinstance(wanted, list) else wanted, **more)
+        return await super().elicit(
+            message, Literal[tuple(wanted)] if isinstance(wanted, list) else wanted, **more
+        )
 
     @unawaited
-    async def elicit_url(self, message: str, url: str, elicitation_id: str | None = None, **more: Any) -> "Elicited[None]":
+    async def elicit_url(
+        self, message: str, url: str, elicitation_id: str | None = None, **more: Any
+    ) -> "Elicited[None]":
         """Ask the user to visit a page."""
         return await super().elicit_url(message, url, id=elicitation_id, **more)
 
@@ -128,7 +147,8 @@ class Context(Plain):
 
 
 class Session:
-    """What a server can say to its client outside of the answer, by the names of the official SDK."""
+    """What a server can say to its client outside of the answer, by the names of the official
+    SDK."""
 
     __slots__ = ("_context",)
 
@@ -138,7 +158,9 @@ class Session:
     def __getattr__(self, name: str) -> Any:
         raise lacks("ServerSession", name)
 
-    async def create_message(self, messages: Any, *, max_tokens: int, **options: Any) -> CreateMessageResult:
+    async def create_message(
+        self, messages: Any, *, max_tokens: int, **options: Any
+    ) -> CreateMessageResult:
         """Ask the client's model."""
         return (await self._context.sample(messages, max_tokens=max_tokens, **options)).result
 
@@ -146,7 +168,9 @@ class Session:
         """The directories that the client lets servers know of."""
         return ListRootsResult(roots=await self._context.list_roots())
 
-    async def send_log_message(self, level: Any, data: Any, logger: str | None = None, **_: Any) -> None:
+    async def send_log_message(
+        self, level: Any, data: Any, logger: str | None = None, **_: Any
+    ) -> None:
         """Send a log message."""
         await self._context.log(level, data, logger=logger)
 

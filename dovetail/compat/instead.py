@@ -6,10 +6,12 @@ from typing import Any
 from ..errors import ConfigError
 
 INSTEAD = {
-    "add_middleware": "give FastMCP(middleware=[…]) async functions of (call, next): docs/guides/middleware.md",
+    "add_middleware": "give FastMCP(middleware=[…]) async functions of (call, next): "
+                      "docs/guides/middleware.md",
     "as_proxy": "there are no proxies yet",
     "call_tool": "Client(server) calls a server in the same process: docs/guides/testing.md",
-    "delete_state": "nothing is kept per session; hand out a handle, as docs/guides/context.md shows",
+    "delete_state": "nothing is kept per session; hand out a handle, as "
+                    "docs/guides/context.md shows",
     "disable": "remove_tool() takes a tool out, and clients are told",
     "enable": "add_tool() puts a tool in, and clients are told",
     "from_fastapi": "write the tools that a model needs; nothing is generated",
@@ -19,7 +21,8 @@ INSTEAD = {
     "get_tools": "Client(server).list_tools() does: docs/guides/testing.md",
     "import_server": "give the functions to add_tool() of one server",
     "list_tools": "Client(server).list_tools() does: docs/guides/testing.md",
-    "mount": "give the functions to add_tool() of one server, or mount http_app() of each in one application",
+    "mount": "give the functions to add_tool() of one server, or mount http_app() of each in "
+             "one application",
     "session_id": "nothing is kept per session; hand out a handle, as docs/guides/context.md shows",
     "set_state": "nothing is kept per session; hand out a handle, as docs/guides/context.md shows",
 }  # fmt: skip
@@ -73,4 +76,6 @@ def refuse(options: Mapping[str, Any], where: str) -> None:
 
 def lacks(what: str, name: str) -> AttributeError:
     """What is raised for a method that is not here."""
-    return AttributeError(f"{what}.{name} is not here" + (f": {INSTEAD[name]}" if name in INSTEAD else ""))
+    return AttributeError(
+        f"{what}.{name} is not here" + (f": {INSTEAD[name]}" if name in INSTEAD else "")
+    )

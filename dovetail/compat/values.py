@@ -13,7 +13,8 @@ from ..server.results import finish_any
 
 
 class Spelled(type):
-    """A type of values of Dovetail, made with the names of the wire as well: `type=`, `mimeType=`, `_meta=`."""
+    """A type of values of Dovetail, made with the names of the wire as well: `type=`, `mimeType=`,
+    `_meta=`."""
 
     kind: type
     make: Callable[..., Any]
@@ -32,11 +33,18 @@ def _snake(name: str) -> str:
 
 
 def _spelled(name: str, kind: type, make: Callable[..., Any] | None = None) -> Any:
-    return Spelled(name, (), {"kind": kind, "make": staticmethod(make or kind), "__doc__": (make or kind).__doc__})
+    return Spelled(
+        name,
+        (),
+        {"kind": kind, "make": staticmethod(make or kind), "__doc__": (make or kind).__doc__},
+    )
 
 
-def _full(content: Any = None, structured_content: Any = None, meta: Any = None) -> tools.ToolResult:
-    """A full result, as FastMCP makes it: content of any kind, or only data, which is shown as text too."""
+def _full(
+    content: Any = None, structured_content: Any = None, meta: Any = None
+) -> tools.ToolResult:
+    """A full result, as FastMCP makes it: content of any kind, or only data, which is shown as text
+    too."""
     shown = finish_any(structured_content if content is None else content)
     return tools.ToolResult(content=shown.content, structured_content=structured_content, meta=meta)
 
@@ -65,7 +73,9 @@ ToolAnnotations = _spelled("ToolAnnotations", tools.ToolAnnotations)
 ToolResult = _spelled("ToolResult", tools.ToolResult, _full)
 Message = _spelled("Message", prompts.Message, _message)
 UserMessage = _spelled("UserMessage", prompts.Message, partial(_message, role="user"))
-AssistantMessage = _spelled("AssistantMessage", prompts.Message, partial(_message, role="assistant"))
+AssistantMessage = _spelled(
+    "AssistantMessage", prompts.Message, partial(_message, role="assistant")
+)
 
 
 def CurrentContext() -> Any:
@@ -76,14 +86,18 @@ def CurrentContext() -> Any:
 class Image(media.Image):
     """A picture: `Image(path="plot.png")` or `Image(data=…, format="png")`."""
 
-    def __init__(self, path: Any = None, data: bytes | None = None, format: str | None = None, **more: Any) -> None:
+    def __init__(
+        self, path: Any = None, data: bytes | None = None, format: str | None = None, **more: Any
+    ) -> None:
         super().__init__(data, format and f"image/{format.lower()}", path=path, **more)
 
 
 class Audio(media.Audio):
     """A sound: `Audio(path="voice.mp3")` or `Audio(data=…, format="wav")`."""
 
-    def __init__(self, path: Any = None, data: bytes | None = None, format: str | None = None, **more: Any) -> None:
+    def __init__(
+        self, path: Any = None, data: bytes | None = None, format: str | None = None, **more: Any
+    ) -> None:
         super().__init__(data, format and f"audio/{format.lower()}", path=path, **more)
 
 

@@ -1,7 +1,8 @@
 """The heart: one function answers a request. Every transport calls it.
 
-Whatever a handler does (raise anything, SystemExit included; await something that was cancelled; return what cannot be
-written as JSON), the outcome is one reply, or None where nobody waits any more. No exception leaves.
+Whatever a handler does (raise anything, SystemExit included; await something that was cancelled;
+return what cannot be written as JSON), the outcome is one reply, or None where nobody waits any
+more. No exception leaves.
 """
 
 import asyncio
@@ -12,7 +13,15 @@ from typing import Any
 
 from msgspec import Raw
 
-from ..errors import CannotAsk, Forbidden, InternalError, InvalidParams, MissingCapability, ProtocolError, ToolError
+from ..errors import (
+    CannotAsk,
+    Forbidden,
+    InternalError,
+    InvalidParams,
+    MissingCapability,
+    ProtocolError,
+    ToolError,
+)
 from ..ports import Answer, Call
 from .outgoing import Outgoing
 
@@ -47,7 +56,8 @@ async def answer(call: Call, handle: Answer, outgoing: Outgoing) -> bytes | None
 
 
 def as_protocol_error(error: BaseException, call: Call) -> ProtocolError:
-    """What the caller is told of an exception. What was not meant for it is logged here and told without detail."""
+    """What the caller is told of an exception. What was not meant for it is logged here and told
+    without detail."""
     refusal = meant(error)
     if refusal is not None:
         return refusal
@@ -82,6 +92,7 @@ def start(call: Call, work: Coroutine[Any, Any, None], loop: asyncio.AbstractEve
 def stop(call: Call) -> None:
     """Cancel, once: a second time would hit the handler while it cleans up."""
     if call.task is not None and not call.cancelled:
-        # Not at once: a task that is cancelled before its first step never takes it, and its place would never be free.
+        # Not at once: a task that is cancelled before its first step never takes it, and its place
+        # would never be free.
         call.task.get_loop().call_soon(call.task.cancel)
     call.cancelled = call.over = True

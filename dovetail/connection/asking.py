@@ -1,11 +1,14 @@
-"""How a server asks its client. `ask` is the one way, whatever the era; a handler never knows which one it is in.
+"""How a server asks its client. `ask` is the one way, whatever the era; a handler never knows which
+one it is in.
 
-**Handshake era**: a request down the back channel of the call (`call.connection.ask`), and a wait for its reply.
+**Handshake era**: a request down the back channel of the call (`call.connection.ask`), and a wait
+for its reply.
 
-**Stateless era**: a server cannot ask, it can only answer "ask me again, with these answers": `rounds.py` makes the one look
-like the other.
+**Stateless era**: a server cannot ask, it can only answer "ask me again, with these answers":
+`rounds.py` makes the one look like the other.
 
-What the client did not declare, or its revision does not have, is never asked: CannotAsk says so before anything is sent.
+What the client did not declare, or its revision does not have, is never asked: CannotAsk says so
+before anything is sent.
 https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/mrtr
 """
 
@@ -34,7 +37,9 @@ from .visiting import openable
 
 log = logging.getLogger("dovetail.connection")
 
-QUESTIONS = {name: METHODS[name] for name in ("elicitation/create", "sampling/createMessage", "roots/list")}
+QUESTIONS = {
+    name: METHODS[name] for name in ("elicitation/create", "sampling/createMessage", "roots/list")
+}
 
 
 # what may be asked
@@ -61,9 +66,11 @@ def _uses_tools(params: CreateMessageParams) -> bool:
     return any(isinstance(block, ToolUseContent | ToolResultContent) for block in blocks)
 
 
-def declared(capabilities: ClientCapabilities, wanted: dict[str, dict[str, Any]], revision: Revision) -> bool:
-    """Whether a client has all of these. An empty `elicitation` means forms; forms and context are older than the words for
-    them."""
+def declared(
+    capabilities: ClientCapabilities, wanted: dict[str, dict[str, Any]], revision: Revision
+) -> bool:
+    """Whether a client has all of these. An empty `elicitation` means forms; forms and context are
+    older than the words for them."""
     for name, parts in wanted.items():
         has = capabilities.get(name)
         if not isinstance(has, dict):
@@ -95,7 +102,9 @@ def check(call: Call, method: str, params: Any) -> None:
     if not call.method.asks:
         raise CannotAsk(f"{call.name} may not ask its client anything")
     absent = revision.absent.get(type(params), ())
-    if (not revision.stateless and method not in revision.methods) or any(part in absent for part in parts):
+    if (not revision.stateless and method not in revision.methods) or any(
+        part in absent for part in parts
+    ):
         raise CannotAsk(f"There is no {what} in revision {revision.name}")
     if not declared(caller.capabilities, wanted, revision):
         raise CannotAsk(f"The client did not declare that it can be asked: {what}", wanted)
@@ -104,10 +113,13 @@ def check(call: Call, method: str, params: Any) -> None:
 
 
 async def ask(call: Call, method: str, params: Any, key: str | None = None) -> Raw:
-    """Put a question to the client of a call; the answer as it came. The call's own time stands still meanwhile."""
+    """Put a question to the client of a call; the answer as it came. The call's own time stands
+    still meanwhile."""
     check(call, method, params)
     if _inside.get():
-        raise ConfigError("What ctx.once does cannot ask the client; ask before, and let it use the answer")
+        raise ConfigError(
+            "What ctx.once does cannot ask the client; ask before, and let it use the answer"
+        )
     if isinstance(params, ElicitParams) and params.elicitation_id is not None:
         sent(call.caller, params.elicitation_id)
     if call.clock is not None:
@@ -125,7 +137,8 @@ async def ask(call: Call, method: str, params: Any, key: str | None = None) -> R
 
 
 async def put(call: Call, method: str, params: Any) -> Raw:
-    """A question down the back channel. Those that are open at the same time are one round, as in the other era."""
+    """A question down the back channel. Those that are open at the same time are one round, as in
+    the other era."""
     limits: Limits = call.connection.limits
     call.rounds += not call.asking
     if call.rounds > limits.asks:
@@ -136,7 +149,9 @@ async def put(call: Call, method: str, params: Any) -> Raw:
             answer: Raw = await call.connection.ask(call, QUESTIONS[method], params)
             return answer
     except TimeoutError:
-        raise ToolError(f"The client did not answer {method} within {limits.ask_time:g} s") from None
+        raise ToolError(
+            f"The client did not answer {method} within {limits.ask_time:g} s"
+        ) from None
     finally:
         call.asking -= 1
 
@@ -154,12 +169,14 @@ def sent(caller: Caller, id: str) -> None:
 
 
 def refused(method: str, code: int, message: str) -> ToolError:
-    """What a handler is told whose client answered a question with an error, as one whose user said no does."""
+    """What a handler is told whose client answered a question with an error, as one whose user said
+    no does."""
     return ToolError(f"The client refused {method}: {message or f'error {code}'}")
 
 
 async def once(call: Call, key: str, function: Callable[[], Any]) -> Any:
-    """Do something once per chain of rounds, and remember what came of it. Gives back what JSON makes of it, each time."""
+    """Do something once per chain of rounds, and remember what came of it. Gives back what JSON
+    makes of it, each time."""
     kept = call.kept = {} if call.kept is None else call.kept
     while isinstance(done := kept.get(key), asyncio.Future):
         await asyncio.wait([done])  # somebody is at it; where they fail, it is our turn
@@ -193,12 +210,16 @@ async def _done(run: Any, function: Callable[[], Any]) -> Any:
 
 
 _inside: ContextVar[bool] = ContextVar("inside", default=False)
-"""Whether this is the inside of a `once`, where nothing can be asked: the next run would not come by there."""
+"""Whether this is the inside of a `once`, where nothing can be asked: the next run would not come
+by there."""
 
 
 def told(call: Call, error: CannotAsk | ToolError) -> ToolResult:
-    """What a caller is told of a question that came to nothing, as if the handler itself had asked."""
-    if call.method.result is not ToolResult or (isinstance(error, CannotAsk) and call.caller.revision.stateless):
+    """What a caller is told of a question that came to nothing, as if the handler itself had
+    asked."""
+    if call.method.result is not ToolResult or (
+        isinstance(error, CannotAsk) and call.caller.revision.stateless
+    ):
         raise error
     return ToolResult(content=[TextContent(str(error))], is_error=True)
 
@@ -211,7 +232,8 @@ def kind_of(params: Params | None) -> str:
 
 
 def typed(raw: Raw, method: str) -> Any:
-    """An answer as the value that the question promises; InvalidParams where it is something else."""
+    """An answer as the value that the question promises; InvalidParams where it is something
+    else."""
     try:
         return decode(raw, QUESTIONS[method].result)
     except msgspec.MsgspecError as error:

@@ -1,19 +1,22 @@
 """How the processes of one server reach each other: the implementations of `ports.Bus`.
 
-`Alone` is for a server of one process. Otherwise a `Hub` listens on a Unix socket, in a directory that only this user can
-enter, and each process is a member (`join`). A frame is a length of four bytes and the MessagePack of
+`Alone` is for a server of one process. Otherwise a `Hub` listens on a Unix socket, in a directory
+that only this user can enter, and each process is a member (`join`). A frame is a length of four
+bytes and the MessagePack of
 
-    kind      topic    payload   number
-    PUBLISH   a topic  anything  0                   the hub passes it on to all others
-    ASK       a topic  anything  of the asker        passed on to all others under a number of the hub
-    ANSWER    ""       or nil    of the ask          the first that is not nil, or the last, goes back to the asker
+    kind      topic    payload   number PUBLISH   a topic  anything  0                   the hub
+    passes it on to all others ASK       a topic  anything  of the asker        passed on to all
+    others under a number of the hub ANSWER    ""       or nil    of the ask          the first that
+    is not nil, or the last, goes back to the asker
 
-The hub reads no payloads. It counts who has yet to answer, so that "nobody knows" comes as fast as the slowest member and
-not at the deadline, and a member that leaves has said no. The others hear that it left (`ports.PARTED`).
+The hub reads no payloads. It counts who has yet to answer, so that "nobody knows" comes as fast as
+the slowest member and not at the deadline, and a member that leaves has said no. The others hear
+that it left (`ports.PARTED`).
 
-Nothing here waits for anybody: whoever does not read what it is sent is dropped when its backlog is full, and so is whoever
-sends garbage; the others do not notice. A member without its hub is alone for a while, and comes back by itself. What was
-published in between is lost to it: the bus carries news, and no truth that is not elsewhere too.
+Nothing here waits for anybody: whoever does not read what it is sent is dropped when its backlog is
+full, and so is whoever sends garbage; the others do not notice. A member without its hub is alone
+for a while, and comes back by itself. What was published in between is lost to it: the bus carries
+news, and no truth that is not elsewhere too.
 """
 
 import asyncio
@@ -39,7 +42,8 @@ BACKLOG = 2 * FRAME
 DEADLINE = 1.0
 """How long an answer may take, in seconds, where whoever asks has no more patience than that."""
 PACE = FRAME // 8
-"""Bytes of a long question that the slowest machine passes on in a second: so much later is the deadline."""
+"""Bytes of a long question that the slowest machine passes on in a second: so much later is the
+deadline."""
 FORGOTTEN = 60.0
 """When the hub forgets a question that somebody never answered."""
 ASKS = 4096
@@ -90,11 +94,15 @@ class Alone:
 
 
 class Wire(asyncio.Protocol):
-    """One end of the connection between hub and member: whole frames in, whole frames out. What is sent in one turn of the
-    loop goes out as one piece; what is not read waits here, as asyncio counts its own backlog anew for each write."""
+    """One end of the connection between hub and member: whole frames in, whole frames out. What is
+    sent in one turn of the loop goes out as one piece; what is not read waits here, as asyncio
+    counts its own backlog anew for each write."""
 
     def __init__(
-        self, made: "Callable[[Wire], None]", take: "Callable[[Wire, Frame], None]", gone: "Callable[[Wire], None]"
+        self,
+        made: "Callable[[Wire], None]",
+        take: "Callable[[Wire, Frame], None]",
+        gone: "Callable[[Wire], None]",
     ) -> None:
         self._made, self._take, self._gone = made, take, gone
         self._buffer = bytearray()
@@ -128,7 +136,9 @@ class Wire(asyncio.Protocol):
     def _handle(self, frame: Frame) -> None:
         try:
             self._take(self, frame)
-        except Exception:  # which is our own, or that of a third process: not the fault of whoever sent the frame
+        except (
+            Exception
+        ):  # which is our own, or that of a third process: not the fault of whoever sent the frame
             log.exception("a frame on the bus could not be handled")
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -178,7 +188,8 @@ def _framed(kind: int, topic: str, payload: Any, number: int) -> bytes:
 
 
 class Asked:
-    """A question on its way: who asks, under which number, until when, and who has not answered yet."""
+    """A question on its way: who asks, under which number, until when, and who has not answered
+    yet."""
 
     __slots__ = ("asker", "number", "until", "waiting")
 
@@ -198,7 +209,8 @@ class Hub:
     async def start(self, listening: socket.socket) -> None:
         """Take members from now on."""
         loop = asyncio.get_running_loop()
-        # Not create_unix_server, which from Python 3.13 on takes the address away with it: the next hub will need it.
+        # Not create_unix_server, which from Python 3.13 on takes the address away with it: the next
+        # hub will need it.
         self._server = await loop.create_server(self._joined, sock=listening)
 
     async def close(self) -> None:
@@ -274,7 +286,8 @@ class LocalBus:
         self._staying = asyncio.create_task(self._stay())
 
     def on(self, topic: str, handler: Handler) -> None:
-        """Hear what others publish or ask under this topic. There is one handler for a topic: the latest."""
+        """Hear what others publish or ask under this topic. There is one handler for a topic: the
+        latest."""
         self._handlers[topic] = handler
 
     def publish(self, topic: str, payload: Any) -> None:
@@ -282,7 +295,8 @@ class LocalBus:
         self._send(PUBLISH, topic, payload, 0)
 
     async def ask(self, topic: str, payload: Any, patience: float = DEADLINE) -> Any:
-        """The first answer of another process that is not None; None where nobody has one in time."""
+        """The first answer of another process that is not None; None where nobody has one in
+        time."""
         if len(self._asks) >= ASKS:
             log.warning("more than %d questions wait for an answer: %r is not asked", ASKS, topic)
             return None
@@ -315,7 +329,9 @@ class LocalBus:
         while True:
             self._lost.clear()
             try:
-                await loop.create_unix_connection(lambda: Wire(self._joined, self._take, self._gone), self._path)
+                await loop.create_unix_connection(
+                    lambda: Wire(self._joined, self._take, self._gone), self._path
+                )
             except OSError as error:
                 tell = log.debug if self.tried.is_set() else log.warning
                 tell("the bus at %s cannot be reached: %s", self._path, error)
@@ -325,7 +341,9 @@ class LocalBus:
                 await self._lost.wait()
                 log.info("the bus at %s is gone, trying again", self._path)
             self.tried.set()
-            await asyncio.sleep(pause * random.uniform(0.5, 1))  # members should not all come back at once
+            await asyncio.sleep(
+                pause * random.uniform(0.5, 1)
+            )  # members should not all come back at once
             pause = min(2 * pause, LONGEST_PAUSE)
 
     def _joined(self, wire: Wire) -> None:
@@ -351,7 +369,12 @@ class LocalBus:
             log.error("%r cannot go over the bus: %s", topic, error)
             return 0
         if len(data) > FRAME - ROOM:
-            log.error("%r cannot go over the bus: %d bytes, at most %d can", topic, len(data), FRAME - ROOM)
+            log.error(
+                "%r cannot go over the bus: %d bytes, at most %d can",
+                topic,
+                len(data),
+                FRAME - ROOM,
+            )
             return 0
         if not self._wire.send(data):
             log.debug("the hub has no room: %r is not sent", topic)
@@ -399,16 +422,20 @@ class LocalBus:
 
 
 async def join(path: str) -> LocalBus:
-    """Become a member of the bus whose hub listens there. Where none does yet, it is alone until then."""
+    """Become a member of the bus whose hub listens there. Where none does yet, it is alone until
+    then."""
     bus = LocalBus(path)
     await bus.tried.wait()
     return bus
 
 
 def private_socket() -> tuple[str, socket.socket]:
-    """A socket for a hub, in a new directory that only this user can enter. The directory is the caller's to remove."""
+    """A socket for a hub, in a new directory that only this user can enter. The directory is the
+    caller's to remove."""
     usual = tempfile.gettempdir()
-    directory = tempfile.mkdtemp(prefix="dovetail-", dir=usual if len(usual) < 64 else "/tmp")  # addresses are short
+    directory = tempfile.mkdtemp(
+        prefix="dovetail-", dir=usual if len(usual) < 64 else "/tmp"
+    )  # addresses are short
     path = os.path.join(directory, "bus")
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(path)

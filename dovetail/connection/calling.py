@@ -1,8 +1,10 @@
-"""The client's end of a conversation: how it opens, typed requests, and what a server may ask and tell.
+"""The client's end of a conversation: how it opens, typed requests, and what a server may ask and
+tell.
 
-Opening finds out which era the server is of. `server/discover` is the probe: a discovery, or a version error, means
-stateless; *any* other error means that the server wants `initialize`, whatever its code. A server that dies or stays
-silent on the probe is for the caller to start again, and then to greet the old way.
+Opening finds out which era the server is of. `server/discover` is the probe: a discovery, or a
+version error, means stateless; *any* other error means that the server wants `initialize`, whatever
+its code. A server that dies or stays silent on the probe is for the caller to start again, and then
+to greet the old way.
 https://modelcontextprotocol.io/specification/2026-07-28/basic/transports/stdio#backward-compatibility
 """
 
@@ -102,12 +104,16 @@ class Calling:
 
     # opening
 
-    async def open(self, wanted: tuple[Revision, ...], *, probe: bool, probe_timeout: float, timeout: float) -> None:
+    async def open(
+        self, wanted: tuple[Revision, ...], *, probe: bool, probe_timeout: float, timeout: float
+    ) -> None:
         """Agree on one of the revisions wanted. Raises Silent where a probe got no answer."""
         modern = [revision for revision in wanted if revision.stateless]
         old = tuple(revision for revision in wanted if not revision.stateless)
         if probe and modern:
-            chosen = await self._discover(modern[-1], wanted, probe_timeout if old else timeout, bool(old))
+            chosen = await self._discover(
+                modern[-1], wanted, probe_timeout if old else timeout, bool(old)
+            )
             if chosen is not None and chosen.stateless:
                 return
         if not old:
@@ -125,7 +131,11 @@ class Calling:
             assert self._revision is not None
             try:
                 raw = await self.connection.request(
-                    self._revision, method, Params(meta=self._meta), timeout=timeout, cancellable=False
+                    self._revision,
+                    method,
+                    Params(meta=self._meta),
+                    timeout=timeout,
+                    cancellable=False,
                 )
                 found: DiscoverResult = decode(raw, DiscoverResult)
             except PeerError as refusal:
@@ -151,14 +161,17 @@ class Calling:
             self.server_capabilities = found.capabilities
             self.instructions = found.instructions
             return self._revision
-        raise NoCommonRevision(f"The server refuses revision {newest.version}, which it says it supports")
+        raise NoCommonRevision(
+            f"The server refuses revision {newest.version}, which it says it supports"
+        )
 
     def _common(self, supported: list[str], wanted: tuple[Revision, ...]) -> Revision:
         for revision in reversed(wanted):
             if revision.version in supported:
                 return revision
         raise NoCommonRevision(
-            f"The server speaks {', '.join(supported)}; this client speaks {', '.join(one.version for one in wanted)}"
+            f"The server speaks {', '.join(supported)}; this client speaks "
+            f"{', '.join(one.version for one in wanted)}"
         )
 
     async def _initialize(self, wanted: tuple[Revision, ...], timeout: float) -> None:
@@ -167,12 +180,16 @@ class Calling:
         params = handshake.greeting(asked, self._info, self._declared(asked))
         method = METHODS["initialize"]
         try:
-            raw = await self.connection.request(asked, method, params, timeout=timeout, cancellable=False)
+            raw = await self.connection.request(
+                asked, method, params, timeout=timeout, cancellable=False
+            )
             result = asked.lift_result(method, raw)
         except PeerError as refusal:
             raise _refused(refusal, asked) from None
         except msgspec.MsgspecError as problem:
-            raise InvalidRequest(f"The server's answer to initialize makes no sense: {problem}") from None
+            raise InvalidRequest(
+                f"The server's answer to initialize makes no sense: {problem}"
+            ) from None
         self._revision = handshake.agreed(asked, result, wanted)
         self.server_info = result.server_info
         self.server_capabilities = result.capabilities
@@ -181,7 +198,9 @@ class Calling:
 
     def _speak(self, revision: Revision) -> None:
         self._revision = revision
-        self._meta = stateless.request_meta(revision, self._info, self._declared(revision), self.log_level)
+        self._meta = stateless.request_meta(
+            revision, self._info, self._declared(revision), self.log_level
+        )
 
     def _declared(self, revision: Revision) -> ClientCapabilities:
         extensions = self.extensions.spoken(revision.stateless)
@@ -234,17 +253,23 @@ class Calling:
         except msgspec.MsgspecError as problem:
             kind = _kind_of(raw) if revision.stateless else None
             if kind in (None, "complete"):
-                raise InvalidRequest(f"The answer to {method.name} makes no sense: {problem}") from None
+                raise InvalidRequest(
+                    f"The answer to {method.name} makes no sense: {problem}"
+                ) from None
         if kind == "input_required" and method.asks:
             try:
                 return decode(raw, InputRequiredResult)
             except msgspec.MsgspecError as problem:
-                raise InvalidRequest(f"What the server asks back makes no sense: {problem}") from None
+                raise InvalidRequest(
+                    f"What the server asks back makes no sense: {problem}"
+                ) from None
         if (added := self.extensions.kind(kind, method)) is not None:
             try:
                 return decode(raw, added.type)
             except msgspec.MsgspecError as problem:
-                raise InvalidRequest(f"The answer to {method.name}, of type {kind!r}, makes no sense: {problem}") from None
+                raise InvalidRequest(
+                    f"The answer to {method.name}, of type {kind!r}, makes no sense: {problem}"
+                ) from None
         if kind not in (None, "complete"):
             raise InvalidRequest(f"The answer to {method.name} is of the unknown type {kind!r}")
         return result
@@ -286,9 +311,13 @@ class Calling:
             raise MethodNotFound(f"This client has no method {request.method!r}")
         if method.name == "ping":
             return self.connection.outgoing.result(request.id, {})
-        answer = self.extensions.handler(method, self.server_capabilities) or self._answers.get(method.name)
+        answer = self.extensions.handler(method, self.server_capabilities) or self._answers.get(
+            method.name
+        )
         if answer is None or revision is None:
-            raise MethodNotFound(f"This client did not declare {method.capability or f'what {method.name} takes'}")
+            raise MethodNotFound(
+                f"This client did not declare {method.capability or f'what {method.name} takes'}"
+            )
         try:
             params = revision.lift_params(method, request.params)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
@@ -298,7 +327,8 @@ class Calling:
         return call
 
     def _call(self, id: Id, method: Method, params: Any) -> Call:
-        """What the server asks or tells: the other side of the call is the server, with what that declared."""
+        """What the server asks or tells: the other side of the call is the server, with what that
+        declared."""
         return Call(id, method, params, Caller(self.spoken, self.server_info, self.declared), self)
 
     @property
@@ -307,7 +337,8 @@ class Calling:
         return ClientCapabilities.of(self.server_capabilities)
 
     async def answer(self, call: Call) -> Result:
-        """Let the callback answer. What was asked on behalf of a task is answered with the mark of that task:
+        """Let the callback answer. What was asked on behalf of a task is answered with the mark of
+        that task:
         https://modelcontextprotocol.io/specification/2025-11-25/basic/utilities/tasks#related-task-metadata"""
         assert call.local is not None
         self.connection.hold(True)  # a person who thinks is no server that is slow
@@ -325,19 +356,27 @@ class Calling:
         if method is None or method.result is not None:
             log.debug("Ignored the unknown notification %s", notification.method)
             return
-        lift = revision.lift_params if revision is not None else lambda row, raw: decode(raw, row.params)
+        lift = (
+            revision.lift_params
+            if revision is not None
+            else lambda row, raw: decode(raw, row.params)
+        )
         params = lift(method, notification.params)
         if method.name == "notifications/progress":
             if not self.connection.progressed(params):
                 self._heard(method.name, params)  # of a task, which outlives its request
         elif method.name == "notifications/cancelled":
             self.connection.cancel(params.request_id, params.reason)
-            ended = ConnectionClosed(f"The server ended the subscription: {params.reason or 'no reason given'}")
+            ended = ConnectionClosed(
+                f"The server ended the subscription: {params.reason or 'no reason given'}"
+            )
             self.connection.give_up(params.request_id, "subscriptions/listen", ended)
         else:
             hear = self.extensions.handler(method, self.server_capabilities)
             if hear is not None:
-                self._hearing.run(hear, self._call(0, method, params), self.connection.limits.in_flight)
+                self._hearing.run(
+                    hear, self._call(0, method, params), self.connection.limits.in_flight
+                )
             self._heard(method.name, params)
 
     def _method(self, name: str) -> Method | None:
@@ -359,12 +398,15 @@ def wanted(choice: str | None) -> tuple[Revision, ...]:
     revision = BY_NAME.get(choice or "")
     if revision is None:
         known = ", ".join(BY_NAME)
-        raise NoCommonRevision(f"There is no revision {choice!r}; there are {known}, handshake and stateless")
+        raise NoCommonRevision(
+            f"There is no revision {choice!r}; there are {known}, handshake and stateless"
+        )
     return (revision,)
 
 
 def _supported(refusal: PeerError) -> list[str] | None:
-    """The versions that a server of the stateless era offers instead; None where this is no refusal of that kind."""
+    """The versions that a server of the stateless era offers instead; None where this is no refusal
+    of that kind."""
     if refusal.code != UnsupportedVersion.code or not isinstance(refusal.data, dict):
         return None
     supported = refusal.data.get("supported")
@@ -374,9 +416,13 @@ def _supported(refusal: PeerError) -> list[str] | None:
 def _refused(refusal: PeerError, asked: Revision) -> DovetailError:
     supported = _supported(refusal)
     if supported is not None:
-        return NoCommonRevision(f"The server speaks {', '.join(supported)}; this client asked for {asked.version}")
+        return NoCommonRevision(
+            f"The server speaks {', '.join(supported)}; this client asked for {asked.version}"
+        )
     opening = "server/discover" if asked.stateless else "initialize"
-    return error(opening, refusal.code, f"The server refused {opening}: {refusal.message}", refusal.data)
+    return error(
+        opening, refusal.code, f"The server refused {opening}: {refusal.message}", refusal.data
+    )
 
 
 def _kind_of(raw: Any) -> str | None:

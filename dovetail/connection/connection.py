@@ -1,8 +1,10 @@
-"""A channel, and the exchange of requests and replies over it: typed calls both ways, deadlines, cancellation, progress.
+"""A channel, and the exchange of requests and replies over it: typed calls both ways, deadlines,
+cancellation, progress.
 
-The channel pushes each message in; everything up to the start of a handler happens in that same call, without a queue in
-between. A request is then answered by a task of its own; a reply settles the future that waits for it. What the messages
-mean is the business of the `End`: the server's end (`serving.py`) or the client's.
+The channel pushes each message in; everything up to the start of a handler happens in that same
+call, without a queue in between. A request is then answered by a task of its own; a reply settles
+the future that waits for it. What the messages mean is the business of the `End`: the server's end
+(`serving.py`) or the client's.
 
     channel ─→ receive ─→ request       ─→ end.accept ─→ task: answer ─→ channel.send
                         ├→ notification ─→ end.hear
@@ -54,7 +56,8 @@ class End(Protocol):
     """One end of a conversation: what requests and notifications mean here."""
 
     complains: bool
-    """Whether the peer is told of what was no message at all. A server must; a client that did would talk to a `print`."""
+    """Whether the peer is told of what was no message at all. A server must; a client that did
+    would talk to a `print`."""
 
     @property
     def replies(self) -> bool:
@@ -82,7 +85,9 @@ class _Asked:
 
     __slots__ = ("future", "left", "limit", "method", "on_progress", "seen", "timeout", "timer")
 
-    def __init__(self, method: Method, future: "asyncio.Future[Any]", on_progress: OnProgress | None) -> None:
+    def __init__(
+        self, method: Method, future: "asyncio.Future[Any]", on_progress: OnProgress | None
+    ) -> None:
         self.method = method
         self.future = future
         self.on_progress = on_progress
@@ -163,11 +168,17 @@ class Connection:
                 raise InvalidRequest(f"Request id {id!r} is still in flight")
             call = self._end.accept(request)
             if len(answering) >= self.limits.in_flight and not isinstance(call, bytes):
-                raise Overloaded(f"{len(answering)} requests are in flight; the limit is {self.limits.in_flight}")
+                raise Overloaded(
+                    f"{len(answering)} requests are in flight; the limit is {self.limits.in_flight}"
+                )
         except Exception as error:
             revision = self._end.revision
             refusal = error if isinstance(error, ProtocolError) else _unforeseen(request)
-            reply(self.outgoing.failure(id, refusal, revision.code(refusal) if revision else refusal.code))
+            reply(
+                self.outgoing.failure(
+                    id, refusal, revision.code(refusal) if revision else refusal.code
+                )
+            )
             return
         if isinstance(call, bytes):
             reply(call)
@@ -224,7 +235,9 @@ class Connection:
             failure = malformed.failure
             asked = self.exchange.settle(failure.id)
             if asked is not None:
-                self._finish(asked, BY_CODE.get(failure.error.code, ProtocolError)(failure.error.message))
+                self._finish(
+                    asked, BY_CODE.get(failure.error.code, ProtocolError)(failure.error.message)
+                )
                 return
             if malformed.reply or not self._end.complains:
                 self._warn("Ignored a malformed reply: %s", malformed)
@@ -239,7 +252,8 @@ class Connection:
         self.channel.send(self.outgoing.failure(failure.id, error, error.code, unnamed=unnamed))
 
     def _warn(self, text: str, *args: Any) -> None:
-        """Log what a peer did wrong: it may do so as often as it likes, so each kind is a warning once."""
+        """Log what a peer did wrong: it may do so as often as it likes, so each kind is a warning
+        once."""
         log.log(logging.DEBUG if text in self._warned else logging.WARNING, text, *args)
         self._warned.add(text)
 
@@ -256,8 +270,8 @@ class Connection:
         cancellable: bool = True,
         started: Callable[[Id], None] | None = None,
     ) -> Any:
-        """Ask, and wait for the result as raw bytes. Running out of time, or being cancelled, cancels at the peer.
-        `started` is told the request's id as soon as it has one."""
+        """Ask, and wait for the result as raw bytes. Running out of time, or being cancelled,
+        cancels at the peer. `started` is told the request's id as soon as it has one."""
         if self.closed.done():
             raise _closed(self.closed.result())
         loop = self._loop
@@ -267,13 +281,17 @@ class Connection:
             started(id)
         try:
             wire = revision.lower_params(method, _with_token(params, id) if on_progress else params)
-            request = Request(id, revision.wire_name(method.name), NOTHING if wire is None else wire)
+            request = Request(
+                id, revision.wire_name(method.name), NOTHING if wire is None else wire
+            )
             self.channel.send(self.outgoing.encode(request))
             if timeout is not None:
                 asked.timeout = timeout
                 asked.limit = loop.time() + max(timeout, self.limits.timeout_max)
                 asked.timer = loop.call_later(timeout, self._timed_out, asked)
-            return await asked.future  # back-pressure enough: nobody has more than this one message to wait for
+            return (
+                await asked.future
+            )  # back-pressure enough: nobody has more than this one message to wait for
         except (asyncio.CancelledError, TimedOut) as error:
             if cancellable and self.exchange.asked.get(id) is asked:
                 reason = str(error) or "The caller no longer waits"
@@ -286,7 +304,9 @@ class Connection:
 
     def _cancel_at_peer(self, revision: Revision, id: Id, reason: str, meta: Meta | None) -> None:
         if not self.closed.done():
-            self.notify(revision, CANCELLED, CancelledParams(request_id=id, reason=reason, meta=meta))
+            self.notify(
+                revision, CANCELLED, CancelledParams(request_id=id, reason=reason, meta=meta)
+            )
 
     def notify(self, revision: Revision, method: Method, params: Any) -> None:
         """Tell."""
@@ -301,7 +321,9 @@ class Connection:
         elif isinstance(message, Failure):
             if message.error.code == -32700 or message.id is None:
                 log.warning("The peer could not read a message: %s", message.error.message)
-            self._finish(asked, PeerError(message.error.code, message.error.message, message.error.data))
+            self._finish(
+                asked, PeerError(message.error.code, message.error.message, message.error.data)
+            )
         elif not asked.future.done():
             asked.future.set_result(message.result)
 
@@ -310,15 +332,22 @@ class Connection:
             asked.future.set_exception(error)
 
     def _timed_out(self, asked: _Asked) -> None:
-        allowed = asked.timeout if self._loop.time() < asked.limit else max(asked.timeout, self.limits.timeout_max)
+        allowed = (
+            asked.timeout
+            if self._loop.time() < asked.limit
+            else max(asked.timeout, self.limits.timeout_max)
+        )
         self._finish(asked, TimedOut(f"{asked.method.name}: no answer within {allowed:g} s"))
 
     def left(self, id: Id) -> float | None:
-        """How many seconds one of our requests still has; None where it has a deadline no more, or never had."""
+        """How many seconds one of our requests still has; None where it has a deadline no more, or
+        never had."""
         asked = self.exchange.asked.get(id)
         if asked is None or asked.timer is None:
             return None
-        return max(0.0, asked.timer.when() - self._loop.time()) if asked.left is None else asked.left
+        return (
+            max(0.0, asked.timer.when() - self._loop.time()) if asked.left is None else asked.left
+        )
 
     def hold(self, paused: bool) -> None:
         """While the peer waits for us in turn, the time of our own requests stands still."""
@@ -340,7 +369,8 @@ class Connection:
         self._held = now
 
     def progressed(self, update: ProgressParams) -> bool:
-        """Progress of one of our requests: tell whoever asked, and give it more time. False where it is of none."""
+        """Progress of one of our requests: tell whoever asked, and give it more time. False where
+        it is of none."""
         asked = self.exchange.asked.get(update.progress_token)
         if asked is None or asked.future.done():
             return False
@@ -388,7 +418,9 @@ class Connection:
             try:
                 await asyncio.wait_for(self._idle.wait(), grace)
             except TimeoutError:
-                log.warning("%d calls were still running and are cancelled", len(self.exchange.answering))
+                log.warning(
+                    "%d calls were still running and are cancelled", len(self.exchange.answering)
+                )
         self.stop()
 
     def stop(self) -> None:
@@ -398,14 +430,20 @@ class Connection:
 
     async def close(self, reason: Exception | None = None) -> None:
         """End the conversation. May be called twice, and from any task."""
-        calls = [call.task for call in self.exchange.answering.values() if call.task is not asyncio.current_task()]
+        calls = [
+            call.task
+            for call in self.exchange.answering.values()
+            if call.task is not asyncio.current_task()
+        ]
         self.stop()
         if reason is not None:
             self._ended(reason)
         await self.channel.close()
         self._ended(None)
         if tasks := [task for task in calls if task is not None]:
-            await asyncio.wait(tasks, timeout=self.limits.shutdown)  # what was cancelled may clean up
+            await asyncio.wait(
+                tasks, timeout=self.limits.shutdown
+            )  # what was cancelled may clean up
 
 
 class PeerError(DovetailError):

@@ -1,9 +1,11 @@
-"""Where a server takes requests, whoever brought them: what both its ends have in common, a connection (`serving.py`) and
-an HTTP endpoint (`transports/http/server.py`), where each request comes by itself.
+"""Where a server takes requests, whoever brought them: what both its ends have in common, a
+connection (`serving.py`) and an HTTP endpoint (`transports/http/server.py`), where each request
+comes by itself.
 
-A desk turns a request into a `Call`, answers what is the protocol's own business (discovery, levels, subscriptions), lets
-the server answer the rest, and hears of the server's changes. Changes of one turn of the loop go out as one: to each
-stream of `subscriptions/listen` from here, to callers of the handshake era through `tell`, which the end provides.
+A desk turns a request into a `Call`, answers what is the protocol's own business (discovery,
+levels, subscriptions), lets the server answer the rest, and hears of the server's changes. Changes
+of one turn of the loop go out as one: to each stream of `subscriptions/listen` from here, to
+callers of the handshake era through `tell`, which the end provides.
 """
 
 import asyncio
@@ -40,7 +42,12 @@ class ServerDesk:
     """Takes requests on behalf of one server, in one event loop."""
 
     def __init__(
-        self, service: Service, state: Any, outgoing: Outgoing, tell: Tell, ring: Callable[[], KeyRing] = key_ring
+        self,
+        service: Service,
+        state: Any,
+        outgoing: Outgoing,
+        tell: Tell,
+        ring: Callable[[], KeyRing] = key_ring,
     ) -> None:
         self.service = service
         self.outgoing = outgoing
@@ -65,8 +72,11 @@ class ServerDesk:
 
     # requests
 
-    def notice(self, method: Method, params: Any, caller: Caller, connection: Any, most: int) -> None:
-        """A notification that an extension hears of, unless `most` are being heard; raises where it may not be told."""
+    def notice(
+        self, method: Method, params: Any, caller: Caller, connection: Any, most: int
+    ) -> None:
+        """A notification that an extension hears of, unless `most` are being heard; raises where it
+        may not be told."""
         hear = self.service.extensions.handler(method, caller.capabilities)
         if hear is None or self.method(method.name, caller.revision) is not method:
             return
@@ -83,8 +93,11 @@ class ServerDesk:
         """Who is calling, as a session says that was opened before."""
         return Caller(revision, info, capabilities, state=self._state)
 
-    def welcome(self, request: Request, visitor: Visitor, *, tells: bool = True) -> tuple[Caller, bytes]:
-        """The caller that an `initialize` describes, and the reply to it. `tells`: whether it can be told of changes."""
+    def welcome(
+        self, request: Request, visitor: Visitor, *, tells: bool = True
+    ) -> tuple[Caller, bytes]:
+        """The caller that an `initialize` describes, and the reply to it. `tells`: whether it can
+        be told of changes."""
         caller, result = handshake.welcome(request.params, self.service, self._state, tells=tells)
         caller.principal, caller.address = visitor.principal, visitor.address
         self.service.admit(METHODS["initialize"], None, caller)
@@ -95,7 +108,11 @@ class ServerDesk:
         """A request as the call that it makes. `connection` is where what belongs to it goes."""
         self.service.admit(method, params, caller)
         call = Call(id, method, params, caller, connection)
-        call.local, call.principal, call.address = self._local.get(method.name), caller.principal, caller.address
+        call.local, call.principal, call.address = (
+            self._local.get(method.name),
+            caller.principal,
+            caller.address,
+        )
         by_id = caller.revision.progress_by_id
         if by_id or (params.meta is not None and PROGRESS_TOKEN in params.meta):
             self._follow(call, by_id)
@@ -129,10 +146,13 @@ class ServerDesk:
     def failure(self, id: Id | None, error: ProtocolError, revision: Revision | None) -> bytes:
         """The reply to a request that is refused."""
         unnamed = revision is not None and revision.unnamed_errors
-        return self.outgoing.failure(id, error, revision.code(error) if revision else error.code, unnamed=unnamed)
+        return self.outgoing.failure(
+            id, error, revision.code(error) if revision else error.code, unnamed=unnamed
+        )
 
     def notification(self, call: Call, method: str, params: Any) -> bytes | None:
-        """A notification that belongs to a call, as long as somebody waits for it and its revision has it."""
+        """A notification that belongs to a call, as long as somebody waits for it and its revision
+        has it."""
         revision = call.caller.revision
         row = None if call.over else self.method(method, revision)
         if row is None or not self.service.extensions.tells(row, call.caller.capabilities):
@@ -143,7 +163,9 @@ class ServerDesk:
         """A question to the client of a call, as bytes."""
         revision = call.caller.revision
         wire = revision.lower_params(method, params)
-        return self.outgoing.encode(Request(id, revision.wire_name(method.name), NOTHING if wire is None else wire))
+        return self.outgoing.encode(
+            Request(id, revision.wire_name(method.name), NOTHING if wire is None else wire)
+        )
 
     def outcome(self, method: Method, answer: Reply | Failure) -> Any:
         """What the client answered to it; raises where that was an error."""
@@ -169,7 +191,9 @@ class ServerDesk:
         else:
             token = call.params.meta[PROGRESS_TOKEN]
             if not isinstance(token, str) and type(token) is not int:
-                raise InvalidParams(f"A progress token must be a string or an integer, not {token!r}")
+                raise InvalidParams(
+                    f"A progress token must be a string or an integer, not {token!r}"
+                )
 
         def send(params: ProgressParams) -> None:
             params.progress_token = token
@@ -218,7 +242,9 @@ class ServerDesk:
         if method not in METHODS:
             row = self.method(method, caller.revision)
             return row is not None and self.service.extensions.tells(row, caller.capabilities)
-        return hears(caller, method, params) and self.service.tells(caller.principal, method, params)
+        return hears(caller, method, params) and self.service.tells(
+            caller.principal, method, params
+        )
 
     def change(self, revision: Revision, method: str, params: Params) -> bytes | None:
         """A change as such callers are told of it."""

@@ -1,30 +1,34 @@
 """What an extension is: a value that a server or a client is given, one for each side.
 
-    say = Method("greetings/say", "client", SayParams, SayResult)
-    greetings = Extension(id="com.example/greetings", methods=[say], handlers={"greetings/say": answer})
-    server = Server("demo", extensions=[greetings])
-    client = Client(server, extensions=[Extension(id="com.example/greetings", methods=[say])])
+    say = Method("greetings/say", "client", SayParams, SayResult) greetings =
+    Extension(id="com.example/greetings", methods=[say], handlers={"greetings/say": answer}) server
+    = Server("demo", extensions=[greetings]) client = Client(server,
+    extensions=[Extension(id="com.example/greetings", methods=[say])])
 
-It is declared by its identifier and `settings` in the capabilities; the other side does the same, and what it said can be
-asked for with `settings_of`. It may bring
+It is declared by its identifier and `settings` in the capabilities; the other side does the same,
+and what it said can be asked for with `settings_of`. It may bring
 
     methods     of its own, requests and notifications, with their params and results as types
-    handlers    what answers or hears those that come to this side
-    around      wrappers around calls of the core, by method: middleware for that one alone, nearer to the core than the
-                middleware of a server, and nearer to the caller than that of a client. The first extension is the outermost
+    handlers    what answers or hears those that come to this side around      wrappers around calls
+    of the core, by method: middleware for that one alone, nearer to the core than the
+                middleware of a server, and nearer to the caller than that of a client. The first
+                extension is the outermost
     instead     wrappers of the same shape that let a call through, or answer it with something else, as a task is. They
-                are outside of all that is `around`, which so gets what the core gives, whoever came first; and they do
-                not look into what they let through, so that it need not be opened for them
+                are outside of all that is `around`, which so gets what the core gives, whoever came
+                first; and they do not look into what they let through, so that it need not be
+                opened for them
     kinds       further kinds of result (`resultType`) that a call of the core may be answered with, on the client's side,
                 and what makes the result out of them that the caller is waiting for
 
-A method of an extension is for those only who declared it too, unless it is not `mutual`: others are told which extension
-it takes. Everything else falls back by itself: a wrapper that finds the extension undeclared calls the next one.
+A method of an extension is for those only who declared it too, unless it is not `mutual`: others
+are told which extension it takes. Everything else falls back by itself: a wrapper that finds the
+extension undeclared calls the next one.
 
-Which methods there are in a revision is asked for by each request. So it is worked out once per revision, the extensions'
-methods included, and then costs one lookup, whether there are extensions or not.
+Which methods there are in a revision is asked for by each request. So it is worked out once per
+revision, the extensions' methods included, and then costs one lookup, whether there are extensions
+or not.
 https://modelcontextprotocol.io/specification/2026-07-28/basic/versioning#extension-negotiation
-"""
+"""  # noqa: E501
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -41,7 +45,8 @@ from ..revisions import STATELESS, Revision
 from .middleware import Middleware
 
 Finish: TypeAlias = Callable[[Any, Any, Any], Awaitable[Any]]
-"""Takes the client, the params of the request and the result of that kind; gives the result that the caller gets."""
+"""Takes the client, the params of the request and the result of that kind; gives the result that
+the caller gets."""
 # Labels in front, and behind the slash what a key of `_meta` may be called:
 # https://modelcontextprotocol.io/specification/2026-07-28/basic#meta
 _LABEL = r"[a-z]([a-z0-9-]*[a-z0-9])?"
@@ -80,12 +85,20 @@ class Extension(Struct, frozen=True, kw_only=True, eq=False):
 
     def __post_init__(self) -> None:
         if not isinstance(self.id, str) or not _ID.fullmatch(self.id):
-            raise ConfigError(f"{self.id!r} is no identifier of an extension; write it like 'com.example/name'")
+            raise ConfigError(
+                f"{self.id!r} is no identifier of an extension; write it like 'com.example/name'"
+            )
         named, wrapped = {method.name for method in self.methods}, {*self.around, *self.instead}
         wrong = (
-            ("belongs to the core; wrap it with around=", (name for name in named if _of_the_core(name, self.handshake))),
+            (
+                "belongs to the core; wrap it with around=",
+                (name for name in named if _of_the_core(name, self.handshake)),
+            ),
             ("has a handler, but is no method in methods=", self.handlers.keys() - named),
-            ("cannot be wrapped: it is no request of the core that is seen as a call", filter(_unwrappable, wrapped)),
+            (
+                "cannot be wrapped: it is no request of the core that is seen as a call",
+                filter(_unwrappable, wrapped),
+            ),
             ("is a kind of result that the core defines", self.kinds.keys() & OF_THE_CORE),
         )
         for what, names in wrong:
@@ -117,20 +130,28 @@ class Extensions:
         for other in self._all:
             if other.id == extension.id:
                 raise ConfigError(
-                    f"The extension {extension.id} is given twice; a server brings those of its tasks, skills and apps along"
+                    f"The extension {extension.id} is given twice; a server brings those of "
+                    "its tasks, skills and apps along"
                 )
             for kind in sorted(other.kinds.keys() & extension.kinds.keys()):
-                raise ConfigError(f"{kind} is a kind of result of two extensions: {other.id} and {extension.id}")
+                raise ConfigError(
+                    f"{kind} is a kind of result of two extensions: {other.id} and {extension.id}"
+                )
         own = {method.name: (method, extension) for method in extension.methods}
         for name in sorted(own.keys() & self._methods.keys()):
-            raise ConfigError(f"{name} is a method of two extensions: {self._methods[name][1].id} and {extension.id}")
+            raise ConfigError(
+                f"{name} is a method of two extensions: {self._methods[name][1].id} and "
+                f"{extension.id}"
+            )
         self._all += (extension,)
         self._methods |= own
         self.kinds |= extension.kinds
         for layers, more in ((self._around, extension.around), (self._instead, extension.instead)):
             layers |= {name: (*layers.get(name, ()), layer) for name, layer in more.items()}
         names = {*self._instead, *self._around}
-        self.layers = {name: self._instead.get(name, ()) + self._around.get(name, ()) for name in names}
+        self.layers = {
+            name: self._instead.get(name, ()) + self._around.get(name, ()) for name in names
+        }
         self._rows = {}
 
     def __bool__(self) -> bool:
@@ -165,17 +186,21 @@ class Extensions:
         """MethodNotFound where this is a method of an extension that the server did not declare."""
         _, extension = self._methods[method.name]
         if not extension.told(peer):
-            raise MethodNotFound(f"{method.name}: the server does not offer the extension {extension.id}")
+            raise MethodNotFound(
+                f"{method.name}: the server does not offer the extension {extension.id}"
+            )
 
     def tells(self, method: Method, peer: ClientCapabilities | ServerCapabilities) -> bool:
-        """Whether this peer wants to hear of a method, which it does of all that are no extension's."""
+        """Whether this peer wants to hear of a method, which it does of all that are no
+        extension's."""
         found = self._methods.get(method.name)
         return found is None or found[0] is not method or found[1].told(peer)
 
     # methods
 
     def find(self, name: str, revision: Revision | None) -> Method | None:
-        """The method that goes by this name: in a revision with the extensions that its era has, or else anywhere."""
+        """The method that goes by this name: in a revision with the extensions that its era has, or
+        else anywhere."""
         try:
             return self._rows[revision].get(name)
         except KeyError:
@@ -188,16 +213,27 @@ class Extensions:
     def _table(self, revision: Revision | None) -> dict[str, Method]:
         if revision is None:
             return METHODS | {name: method for name, (method, _) in self._methods.items()}
-        own = {called: METHODS[name] for name in revision.methods for called in (name, revision.wire_name(name))}
-        return own | {name: row for name in self._methods if (row := self.method(name, revision.stateless)) is not None}
+        own = {
+            called: METHODS[name]
+            for name in revision.methods
+            for called in (name, revision.wire_name(name))
+        }
+        return own | {
+            name: row
+            for name in self._methods
+            if (row := self.method(name, revision.stateless)) is not None
+        }
 
     def method(self, name: str, stateless: bool) -> Method | None:
         """The method of that name, where an extension has it in this era."""
         found = self._methods.get(name)
         return found[0] if found is not None and (stateless or found[1].handshake) else None
 
-    def handler(self, method: Method, peer: ClientCapabilities | ServerCapabilities) -> Answer | None:
-        """What an extension answers or hears this method with, where it is for that peer, and theirs to send."""
+    def handler(
+        self, method: Method, peer: ClientCapabilities | ServerCapabilities
+    ) -> Answer | None:
+        """What an extension answers or hears this method with, where it is for that peer, and
+        theirs to send."""
         found = self._methods.get(method.name)
         ours = "server" if isinstance(peer, ClientCapabilities) else "client"
         if found is None or method.sender == ours or not self.tells(method, peer):
@@ -205,7 +241,8 @@ class Extensions:
         return found[1].handlers.get(method.name)
 
     def inside(self, extension: Extension, name: str) -> tuple[Middleware, ...]:
-        """What a call still goes through once an extension that may answer something `instead` has let it through."""
+        """What a call still goes through once an extension that may answer something `instead` has
+        let it through."""
         layers = self.layers[name]
         return layers[layers.index(extension.instead[name]) + 1 :]
 
@@ -216,7 +253,11 @@ class Extensions:
 
     def kind_of(self, result: Any) -> Kind | None:
         """The kind that a result is of, where it is not of the core."""
-        kind = self.kinds.get(result.result_type or "") if self.kinds and isinstance(result, Result) else None
+        kind = (
+            self.kinds.get(result.result_type or "")
+            if self.kinds and isinstance(result, Result)
+            else None
+        )
         return kind if kind is not None and isinstance(result, kind.type) else None
 
 
@@ -240,13 +281,14 @@ def undeclared(what: str, id: str) -> MissingCapability:
 
 
 def declares(call: Call, id: str) -> bool:
-    """Whether the other side declared an extension: on a server the caller, on a client the server."""
+    """Whether the other side declared an extension: on a server the caller, on a client the
+    server."""
     return settings_of(id, call.caller.capabilities) is not None
 
 
 def notify(call: Call, method: str, params: Any) -> None:
-    """On a server: send a notification of an extension that belongs to a call, as long as somebody waits for it. Callers who
-    did not declare the extension are not told."""
+    """On a server: send a notification of an extension that belongs to a call, as long as somebody
+    waits for it. Callers who did not declare the extension are not told."""
     call.connection.emit(call, method, params)
 
 

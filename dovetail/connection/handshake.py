@@ -1,7 +1,8 @@
-"""How a conversation opens in the handshake era: `initialize`, its answer, `notifications/initialized`.
+"""How a conversation opens in the handshake era: `initialize`, its answer,
+`notifications/initialized`.
 
-The lifecycle is a table of what may happen in which state. Nothing here waits or sends; the connection does.
-https://modelcontextprotocol.io/specification/2025-11-25/basic/lifecycle
+The lifecycle is a table of what may happen in which state. Nothing here waits or sends; the
+connection does. https://modelcontextprotocol.io/specification/2025-11-25/basic/lifecycle
 """
 
 from typing import Any, Final
@@ -30,7 +31,8 @@ INITIALIZE = METHODS["initialize"]
 
 
 def dialect_of(raw: Any) -> Revision:
-    """The revision in whose words a greeting is to be read; the draft dialect is known by its `mcpVersion`."""
+    """The revision in whose words a greeting is to be read; the draft dialect is known by its
+    `mcpVersion`."""
     try:
         given = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -40,7 +42,9 @@ def dialect_of(raw: Any) -> Revision:
     return HANDSHAKE[-1]
 
 
-def welcome(raw: Any, service: Service, state: Any, *, tells: bool = True) -> tuple[Caller, InitializeResult]:
+def welcome(
+    raw: Any, service: Service, state: Any, *, tells: bool = True
+) -> tuple[Caller, InitializeResult]:
     """The server's answer to a greeting, and the caller as the greeting describes it."""
     dialect = dialect_of(raw)
     try:
@@ -54,7 +58,9 @@ def welcome(raw: Any, service: Service, state: Any, *, tells: bool = True) -> tu
     caller = Caller(revision, params.client_info, params.capabilities, state=state)
     return caller, InitializeResult(
         protocol_version=revision.version,
-        capabilities=_extended(service.capabilities if tells else silent(service.capabilities), service),
+        capabilities=_extended(
+            service.capabilities if tells else silent(service.capabilities), service
+        ),
         server_info=service.info,
         instructions=service.instructions,
     )
@@ -72,29 +78,41 @@ def _extended(capabilities: ServerCapabilities, service: Service) -> ServerCapab
 def silent(capabilities: ServerCapabilities) -> ServerCapabilities:
     """The same, of a server that has no way to tell of changes."""
     kept = {
-        name: {word: value for word, value in part.items() if word not in ("subscribe", "listChanged")}
+        name: {
+            word: value for word, value in part.items() if word not in ("subscribe", "listChanged")
+        }
         for name, part in capabilities.items()
         if name in ("tools", "resources", "prompts")
     }
-    if capabilities.tasks is not None:  # whoever cannot be told apart from others has no list of their own
-        kept["tasks"] = {word: value for word, value in capabilities.tasks.items() if word != "list"}
+    if (
+        capabilities.tasks is not None
+    ):  # whoever cannot be told apart from others has no list of their own
+        kept["tasks"] = {
+            word: value for word, value in capabilities.tasks.items() if word != "list"
+        }
     return ServerCapabilities.of({**capabilities, **kept})
 
 
 def negotiate(requested: str, served: tuple[Revision, ...]) -> Revision:
     """The revision to answer with: the one asked for, else the newest that has a handshake."""
-    handshake = [revision for revision in served if not revision.stateless and not revision.dialects]
+    handshake = [
+        revision for revision in served if not revision.stateless and not revision.dialects
+    ]
     if not handshake:
         names = versions(served)
         raise UnsupportedVersion(
-            f"This server has no `initialize`: it speaks {', '.join(names)}, where each request carries its version",
+            f"This server has no `initialize`: it speaks {', '.join(names)}, where each "
+            "request carries its version",
             data={"supported": names, "requested": requested},
         )
-    return next((revision for revision in handshake if revision.version == requested), handshake[-1])
+    return next(
+        (revision for revision in handshake if revision.version == requested), handshake[-1]
+    )
 
 
 def versions(served: tuple[Revision, ...]) -> list[str]:
-    """What a server says that it speaks, newest first; a dialect goes by the name of another and is not said."""
+    """What a server says that it speaks, newest first; a dialect goes by the name of another and is
+    not said."""
     return [revision.version for revision in reversed(served) if not revision.dialects]
 
 
@@ -103,9 +121,13 @@ def again() -> InvalidRequest:
     return InvalidRequest("This connection is already initialized")
 
 
-def greeting(revision: Revision, info: Implementation, capabilities: ClientCapabilities) -> InitializeParams:
+def greeting(
+    revision: Revision, info: Implementation, capabilities: ClientCapabilities
+) -> InitializeParams:
     """The client's greeting."""
-    return InitializeParams(protocol_version=revision.version, capabilities=capabilities, client_info=info)
+    return InitializeParams(
+        protocol_version=revision.version, capabilities=capabilities, client_info=info
+    )
 
 
 def agreed(asked: Revision, answer: InitializeResult, spoken: tuple[Revision, ...]) -> Revision:
@@ -115,5 +137,8 @@ def agreed(asked: Revision, answer: InitializeResult, spoken: tuple[Revision, ..
     chosen = BY_NAME.get(answer.protocol_version)
     if chosen is None or chosen.stateless or chosen not in spoken:
         names = ", ".join(revision.version for revision in spoken)
-        raise NoCommonRevision(f"The server answered with revision {answer.protocol_version!r}; this client speaks {names}")
+        raise NoCommonRevision(
+            f"The server answered with revision {answer.protocol_version!r}; this client "
+            f"speaks {names}"
+        )
     return chosen

@@ -1,7 +1,8 @@
-"""Functions that hear of something while nobody waits for them: callbacks of a user, and what extensions hear with.
+"""Functions that hear of something while nobody waits for them: callbacks of a user, and what
+extensions hear with.
 
-Each that is async runs in a task of its own. What goes wrong in one is logged and ends nothing. Peers may tell as much as
-they like, so those that hear of their notifications are counted.
+Each that is async runs in a task of its own. What goes wrong in one is logged and ends nothing.
+Peers may tell as much as they like, so those that hear of their notifications are counted.
 """
 
 import asyncio
@@ -35,7 +36,8 @@ def run_callback(function: Callable[..., Any], *args: Any) -> None:
 
 
 class Hearing:
-    """The handlers that hear of notifications, each in a task of its own: so many at once of each caller, and no more."""
+    """The handlers that hear of notifications, each in a task of its own: so many at once of each
+    caller, and no more."""
 
     def __init__(self, each: int) -> None:
         self._each = each
@@ -43,7 +45,8 @@ class Hearing:
         self._counts: Counter[str | tuple[str, str]] = Counter()
 
     def run(self, hear: Callable[[Call], Awaitable[Any]], call: Call, most: int) -> None:
-        """Let one hear, unless so many are at it for this caller, or `most` for all of them: then Overloaded."""
+        """Let one hear, unless so many are at it for this caller, or `most` for all of them: then
+        Overloaded."""
         who = _who(call.caller)
         for count, limit in ((self._counts[who], self._each), (len(self._tasks), most)):
             if count >= limit:
@@ -63,7 +66,11 @@ class Hearing:
 
 def _who(caller: Caller) -> str | tuple[str, str]:
     """Who is counted as one: whom we know, or all who call from one place."""
-    return ("principal", caller.principal.id) if caller.principal is not None else network(caller.address or "")
+    return (
+        ("principal", caller.principal.id)
+        if caller.principal is not None
+        else network(caller.address or "")
+    )
 
 
 async def _logged(work: Callable[..., Awaitable[Any]], *args: Any) -> None:

@@ -1,8 +1,9 @@
 """How a client hears of changes, in both eras, on the server's end.
 
-Handshake era: list changes go to every caller, updates of a resource to those that subscribed to it. Stateless era:
-nothing goes out but on a stream that the client opened with `subscriptions/listen`, filtered by what it asked for. What an
-extension tells goes, in either era, to those who declared it.
+Handshake era: list changes go to every caller, updates of a resource to those that subscribed to
+it. Stateless era: nothing goes out but on a stream that the client opened with
+`subscriptions/listen`, filtered by what it asked for. What an extension tells goes, in either era,
+to those who declared it.
 https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/subscriptions
 """
 
@@ -45,7 +46,9 @@ class Listening:
         """`resources/subscribe`."""
         subscribed = call.caller.subscribed
         if len(subscribed) >= self._limit and call.params.uri not in subscribed:
-            raise Overloaded(f"This client is subscribed to {self._limit} resources, which is the limit")
+            raise Overloaded(
+                f"This client is subscribed to {self._limit} resources, which is the limit"
+            )
         call.caller.subscribed = subscribed | {call.params.uri}
         return EmptyResult()
 
@@ -55,24 +58,36 @@ class Listening:
         return EmptyResult()
 
     async def listen(self, call: Call) -> ListenResult:
-        """`subscriptions/listen`: acknowledge, then stay until the client cancels, its token expires or the server ends."""
+        """`subscriptions/listen`: acknowledge, then stay until the client cancels, its token
+        expires or the server ends."""
         wanted: SubscriptionFilter = call.params.notifications
         if max(len(wanted.resource_subscriptions or ()), len(wanted.task_ids or ())) > self._limit:
             raise Overloaded(f"A subscription may name {self._limit} resources or tasks at most")
         meta = {SUBSCRIPTION_ID: call.id}
-        call.connection.emit(call, "notifications/subscriptions/acknowledged", ListenParams(notifications=wanted, meta=meta))
+        call.connection.emit(
+            call,
+            "notifications/subscriptions/acknowledged",
+            ListenParams(notifications=wanted, meta=meta),
+        )
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._streams[call] = wanted, ended
         expires = call.principal.expires if call.principal is not None else None
-        late = None if expires is None else ended.get_loop().call_later(max(0.0, expires - time.time()), _end, ended)
+        late = (
+            None
+            if expires is None
+            else ended.get_loop().call_later(max(0.0, expires - time.time()), _end, ended)
+        )
         try:
             await ended
         finally:
             del self._streams[call]
             if late is not None:
                 late.cancel()
-        # The page on cancellation wants the one, the page on subscriptions the other; clients take either.
-        goodbye = CancelledParams(request_id=call.id, reason="The server ends this subscription", meta=meta)
+        # The page on cancellation wants the one, the page on subscriptions the other; clients take
+        # either.
+        goodbye = CancelledParams(
+            request_id=call.id, reason="The server ends this subscription", meta=meta
+        )
         call.connection.emit(call, "notifications/cancelled", goodbye)
         return ListenResult(meta=meta)
 
@@ -83,7 +98,8 @@ class Listening:
                 _end(ended)
 
     def streams(self, method: str, params: Params) -> Iterator[tuple[Call, Params]]:
-        """Each stream of the stateless era that is told of this change, with the params tagged for it."""
+        """Each stream of the stateless era that is told of this change, with the params tagged for
+        it."""
         for call, (wanted, _) in list(self._streams.items()):
             if method in LISTS:
                 told = getattr(wanted, LISTS[method])
@@ -92,7 +108,9 @@ class Listening:
             elif method not in METHODS:
                 told = True  # where the extension was declared, which is looked at on the way out
             else:
-                told = isinstance(params, UriParams) and _covers(wanted.resource_subscriptions or (), params.uri)
+                told = isinstance(params, UriParams) and _covers(
+                    wanted.resource_subscriptions or (), params.uri
+                )
             if told:
                 yield call, replace(params, meta={**(params.meta or {}), SUBSCRIPTION_ID: call.id})
 
@@ -105,7 +123,9 @@ def hears(caller: Caller, method: str, params: Params) -> bool:
         return params.elicitation_id in caller.pages
     if (task := task_of(params)) is not None:
         return task in caller.tasks
-    return method != UPDATED or (isinstance(params, UriParams) and _covers(caller.subscribed, params.uri))
+    return method != UPDATED or (
+        isinstance(params, UriParams) and _covers(caller.subscribed, params.uri)
+    )
 
 
 def about(params: Params) -> str:
@@ -113,10 +133,14 @@ def about(params: Params) -> str:
     if isinstance(params, ElicitationCompleteParams):
         return params.elicitation_id
     if (task := task_of(params)) is not None:
-        return f"{task} {id(params)}" if isinstance(params, LogParams) else task  # no log message takes another's place
+        return (
+            f"{task} {id(params)}" if isinstance(params, LogParams) else task
+        )  # no log message takes another's place
     if isinstance(params, ListChangedParams):
         return ""
-    return params.uri if isinstance(params, UriParams) else str(id(params))  # what else there is takes nothing's place
+    return (
+        params.uri if isinstance(params, UriParams) else str(id(params))
+    )  # what else there is takes nothing's place
 
 
 def task_of(params: Params) -> str | None:

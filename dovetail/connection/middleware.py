@@ -4,8 +4,9 @@
         result = await next(call)      # or return something else, or raise to refuse it
         return result
 
-It sees the call with its params, may change them, and sees or replaces the result. Several are wrapped in the order
-given: the first is the outermost. One that is an `Observer` changes nothing, and costs less.
+It sees the call with its params, may change them, and sees or replaces the result. Several are
+wrapped in the order given: the first is the outermost. One that is an `Observer` changes nothing,
+and costs less.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -20,8 +21,8 @@ Middleware: TypeAlias = Callable[[Call, Answer], Awaitable[Any]]
 
 
 class Observer:
-    """Middleware that only looks: it changes nothing, so that results need not be opened for it, and on a server it hears
-    of the requests too that were refused before they became calls."""
+    """Middleware that only looks: it changes nothing, so that results need not be opened for it,
+    and on a server it hears of the requests too that were refused before they became calls."""
 
     async def __call__(self, call: Call, next: Answer) -> Any:
         """Look at a call, and at what comes of it."""
@@ -30,8 +31,11 @@ class Observer:
     def refused(self, method: Method, params: Any, caller: Caller, error: ProtocolError) -> None:
         """Look at a request that was not let in. Must not raise."""
 
-    def parted(self, side: Side, revision: Revision, network: Network | None, seconds: float) -> None:
-        """Look at a session of the handshake era that has ended, after so many seconds; `side` is ours. Must not raise."""
+    def parted(
+        self, side: Side, revision: Revision, network: Network | None, seconds: float
+    ) -> None:
+        """Look at a session of the handshake era that has ended, after so many seconds; `side` is
+        ours. Must not raise."""
 
 
 def compose(middleware: Sequence[Middleware], innermost: Answer) -> Answer:

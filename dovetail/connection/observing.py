@@ -1,10 +1,12 @@
-"""What somebody who only looks wants to know of a call: what it was about, and what came of it, in few and bounded words.
+"""What somebody who only looks wants to know of a call: what it was about, and what came of it, in
+few and bounded words.
 
-The words are those of OpenTelemetry's conventions for MCP. A tool that failed is a `tool_error`, any other error goes by its
-code. On a server, what the caller did wrong (to ask for what there is not, say) is no failure: it has a code, but no type.
-Names and codes may be invented, as many as somebody likes, and a label is kept for ever. So a name counts as known only once
-a call by that name was answered with a result, and a code only where the protocol or this library gave it a meaning.
-https://github.com/open-telemetry/semantic-conventions-genai/blob/main/docs/gen-ai/mcp.md
+The words are those of OpenTelemetry's conventions for MCP. A tool that failed is a `tool_error`,
+any other error goes by its code. On a server, what the caller did wrong (to ask for what there is
+not, say) is no failure: it has a code, but no type. Names and codes may be invented, as many as
+somebody likes, and a label is kept for ever. So a name counts as known only once a call by that
+name was answered with a result, and a code only where the protocol or this library gave it a
+meaning. https://github.com/open-telemetry/semantic-conventions-genai/blob/main/docs/gen-ai/mcp.md
 """
 
 import asyncio
@@ -39,7 +41,11 @@ OTHER = "_OTHER"
 
 def _codes(kinds: Iterable[type[ProtocolError]]) -> frozenset[int]:
     """The codes that these errors have, in whichever revision."""
-    return frozenset(code for kind in kinds for code in (kind.code, *(one.codes.get(kind, kind.code) for one in ALL)))
+    return frozenset(
+        code
+        for kind in kinds
+        for code in (kind.code, *(one.codes.get(kind, kind.code) for one in ALL))
+    )
 
 
 CODES = _codes([*BY_CODE.values(), NotFound])
@@ -86,7 +92,8 @@ def trouble_of(call: Call, error: BaseException, *, told: bool) -> Trouble:
 
 
 def refused(code: int, message: str | None = None, *, told: bool) -> Trouble:
-    """What an error with this code means to who answers with it (`told`), or is answered with it."""
+    """What an error with this code means to who answers with it (`told`), or is answered with
+    it."""
     return Trouble(None if told and code in MISTAKES else _known(code), code, message)
 
 

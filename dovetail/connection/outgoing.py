@@ -1,8 +1,9 @@
-"""The one filter that everything passes on its way out: it can be encoded, it is valid UTF-8, it is not too large, and
-what must not be seen is taken out of it.
+"""The one filter that everything passes on its way out: it can be encoded, it is valid UTF-8, it is
+not too large, and what must not be seen is taken out of it.
 
-The common case is one encode and one comparison. Only when that fails, or a `redact` rule is set, is the message taken
-apart: a lone surrogate becomes U+FFFD, a redacted string what the rule makes of it.
+The common case is one encode and one comparison. Only when that fails, or a `redact` rule is set,
+is the message taken apart: a lone surrogate becomes U+FFFD, a redacted string what the rule makes
+of it.
 """
 
 import logging
@@ -45,13 +46,16 @@ class Outgoing:
         if self._redact is not None:
             data = self._redacted(data)
         if b"\n" in data:
-            data = data.replace(b"\n", b" ")  # between tokens of raw JSON: in a string it would be escaped
+            data = data.replace(
+                b"\n", b" "
+            )  # between tokens of raw JSON: in a string it would be escaped
         if len(data) > self._limit:
             raise TooLarge(f"The message would be {len(data)} bytes; the limit is {self._limit}")
         return data
 
     def result(self, id: Id, result: Any) -> bytes:
-        """The reply with a result that is already lowered, or with the error that kept it from leaving."""
+        """The reply with a result that is already lowered, or with the error that kept it from
+        leaving."""
         try:
             if self._redact is None:
                 data = encode(Result(id, result))
@@ -65,15 +69,20 @@ class Outgoing:
             return self.failure(id, error, error.code)
 
     def notification(self, revision: Revision, method: Method, params: Any) -> bytes | None:
-        """A notification as bytes. Whatever cannot be told is logged, never raised: nobody waits for it."""
+        """A notification as bytes. Whatever cannot be told is logged, never raised: nobody waits
+        for it."""
         try:
             wire = revision.lower_params(method, params)
-            return self.encode(Notification(revision.wire_name(method.name), NOTHING if wire is None else wire))
+            return self.encode(
+                Notification(revision.wire_name(method.name), NOTHING if wire is None else wire)
+            )
         except ProtocolError as error:
             log.warning("Could not send %s: %s", method.name, error)
             return None
 
-    def failure(self, id: Id | None, error: ProtocolError, code: int, *, unnamed: bool = False) -> bytes:
+    def failure(
+        self, id: Id | None, error: ProtocolError, code: int, *, unnamed: bool = False
+    ) -> bytes:
         """The reply with an error. `unnamed` leaves out the id of what could not be read."""
         body = Error(code, error.message, error.data)
         try:
@@ -91,7 +100,9 @@ class Outgoing:
                     message[part] = _map_strings(message[part], redact)
         except Exception:
             log.exception("The redact rule failed, so a message was withheld")
-            raise InternalError("The message was withheld: it could not be checked for secrets") from None
+            raise InternalError(
+                "The message was withheld: it could not be checked for secrets"
+            ) from None
         return encode(message)
 
 
@@ -108,14 +119,20 @@ def valid(value: Any) -> Any:
 
 def _valid(text: str) -> str:
     """Surrogates that make a pair become the character they stand for, lone ones U+FFFD."""
-    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return (
+        text
+        if text.isascii()
+        else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    )
 
 
 def _map_strings(value: Any, change: Callable[[str], str]) -> Any:
     if isinstance(value, str):
         return change(value)
     if isinstance(value, dict):
-        return {_map_strings(key, _valid): _map_strings(item, change) for key, item in value.items()}
+        return {
+            _map_strings(key, _valid): _map_strings(item, change) for key, item in value.items()
+        }
     if isinstance(value, list | tuple):
         return [_map_strings(item, change) for item in value]
     return value

@@ -1,8 +1,8 @@
 """Progress of one request, on its way out.
 
-The value only ever rises, as the specification asks; what does not rise is dropped. A flood is coalesced: between two
-notifications at least `interval` seconds pass, and of what comes in between only the newest is sent. The last update is
-always sent, before the reply.
+The value only ever rises, as the specification asks; what does not rise is dropped. A flood is
+coalesced: between two notifications at least `interval` seconds pass, and of what comes in between
+only the newest is sent. The last update is always sent, before the reply.
 """
 
 import asyncio

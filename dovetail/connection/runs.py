@@ -1,5 +1,5 @@
-"""A handler at work in the stateless era, across as many requests as it takes, and what is known of it between two of them.
-How its questions get to the client and back is the business of `rounds.py`.
+"""A handler at work in the stateless era, across as many requests as it takes, and what is known of
+it between two of them. How its questions get to the client and back is the business of `rounds.py`.
 """
 
 import asyncio
@@ -23,7 +23,8 @@ from .visiting import unbound
 log = logging.getLogger("dovetail.connection")
 
 Whose = tuple[Any, ...]
-"""Whose request it is, and which, as it came: middleware may make another of it before it is asked for."""
+"""Whose request it is, and which, as it came: middleware may make another of it before it is asked
+for."""
 digest_of = msgspec.json.Encoder(order="sorted").encode
 
 
@@ -62,21 +63,30 @@ class Journal(Struct, array_like=True):
     about: bytes
     """Whose, and which request it is: nobody else's, and no other."""
     open: dict[str, tuple[str, dict[str, Any] | None]]
-    """The questions that wait for an answer, by their keys: the method of each, and the form that it has to fit."""
+    """The questions that wait for an answer, by their keys: the method of each, and the form that
+    it has to fit."""
     answers: dict[str, bytes]
     kept: dict[str, bytes]
     own: str | None = None
     """The state of a handler that asks by itself."""
     astray: bool = False
-    """Whether the last run asked nothing that the ones before had asked. Once, others may just have been faster."""
+    """Whether the last run asked nothing that the ones before had asked. Once, others may just have
+    been faster."""
     visits: bool = False
-    """Whether it raised UrlRequired: then answers are the consent to visit its pages, and it is run again."""
+    """Whether it raised UrlRequired: then answers are the consent to visit its pages, and it is run
+    again."""
 
 
 class Run:
     """A handler at work, across as many requests as it takes."""
 
-    def __init__(self, call: Call, journal: Journal | None, answers: dict[str, bytes], whose: Whose | None = None) -> None:
+    def __init__(
+        self,
+        call: Call,
+        journal: Journal | None,
+        answers: dict[str, bytes],
+        whose: Whose | None = None,
+    ) -> None:
         self.id = token_urlsafe(16)
         self.whose = whose_of(call) if whose is None else whose
         self.call = call = replace(call, run=self)
@@ -111,18 +121,23 @@ class Run:
     async def _work(self, handle: Answer) -> Any:
         result = await handle(self.call)
         if self._unused and type(result) is not InputRequired and self.call.own is None:
-            # Had it asked otherwise from the start, the answers would be to other questions: it is not to be trusted.
+            # Had it asked otherwise from the start, the answers would be to other questions: it is
+            # not to be trusted.
             raise self.diverged()
         return result
 
     def diverged(self) -> InternalError:
         """The error of a handler that does something else each time."""
-        text = "was run again and did not ask what it had asked before; what differs between runs belongs into ctx.once"
+        text = (
+            "was run again and did not ask what it had asked before; what differs between "
+            "runs belongs into ctx.once"
+        )
         log.error("%s %s: %s", self.call.name, text, ", ".join(sorted(self._unused)))
         return InternalError(f"{self.call.name} {text}")
 
     async def ask(self, method: Method, params: Any, key: str | None) -> Raw:
-        """One question: answered from the journal, or put to the client with all others of this turn of the loop."""
+        """One question: answered from the journal, or put to the client with all others of this
+        turn of the loop."""
         key = key_of(method, params, key, self._used)
         if key in self._offered:
             self.answers[key] = self._offered.pop(key)
@@ -175,7 +190,8 @@ class Run:
             self.task.cancel()
 
     def resume(self, call: Call, answers: dict[str, bytes]) -> None:
-        """Go on, on behalf of a new request. What is missing is asked again, if the client still says that it can be."""
+        """Go on, on behalf of a new request. What is missing is asked again, if the client still
+        says that it can be."""
         adopt(self.call, call)
         self.astray = False
         self.answers |= answers
@@ -194,7 +210,8 @@ class Run:
 
 
 def key_of(method: Method, params: Any, given: str | None, used: set[str]) -> str:
-    """The key of a question: what was given, or a digest of what it asks; counted where there is such a one already."""
+    """The key of a question: what was given, or a digest of what it asks; counted where there is
+    such a one already."""
     base = given
     if base is None:
         if isinstance(params, ElicitParams):
@@ -211,8 +228,17 @@ def key_of(method: Method, params: Any, given: str | None, used: set[str]) -> st
 
 def adopt(call: Call, request: Call) -> None:
     """A call that goes on under a new request: from now on all that it says belongs to that one."""
-    call.id, call.caller, call.connection, call.progress = request.id, request.caller, request.connection, request.progress
-    call.params.meta, call.principal, call.address = request.params.meta, request.principal, request.address
+    call.id, call.caller, call.connection, call.progress = (
+        request.id,
+        request.caller,
+        request.connection,
+        request.progress,
+    )
+    call.params.meta, call.principal, call.address = (
+        request.params.meta,
+        request.principal,
+        request.address,
+    )
     call.over = call.cancelled = False
 
 

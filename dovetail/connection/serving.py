@@ -1,7 +1,8 @@
 """The server's end of a conversation, both eras on one connection.
 
-A request that names its version in `_meta` is of the stateless era and carries its caller along; any other belongs to the
-handshake that came before it. From there on, nobody can tell the difference.
+A request that names its version in `_meta` is of the stateless era and carries its caller along;
+any other belongs to the handshake that came before it. From there on, nobody can tell the
+difference.
 """
 
 import logging
@@ -74,7 +75,8 @@ class Serving:
 
     @property
     def revision(self) -> Revision | None:
-        """The revision of the handshake, or else of the last request: what tells how to answer the unreadable."""
+        """The revision of the handshake, or else of the last request: what tells how to answer the
+        unreadable."""
         return self._spoken if self._caller is None else self._caller.revision
 
     def accept(self, request: Request) -> Call | bytes:
@@ -99,7 +101,9 @@ class Serving:
                 return self._connection.outgoing.result(request.id, {})
             raise stateless.missing(name)
         if spoken is None:
-            raise MethodNotFound(f"There is no method {name!r} in revision {caller.revision.version}")
+            raise MethodNotFound(
+                f"There is no method {name!r} in revision {caller.revision.version}"
+            )
         if spoken is not method:  # both eras have one of that name
             method, params = spoken, _asked(caller, spoken, request)
         if method.name == "ping":
@@ -125,7 +129,9 @@ class Serving:
     async def ping(self, timeout: float) -> None:
         """Ask whether the client is there, where a server may ask that."""
         if self._caller is not None and self._phase == handshake.READY:
-            await self._connection.request(self._caller.revision, METHODS["ping"], None, timeout=timeout)
+            await self._connection.request(
+                self._caller.revision, METHODS["ping"], None, timeout=timeout
+            )
 
     async def drain(self) -> None:
         """Wait until the peer has read some of what was sent."""
@@ -146,11 +152,15 @@ class Serving:
             raise handshake.again()
         self._caller, reply = self._desk.welcome(request, self._visitor)
         self._caller.session = token_hex(8)
-        self._phase, self._greeted = handshake.TRANSITIONS[self._phase, "initialize"], self.loop.time()
+        self._phase, self._greeted = (
+            handshake.TRANSITIONS[self._phase, "initialize"],
+            self.loop.time(),
+        )
         return reply
 
     def hear(self, notification: Notification) -> None:
-        """What a client may tell: that it is ready, that it no longer waits, how far it has come."""
+        """What a client may tell: that it is ready, that it no longer waits, how far it has
+        come."""
         caller = self._known()
         name = notification.method
         spoken = None if caller is None else self._desk.method(name, caller.revision)
@@ -173,7 +183,8 @@ class Serving:
         self._phase = handshake.TRANSITIONS.get((self._phase, method.name), self._phase)
 
     def _notice(self, method: Method, params: Any) -> None:
-        """What only an extension may want to hear. In the stateless era it says itself who tells it, as a request does."""
+        """What only an extension may want to hear. In the stateless era it says itself who tells
+        it, as a request does."""
         caller, meta = self._caller, params.meta
         if meta is not None and PROTOCOL_VERSION in meta:
             caller = self._desk.caller(meta)
@@ -184,11 +195,16 @@ class Serving:
     def _tell(self, method: str, params: Params) -> None:
         """A change, to the caller of the handshake era."""
         caller = self._caller
-        if caller is not None and self._phase == handshake.READY and self._desk.hears(caller, method, params):
+        if (
+            caller is not None
+            and self._phase == handshake.READY
+            and self._desk.hears(caller, method, params)
+        ):
             self._send(self._desk.change(caller.revision, method, params))
 
     def _send(self, data: bytes | None) -> None:
-        """Tell what nobody asked for. A client that listens and does not read would fill our memory, so it is left."""
+        """Tell what nobody asked for. A client that listens and does not read would fill our
+        memory, so it is left."""
         if data is None:
             return
         channel = self._connection.channel
@@ -196,7 +212,9 @@ class Serving:
         if self._unread <= self.limits.events:
             channel.send(data)
         elif not self._connection.closed.done():
-            log.warning("The client does not read, and %d more bytes wait for it: it is left", self._unread)
+            log.warning(
+                "The client does not read, and %d more bytes wait for it: it is left", self._unread
+            )
             self._connection.leave()
 
     def ended(self, reason: Exception | None) -> None:

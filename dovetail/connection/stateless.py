@@ -1,7 +1,8 @@
-"""How a request opens in the stateless era: it carries its version and the client's capabilities in `_meta`.
+"""How a request opens in the stateless era: it carries its version and the client's capabilities in
+`_meta`.
 
-Nothing is remembered between two requests. The server reads the caller off each request; the client writes it on each.
-https://modelcontextprotocol.io/specification/2026-07-28/basic#meta
+Nothing is remembered between two requests. The server reads the caller off each request; the client
+writes it on each. https://modelcontextprotocol.io/specification/2026-07-28/basic#meta
 """
 
 from typing import Any
@@ -16,14 +17,21 @@ from ..protocol.base import Implementation, Meta
 from ..protocol.capabilities import ClientCapabilities
 from ..protocol.lifecycle import DiscoverResult
 from ..protocol.logging import SEVERITY
-from ..protocol.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION, SERVER_INFO
+from ..protocol.meta import (
+    CLIENT_CAPABILITIES,
+    CLIENT_INFO,
+    LOG_LEVEL,
+    PROTOCOL_VERSION,
+    SERVER_INFO,
+)
 from ..revisions import Revision
 from .handshake import versions
 
 CLIENTS, LONGEST = 256, 4096
 Client = tuple[Implementation | None, ClientCapabilities]
 _clients: dict[bytes, Client] = {}
-"""Clients seen lately, by what they say of themselves; never more than CLIENTS, and none that says too much."""
+"""Clients seen lately, by what they say of themselves; never more than CLIENTS, and none that says
+too much."""
 
 
 def served(service: Service) -> dict[Any, Revision]:
@@ -47,13 +55,16 @@ def caller_of(meta: Meta, served: dict[Any, Revision], service: Service, state: 
 
 
 def _client(meta: Meta) -> Client:
-    """What the client says of itself. It says the same on each request, so what was made of it is kept (1 µs, not 6)."""
+    """What the client says of itself. It says the same on each request, so what was made of it is
+    kept (1 µs, not 6)."""
     key = encode((meta.get(CLIENT_INFO), meta[CLIENT_CAPABILITIES]))
     client = _clients.get(key)
     if client is None:
         try:
             capabilities = ClientCapabilities.lift(meta[CLIENT_CAPABILITIES])
-            info = msgspec.convert(meta[CLIENT_INFO], Implementation) if CLIENT_INFO in meta else None
+            info = (
+                msgspec.convert(meta[CLIENT_INFO], Implementation) if CLIENT_INFO in meta else None
+            )
         except msgspec.ValidationError as error:
             raise InvalidParams(f"_meta: {error}") from None
         client = info, capabilities
@@ -98,7 +109,9 @@ def signed(result: Any, info: Implementation, revision: Revision) -> Any:
     return replace(result, meta=meta, result_type=result.result_type or revision.result_type)
 
 
-def request_meta(revision: Revision, info: Implementation, capabilities: ClientCapabilities, level: str | None) -> Meta:
+def request_meta(
+    revision: Revision, info: Implementation, capabilities: ClientCapabilities, level: str | None
+) -> Meta:
     """What each request of a client carries."""
     meta: Meta = {
         PROTOCOL_VERSION: revision.version,
@@ -113,6 +126,10 @@ def request_meta(revision: Revision, info: Implementation, capabilities: ClientC
 def server_of(meta: Meta | None) -> Implementation | None:
     """The server's name and version, where a result carries them."""
     try:
-        return msgspec.convert(meta[SERVER_INFO], Implementation) if meta and SERVER_INFO in meta else None
+        return (
+            msgspec.convert(meta[SERVER_INFO], Implementation)
+            if meta and SERVER_INFO in meta
+            else None
+        )
     except msgspec.ValidationError:
         return None

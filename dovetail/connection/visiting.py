@@ -1,9 +1,11 @@
-"""Tickets for the pages that a server sends a user to, so that nobody else can be made to open them.
+"""Tickets for the pages that a server sends a user to, so that nobody else can be made to open
+them.
 
-Whoever is asked to visit a page can pass its URL on, and have somebody else sign in on their behalf. So the URL carries a
-ticket: the id of the question and when it expires, sealed, and bound to the server and to the user who was asked. Their name
-is not in it, as a client gets to see the URL. The page knows its visitor by itself, from a cookie say, and has the ticket
-checked for them. Only the ticket is protected; whatever else the URL says may have been changed on the way.
+Whoever is asked to visit a page can pass its URL on, and have somebody else sign in on their
+behalf. So the URL carries a ticket: the id of the question and when it expires, sealed, and bound
+to the server and to the user who was asked. Their name is not in it, as a client gets to see the
+URL. The page knows its visitor by itself, from a cookie say, and has the ticket checked for them.
+Only the ticket is protected; whatever else the URL says may have been changed on the way.
 https://modelcontextprotocol.io/specification/2026-07-28/client/elicitation#phishing
 """
 
@@ -42,12 +44,17 @@ def bind(ring: KeyRing, url: str, server: str, user: str | None, id: str, life: 
 
 
 def check(ring: KeyRing, given: str, server: str, user: str | None) -> str:
-    """The id in a ticket, or in the ticket of a URL; UrlRefused where it is not good for this user."""
+    """The id in a ticket, or in the ticket of a URL; UrlRefused where it is not good for this
+    user."""
     try:
         ticket = parse_qs(urlsplit(given).query).get(PARAMETER, [""])[-1] if "?" in given else given
-        id, expires = msgspec.msgpack.decode(ring.open(PURPOSE, ticket, bound=_bound(server, user)), type=tuple[str, float])
+        id, expires = msgspec.msgpack.decode(
+            ring.open(PURPOSE, ticket, bound=_bound(server, user)), type=tuple[str, float]
+        )
     except (ValueError, msgspec.MsgspecError):
-        raise _refused("it was not made here, was changed, or is another user's or server's") from None
+        raise _refused(
+            "it was not made here, was changed, or is another user's or server's"
+        ) from None
     if expires < time.time():
         raise _refused("it has expired")
     return id

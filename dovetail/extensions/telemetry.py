@@ -1,17 +1,20 @@
-"""Spans and metrics by OpenTelemetry's conventions for MCP, on a server or on a client, where they are asked for.
+"""Spans and metrics by OpenTelemetry's conventions for MCP, on a server or on a client, where they
+are asked for.
 
     server = Server("shop", middleware=[telemetry()])
     client = Client(url, middleware=[telemetry()])
 
-Each call makes one span, called by its method and the tool or prompt it is about, and counts into a histogram of durations.
-The client puts the context of its span into the request's `_meta`, where the specification reserves three keys for it; the
-server's span becomes a child of that one, whatever the transport, and is linked to what surrounds it here (a span of the web
-server, say). What is recorded holds no argument, no result, no token and no text of an exception; what an error says to the
-caller, and what the caller asked for, are there as the server's `redact` leaves them. A session goes by a name that opens
-nothing.
+Each call makes one span, called by its method and the tool or prompt it is about, and counts into a
+histogram of durations. The client puts the context of its span into the request's `_meta`, where
+the specification reserves three keys for it; the server's span becomes a child of that one,
+whatever the transport, and is linked to what surrounds it here (a span of the web server, say).
+What is recorded holds no argument, no result, no token and no text of an exception; what an error
+says to the caller, and what the caller asked for, are there as the server's `redact` leaves them. A
+session goes by a name that opens nothing.
 
-It needs `opentelemetry-api` (`pip install 'dovetail[telemetry]'`), which is loaded when `telemetry()` is called. Where spans
-go to is for the program to say, with an SDK: without one, nothing is recorded and little is spent.
+It needs `opentelemetry-api` (`pip install 'dovetail[telemetry]'`), which is loaded when
+`telemetry()` is called. Where spans go to is for the program to say, with an SDK: without one,
+nothing is recorded and little is spent.
 https://github.com/open-telemetry/semantic-conventions-genai/blob/main/docs/gen-ai/mcp.md
 """
 
@@ -21,7 +24,17 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from ..connection.middleware import Observer
-from ..connection.observing import BUCKETS, LONGEST, Names, Trouble, answered, refused, target_of, trouble_in, trouble_of
+from ..connection.observing import (
+    BUCKETS,
+    LONGEST,
+    Names,
+    Trouble,
+    answered,
+    refused,
+    target_of,
+    trouble_in,
+    trouble_of,
+)
 from ..errors import ConfigError, ProtocolError
 from ..ports import Answer, Call, Caller, Network
 from ..protocol.meta import TRACE_CONTEXT
@@ -50,29 +63,38 @@ def telemetry(
     incoming: bool = True,
     baggage: bool = False,
 ) -> "Telemetry":
-    """Middleware that reports every call to OpenTelemetry, for `Server(middleware=…)` and `Client(middleware=…)`. Providers
-    are the program's own unless given. `incoming`: a server goes on with the caller's trace; else it begins its own, linked
-    to the caller's. `baggage`: whether that goes out and comes in too, which may hold anything about anybody."""
+    """Middleware that reports every call to OpenTelemetry, for `Server(middleware=…)` and
+    `Client(middleware=…)`. Providers are the program's own unless given. `incoming`: a server goes
+    on with the caller's trace; else it begins its own, linked to the caller's. `baggage`: whether
+    that goes out and comes in too, which may hold anything about anybody."""
     try:
         from opentelemetry import context, metrics, trace
         from opentelemetry.baggage.propagation import W3CBaggagePropagator
         from opentelemetry.propagators.composite import CompositePropagator
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
     except ImportError:
-        raise ConfigError("telemetry() needs OpenTelemetry: pip install 'dovetail[telemetry]'") from None
+        raise ConfigError(
+            "telemetry() needs OpenTelemetry: pip install 'dovetail[telemetry]'"
+        ) from None
     from .. import __version__
 
     tracer = trace.get_tracer(SCOPE, __version__, tracer_provider)
     meter = metrics.get_meter(SCOPE, __version__, meter_provider)
-    # Whatever the program is set up with for HTTP: in `_meta` there is room for these keys and no others.
-    carried: list[TextMapPropagator] = [TraceContextTextMapPropagator(), *([W3CBaggagePropagator()] if baggage else [])]
+    # Whatever the program is set up with for HTTP: in `_meta` there is room for these keys and no
+    # others.
+    carried: list[TextMapPropagator] = [
+        TraceContextTextMapPropagator(),
+        *([W3CBaggagePropagator()] if baggage else []),
+    ]
     return Telemetry(trace, context, tracer, meter, CompositePropagator(carried), incoming)
 
 
 class Telemetry(Observer):
     """What `telemetry` makes."""
 
-    def __init__(self, traces: Any, contexts: Any, tracer: Any, meter: Any, propagator: Any, incoming: bool) -> None:
+    def __init__(
+        self, traces: Any, contexts: Any, tracer: Any, meter: Any, propagator: Any, incoming: bool
+    ) -> None:
         self._traces, self._contexts = traces, contexts
         self._tracer, self._propagator, self._incoming = tracer, propagator, incoming
         self._names = Names()
@@ -94,12 +116,16 @@ class Telemetry(Observer):
 
     async def _made(self, call: Call, next: Answer, side: Side, links: "list[Link]") -> Any:
         target, about, start = target_of(call), _about(call), perf_counter()
-        shown = _shown(call, target[1]) if target else None  # until there is a result, it may be anything
+        shown = (
+            _shown(call, target[1]) if target else None
+        )  # until there is a result, it may be anything
         trouble: Trouble | None = None
         with self._tracer.start_as_current_span(
             _named(call.method, shown),
             kind=getattr(self._traces.SpanKind, side.upper()),
-            attributes=about | ({target[0]: shown} if target and shown else {}) | _details(call, side),
+            attributes=about
+            | ({target[0]: shown} if target and shown else {})
+            | _details(call, side),
             links=links,
             record_exception=False,  # whose text is not ours to tell
             set_status_on_exception=False,
@@ -114,12 +140,20 @@ class Telemetry(Observer):
                 trouble = trouble_of(call, error, told=side == "server")
                 raise
             finally:
-                exists = answered(trouble) if side == "server" else trouble is None or trouble.code is None
+                exists = (
+                    answered(trouble)
+                    if side == "server"
+                    else trouble is None or trouble.code is None
+                )
                 known = self._names.bounded(target, exists)
-                about |= dict([known] if known else []) | self._ended(span, call, side, known, trouble)
+                about |= dict([known] if known else []) | self._ended(
+                    span, call, side, known, trouble
+                )
                 self._durations[side, "operation"].record(perf_counter() - start, about)
 
-    def _ended(self, span: "Span", call: Call, side: Side, known: Any, trouble: Trouble | None) -> Attributes:
+    def _ended(
+        self, span: "Span", call: Call, side: Side, known: Any, trouble: Trouble | None
+    ) -> Attributes:
         """Say on the span what came of it, and give back how metrics say that."""
         if known is None:
             span.update_name(call.method.name)
@@ -127,7 +161,9 @@ class Telemetry(Observer):
             span.set_attribute("jsonrpc.request.id", str(call.id))
         failed = _attributes(trouble)
         if trouble is not None:
-            span.set_attributes(failed | ({} if trouble.code is None else {STATUS: str(trouble.code)}))
+            span.set_attributes(
+                failed | ({} if trouble.code is None else {STATUS: str(trouble.code)})
+            )
             if trouble.type is not None:
                 span.set_status(self._traces.StatusCode.ERROR, _shown(call, trouble.message))
         return failed
@@ -138,12 +174,17 @@ class Telemetry(Observer):
         about = {"mcp.method.name": method.name, "mcp.protocol.version": caller.revision.version}
         self._durations["server", "operation"].record(0.0, about | _attributes(trouble))
 
-    def parted(self, side: Side, revision: Revision, network: Network | None, seconds: float) -> None:
+    def parted(
+        self, side: Side, revision: Revision, network: Network | None, seconds: float
+    ) -> None:
         """Count a session of the handshake era."""
-        self._durations[side, "session"].record(seconds, {"mcp.protocol.version": revision.version, **_network(network)})
+        self._durations[side, "session"].record(
+            seconds, {"mcp.protocol.version": revision.version, **_network(network)}
+        )
 
     def _came_from(self, call: Call) -> "tuple[Context | None, list[Link]]":
-        """The context that a server's span belongs to, where it is not the one around it, and what it is linked to."""
+        """The context that a server's span belongs to, where it is not the one around it, and what
+        it is linked to."""
         carrier = _carried(call.params.meta)
         if not carrier:
             return None, []
@@ -177,12 +218,19 @@ def _named(method: Method, target: str | None) -> str:
 def _carried(meta: dict[str, Any] | None) -> dict[str, str]:
     """The trace context in a request's `_meta`, as far as it can be one."""
     found = {name: meta.get(name) for name in CARRIED} if meta else {}
-    return {name: value for name, value in found.items() if isinstance(value, str) and len(value) <= CARRIED[name]}
+    return {
+        name: value
+        for name, value in found.items()
+        if isinstance(value, str) and len(value) <= CARRIED[name]
+    }
 
 
 def _about(call: Call) -> Attributes:
     """What is said of a call in spans and in metrics alike, where every value is one of few."""
-    about: Attributes = {"mcp.method.name": call.method.name, "mcp.protocol.version": call.revision.version}
+    about: Attributes = {
+        "mcp.method.name": call.method.name,
+        "mcp.protocol.version": call.revision.version,
+    }
     about |= _network(getattr(call.connection, "network", None))
     if call.method.name == "tools/call":
         about["gen_ai.operation.name"] = "execute_tool"

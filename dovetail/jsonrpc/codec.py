@@ -1,9 +1,10 @@
 """Bytes to messages and back.
 
-Incoming: one pass of msgspec over the envelope, with params and result left raw. Whatever the bytes are, the outcome is
-a message, a batch, or `Malformed` carrying the Failure that answers it: nothing else is ever raised. msgspec skips over
-raw parts without looking at their UTF-8, so bytes that are not plain ASCII are checked as a whole first (a scan at
-memory speed). Depth is bounded by the recursion guard of msgspec, which counts raw parts too.
+Incoming: one pass of msgspec over the envelope, with params and result left raw. Whatever the bytes
+are, the outcome is a message, a batch, or `Malformed` carrying the Failure that answers it: nothing
+else is ever raised. msgspec skips over raw parts without looking at their UTF-8, so bytes that are
+not plain ASCII are checked as a whole first (a scan at memory speed). Depth is bounded by the
+recursion guard of msgspec, which counts raw parts too.
 
 Outgoing: one pass. What cannot be encoded is the caller's business (`connection/outgoing.py`).
 """
@@ -20,10 +21,12 @@ PARSE_ERROR, INVALID_REQUEST = -32700, -32600
 
 
 class Malformed(Exception):
-    """What came is no message; `failure` says so to the sender. `reply` is True where it was a broken reply, None where it
-    might have been one."""
+    """What came is no message; `failure` says so to the sender. `reply` is True where it was a
+    broken reply, None where it might have been one."""
 
-    def __init__(self, code: int, text: str, id: Id | None = None, reply: bool | None = False) -> None:
+    def __init__(
+        self, code: int, text: str, id: Id | None = None, reply: bool | None = False
+    ) -> None:
         super().__init__(text)
         self.failure = Failure(id, Error(code, text))
         self.reply = reply
@@ -61,7 +64,9 @@ def decode(data: bytes) -> Message | Batch:
         try:
             data.decode()
         except UnicodeDecodeError as error:
-            raise Malformed(PARSE_ERROR, f"The message is not valid UTF-8 (byte {error.start})") from None
+            raise Malformed(
+                PARSE_ERROR, f"The message is not valid UTF-8 (byte {error.start})"
+            ) from None
     try:
         envelope = _envelope(data)
     except msgspec.ValidationError as error:
@@ -79,26 +84,38 @@ def _message(envelope: _Envelope) -> Message:
     id, method = envelope.id, envelope.method
     if envelope.jsonrpc != "2.0":
         answers = method is UNSET and bool(bytes(envelope.result) or bytes(envelope.error))
-        raise Malformed(INVALID_REQUEST, 'Not a JSON-RPC 2.0 message: "jsonrpc" must be "2.0"', _known(id), answers)
+        raise Malformed(
+            INVALID_REQUEST,
+            'Not a JSON-RPC 2.0 message: "jsonrpc" must be "2.0"',
+            _known(id),
+            answers,
+        )
     if method is not UNSET:
         if id is UNSET:
             return Notification(method, envelope.params)
         if id is None:
-            raise Malformed(INVALID_REQUEST, "A request id must be a string or an integer, never null")
+            raise Malformed(
+                INVALID_REQUEST, "A request id must be a string or an integer, never null"
+            )
         return Request(id, method, envelope.params)
     if bytes(envelope.error) not in (b"", b"null"):  # some peers send a null beside the result
         try:
             error = _error(envelope.error)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
-            raise Malformed(INVALID_REQUEST, f"The error in the reply is malformed: {problem}", _known(id), True) from None
+            raise Malformed(
+                INVALID_REQUEST, f"The error in the reply is malformed: {problem}", _known(id), True
+            ) from None
         return Failure(_known(id), Error(error.code, error.message, error.data))
     if len(bytes(envelope.result)) and isinstance(id, (int, str)):
         return Result(id, envelope.result)
-    raise Malformed(INVALID_REQUEST, "Neither a request, a notification nor a reply", _known(id), None)
+    raise Malformed(
+        INVALID_REQUEST, "Neither a request, a notification nor a reply", _known(id), None
+    )
 
 
 def whose(head: bytes) -> tuple[Id | None, bool | None]:
-    """From the beginning of a message that was too long to read: its id, and whether it was a reply."""
+    """From the beginning of a message that was too long to read: its id, and whether it was a
+    reply."""
     found = _ID.search(head)
     try:
         return (None, None) if found is None else (_any(found[1]), b'"method"' not in head)
@@ -148,6 +165,8 @@ def _invalid(data: bytes, error: msgspec.MsgspecError) -> Malformed:
         if isinstance(given, str) or type(given) is int:
             id = given
         elif "id" in value:
-            return Malformed(INVALID_REQUEST, "A request id must be a string or an integer, never null")
+            return Malformed(
+                INVALID_REQUEST, "A request id must be a string or an integer, never null"
+            )
         reply = "method" not in value
     return Malformed(INVALID_REQUEST, f"Not a valid message: {error}", id, reply)

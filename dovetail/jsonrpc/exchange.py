@@ -1,7 +1,8 @@
 """The bookkeeping of one conversation: which requests are open, in both directions.
 
-Pure: no I/O, no clock. `asked` holds what this side waits for, `answering` what the other side waits for. An id that is
-in flight is refused; once answered it may be used again. A reply to nothing is late or forged; either way it is dropped.
+Pure: no I/O, no clock. `asked` holds what this side waits for, `answering` what the other side
+waits for. An id that is in flight is refused; once answered it may be used again. A reply to
+nothing is late or forged; either way it is dropped.
 """
 
 from typing import Generic, TypeVar

@@ -1,8 +1,8 @@
 """Newline framing: feed it chunks, get back lines.
 
-Chunks wait in a list until a newline comes and only the new chunk is searched, so a line of many megabytes costs time
-linear in its length. A line over the bound is dropped while it streams in, its newline still ends it, and one `TooLong`
-stands in its place: the lines around it are not lost.
+Chunks wait in a list until a newline comes and only the new chunk is searched, so a line of many
+megabytes costs time linear in its length. A line over the bound is dropped while it streams in, its
+newline still ends it, and one `TooLong` stands in its place: the lines around it are not lost.
 """
 
 from typing import Final
@@ -19,7 +19,8 @@ class TooLong(Struct, frozen=True):
 
 
 class Lines:
-    """`feed(chunk)` returns the lines that are now complete, without their newline; empty ones are left out."""
+    """`feed(chunk)` returns the lines that are now complete, without their newline; empty ones are
+    left out."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -44,7 +45,12 @@ class Lines:
         if end + 1 < len(chunk):
             self._keep(chunk[end + 1 :])
         if len(chunk) > self._limit:
-            lines = [TooLong(line[:HEAD]) if isinstance(line, bytes) and len(line) > self._limit else line for line in lines]
+            lines = [
+                TooLong(line[:HEAD])
+                if isinstance(line, bytes) and len(line) > self._limit
+                else line
+                for line in lines
+            ]
         return [line for line in lines if line and line != b"\r"]
 
     def rest(self) -> bytes:

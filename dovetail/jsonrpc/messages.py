@@ -1,6 +1,7 @@
 """The four messages of JSON-RPC 2.0, and the batch of them that one revision of MCP allows.
 
-Params and results stay raw bytes here: whoever knows the method decodes them, once, straight into its type.
+Params and results stay raw bytes here: whoever knows the method decodes them, once, straight into
+its type.
 """
 
 from typing import Any, TypeAlias

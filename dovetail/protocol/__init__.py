@@ -1,1 +1,2 @@
-"""The vocabulary of the protocol: the union of all that its revisions ever said. Declarations only."""
+"""The vocabulary of the protocol: the union of all that its revisions ever said. Declarations
+only."""

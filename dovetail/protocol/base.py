@@ -1,11 +1,12 @@
 """What every declaration of the vocabulary is made of.
 
-`Wire` is a closed object: its fields are known, unknown ones from a peer are dropped. Attributes are snake_case, the wire
-is camelCase. An optional field is `X | None = None` and absent on the wire when None, because peers send nulls too.
+`Wire` is a closed object: its fields are known, unknown ones from a peer are dropped. Attributes
+are snake_case, the wire is camelCase. An optional field is `X | None = None` and absent on the wire
+when None, because peers send nulls too.
 
-`Open` is an object that peers may add to (annotations, capabilities): a dict in wire form, so nothing is lost on the way
-through, with typed attributes for the fields we know. `Annotations(last_modified="…")["lastModified"]` is the same value
-as its `.last_modified`.
+`Open` is an object that peers may add to (annotations, capabilities): a dict in wire form, so
+nothing is lost on the way through, with typed attributes for the fields we know.
+`Annotations(last_modified="…")["lastModified"]` is the same value as its `.last_modified`.
 """
 
 from collections.abc import Mapping
@@ -28,7 +29,8 @@ class Params(Wire, kw_only=True):
 
 
 class Result(Wire, kw_only=True):
-    """What every result may carry besides its own fields. `result_type` exists in the stateless era only."""
+    """What every result may carry besides its own fields. `result_type` exists in the stateless era
+    only."""
 
     result_type: str | None = None
     meta: Meta | None = field(name="_meta", default=None)
@@ -89,7 +91,8 @@ class Open(dict[str, Any]):
 
     @classmethod
     def lift(cls, value: Any) -> Self:
-        """From the wire: known fields are checked and nulls among them dropped, unknown ones kept as they are."""
+        """From the wire: known fields are checked and nulls among them dropped, unknown ones kept
+        as they are."""
         if not isinstance(value, dict):
             raise msgspec.ValidationError(f"Expected `object`, got `{type(value).__name__}`")
         lifted = cls.of(value)
@@ -123,7 +126,8 @@ def open_hook(type_: type, value: Any) -> Any:
 
 
 class Icon(Wire):
-    """A picture for a user interface. Treat it as untrusted: only `https:` and `data:` are safe to show."""
+    """A picture for a user interface. Treat it as untrusted: only `https:` and `data:` are safe to
+    show."""
 
     src: str
     mime_type: str | None = None

@@ -1,7 +1,8 @@
-"""What messages and results are made of: text, images, audio, links, whole resources, and the two tool blocks of sampling.
+"""What messages and results are made of: text, images, audio, links, whole resources, and the two
+tool blocks of sampling.
 
-The data of images, audio and blobs is base64, as on the wire. A kind that a peer invents arrives as `OtherContent` with
-everything it carried.
+The data of images, audio and blobs is base64, as on the wire. A kind that a peer invents arrives as
+`OtherContent` with everything it carried.
 """
 
 import binascii
@@ -115,7 +116,9 @@ class OtherContent(Wire, tag_field="type", tag="dovetail/other"):
         return str(self.value.get("type"))
 
 
-Content: TypeAlias = TextContent | ImageContent | AudioContent | ResourceLink | EmbeddedResource | OtherContent
+Content: TypeAlias = (
+    TextContent | ImageContent | AudioContent | ResourceLink | EmbeddedResource | OtherContent
+)
 
 
 class ToolUseContent(Wire, tag_field="type", tag="tool_use"):
@@ -139,6 +142,8 @@ class ToolResultContent(Wire, tag_field="type", tag="tool_result"):
     type: ClassVar[str] = "tool_result"
 
 
-SamplingContent: TypeAlias = TextContent | ImageContent | AudioContent | ToolUseContent | ToolResultContent | OtherContent
+SamplingContent: TypeAlias = (
+    TextContent | ImageContent | AudioContent | ToolUseContent | ToolResultContent | OtherContent
+)
 KINDS = {"text", "image", "audio", "resource_link", "resource", "tool_use", "tool_result"}
 """Every kind of content that has a type of its own."""

@@ -57,8 +57,9 @@ class ProgressParams(Params, kw_only=True):
 
 
 class InputRequired(Struct, frozen=True, eq=False):
-    """What a handler returns that asks by itself, in the protocol's own way: it is called again with the answers. `requests`
-    are questions by key: ElicitParams, CreateMessageParams, or None for the roots. `state` comes back as it went."""
+    """What a handler returns that asks by itself, in the protocol's own way: it is called again
+    with the answers. `requests` are questions by key: ElicitParams, CreateMessageParams, or None
+    for the roots. `state` comes back as it went."""
 
     requests: dict[str, Params | None] = {}
     state: str | None = None

@@ -7,7 +7,8 @@ from .base import Params, Result
 
 
 class CacheHints(Result, kw_only=True):
-    """How long, and by whom, a result may be kept; the stateless era only. A hint that makes no sense spoils no result."""
+    """How long, and by whom, a result may be kept; the stateless era only. A hint that makes no
+    sense spoils no result."""
 
     ttl_ms: Any = None
     cache_scope: Any = None

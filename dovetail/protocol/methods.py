@@ -1,7 +1,8 @@
-"""One row per method that any revision ever had. Which of them a revision has is the revision's to say.
+"""One row per method that any revision ever had. Which of them a revision has is the revision's to
+say.
 
-All that the layers above have to know of a method is a fact of its row, so that the methods of extensions are no others
-than those of the core.
+All that the layers above have to know of a method is a fact of its row, so that the methods of
+extensions are no others than those of the core.
 """
 
 from typing import Any, Literal
@@ -11,7 +12,14 @@ from msgspec import Struct
 from .base import EmptyResult, Params, Result
 from .completion import CompleteParams, CompleteResult
 from .elicitation import ElicitationCompleteParams, ElicitParams, ElicitResult
-from .lifecycle import CancelledParams, DiscoverResult, InitializeParams, InitializeResult, ProgressParams, ShutdownResult
+from .lifecycle import (
+    CancelledParams,
+    DiscoverResult,
+    InitializeParams,
+    InitializeResult,
+    ProgressParams,
+    ShutdownResult,
+)
 from .lists import ListChangedParams, ListParams
 from .logging import LogParams, SetLevelParams
 from .prompts import GetPromptParams, GetPromptResult, ListPromptsResult
@@ -45,17 +53,22 @@ class Method(Struct, frozen=True, eq=False):
     asks: bool = False
     """Whether its handlers may put questions to the client."""
     named: str = ""
-    """The attribute of its params that says what it is about: over HTTP the header `Mcp-Name` repeats it."""
+    """The attribute of its params that says what it is about: over HTTP the header `Mcp-Name`
+    repeats it."""
     outdated_by: tuple[str, ...] = ()
     """The notifications after which a result that was kept is old."""
 
 
-def _request(name: str, sender: Side, params: Any, result: Any, capability: str = "", **facts: Any) -> Method:
+def _request(
+    name: str, sender: Side, params: Any, result: Any, capability: str = "", **facts: Any
+) -> Method:
     return Method(name, sender, params, result, capability, **facts)
 
 
 def _list(name: str, result: Any, kind: str) -> Method:
-    return Method(name, "client", ListParams, result, kind, cacheable=True, outdated_by=_changes(kind))
+    return Method(
+        name, "client", ListParams, result, kind, cacheable=True, outdated_by=_changes(kind)
+    )
 
 
 def _changes(*kinds: str) -> tuple[str, ...]:
@@ -75,23 +88,44 @@ _ROWS = [
     _list("resources/list", ListResourcesResult, "resources"),
     _list("resources/templates/list", ListResourceTemplatesResult, "resources"),
     _request(
-        "resources/read", "client", ReadResourceParams, ReadResourceResult, "resources",
-        cacheable=True, asks=True, named="uri",
+        "resources/read",
+        "client",
+        ReadResourceParams,
+        ReadResourceResult,
+        "resources",
+        cacheable=True,
+        asks=True,
+        named="uri",
     ),
     _request("resources/subscribe", "client", UriParams, EmptyResult, "resources.subscribe"),
     _request("resources/unsubscribe", "client", UriParams, EmptyResult, "resources.subscribe"),
     _list("prompts/list", ListPromptsResult, "prompts"),
-    _request("prompts/get", "client", GetPromptParams, GetPromptResult, "prompts", asks=True, named="name"),
     _request(
-        "completion/complete", "client", CompleteParams, CompleteResult, "completions",
+        "prompts/get",
+        "client",
+        GetPromptParams,
+        GetPromptResult,
+        "prompts",
+        asks=True,
+        named="name",
+    ),
+    _request(
+        "completion/complete",
+        "client",
+        CompleteParams,
+        CompleteResult,
+        "completions",
         outdated_by=_changes("resources", "prompts"),
     ),
     _request("logging/setLevel", "client", SetLevelParams, EmptyResult, "logging"),
     _request("subscriptions/listen", "client", ListenParams, ListenResult),
-    _request("sampling/createMessage", "server", CreateMessageParams, CreateMessageResult, "sampling"),
+    _request(
+        "sampling/createMessage", "server", CreateMessageParams, CreateMessageResult, "sampling"
+    ),
     _request("elicitation/create", "server", ElicitParams, ElicitResult, "elicitation"),
     _request("roots/list", "server", Params, ListRootsResult, "roots"),
-    # The result of a task is that of the request that began it; a tool's is the one that servers give.
+    # The result of a task is that of the request that began it; a tool's is the one that servers
+    # give.
     _request("tasks/get", "both", TaskParams, CoreTaskResult, "tasks"),
     _request("tasks/result", "both", TaskParams, ToolResult, "tasks", asks=True),
     _request("tasks/list", "both", ListParams, ListTasksResult, "tasks.list"),
@@ -101,16 +135,22 @@ _ROWS = [
     _notification("notifications/cancelled", "both", CancelledParams),
     _notification("notifications/progress", "both", ProgressParams),
     _notification("notifications/message", "server", LogParams, "logging"),
-    _notification("notifications/tools/list_changed", "server", ListChangedParams, "tools.listChanged"),
-    _notification("notifications/resources/list_changed", "server", ListChangedParams, "resources.listChanged"),
-    _notification("notifications/prompts/list_changed", "server", ListChangedParams, "prompts.listChanged"),
+    _notification(
+        "notifications/tools/list_changed", "server", ListChangedParams, "tools.listChanged"
+    ),
+    _notification(
+        "notifications/resources/list_changed", "server", ListChangedParams, "resources.listChanged"
+    ),
+    _notification(
+        "notifications/prompts/list_changed", "server", ListChangedParams, "prompts.listChanged"
+    ),
     _notification("notifications/resources/updated", "server", UriParams, "resources.subscribe"),
     _notification("notifications/subscriptions/acknowledged", "server", ListenParams),
     _notification("notifications/elicitation/complete", "server", ElicitationCompleteParams),
     _notification("notifications/tasks/status", "both", TaskStatusParams),
     _notification("notifications/roots/list_changed", "client", Params, "roots.listChanged"),
     _notification("exit", "client", Params),
-]  # fmt: skip
+]
 
 METHODS: dict[str, Method] = {row.name: row for row in _ROWS}
 """Every method by its name."""

@@ -1,9 +1,10 @@
 """Tool parameters that are mirrored into HTTP headers.
 
-A property that carries `"x-mcp-header": "Region"` travels twice: in the body, and as `Mcp-Param-Region`, which a balancer
-can route by. Only a plain type can be mirrored, and only a property that the root reaches by `properties` alone; anywhere
-else the keyword spoils the whole tool. A server checks that when a tool is registered, a client when it is listed. How a
-value is spelled in a header is the business of the HTTP transport.
+A property that carries `"x-mcp-header": "Region"` travels twice: in the body, and as
+`Mcp-Param-Region`, which a balancer can route by. Only a plain type can be mirrored, and only a
+property that the root reaches by `properties` alone; anywhere else the keyword spoils the whole
+tool. A server checks that when a tool is registered, a client when it is listed. How a value is
+spelled in a header is the business of the HTTP transport.
 https://modelcontextprotocol.io/specification/2026-07-28/basic/transports/streamable-http#custom-headers-from-tool-parameters
 """
 
@@ -21,10 +22,12 @@ _TYPES = ("string", "integer", "boolean")
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _MAPS = ("properties", "patternProperties", "dependentSchemas", "$defs", "definitions")
 _SCHEMAS = (
-    "items", "prefixItems", "additionalItems", "unevaluatedItems", "contains", "additionalProperties", "propertyNames",
-    "unevaluatedProperties", "allOf", "anyOf", "oneOf", "not", "if", "then", "else", "contentSchema",
+    "items", "prefixItems", "additionalItems", "unevaluatedItems", "contains",
+    "additionalProperties", "propertyNames", "unevaluatedProperties", "allOf", "anyOf", "oneOf",
+    "not", "if", "then", "else", "contentSchema",
 )  # fmt: skip
-"""The keywords that hold schemas, by name and as they are; what other keywords hold is data, and none of our business."""
+"""The keywords that hold schemas, by name and as they are; what other keywords hold is data, and
+none of our business."""
 
 
 class Mirror(Struct, frozen=True):
@@ -54,7 +57,11 @@ def mirrored(schema: Any) -> tuple[Mirror, ...]:
     """The mirrored parameters of an input schema; SchemaError where one breaks the rules."""
     mirrors: dict[str, Mirror] = {}
     todo: list[tuple[Any, tuple[str, ...], bool]] = [(schema, (), True)]
-    for node, path, straight in todo:  # which grows on the way; a schema from elsewhere may be deeper than Python's stack
+    for (
+        node,
+        path,
+        straight,
+    ) in todo:  # which grows on the way; a schema from elsewhere may be deeper than Python's stack
         if isinstance(node, list):
             todo += [(item, path, False) for item in node]
         if not isinstance(node, dict):
@@ -76,14 +83,21 @@ def mirrored(schema: Any) -> tuple[Mirror, ...]:
 def _mirror(node: dict[str, Any], path: tuple[str, ...], straight: bool) -> Mirror:
     name, type_ = node[KEYWORD], node.get("type")
     if not path or not straight:
-        why = "only a property of an object can be, and no $ref, list or alternative may lie on the way to it"
+        why = (
+            "only a property of an object can be, and no $ref, list or alternative may lie "
+            "on the way to it"
+        )
     elif not isinstance(name, str) or not _TOKEN.fullmatch(name):
         why = "the name of a header is made of letters, digits and any of !#$%&'*+-.^_`|~"
     elif type_ not in _TYPES:
-        why = "its type must be string, integer or boolean" + (f", not {type_!s:.100}" if type_ else "")
+        why = "its type must be string, integer or boolean" + (
+            f", not {type_!s:.100}" if type_ else ""
+        )
     else:
         return Mirror(name, path, type_)
-    raise SchemaError(f"{_shown(path)} cannot be mirrored into the header {str(name)[:100]!r}: {why}")
+    raise SchemaError(
+        f"{_shown(path)} cannot be mirrored into the header {str(name)[:100]!r}: {why}"
+    )
 
 
 def _shown(path: tuple[str, ...]) -> str:

@@ -1,4 +1,5 @@
-"""Prompts: templates a user can pick. https://modelcontextprotocol.io/specification/2026-07-28/server/prompts"""
+"""Prompts: templates a user can pick.
+https://modelcontextprotocol.io/specification/2026-07-28/server/prompts"""
 
 from msgspec import Raw, field
 
@@ -44,7 +45,8 @@ class GetPromptParams(Params, kw_only=True):
 
 
 class Message(Wire):
-    """One message of a prompt: a role and what it says. `Message("user", "hello")` makes the text content by itself."""
+    """One message of a prompt: a role and what it says. `Message("user", "hello")` makes the text
+    content by itself."""
 
     role: Role
     content: Content

@@ -1,4 +1,5 @@
-"""Sampling: a server asks the client's model. https://modelcontextprotocol.io/specification/2026-07-28/client/sampling"""
+"""Sampling: a server asks the client's model.
+https://modelcontextprotocol.io/specification/2026-07-28/client/sampling"""
 
 from collections.abc import Iterable
 from typing import Any
@@ -70,7 +71,8 @@ class CreateMessageResult(Result, kw_only=True):
 
 
 def unbalanced(messages: Iterable[SamplingMessage]) -> str | None:
-    """What is wrong with the uses of tools and their results in a conversation, in one sentence; None if nothing is.
+    """What is wrong with the uses of tools and their results in a conversation, in one sentence;
+    None if nothing is.
     https://modelcontextprotocol.io/specification/2026-07-28/client/sampling#message-content-constraints"""
     waiting: list[str] = []
     for number, message in enumerate(messages, 1):
@@ -85,12 +87,25 @@ def unbalanced(messages: Iterable[SamplingMessage]) -> str | None:
         if results and message.role != "user":
             return f"{where} has the result of a tool, which only the user gives"
         if results and len(results) < len(blocks):
-            return f"{where} has something besides the results of tools; put it into a message of its own after them"
+            return (
+                f"{where} has something besides the results of tools; put it into a "
+                "message of its own after them"
+            )
         if missing := [one for one in waiting if one not in results]:
-            return f"{where} must hold the results of the tools used before it; {', '.join(missing)} is missing"
+            return (
+                f"{where} must hold the results of the tools used before it; "
+                f"{', '.join(missing)} is missing"
+            )
         if strange := [one for one in results if one not in waiting]:
-            return f"{where} has a result for {', '.join(strange)}, which the message before it did not use"
+            return (
+                f"{where} has a result for {', '.join(strange)}, which the message before "
+                "it did not use"
+            )
         if len(set(uses)) < len(uses) or len(set(results)) < len(results):
             return f"{where} has the same tool use id twice"
         waiting = uses
-    return f"the last message uses a tool ({', '.join(waiting)}); its result must follow" if waiting else None
+    return (
+        f"the last message uses a tool ({', '.join(waiting)}); its result must follow"
+        if waiting
+        else None
+    )

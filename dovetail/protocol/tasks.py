@@ -1,10 +1,11 @@
 """Tasks: work that outlives the call that asked for it.
 
-There are two forms. The extension's (`Task`, `DetailedTask`) is flat, says `ttlMs` and `pollIntervalMs`, and shows what a
-task asks for or came to in the task itself. The core of one handshake revision (`CoreTask`) says `ttl` and `pollInterval`,
-nests a new task in its result, gives the outcome by `tasks/result`, and lets either side keep tasks. What a task is stands
-here once for each place that it is told in (a list, an answer, a notification), as these differ in what else they may carry
-and msgspec's structs have one base each.
+There are two forms. The extension's (`Task`, `DetailedTask`) is flat, says `ttlMs` and
+`pollIntervalMs`, and shows what a task asks for or came to in the task itself. The core of one
+handshake revision (`CoreTask`) says `ttl` and `pollInterval`, nests a new task in its result, gives
+the outcome by `tasks/result`, and lets either side keep tasks. What a task is stands here once for
+each place that it is told in (a list, an answer, a notification), as these differ in what else they
+may carry and msgspec's structs have one base each.
 https://modelcontextprotocol.io/seps/2663-tasks-extension
 https://modelcontextprotocol.io/specification/2025-11-25/basic/utilities/tasks
 """

@@ -1,4 +1,5 @@
-"""Tools: what a model can call. https://modelcontextprotocol.io/specification/2026-07-28/server/tools"""
+"""Tools: what a model can call.
+https://modelcontextprotocol.io/specification/2026-07-28/server/tools"""
 
 from typing import Any
 
@@ -11,7 +12,8 @@ from .lists import CacheHints
 
 
 class ToolAnnotations(Open):
-    """Hints on what a tool does. From a server that is not trusted they are claims, nothing more."""
+    """Hints on what a tool does. From a server that is not trusted they are claims, nothing
+    more."""
 
     title: str | None = None
     read_only_hint: bool | None = None
@@ -66,13 +68,20 @@ class ToolResult(Result, kw_only=True):
 
     @property
     def data(self) -> Any:
-        """The structured content, unwrapped where the tool returned something that is no object; else the one text."""
+        """The structured content, unwrapped where the tool returned something that is no object;
+        else the one text."""
         value = self.structured_content
         if type(value) is Raw:
             value = msgspec.json.decode(value)
         if value is not None:
-            return value["result"] if isinstance(value, dict) and value.keys() == {"result"} else value
-        return self.text if self.content and all(block.type == "text" for block in self.content) else None
+            return (
+                value["result"] if isinstance(value, dict) and value.keys() == {"result"} else value
+            )
+        return (
+            self.text
+            if self.content and all(block.type == "text" for block in self.content)
+            else None
+        )
 
     @property
     def text(self) -> str:

@@ -1,17 +1,23 @@
 """RFC 6570 URI templates, all four levels: expand one into a URI, match a URI against one.
 
-Expanding follows the RFC to the letter; each operator is one row of a table. https://www.rfc-editor.org/rfc/rfc6570
+Expanding follows the RFC to the letter; each operator is one row of a table.
+https://www.rfc-editor.org/rfc/rfc6570
 
 Matching is not in the RFC, so these are our rules:
 
-- One expression is the pivot: the last that may hold several segments (`{+path}`, `{/segments*}`), else the first. What
-  stands before it is matched from the left, what stands after it from the right, each variable taking as little as it
-  can; the pivot takes the rest. So `{name}.{ext}` splits at the last dot, `{id}/files/{+path}` at the first `/files/`.
-- This needs two regular expressions, one of them over the reversed text. A variable ends where its neighbour begins and
-  never gives back what it took (possessive), and only so many expressions may be left out (`_OPTIONAL`), so the time is
-  linear in the URI, however hostile.
-- Query parameters come in any order and all are optional; those the template does not name are ignored.
-- Values are percent-decoded after matching, so an encoded delimiter cannot move a boundary. A value that could walk a
+- One expression is the pivot: the last that may hold several segments (`{+path}`, `{/segments*}`),
+  else the first. What
+  stands before it is matched from the left, what stands after it from the right, each variable
+  taking as little as it can; the pivot takes the rest. So `{name}.{ext}` splits at the last dot,
+  `{id}/files/{+path}` at the first `/files/`.
+- This needs two regular expressions, one of them over the reversed text. A variable ends where its
+  neighbour begins and
+  never gives back what it took (possessive), and only so many expressions may be left out
+  (`_OPTIONAL`), so the time is linear in the URI, however hostile.
+- Query parameters come in any order and all are optional; those the template does not name are
+  ignored.
+- Values are percent-decoded after matching, so an encoded delimiter cannot move a boundary. A value
+  that could walk a
   file tree, at once or when somebody decodes it again, is no match at all (`_harmless`).
 """
 
@@ -31,7 +37,8 @@ _ENCODED = {
     False: re.compile(f"[^{_UNRESERVED}]+"),
     True: re.compile(f"(?:[^{_UNRESERVED}{_RESERVED}%]|%(?![0-9A-Fa-f]{{2}}))+"),
 }
-"""What must be percent-encoded, by whether reserved characters (and triplets already encoded) may stand."""
+"""What must be percent-encoded, by whether reserved characters (and triplets already encoded) may
+stand."""
 _TRIPLET = re.compile("%..", re.DOTALL)
 _ILLEGAL = re.compile(r'[\x00-\x20\x7f"<>\\^`|]|%(?![0-9A-Fa-f]{2})')
 _BRACES = re.compile(r"\{([^{}]*)\}|[{}]")
@@ -41,9 +48,11 @@ _VARIABLE = re.compile(rf"({_CHARACTER}+(?:\.{_CHARACTER}+)*)(?:(\*)|:([1-9][0-9
 _VARIABLES = 100
 """Variables that one template may have."""
 _OPTIONAL = 8
-"""Expressions that it may have, or not, behind a dot, a slash or a hash: each doubles the ways to read a URI."""
+"""Expressions that it may have, or not, behind a dot, a slash or a hash: each doubles the ways to
+read a URI."""
 _DECODINGS = 4
-"""How often a value is decoded in search of something harmful. What still changes after that is up to no good."""
+"""How often a value is decoded in search of something harmful. What still changes after that is up
+to no good."""
 
 
 class _Operator(Struct, frozen=True):
@@ -98,26 +107,48 @@ _Part: TypeAlias = str | _Expression
 class UriTemplate:
     """A URI template, compiled once."""
 
-    __slots__ = ("_after", "_fixed", "_head", "_parts", "_query", "_rest", "_spelled", "text", "variables")
+    __slots__ = (
+        "_after",
+        "_fixed",
+        "_head",
+        "_parts",
+        "_query",
+        "_rest",
+        "_spelled",
+        "text",
+        "variables",
+    )
 
     def __init__(self, text: str) -> None:
         self.text = text
         self._parts = parts = _parse(text)
         expressions = [part for part in parts if isinstance(part, _Expression)]
-        self.variables = tuple(dict.fromkeys(variable.name for part in expressions for variable in part.variables))
+        self.variables = tuple(
+            dict.fromkeys(variable.name for part in expressions for variable in part.variables)
+        )
         """The names of its variables, each once, in order."""
 
-        queries = [i for i, part in enumerate(parts) if isinstance(part, _Expression) and part.operator.query]
+        queries = [
+            i
+            for i, part in enumerate(parts)
+            if isinstance(part, _Expression) and part.operator.query
+        ]
         first, last = (queries[0], queries[-1] + 1) if queries else (len(parts), len(parts))
         self._query = [part for part in parts[first:last] if isinstance(part, _Expression)]
         # Literals between two query expressions are parameters that must be there, word for word.
         fixed = "&".join(part for part in parts[first:last] if isinstance(part, str))
         self._fixed = {pair for pair in _normal(fixed).split("&") if pair}
         if any(not part.operator.query for part in self._query):
-            raise SchemaError(f"URI template {text!r}: between {{?…}} and {{&…}} only literals can stand")
+            raise SchemaError(
+                f"URI template {text!r}: between {{?…}} and {{&…}} only literals can stand"
+            )
 
         before, pivot = parts[:first], _pivot(parts[:first])
-        head, rest, after = _tokens(before[:pivot]), _mirror(_tokens(before[pivot:])), _mirror(_tokens(parts[last:]))
+        head, rest, after = (
+            _tokens(before[:pivot]),
+            _mirror(_tokens(before[pivot:])),
+            _mirror(_tokens(parts[last:])),
+        )
         self._head = _Matcher(_tokens(before), len(head))
         self._rest = _Matcher(rest, len(rest), mirrored=True, whole=True)
         self._after = _Matcher(after, len(after), mirrored=True) if after else None
@@ -129,9 +160,12 @@ class UriTemplate:
         return f"UriTemplate({self.text!r})"
 
     def expand(self, values: Mapping[str, Any] | None = None, /, **more: Any) -> str:
-        """The URI for these values: strings, numbers, lists and mappings of them. None is the same as missing."""
+        """The URI for these values: strings, numbers, lists and mappings of them. None is the same
+        as missing."""
         given = {**(values or {}), **more}
-        return "".join(part if isinstance(part, str) else _expand(part, given) for part in self._parts)
+        return "".join(
+            part if isinstance(part, str) else _expand(part, given) for part in self._parts
+        )
 
     def match(self, uri: str) -> dict[str, Value] | None:
         """The values that make this template that URI, or None where it is no URI of this template.
@@ -162,14 +196,16 @@ class UriTemplate:
         return values and {name: values[name] for name in self.variables if name in values}
 
     def _parameters(self, text: str) -> tuple[str, list[str]]:
-        """The text without its query parameters, and these; those that the template spells out stay in the text."""
+        """The text without its query parameters, and these; those that the template spells out stay
+        in the text."""
         path, _, query = text.partition("?")
         pairs = query.split("&") if query else []
         spelled = "?" + "&".join(pairs[: self._spelled]) if self._spelled else ""
         return path + spelled, pairs[self._spelled :]
 
 
-# ---------------------------------------------------------------------------------------------------------- parsing
+# --------------------------------------------------------------------------------------------------
+# parsing
 
 
 def _parse(text: str) -> list[_Part]:
@@ -184,8 +220,17 @@ def _parse(text: str) -> list[_Part]:
     _literal(text, end, len(text), parts)
     if sum(len(part.variables) for part in parts if isinstance(part, _Expression)) > _VARIABLES:
         raise SchemaError(f"URI template {text[:80]!r}… has more than {_VARIABLES} variables")
-    if sum(isinstance(part, _Expression) and part.operator.sign in ("/", ".", "#") for part in parts) > _OPTIONAL:
-        raise SchemaError(f"URI template {text[:80]!r}… has more than {_OPTIONAL} expressions with a dot, a slash or a hash")
+    if (
+        sum(
+            isinstance(part, _Expression) and part.operator.sign in ("/", ".", "#")
+            for part in parts
+        )
+        > _OPTIONAL
+    ):
+        raise SchemaError(
+            f"URI template {text[:80]!r}… has more than {_OPTIONAL} expressions with a dot, a "
+            "slash or a hash"
+        )
     return parts
 
 
@@ -204,8 +249,14 @@ def _expression(text: str, start: int, inside: str) -> _Expression:
     for spec in inside[len(sign) :].split(","):
         parsed = _VARIABLE.fullmatch(spec)
         if parsed is None:
-            raise _malformed(text, at, f"{spec!r} is no variable: a name has letters, digits, _ and ., then * or :3")
-        variables.append(_Variable(parsed[1], bool(parsed[2]), int(parsed[3]) if parsed[3] else None))
+            raise _malformed(
+                text,
+                at,
+                f"{spec!r} is no variable: a name has letters, digits, _ and ., then * or :3",
+            )
+        variables.append(
+            _Variable(parsed[1], bool(parsed[2]), int(parsed[3]) if parsed[3] else None)
+        )
         at += len(spec) + 1
     return _Expression(_OPERATORS[sign], tuple(variables))
 
@@ -214,24 +265,35 @@ def _malformed(text: str, at: int, why: str) -> SchemaError:
     return SchemaError(f"URI template {text!r}, character {at + 1}: {why}")
 
 
-# -------------------------------------------------------------------------------------------------------- expanding
+# --------------------------------------------------------------------------------------------------
+# expanding
 
 
 def _expand(expression: _Expression, values: Mapping[str, Any]) -> str:
     operator = expression.operator
-    pieces = [piece for variable in expression.variables for piece in _pieces(operator, variable, values)]
+    pieces = [
+        piece for variable in expression.variables for piece in _pieces(operator, variable, values)
+    ]
     return operator.first + operator.separator.join(pieces) if pieces else ""
 
 
 def _pieces(operator: _Operator, variable: _Variable, values: Mapping[str, Any]) -> list[str]:
-    """What a variable adds to its expression: nothing, one piece, or one for each member where it is exploded."""
+    """What a variable adds to its expression: nothing, one piece, or one for each member where it
+    is exploded."""
     value = values.get(variable.name)
     if value is None:
         return []
     if isinstance(value, str) or not isinstance(value, Iterable):
-        return [_named(operator, variable.name, _encode(_cut(operator, variable, value), operator.reserved))]
+        return [
+            _named(
+                operator, variable.name, _encode(_cut(operator, variable, value), operator.reserved)
+            )
+        ]
     if variable.prefix is not None:
-        raise SchemaError(f"{{{variable.name}:{variable.prefix}}} takes the first characters of a string, not a list")
+        raise SchemaError(
+            f"{{{variable.name}:{variable.prefix}}} takes the first characters of a string, "
+            "not a list"
+        )
 
     def encoded(item: Any) -> str:
         return _encode(_text(variable, item), operator.reserved)
@@ -259,7 +321,10 @@ def _text(variable: _Variable, value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, str | int | float):
         return str(value)
-    raise SchemaError(f"The variable {variable.name!r} cannot hold {type(value).__name__}: give strings or numbers")
+    raise SchemaError(
+        f"The variable {variable.name!r} cannot hold {type(value).__name__}: give strings or "
+        "numbers"
+    )
 
 
 def _cut(operator: _Operator, variable: _Variable, value: Any) -> str:
@@ -273,12 +338,15 @@ def _cut(operator: _Operator, variable: _Variable, value: Any) -> str:
 
 def _encode(text: str, reserved: bool) -> str:
     try:
-        return _ENCODED[reserved].sub(lambda run: "".join(f"%{byte:02X}" for byte in run[0].encode()), text)
+        return _ENCODED[reserved].sub(
+            lambda run: "".join(f"%{byte:02X}" for byte in run[0].encode()), text
+        )
     except UnicodeEncodeError:
         raise SchemaError(f"{text[:80]!r} holds half of a character, which no URI can") from None
 
 
-# --------------------------------------------------------------------------------------------------------- matching
+# --------------------------------------------------------------------------------------------------
+# matching
 
 
 class _Slot(Struct, frozen=True):
@@ -310,7 +378,8 @@ def _pivot(parts: list[_Part]) -> int:
 
 
 def _tokens(parts: list[_Part]) -> list[_Token]:
-    """Literals, slots and brackets: `{/a,b}` becomes `[ / a [ / b ] ]`, since b stands only after a."""
+    """Literals, slots and brackets: `{/a,b}` becomes `[ / a [ / b ] ]`, since b stands only after
+    a."""
     tokens: list[_Token] = []
     for part in parts:
         if isinstance(part, str):
@@ -333,7 +402,9 @@ def _tokens(parts: list[_Part]) -> list[_Token]:
 
 def _mirror(tokens: list[_Token]) -> list[_Token]:
     def flip(token: _Token) -> _Token:
-        return token[::-1] if isinstance(token, str) else -token if isinstance(token, int) else token
+        return (
+            token[::-1] if isinstance(token, str) else -token if isinstance(token, int) else token
+        )
 
     return [flip(token) for token in reversed(tokens)]
 
@@ -343,7 +414,9 @@ class _Matcher:
 
     __slots__ = ("_mirrored", "_slots", "match")
 
-    def __init__(self, tokens: list[_Token], size: int, *, mirrored: bool = False, whole: bool = False) -> None:
+    def __init__(
+        self, tokens: list[_Token], size: int, *, mirrored: bool = False, whole: bool = False
+    ) -> None:
         # Only the first `size` tokens are matched; those beyond tell where the last slot ends.
         self._mirrored = mirrored
         self._slots = [token for token in tokens[:size] if isinstance(token, _Slot)]
@@ -354,7 +427,8 @@ class _Matcher:
             elif isinstance(token, int):
                 pattern += "(?:" if token == _OPEN else ")?"
             else:
-                # The last slot takes all that is left: what ends it is its own lead at the very end only.
+                # The last slot takes all that is left: what ends it is its own lead at the very end
+                # only.
                 last = whole and not any(isinstance(later, _Slot) for later in tokens[i + 1 :])
                 pattern += _group(token, _ahead(tokens, i + 1), mirrored, r"\Z" if last else "")
         compiled = re.compile(pattern, re.DOTALL)
@@ -370,7 +444,8 @@ class _Matcher:
 
 
 def _ahead(tokens: list[_Token], at: int) -> list[str] | None:
-    """The literals that may come next; none at the end of the text, None where a slot comes and so nothing tells."""
+    """The literals that may come next; none at the end of the text, None where a slot comes and so
+    nothing tells."""
     for i in range(at, len(tokens)):
         token = tokens[i]
         if isinstance(token, str):
@@ -388,7 +463,8 @@ def _ahead(tokens: list[_Token], at: int) -> list[str] | None:
 
 
 def _group(slot: _Slot, ahead: list[str] | None, mirrored: bool, end: str) -> str:
-    """A group that takes characters, a triplet being one, until what is ahead begins. It gives none of them back."""
+    """A group that takes characters, a triplet being one, until what is ahead begins. It gives none
+    of them back."""
     one = f"(?:..%|{slot.characters})" if mirrored else f"(?:%..|{slot.characters})"
     named = slot.operator.named
     if ahead is None and not named:
@@ -434,13 +510,16 @@ def _query_values(expressions: list[_Expression], pairs: list[str]) -> list[_Fou
             values = [value for value in decoded if value is not None and "\0" not in value]
             complete = len(values) == len(decoded)
             # Twice the same parameter is two answers to one question: neither can be trusted.
-            value: Value | None = values if variable.explode else values[0] if len(values) == 1 else None
+            value: Value | None = (
+                values if variable.explode else values[0] if len(values) == 1 else None
+            )
             found.append((variable, value if complete else None))
     return found
 
 
 def _agreed(found: list[_Found]) -> dict[str, Value] | None:
-    """The values by name, or None if one must not be, is longer than its prefix, or stands there twice and differs."""
+    """The values by name, or None if one must not be, is longer than its prefix, or stands there
+    twice and differs."""
     agreed: dict[str, Value] = {}
     for variable, value in sorted(found, key=lambda item: item[0].prefix is not None):
         known = agreed.get(variable.name, value)[: variable.prefix] if value is not None else None
@@ -462,7 +541,8 @@ def _decoded(raw: str) -> str | None:
 
 
 def _harmless(value: str, segments: bool) -> bool:
-    """Whether a value stays where it is put, also if somebody decodes it again; `segments` allows slashes."""
+    """Whether a value stays where it is put, also if somebody decodes it again; `segments` allows
+    slashes."""
     if "%" in value:
         from urllib.parse import unquote
 

@@ -1,4 +1,5 @@
-"""The revisions of the protocol, oldest first. The only home of a date: everyone else asks for a fact."""
+"""The revisions of the protocol, oldest first. The only home of a date: everyone else asks for a
+fact."""
 
 from . import draft_dialect, v2024_11_05, v2025_03_26, v2025_06_18, v2025_11_25, v2026_07_28
 from .revision import Dialect, Revision, decode, error
@@ -16,9 +17,10 @@ BY_NAME: dict[str, Revision] = {revision.name: revision for revision in ALL}
 HANDSHAKE: tuple[Revision, ...] = tuple(revision for revision in OFFICIAL if not revision.stateless)
 STATELESS: tuple[Revision, ...] = tuple(revision for revision in OFFICIAL if revision.stateless)
 HEADERLESS = v2025_03_26.REVISION
-"""What a request over HTTP is taken for that names no revision and belongs to no session: later ones have a header."""
+"""What a request over HTTP is taken for that names no revision and belongs to no session: later
+ones have a header."""
 
 __all__ = [
-    "ALL", "BY_NAME", "DRAFT_DIALECT", "HANDSHAKE", "HEADERLESS", "OFFICIAL", "STATELESS", "Dialect", "Revision", "decode",
-    "error",
+    "ALL", "BY_NAME", "DRAFT_DIALECT", "HANDSHAKE", "HEADERLESS", "OFFICIAL", "STATELESS",
+    "Dialect", "Revision", "decode", "error",
 ]  # fmt: skip

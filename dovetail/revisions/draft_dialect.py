@@ -1,8 +1,10 @@
-"""The "detailed draft": a dialect that some early servers and clients speak, greeted with `mcpVersion`.
+"""The "detailed draft": a dialect that some early servers and clients speak, greeted with
+`mcpVersion`.
 
-It has the tools and resources of the first revision under other names and in other shapes: lists are bare arrays, a tool
-call is `tools/invoke` and gives `{status, output}`, progress names the request and a percentage, and a conversation ends
-with `shutdown` and `exit`. Each row below is one method as this dialect spells it.
+It has the tools and resources of the first revision under other names and in other shapes: lists
+are bare arrays, a tool call is `tools/invoke` and gives `{status, output}`, progress names the
+request and a percentage, and a conversation ends with `shutdown` and `exit`. Each row below is one
+method as this dialect spells it.
 """
 
 from typing import Any
@@ -12,12 +14,29 @@ import msgspec
 from ..errors import InvalidParams, NotFound
 from ..jsonrpc.codec import encode
 from ..protocol.base import Implementation, Wire, camel, open_hook
-from ..protocol.capabilities import ClientCapabilities, ListCapability, ResourcesCapability, ServerCapabilities
+from ..protocol.capabilities import (
+    ClientCapabilities,
+    ListCapability,
+    ResourcesCapability,
+    ServerCapabilities,
+)
 from ..protocol.content import TextContent
-from ..protocol.lifecycle import CancelledParams, InitializeParams, InitializeResult, ProgressParams, ShutdownResult
+from ..protocol.lifecycle import (
+    CancelledParams,
+    InitializeParams,
+    InitializeResult,
+    ProgressParams,
+    ShutdownResult,
+)
 from ..protocol.lists import ListChangedParams
 from ..protocol.prompts import ListPromptsResult, Prompt
-from ..protocol.resources import ListResourcesResult, ListResourceTemplatesResult, Resource, ResourceTemplate, UriParams
+from ..protocol.resources import (
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    Resource,
+    ResourceTemplate,
+    UriParams,
+)
 from ..protocol.tools import ListToolsResult, Tool, ToolResult
 from . import v2024_11_05
 from .revision import BAD_ARGUMENTS, Dialect, Step, evolve
@@ -64,7 +83,9 @@ def _greeted(value: Any) -> InitializeParams:
     greeting = _as(value, _Greeting)
     capabilities = ClientCapabilities.of(greeting.client_capabilities or {})
     return InitializeParams(
-        protocol_version=greeting.mcp_version, capabilities=capabilities, client_info=Implementation(name="", version="")
+        protocol_version=greeting.mcp_version,
+        capabilities=capabilities,
+        client_info=Implementation(name="", version=""),
     )
 
 
@@ -93,7 +114,9 @@ def _welcomed(value: Any) -> InitializeResult:
         capabilities.tools = ListCapability(list_changed=True)
     if flags.get("supportsResourceDiscovery"):
         capabilities.resources = ResourcesCapability(list_changed=True)
-    return InitializeResult(protocol_version=VERSION, capabilities=capabilities, server_info=welcome.server)
+    return InitializeResult(
+        protocol_version=VERSION, capabilities=capabilities, server_info=welcome.server
+    )
 
 
 def _listing(result: type, key: str, item: type) -> dict[str, Step]:
@@ -101,7 +124,10 @@ def _listing(result: type, key: str, item: type) -> dict[str, Step]:
         items = value.get(camel(key), []) if isinstance(value, dict) else value
         return result(**{key: _as(items, list[item])})  # type: ignore[valid-type]
 
-    return {"lift_result": lift, "lower_result": lambda page: [REVISION.lower(one) for one in getattr(page, key)]}
+    return {
+        "lift_result": lift,
+        "lower_result": lambda page: [REVISION.lower(one) for one in getattr(page, key)],
+    }
 
 
 def _outcome(result: ToolResult) -> Any:
@@ -116,9 +142,17 @@ def _called(value: Any) -> ToolResult:
     outcome = _as(value, _Outcome)
     output = outcome.output
     text = output if isinstance(output, str) else encode(output).decode()
-    structured = output if isinstance(output, dict) else None if isinstance(output, str) else {"result": output}
+    structured = (
+        output
+        if isinstance(output, dict)
+        else None
+        if isinstance(output, str)
+        else {"result": output}
+    )
     return ToolResult(
-        content=[TextContent(text)], structured_content=structured, is_error=outcome.status != "success" or None
+        content=[TextContent(text)],
+        structured_content=structured,
+        is_error=outcome.status != "success" or None,
     )
 
 
@@ -132,11 +166,15 @@ def _progress(params: ProgressParams) -> Any:
 
 def _progressed(value: Any) -> ProgressParams:
     update = _as(value, _Progress)
-    return ProgressParams(progress_token=update.id, progress=update.percent or 0, total=100, message=update.message)
+    return ProgressParams(
+        progress_token=update.id, progress=update.percent or 0, total=100, message=update.message
+    )
 
 
 def _tools_changed(params: ListChangedParams) -> Any:
-    added = [{"name": tool.name, "description": tool.description or ""} for tool in params.added or []]
+    added = [
+        {"name": tool.name, "description": tool.description or ""} for tool in params.added or []
+    ]
     return {"added": added, "removed": params.removed or []}
 
 
@@ -153,23 +191,35 @@ REVISION = evolve(
     codes={InvalidParams: BAD_ARGUMENTS, NotFound: -32002},
     dialects={
         "initialize": Dialect(
-            name="initialize", lift_params=_greeted, lower_params=_greet, lift_result=_welcomed, lower_result=_welcome
+            name="initialize",
+            lift_params=_greeted,
+            lower_params=_greet,
+            lift_result=_welcomed,
+            lower_result=_welcome,
         ),
         "notifications/initialized": Dialect(name="initialized", lower_params=lambda _: {}),
         "tools/list": Dialect(name="tools/list", **_listing(ListToolsResult, "tools", Tool)),
-        "resources/list": Dialect(name="resources/list", **_listing(ListResourcesResult, "resources", Resource)),
+        "resources/list": Dialect(
+            name="resources/list", **_listing(ListResourcesResult, "resources", Resource)
+        ),
         "resources/templates/list": Dialect(
             name="resources/templates/list",
             **_listing(ListResourceTemplatesResult, "resource_templates", ResourceTemplate),
         ),
-        "prompts/list": Dialect(name="prompts/list", **_listing(ListPromptsResult, "prompts", Prompt)),
+        "prompts/list": Dialect(
+            name="prompts/list", **_listing(ListPromptsResult, "prompts", Prompt)
+        ),
         "tools/call": Dialect(name="tools/invoke", lift_result=_called, lower_result=_outcome),
         "notifications/tools/list_changed": Dialect(
-            name="tools/changed", lift_params=lambda _: ListChangedParams(), lower_params=_tools_changed
+            name="tools/changed",
+            lift_params=lambda _: ListChangedParams(),
+            lower_params=_tools_changed,
         ),
         "notifications/resources/updated": Dialect(
             name="resources/changed",
-            lift_params=lambda value: UriParams(uri=(_as(value, _ResourcesChanged).updated or [""])[0]),
+            lift_params=lambda value: UriParams(
+                uri=(_as(value, _ResourcesChanged).updated or [""])[0]
+            ),
             lower_params=lambda params: {"updated": [params.uri]},
         ),
         "notifications/cancelled": Dialect(
@@ -177,9 +227,11 @@ REVISION = evolve(
             lift_params=lambda value: CancelledParams(request_id=_as(value, _Cancel).id),
             lower_params=lambda params: {"id": params.request_id},
         ),
-        "notifications/progress": Dialect(name="progress", lift_params=_progressed, lower_params=_progress),
+        "notifications/progress": Dialect(
+            name="progress", lift_params=_progressed, lower_params=_progress
+        ),
         "shutdown": Dialect(
             name="shutdown", lift_result=lambda _: ShutdownResult(), lower_result=lambda _: None
         ),
     },
-)  # fmt: skip
+)

@@ -1,4 +1,5 @@
-"""What stands in for a kind of content that a revision lacks: the nearest kind it has, losing as little as can be."""
+"""What stands in for a kind of content that a revision lacks: the nearest kind it has, losing as
+little as can be."""
 
 from typing import Any
 
@@ -25,7 +26,9 @@ from ..protocol.tools import Tool
 
 def audio(sound: AudioContent) -> Content:
     """A sound as an embedded resource: the bytes and their type stay."""
-    resource = BlobResourceContents(uri="attachment:audio", blob=sound.data, mime_type=sound.mime_type)
+    resource = BlobResourceContents(
+        uri="attachment:audio", blob=sound.data, mime_type=sound.mime_type
+    )
     return EmbeddedResource(resource, sound.annotations)
 
 
@@ -43,7 +46,9 @@ def tool_use(block: ToolUseContent) -> SamplingContent:
 
 def tool_result(block: ToolResultContent) -> SamplingContent:
     """A tool result as its text."""
-    return TextContent("\n".join(part.text for part in block.content if isinstance(part, TextContent)))
+    return TextContent(
+        "\n".join(part.text for part in block.content if isinstance(part, TextContent))
+    )
 
 
 def other(block: OtherContent) -> Any:
@@ -69,7 +74,9 @@ def one_block(result: CreateMessageResult) -> CreateMessageResult:
     if not isinstance(blocks, list):
         return result
     texts = [block.text for block in blocks if isinstance(block, TextContent)]
-    return replace(result, content=TextContent("\n".join(texts)) if texts or not blocks else blocks[0])
+    return replace(
+        result, content=TextContent("\n".join(texts)) if texts or not blocks else blocks[0]
+    )
 
 
 def silent(message: Any) -> Any:
@@ -77,7 +84,9 @@ def silent(message: Any) -> Any:
     sound = message.content
     if not isinstance(sound, AudioContent):
         return message
-    return replace(message, content=TextContent(f"[{sound.mime_type or 'audio'}]", sound.annotations))
+    return replace(
+        message, content=TextContent(f"[{sound.mime_type or 'audio'}]", sound.annotations)
+    )
 
 
 def one_silent_block(result: CreateMessageResult) -> CreateMessageResult:
@@ -103,23 +112,37 @@ def object_content(result: Any) -> Any:
 
 
 def old_form(params: ElicitParams) -> ElicitParams:
-    """Forms had no lists of choices, no titles for choices but `enumNames`, and no defaults except for yes or no."""
+    """Forms had no lists of choices, no titles for choices but `enumNames`, and no defaults except
+    for yes or no."""
     schema = params.requested_schema
     if schema is None or not isinstance(given := schema.get("properties"), dict):
         return params
-    fields = {name: _old_field(field) if isinstance(field, dict) else field for name, field in given.items()}
+    fields = {
+        name: _old_field(field) if isinstance(field, dict) else field
+        for name, field in given.items()
+    }
     old = {key: value for key, value in schema.items() if key != "$schema"} | {"properties": fields}
     return params if old == schema else replace(params, requested_schema=old)
 
 
 def _old_field(field: dict[str, Any]) -> dict[str, Any]:
     kept = ("type", "title", "description") if "oneOf" in field or "items" in field else field
-    old = {key: field[key] for key in kept if key in field and (key != "default" or field.get("type") == "boolean")}
+    old = {
+        key: field[key]
+        for key in kept
+        if key in field and (key != "default" or field.get("type") == "boolean")
+    }
     if options := field.get("oneOf"):
-        return old | {"enum": [one["const"] for one in options], "enumNames": [one["title"] for one in options]}
+        return old | {
+            "enum": [one["const"] for one in options],
+            "enumNames": [one["title"] for one in options],
+        }
     if items := field.get("items"):
         # Typed in as text; the server takes it apart again.
         values = items.get("enum") or [one["const"] for one in items["anyOf"]]
         advice = f"Any of these, separated by commas: {', '.join(values)}"
-        return old | {"type": "string", "description": f"{old.get('description', '')} {advice}".strip()}
+        return old | {
+            "type": "string",
+            "description": f"{old.get('description', '')} {advice}".strip(),
+        }
     return old

@@ -1,15 +1,18 @@
 """A revision of the protocol as a value.
 
-The code speaks one vocabulary, the union of all revisions (`protocol/`). A revision says how to take a message of that
-vocabulary down to what a peer of that date knows: fields it lacks are dropped (`absent`), kinds of content it lacks become
-the nearest it has (`instead`), fields it requires are filled in (`stamp`), errors get its codes. The other way needs no
-work: decoding into the superset is the lift.
+The code speaks one vocabulary, the union of all revisions (`protocol/`). A revision says how to
+take a message of that vocabulary down to what a peer of that date knows: fields it lacks are
+dropped (`absent`), kinds of content it lacks become the nearest it has (`instead`), fields it
+requires are filled in (`stamp`), errors get its codes. The other way needs no work: decoding into
+the superset is the lift.
 
-`lower(value)` finds the step for the value's type in a table; a step is built once, by walking the type's fields, and is
-None where nothing ever changes. So a tool result in a revision that knows all of it costs one dictionary lookup.
+`lower(value)` finds the step for the value's type in a table; a step is built once, by walking the
+type's fields, and is None where nothing ever changes. So a tool result in a revision that knows all
+of it costs one dictionary lookup.
 
-A dialect whose messages have another shape altogether says so per method (`Dialect`): its own name, and functions that
-turn params and results around. Code above this folder asks for a fact (`revision.batching`), never for a date.
+A dialect whose messages have another shape altogether says so per method (`Dialect`): its own name,
+and functions that turn params and results around. Code above this folder asks for a fact
+(`revision.batching`), never for a date.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,7 +36,8 @@ BAD_ARGUMENTS = 4001
 
 
 class Dialect(Struct, frozen=True, eq=False, kw_only=True):
-    """How one method looks in a revision that spells it differently. The lifts take decoded JSON, the others make it."""
+    """How one method looks in a revision that spells it differently. The lifts take decoded JSON,
+    the others make it."""
 
     name: str
     lift_params: Step | None = None
@@ -54,9 +58,11 @@ class Revision(Struct, frozen=True, eq=False, kw_only=True):
     batching: bool = False
     """JSON-RPC batches are received."""
     unnamed_errors: bool = False
-    """An error that answers nothing readable leaves its id out; elsewhere it is null, as in plain JSON-RPC."""
+    """An error that answers nothing readable leaves its id out; elsewhere it is null, as in plain
+    JSON-RPC."""
     set_level: bool = True
-    """The log level holds for the connection; else it rides on each request, and without it nothing is logged."""
+    """The log level holds for the connection; else it rides on each request, and without it nothing
+    is logged."""
     progress_by_id: bool = False
     """Progress names the request's id; there are no tokens."""
     tool_errors: bool = True
@@ -64,13 +70,15 @@ class Revision(Struct, frozen=True, eq=False, kw_only=True):
     paging: bool = True
     """Lists come in pages."""
     priming: bool = False
-    """An event stream may begin with an empty event, so that it can be resumed before it has said anything."""
+    """An event stream may begin with an empty event, so that it can be resumed before it has said
+    anything."""
     sampling_parts: bool = False
     """Tools and context in sampling are declared each by themselves."""
     result_type: str | None = None
     """What a result that is one calls itself, where results have a type."""
     cancelled_result: Any = None
-    """What a cancelled call is answered with, to acknowledge it; None where it is not answered at all."""
+    """What a cancelled call is answered with, to acknowledge it; None where it is not answered at
+    all."""
 
     methods: frozenset[str]
     """The methods it has, by the vocabulary's names."""
@@ -146,10 +154,12 @@ class Revision(Struct, frozen=True, eq=False, kw_only=True):
 def error(method: str, code: int, message: str, data: Any) -> DovetailError:
     """The exception for an error that a peer answered `method` with.
 
-    A missing resource is -32002 up to the last handshake revision and -32602 with its URI since; some servers say -32001,
-    and some report a failed tool as -32002.
+    A missing resource is -32002 up to the last handshake revision and -32602 with its URI since;
+    some servers say -32001, and some report a failed tool as -32002.
     """
-    if method == "resources/read" and (code in (-32002, -32001) or (code == -32602 and _names_uri(data))):
+    if method == "resources/read" and (
+        code in (-32002, -32001) or (code == -32602 and _names_uri(data))
+    ):
         return NotFound(code, message, data)
     if method == "tools/call" and code == -32002:
         return ToolError(message)
@@ -174,7 +184,8 @@ def evolve(
     without: tuple[str, ...] = (),
     **facts: Any,
 ) -> Revision:
-    """The next revision: fields, kinds and methods that it adds or drops, kinds that it has in part, facts that change."""
+    """The next revision: fields, kinds and methods that it adds or drops, kinds that it has in
+    part, facts that change."""
     absent = {type_: set(names) for type_, names in before.absent.items()}
     for type_, names in adds.items():
         absent[type_] -= set(names)
@@ -182,10 +193,13 @@ def evolve(
         absent.setdefault(type_, set()).update(names)
     changed: dict[str, Any] = {
         "absent": {type_: tuple(sorted(names)) for type_, names in absent.items() if names},
-        "instead": {type_: step for type_, step in before.instead.items() if type_ not in kinds} | dict(instead),
+        "instead": {type_: step for type_, step in before.instead.items() if type_ not in kinds}
+        | dict(instead),
         "methods": (before.methods | set(methods)) - set(without),
     }
-    return replace(before, **({"name": name, "version": name, "_steps": {}, "_wire": {}} | changed | facts))
+    return replace(
+        before, **({"name": name, "version": name, "_steps": {}, "_wire": {}} | changed | facts)
+    )
 
 
 def known(names: tuple[str, ...]) -> frozenset[str]:
@@ -221,16 +235,22 @@ _plain = msgspec.json.Decoder().decode
 
 
 def _mend(value: Any) -> Any:
-    """What some peers send and no revision shows, in the nearest form that one does; None where there is nothing to mend.
+    """What some peers send and no revision shows, in the nearest form that one does; None where
+    there is nothing to mend.
 
-    Content of an unknown kind becomes OtherContent, completion values that are objects become their value.
+    Content of an unknown kind becomes OtherContent, completion values that are objects become their
+    value.
     """
     if not isinstance(value, dict):
         return None
     mended = _known_kinds(value)
     if isinstance(messages := value.get("messages"), list):
-        mended["messages"] = [_known_kinds(one) if isinstance(one, dict) else one for one in messages]
-    if isinstance(completion := value.get("completion"), dict) and isinstance(values := completion.get("values"), list):
+        mended["messages"] = [
+            _known_kinds(one) if isinstance(one, dict) else one for one in messages
+        ]
+    if isinstance(completion := value.get("completion"), dict) and isinstance(
+        values := completion.get("values"), list
+    ):
         texts = [item.get("value") if isinstance(item, dict) else item for item in values]
         mended["completion"] = completion | {"values": texts}
     return mended if mended != value else None
@@ -266,7 +286,11 @@ def _build(revision: Revision, kind: type, _open: frozenset[type] = frozenset())
     stamp = tuple((_of(revision.stamp, kind) or {}).items())
     hints = get_type_hints(kind)
     # A field that goes anyway is not looked into, or lowering its parts would bring it back.
-    inner = tuple(name for name in names if name not in absent and _changes(revision, hints[name], _open | {kind}))
+    inner = tuple(
+        name
+        for name in names
+        if name not in absent and _changes(revision, hints[name], _open | {kind})
+    )
     if instead is None and not absent and not stamp and not inner:
         return None
     lower = revision.lower
@@ -295,7 +319,8 @@ def _build(revision: Revision, kind: type, _open: frozenset[type] = frozenset())
 
 
 def _inside(value: Any, lower: Step) -> Any:
-    """`lower` applied to a field: one value, a list, or a mapping of them. The same object where nothing changed."""
+    """`lower` applied to a field: one value, a list, or a mapping of them. The same object where
+    nothing changed."""
     if type(value) is list:
         after = [lower(item) for item in value]
         return value if after == value else after
@@ -322,10 +347,13 @@ def _of(table: Mapping[type, Any], kind: type) -> Any:
 
 
 def _build_open(revision: Revision, kind: type[Open], open_: frozenset[type]) -> Step | None:
-    """The same for an Open object, whose keys are on the wire already and whose unknown ones stay."""
+    """The same for an Open object, whose keys are on the wire already and whose unknown ones
+    stay."""
     hints = get_type_hints(kind)
     absent = frozenset(kind.known[name] for name in _of(revision.absent, kind) or ())
-    inner = tuple(key for name, key in kind.known.items() if _changes(revision, hints[name], open_ | {kind}))
+    inner = tuple(
+        key for name, key in kind.known.items() if _changes(revision, hints[name], open_ | {kind})
+    )
     if not absent and not inner:
         return None
     lower = revision.lower
@@ -334,6 +362,8 @@ def _build_open(revision: Revision, kind: type[Open], open_: frozenset[type]) ->
         after = {key: lower(value[key]) for key in inner if key in value}
         if absent.isdisjoint(value) and all(after[key] is value[key] for key in after):
             return value
-        return kind.of({key: after.get(key, item) for key, item in value.items() if key not in absent})
+        return kind.of(
+            {key: after.get(key, item) for key, item in value.items() if key not in absent}
+        )
 
     return step

@@ -3,7 +3,12 @@ https://modelcontextprotocol.io/specification/2024-11-05"""
 
 from ..errors import NotFound
 from ..protocol.base import Implementation, Result
-from ..protocol.capabilities import ClientCapabilities, ElicitationCapability, SamplingCapability, ServerCapabilities
+from ..protocol.capabilities import (
+    ClientCapabilities,
+    ElicitationCapability,
+    SamplingCapability,
+    ServerCapabilities,
+)
 from ..protocol.completion import CompleteParams, PromptReference
 from ..protocol.content import (
     Annotations,
@@ -33,13 +38,30 @@ REVISION = Revision(
     version="2024-11-05",
     methods=known(
         (
-            "initialize", "notifications/initialized", "ping", "notifications/cancelled", "notifications/progress",
-            "tools/list", "tools/call", "notifications/tools/list_changed",
-            "resources/list", "resources/templates/list", "resources/read", "resources/subscribe", "resources/unsubscribe",
-            "notifications/resources/list_changed", "notifications/resources/updated",
-            "prompts/list", "prompts/get", "notifications/prompts/list_changed", "completion/complete",
-            "logging/setLevel", "notifications/message",
-            "sampling/createMessage", "roots/list", "notifications/roots/list_changed",
+            "initialize",
+            "notifications/initialized",
+            "ping",
+            "notifications/cancelled",
+            "notifications/progress",
+            "tools/list",
+            "tools/call",
+            "notifications/tools/list_changed",
+            "resources/list",
+            "resources/templates/list",
+            "resources/read",
+            "resources/subscribe",
+            "resources/unsubscribe",
+            "notifications/resources/list_changed",
+            "notifications/resources/updated",
+            "prompts/list",
+            "prompts/get",
+            "notifications/prompts/list_changed",
+            "completion/complete",
+            "logging/setLevel",
+            "notifications/message",
+            "sampling/createMessage",
+            "roots/list",
+            "notifications/roots/list_changed",
         )
     ),
     absent={
@@ -88,4 +110,4 @@ REVISION = Revision(
         OtherContent: nearest.other,
     },
     codes={NotFound: -32002},
-)  # fmt: skip
+)

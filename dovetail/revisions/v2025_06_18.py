@@ -1,5 +1,5 @@
-"""2025-06-18: structured output, elicitation, resource links, titles, `_meta` nearly everywhere; batching gone again.
-https://modelcontextprotocol.io/specification/2025-06-18/changelog"""
+"""2025-06-18: structured output, elicitation, resource links, titles, `_meta` nearly everywhere;
+batching gone again. https://modelcontextprotocol.io/specification/2025-06-18/changelog"""
 
 from ..protocol.base import Implementation
 from ..protocol.capabilities import ClientCapabilities, ServerCapabilities

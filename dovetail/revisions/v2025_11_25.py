@@ -1,8 +1,13 @@
-"""2025-11-25: icons, elicitation by URL, tools in sampling, experimental tasks; the last revision with a handshake.
-https://modelcontextprotocol.io/specification/2025-11-25/changelog"""
+"""2025-11-25: icons, elicitation by URL, tools in sampling, experimental tasks; the last revision
+with a handshake. https://modelcontextprotocol.io/specification/2025-11-25/changelog"""
 
 from ..protocol.base import Implementation
-from ..protocol.capabilities import ClientCapabilities, ElicitationCapability, SamplingCapability, ServerCapabilities
+from ..protocol.capabilities import (
+    ClientCapabilities,
+    ElicitationCapability,
+    SamplingCapability,
+    ServerCapabilities,
+)
 from ..protocol.content import ResourceLink, ToolResultContent, ToolUseContent
 from ..protocol.elicitation import ElicitParams
 from ..protocol.prompts import Prompt

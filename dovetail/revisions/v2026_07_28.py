@@ -1,5 +1,6 @@
-"""2026-07-28: no handshake and no session. Each request carries its version and capabilities, each result its type; a server
-asks by answering `input_required`; changes come on one stream; lists and reads carry cache hints; tasks left the core.
+"""2026-07-28: no handshake and no session. Each request carries its version and capabilities, each
+result its type; a server asks by answering `input_required`; changes come on one stream; lists and
+reads carry cache hints; tasks left the core.
 https://modelcontextprotocol.io/specification/2026-07-28/changelog"""
 
 from ..errors import InternalError, InvalidParams, NotFound

@@ -1,8 +1,10 @@
-"""The ASGI application of a server: every era, and where switched on the old SSE pair and WebSocket, side by side.
+"""The ASGI application of a server: every era, and where switched on the old SSE pair and
+WebSocket, side by side.
 
-It needs no ASGI lifespan: the first request starts it, a task of its own holds the server's lifespan, and the end of the
-event loop ends it. Where the ASGI server does have a lifespan, it starts and ends with that. Everything bound to a loop is
-in `Here`, one per event loop, so one application may run on several. What is beside the endpoint is in `beside.py`.
+It needs no ASGI lifespan: the first request starts it, a task of its own holds the server's
+lifespan, and the end of the event loop ends it. Where the ASGI server does have a lifespan, it
+starts and ends with that. Everything bound to a loop is in `Here`, one per event loop, so one
+application may run on several. What is beside the endpoint is in `beside.py`.
 """
 
 import asyncio
@@ -49,17 +51,25 @@ class App:
             service.observe(self._metrics)
         looked_at = self._gate is not None or self._path == self._places.sse
         self.usual = None if looked_at else self._path.encode()
-        """The URL of requests that `begin` may take; None where each has to be looked at in full."""
+        """The URL of requests that `begin` may take; None where each has to be looked at in
+        full."""
 
     def _guarded(self, guard: Guard) -> Gate:
         at = self._places
-        pairs = ((at.endpoint, at.endpoint), (at.sse, at.sse), (at.message, at.sse), (at.websocket, at.websocket))
+        pairs = (
+            (at.endpoint, at.endpoint),
+            (at.sse, at.sse),
+            (at.message, at.sse),
+            (at.websocket, at.websocket),
+        )
         places = {path: place for path, place in pairs if path is not None and place is not None}
         return Gate(self._service, guard, self._rules, self._ring, self._options.public_url, places)
 
-    def begin(self, headers: Headers, server: Address, client: Address, body: bytes) -> Begun | None:
-        """Begin the answer to a POST to the endpoint that came whole, before there is an ASGI scope for it; None, and
-        nothing was done, where it takes more."""
+    def begin(
+        self, headers: Headers, server: Address, client: Address, body: bytes
+    ) -> Begun | None:
+        """Begin the answer to a POST to the endpoint that came whole, before there is an ASGI scope
+        for it; None, and nothing was done, where it takes more."""
         here = self._here
         if here is None or here.loop is not asyncio.get_running_loop():
             return None
@@ -99,7 +109,8 @@ class App:
     # its life
 
     async def start(self) -> Here:
-        """Enter the server's lifespan, once per event loop; the first request does it if nobody else did."""
+        """Enter the server's lifespan, once per event loop; the first request does it if nobody
+        else did."""
         loop = asyncio.get_running_loop()
         life = self._lives.get(loop)
         if life is None or life.closed:
@@ -108,8 +119,11 @@ class App:
         self._here = await asyncio.shield(life.here)
         return self._here
 
-    def _over(self, loop: asyncio.AbstractEventLoop, life: "Life[Here]", task: "asyncio.Task[None]") -> None:
-        """Let go of a life that has ended, and of its loop. Where it failed, the next request may have more luck."""
+    def _over(
+        self, loop: asyncio.AbstractEventLoop, life: "Life[Here]", task: "asyncio.Task[None]"
+    ) -> None:
+        """Let go of a life that has ended, and of its loop. Where it failed, the next request may
+        have more luck."""
         if self._lives.get(loop) is life:
             del self._lives[loop]
         if self._here is not None and self._here.loop is loop:
@@ -119,7 +133,17 @@ class App:
         options = self._options
         events = MemoryEvents(self._service.limits) if options.events is None else options.events()
         bus = Alone() if options.bus is None else await options.bus()
-        return Here(self._service, options, self._rules, self._ring, events, bus, state, self._gate, self._metrics)
+        return Here(
+            self._service,
+            options,
+            self._rules,
+            self._ring,
+            events,
+            bus,
+            state,
+            self._gate,
+            self._metrics,
+        )
 
     async def close(self) -> None:
         """End every stream, every conversation and every call, then leave the server's lifespan."""
@@ -135,7 +159,12 @@ class App:
                     await self.start()
                 except Exception as error:
                     log.exception("The server could not be started")
-                    await send({"type": "lifespan.startup.failed", "message": f"{type(error).__name__}: {error}"})
+                    await send(
+                        {
+                            "type": "lifespan.startup.failed",
+                            "message": f"{type(error).__name__}: {error}",
+                        }
+                    )
                     return
                 await send({"type": "lifespan.startup.complete"})
             elif message["type"] == "lifespan.shutdown":
@@ -147,7 +176,13 @@ class App:
         if scope["type"] == "http":
             await say(send, Reject(500, InternalError("The server could not be started")))
         else:
-            await send({"type": "websocket.close", "code": 1011, "reason": "The server could not be started"})
+            await send(
+                {
+                    "type": "websocket.close",
+                    "code": 1011,
+                    "reason": "The server could not be started",
+                }
+            )
 
 
 def _path(scope: Scope) -> str:

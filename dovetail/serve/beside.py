@@ -1,8 +1,8 @@
-"""What a server has beside its endpoint: a sign of life, metrics, the old SSE pair, WebSocket, the pages of its guard, and
-whatever the program itself has there (`beside=`).
+"""What a server has beside its endpoint: a sign of life, metrics, the old SSE pair, WebSocket, the
+pages of its guard, and whatever the program itself has there (`beside=`).
 
-The endpoint judges its requests by a ladder of its own (`transports/http/policy.py`). What comes here is judged by as much
-of that ladder as it has to do with: Host and Origin, and who it is.
+The endpoint judges its requests by a ladder of its own (`transports/http/policy.py`). What comes
+here is judged by as much of that ladder as it has to do with: Host and Origin, and who it is.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,16 @@ from ..limits import KIB
 from ..ports import HttpResponse, Service, Visitor
 from ..transports.http import policy
 from ..transports.http.policy import Head, Policy, Reject, cors
-from ..transports.http.replies import ClientGone, Receive, Refused, Scope, Send, give, read_body, reply
+from ..transports.http.replies import (
+    ClientGone,
+    Receive,
+    Refused,
+    Scope,
+    Send,
+    give,
+    read_body,
+    reply,
+)
 from .gate import Gate, raw
 from .here import Here
 from .metrics import CONTENT_TYPE, Exposition
@@ -32,19 +41,35 @@ PAGE = 64 * KIB
 class Beside:
     """The routes beside the endpoint."""
 
-    def __init__(self, service: Service, options: Options, places: Places, rules: Policy, gate: Gate | None) -> None:
-        self._service, self._options, self._places, self._rules, self._gate = service, options, places, rules, gate
+    def __init__(
+        self, service: Service, options: Options, places: Places, rules: Policy, gate: Gate | None
+    ) -> None:
+        self._service, self._options, self._places, self._rules, self._gate = (
+            service,
+            options,
+            places,
+            rules,
+            gate,
+        )
         self._bounds = service.limits if options.beside else replace(service.limits, incoming=PAGE)
 
-    async def __call__(self, here: Here, path: str, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(
+        self, here: Here, path: str, scope: Scope, receive: Receive, send: Send
+    ) -> None:
         """Answer an HTTP request."""
         method = scope["method"]
         if path == self._options.health and method in ("GET", "HEAD"):
             await reply(send, b'{"status":"ok"}')
-        elif path == self._options.metrics and here.exposition is not None and method in ("GET", "HEAD"):
+        elif (
+            path == self._options.metrics
+            and here.exposition is not None
+            and method in ("GET", "HEAD")
+        ):
             await self._show(here.exposition, path, scope, send)
         elif path == self._places.sse:
-            if method == "GET" and not any(name == b"mcp-session-id" for name, _ in scope["headers"]):
+            if method == "GET" and not any(
+                name == b"mcp-session-id" for name, _ in scope["headers"]
+            ):
                 await self._open_pair(here, path, scope, receive, send)
             else:
                 await here.endpoint(scope, path, receive, send)
@@ -59,7 +84,13 @@ class Beside:
 
     async def _nothing(self, path: str, send: Send) -> None:
         where = self._places.endpoint or "/"
-        await say(send, Reject(404, InvalidRequest(f"There is nothing at {path or '/'}; the endpoint is at {where}")))
+        await say(
+            send,
+            Reject(
+                404,
+                InvalidRequest(f"There is nothing at {path or '/'}; the endpoint is at {where}"),
+            ),
+        )
 
     async def _show(self, exposition: Exposition, path: str, scope: Scope, send: Send) -> None:
         """The metrics, to those who may see them."""
@@ -72,22 +103,32 @@ class Beside:
             await give(send, visitor)
         elif wanted and (visitor.principal is None or wanted not in visitor.principal.scopes):
             headers = [] if self._gate is None else self._gate.challenge(visitor, (str(wanted),))
-            await say(send, Reject(403, Forbidden(f"The metrics take the scope {wanted!r}")), headers)
+            await say(
+                send, Reject(403, Forbidden(f"The metrics take the scope {wanted!r}")), headers
+            )
         else:
             body = b"" if scope["method"] == "HEAD" else await exposition.page()
             await reply(send, body, kind=(b"content-type", CONTENT_TYPE))
 
-    async def _page(self, here: Here, path: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let the guard answer, where it wants to, or else the program. They have pages that browsers visit and that other
-        origins may read, so only the Host is ours to judge."""
+    async def _page(
+        self, here: Here, path: str, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Let the guard answer, where it wants to, or else the program. They have pages that
+        browsers visit and that other origins may read, so only the Host is ours to judge."""
         host = [(name, value) for name, value in scope["headers"] if name == b"host"]
-        head = policy.head(self._rules, "POST", [*host, (b"content-type", b"application/json")], _server(scope))
+        head = policy.head(
+            self._rules, "POST", [*host, (b"content-type", b"application/json")], _server(scope)
+        )
         if isinstance(head, Reject):
             await say(send, head)
             return
         if self._gate is not None:
             try:
-                body = b"" if scope["method"] in BODILESS else await read_body(receive, self._bounds, here.endpoint.patience)
+                body = (
+                    b""
+                    if scope["method"] in BODILESS
+                    else await read_body(receive, self._bounds, here.endpoint.patience)
+                )
                 answer = await self._gate.respond(scope, path, dict(scope["headers"]), body)
             except Refused as refused:
                 await say(send, refused.reject)
@@ -103,7 +144,9 @@ class Beside:
         else:
             await self._options.beside(scope, receive, send)
 
-    async def _open_pair(self, here: Here, path: str, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _open_pair(
+        self, here: Here, path: str, scope: Scope, receive: Receive, send: Send
+    ) -> None:
         head = self._admit(scope)
         if isinstance(head, Reject):
             await say(send, head)
@@ -113,7 +156,9 @@ class Beside:
         if isinstance(visitor, HttpResponse):
             await give(send, visitor, headers)
         else:
-            await here.pairs.open(scope, receive, send, self._places.message or "", headers, visitor)
+            await here.pairs.open(
+                scope, receive, send, self._places.message or "", headers, visitor
+            )
 
     async def _visitor(self, scope: Scope, path: str) -> Visitor | HttpResponse:
         """Who comes for a conversation, or how they are refused."""
@@ -122,7 +167,9 @@ class Beside:
         client = scope.get("client")
         return Visitor(client[0] if client else None)
 
-    async def _take(self, here: Here, path: str, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _take(
+        self, here: Here, path: str, scope: Scope, receive: Receive, send: Send
+    ) -> None:
         head = policy.head(self._rules, "POST", scope["headers"], _server(scope))
         if isinstance(head, Reject):
             await say(send, head)
@@ -150,7 +197,12 @@ class Beside:
         if path != self._places.websocket:
             answer = Reject(404, InvalidRequest(f"There is no WebSocket at {path or '/'}"))
         elif isinstance(answer, Head) and here.full:
-            answer = Reject(503, Overloaded("There are as many conversations as this server holds at once (Limits.streams)"))
+            answer = Reject(
+                503,
+                Overloaded(
+                    "There are as many conversations as this server holds at once (Limits.streams)"
+                ),
+            )
         if isinstance(answer, Reject):
             await receive()
             await refuse(scope, send, answer.status, answer.error.message)
@@ -168,7 +220,9 @@ class Beside:
         """Judge Host and Origin of what is no POST, and that it has at most one Authorization."""
         judged = (b"host", b"origin", b"authorization")
         known = [(name, value) for name, value in scope["headers"] if name in judged]
-        return policy.head(self._rules, "POST", [*known, (b"content-type", b"application/json")], _server(scope))
+        return policy.head(
+            self._rules, "POST", [*known, (b"content-type", b"application/json")], _server(scope)
+        )
 
 
 async def say(send: Send, reject: Reject, headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
@@ -198,7 +252,11 @@ def _reason(refusal: HttpResponse) -> str:
 
 def _challenges(refusal: HttpResponse) -> dict[str, str]:
     """What of a refusal goes with one that has a body of its own."""
-    return {name: value for name, value in refusal.headers.items() if not name.lower().startswith("content-")}
+    return {
+        name: value
+        for name, value in refusal.headers.items()
+        if not name.lower().startswith("content-")
+    }
 
 
 def _server(scope: Scope) -> str | None:

@@ -1,4 +1,5 @@
-"""One conversation over a channel, from its first message to its last: stdio, WebSocket, the old SSE pair, memory, yours."""
+"""One conversation over a channel, from its first message to its last: stdio, WebSocket, the old
+SSE pair, memory, yours."""
 
 import asyncio
 from collections.abc import Callable
@@ -28,19 +29,24 @@ async def serve(
     ring: Callable[[], KeyRing] = key_ring,
     visitor: Visitor = NOBODY,
 ) -> None:
-    """Hold one conversation until the client ends it. Calls still running then have `grace` seconds to finish. Where it is
-    `orderly` to cancel this, that is an end like any other, and no error to whoever wrote the lifespan. Meanwhile `notes`
-    holds what takes note of changes in other processes, for this client to be told."""
+    """Hold one conversation until the client ends it. Calls still running then have `grace` seconds
+    to finish. Where it is `orderly` to cancel this, that is an end like any other, and no error to
+    whoever wrote the lifespan. Meanwhile `notes` holds what takes note of changes in other
+    processes, for this client to be told."""
     notes = set() if notes is None else notes
     async with lifespan() as state:
-        connection = Connection(channel, service.limits, Outgoing(service.limits.outgoing, service.redact))
+        connection = Connection(
+            channel, service.limits, Outgoing(service.limits.outgoing, service.redact)
+        )
         serving = Serving(service, connection, state, ring, visitor)
         notes.add(serving.note)
         pinging: asyncio.Task[None] | None = None
         try:
             connection.start(serving)
             if service.limits.ping_interval is not None:
-                pinging = asyncio.create_task(heartbeat(serving.ping, connection.close, service.limits))
+                pinging = asyncio.create_task(
+                    heartbeat(serving.ping, connection.close, service.limits)
+                )
             await asyncio.shield(connection.closed)
             await connection.settle(grace)
         except asyncio.CancelledError:

@@ -1,11 +1,14 @@
-"""Between a server's guard and the requests that come to it: where we are, who is let in, and what the guard says itself.
+"""Between a server's guard and the requests that come to it: where we are, who is let in, and what
+the guard says itself.
 
-A guard has to know the URL that the server goes by, for that is what tokens are issued for. `public_url=` says it; without,
-it is taken from the request's Host, which has passed the ladder. But an attacker chooses the Host as well, and could choose
-the one that a stolen token is for. So a site says whether it is `sure` of its name: that is one that was configured, or the
-very address that the request came in by.
+A guard has to know the URL that the server goes by, for that is what tokens are issued for.
+`public_url=` says it; without, it is taken from the request's Host, which has passed the ladder.
+But an attacker chooses the Host as well, and could choose the one that a stolen token is for. So a
+site says whether it is `sure` of its name: that is one that was configured, or the very address
+that the request came in by.
 
-Who is let in for long (a stream, a WebSocket) is looked at again and again: tokens expire, and may be revoked.
+Who is let in for long (a stream, a WebSocket) is looked at again and again: tokens expire, and may
+be revoked.
 """
 
 import asyncio
@@ -30,29 +33,43 @@ SITES = 256
 AGAIN = 60.0
 """Seconds after which it is looked at again who has stayed."""
 SECRETS = ("authorization", "cookie", "dpop", "proxy-authorization")
-"""Headers that are the business of any guard, and of nobody behind it: a token is for this server only."""
+"""Headers that are the business of any guard, and of nobody behind it: a token is for this server
+only."""
 FAILED = HttpResponse(
-    status=500, headers={"content-type": "text/plain"}, body=b"The server could not find out who is calling"
+    status=500,
+    headers={"content-type": "text/plain"},
+    body=b"The server could not find out who is calling",
 )
 _HTTP = {"ws": "http", "wss": "https"}
 
 
 class Gate:
-    """The guard of a server, where it is served. `places` are the paths that it is called at: the endpoint, and others."""
+    """The guard of a server, where it is served. `places` are the paths that it is called at: the
+    endpoint, and others."""
 
     def __init__(
-        self, service: Service, guard: Guard, rules: Policy, ring: KeyRing, public_url: str | None, places: Mapping[str, str]
+        self,
+        service: Service,
+        guard: Guard,
+        rules: Policy,
+        ring: KeyRing,
+        public_url: str | None,
+        places: Mapping[str, str],
     ) -> None:
         self._service, self._guard, self._rules, self._ring = service, guard, rules, ring
         self._places = places
         """The place that a path belongs to, by path; the endpoint is the first."""
         self._public = None if public_url is None else _public(public_url, places)
         self._sites: dict[tuple[Any, ...], Site] = {}
-        self.secrets = frozenset(name.lower().encode() for name in (*SECRETS, *getattr(guard, "secrets", ())))
+        self.secrets = frozenset(
+            name.lower().encode() for name in (*SECRETS, *getattr(guard, "secrets", ()))
+        )
         if self._public is not None and (stand := getattr(guard, "stand", None)) is not None:
             stand(self._public[0])
 
-    async def admit(self, scope: Scope, path: str, headers: Mapping[bytes, bytes]) -> Visitor | HttpResponse:
+    async def admit(
+        self, scope: Scope, path: str, headers: Mapping[bytes, bytes]
+    ) -> Visitor | HttpResponse:
         """Who sent this request, or how it is refused. The path is that below the mount point."""
         site = self._site(scope, path, headers)
         request = _request(scope, site, path, headers, self._places.get(path) == path)
@@ -61,7 +78,11 @@ class Gate:
         except Exception:
             log.exception("The guard failed; nobody is let in")
             return FAILED
-        return admitted if isinstance(admitted, HttpResponse) else Visitor(request.address, admitted, site, request)
+        return (
+            admitted
+            if isinstance(admitted, HttpResponse)
+            else Visitor(request.address, admitted, site, request)
+        )
 
     async def outstayed(self, visitor: Visitor) -> None:
         """Wait until a visitor may not stay any longer."""
@@ -73,8 +94,11 @@ class Gate:
                 return
 
     async def _holds(self, visitor: Visitor) -> bool:
-        """Whether somebody would be let in again, as the same user; or nobody can tell at the moment."""
-        look: Callable[..., Awaitable[Principal | HttpResponse]] = getattr(self._guard, "again", self._guard.admit)
+        """Whether somebody would be let in again, as the same user; or nobody can tell at the
+        moment."""
+        look: Callable[..., Awaitable[Principal | HttpResponse]] = getattr(
+            self._guard, "again", self._guard.admit
+        )
         try:
             found = await look(visitor.request, visitor.site)
         except Exception:
@@ -84,7 +108,9 @@ class Gate:
             return found.status >= 500
         return visitor.principal is not None and visitor.principal.id == found.id
 
-    async def respond(self, scope: Scope, path: str, headers: Mapping[bytes, bytes], body: bytes) -> HttpResponse | None:
+    async def respond(
+        self, scope: Scope, path: str, headers: Mapping[bytes, bytes], body: bytes
+    ) -> HttpResponse | None:
         """A page of the guard's own, if this is one."""
         place = next((place for place in self._places if place and path.endswith(place)), path)
         site = replace(self._site(scope, place, headers), scopes=self._service.scopes)
@@ -149,7 +175,9 @@ class _Headers(Mapping[str, str]):
         return len(self._raw)
 
 
-def _request(scope: Scope, site: Site, path: str, headers: Mapping[bytes, bytes], here: bool) -> HttpRequest:
+def _request(
+    scope: Scope, site: Site, path: str, headers: Mapping[bytes, bytes], here: bool
+) -> HttpRequest:
     """The request as a guard sees it, at the URL that its client has for it."""
     client, query, whole = scope.get("client"), scope.get("query_string"), scope["path"]
     url = site.url if here else site.base + path
@@ -168,13 +196,20 @@ def _request(scope: Scope, site: Site, path: str, headers: Mapping[bytes, bytes]
 
 def raw(headers: Mapping[str, str]) -> Headers:
     """Headers as ASGI has them."""
-    return [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+    return [
+        (name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()
+    ]
 
 
 def _public(url: str, places: Mapping[str, str]) -> tuple[str, str]:
-    """What the world finds us below, and where it finds the endpoint: a proxy may give it another path."""
+    """What the world finds us below, and where it finds the endpoint: a proxy may give it another
+    path."""
     parts = urlsplit(url)
-    origin, path, endpoint = f"{parts.scheme.lower()}://{parts.netloc.lower()}", parts.path.rstrip("/"), next(iter(places))
+    origin, path, endpoint = (
+        f"{parts.scheme.lower()}://{parts.netloc.lower()}",
+        parts.path.rstrip("/"),
+        next(iter(places)),
+    )
     if not path:
         return origin, origin + endpoint
     named = next((place for place in places if place and path.endswith(place)), None)

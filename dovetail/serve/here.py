@@ -1,5 +1,5 @@
-"""The application of a server in one event loop: all that is bound to it, from the desk that answers to the conversations
-that are held."""
+"""The application of a server in one event loop: all that is bound to it, from the desk that
+answers to the conversations that are held."""
 
 import asyncio
 import logging
@@ -51,19 +51,29 @@ class Here:
         self._service, self._bus, self._state, self._gate = service, bus, state, gate
         limits = service.limits
         self._ring = lambda: ring
-        self.desk = ServerDesk(service, state, Outgoing(limits.outgoing, service.redact), self._tell, self._ring)
+        self.desk = ServerDesk(
+            service, state, Outgoing(limits.outgoing, service.redact), self._tell, self._ring
+        )
         self.standing = Standing(self.desk, limits, events, bus, options.long_polling)
         self.sessions: Sessions | None = None
         if rules.sessions:
             if ring.origin == "process" and bus.alone and _several_processes():
                 log.warning(
-                    "Several workers do not share a key for session ids: set DOVETAIL_KEYS, the same for all of them"
+                    "Several workers do not share a key for session ids: set DOVETAIL_KEYS, "
+                    "the same for all of them"
                 )
             self.sessions = Sessions(self.desk, ring, limits, bus, self.standing.ended)
         self.endpoint = Endpoint(
-            self.desk, rules, limits, sessions=self.sessions, standing=self.standing, events=events, bus=bus,
-            json_only=options.json_only, gate=gate,
-        )  # fmt: skip
+            self.desk,
+            rules,
+            limits,
+            sessions=self.sessions,
+            standing=self.standing,
+            events=events,
+            bus=bus,
+            json_only=options.json_only,
+            gate=gate,
+        )
         self._conversations: set[asyncio.Task[None]] = set()
         self._notes: set[Note] = set()
         self._pairs: Pairs | None = None
@@ -72,17 +82,24 @@ class Here:
         self.exposition = None if metrics is None else Exposition(metrics, self._standing_now, bus)
         self._unlisten: Callable[[], None] = lambda: None
         if not isinstance(bus, Alone):
-            self._unlisten = service.listen(self._changed, watched=False)  # each process looks at the files by itself
+            self._unlisten = service.listen(
+                self._changed, watched=False
+            )  # each process looks at the files by itself
 
     # conversations over a channel
 
     async def converse(self, channel: Channel, visitor: Visitor) -> None:
-        """Hold a conversation of WebSocket or of the old pair, as part of this application's life, until the client leaves
-        or may not stay."""
+        """Hold a conversation of WebSocket or of the old pair, as part of this application's life,
+        until the client leaves or may not stay."""
         conversation = serve(
-            self._service, channel, lambda: nullcontext(self._state), grace=0, notes=self._notes, ring=self._ring,
+            self._service,
+            channel,
+            lambda: nullcontext(self._state),
+            grace=0,
+            notes=self._notes,
+            ring=self._ring,
             visitor=visitor,
-        )  # fmt: skip
+        )
         task = asyncio.create_task(conversation)
         self._conversations.add(task)
         task.add_done_callback(self._conversations.discard)
@@ -108,7 +125,9 @@ class Here:
             from ..transports.http.sse import Pairs
 
             limits = self._service.limits
-            self._pairs = Pairs(limits, self.converse, self._bus, limit=limits.streams, keepalive=limits.keepalive)
+            self._pairs = Pairs(
+                limits, self.converse, self._bus, limit=limits.streams, keepalive=limits.keepalive
+            )
         return self._pairs
 
     def _standing_now(self) -> dict[str, float]:
@@ -124,7 +143,8 @@ class Here:
         self.standing.tell(method, params)
 
     def _changed(self, method: str, params: Params) -> None:
-        """A change in this process, from any thread: the others have clients that want to hear of it too."""
+        """A change in this process, from any thread: the others have clients that want to hear of
+        it too."""
         try:
             self.loop.call_soon_threadsafe(self._bus.publish, "change", (method, encode(params)))
         except RuntimeError:
@@ -155,9 +175,13 @@ class Here:
 
 
 def _several_processes() -> bool:
-    """Whether this is likely one of several workers that do not descend from one program of ours."""
+    """Whether this is likely one of several workers that do not descend from one program of
+    ours."""
     from multiprocessing import parent_process
 
     if parent_process() is not None:
         return False  # a child of multiprocessing has its parent's key
-    return "gunicorn" in os.environ.get("SERVER_SOFTWARE", "") or int(os.environ.get("WEB_CONCURRENCY", "1") or 1) > 1
+    return (
+        "gunicorn" in os.environ.get("SERVER_SOFTWARE", "")
+        or int(os.environ.get("WEB_CONCURRENCY", "1") or 1) > 1
+    )

@@ -1,9 +1,10 @@
 """A server of its own on a port: uvicorn around the application, in one process or several.
 
-uvicorn does what it does well; three things are ours. On the way down the event streams are ended first, so that nothing
-waits for a client that has no reason to leave. A signal ends `run`, instead of the process that called it; but where
-something keeps `run` from its end (a tool that takes no notice of being cancelled, say), the process after all, and so does
-a second signal. And connections have bounds, and a short way for the usual request (`protocol.py`).
+uvicorn does what it does well; three things are ours. On the way down the event streams are ended
+first, so that nothing waits for a client that has no reason to leave. A signal ends `run`, instead
+of the process that called it; but where something keeps `run` from its end (a tool that takes no
+notice of being cancelled, say), the process after all, and so does a second signal. And connections
+have bounds, and a short way for the usual request (`protocol.py`).
 """
 
 import asyncio
@@ -43,7 +44,9 @@ class _Site(NamedTuple):
     tls: Mapping[str, str | None]
 
 
-def run_http(service: Service, lifespan: Lifespan, transport: str, given: Mapping[str, Any]) -> None:
+def run_http(
+    service: Service, lifespan: Lifespan, transport: str, given: Mapping[str, Any]
+) -> None:
     """Serve until told to stop. `ready` is told the URL once clients can connect."""
     options = dict(given)
     workers = options.pop("workers", 1)
@@ -66,11 +69,15 @@ def run_http(service: Service, lifespan: Lifespan, transport: str, given: Mappin
         raise SystemExit(code)
 
 
-async def serve_http(service: Service, lifespan: Lifespan, transport: str, given: Mapping[str, Any]) -> None:
+async def serve_http(
+    service: Service, lifespan: Lifespan, transport: str, given: Mapping[str, Any]
+) -> None:
     """Serve in the loop that is running, until this is cancelled."""
     if given.get("workers", 1) != 1:
         raise ConfigError("workers= are processes, which only `run` starts")
-    site = _opened(service, transport, {name: value for name, value in given.items() if name != "workers"})
+    site = _opened(
+        service, transport, {name: value for name, value in given.items() if name != "workers"}
+    )
     server = _made(service, lifespan, site)
     serving = asyncio.ensure_future(server.serve(sockets=[site.listening]))
     try:
@@ -104,14 +111,18 @@ def _opened(service: Service, transport: str, options: dict[str, Any]) -> _Site:
     _check(tls)
     listening = _listen(host, port)
     if ready is not None:
-        ready(chosen.public_url or _url(transport, host, listening.getsockname()[1], path, secure=bool(tls["certfile"])))
+        ready(
+            chosen.public_url
+            or _url(transport, host, listening.getsockname()[1], path, secure=bool(tls["certfile"]))
+        )
     return _Site(chosen, listening, tls)
 
 
 @contextmanager
 def _settled() -> Iterator[None]:
-    """Look for garbage less often, and not at all among what has been there from the start: a request makes hundreds of
-    objects that die with it, and hardly a cycle. Measured: 42 µs of CPU for a call instead of 49."""
+    """Look for garbage less often, and not at all among what has been there from the start: a
+    request makes hundreds of objects that die with it, and hardly a cycle. Measured: 42 µs of CPU
+    for a call instead of 49."""
     before = gc.get_threshold()
     gc.collect()
     gc.freeze()
@@ -127,7 +138,9 @@ def _need_uvicorn() -> None:
     try:
         import uvicorn  # noqa: F401
     except ImportError:
-        raise ConfigError("Serving HTTP needs more than the core: pip install 'dovetail[http]'") from None
+        raise ConfigError(
+            "Serving HTTP needs more than the core: pip install 'dovetail[http]'"
+        ) from None
 
 
 def _check(tls: Mapping[str, str | None]) -> None:
@@ -148,10 +161,14 @@ def _listen(host: str, port: int) -> socket.socket:
     if not isinstance(port, int) or not 0 <= port <= 65535:
         raise ConfigError(f"port={port!r}: a port is a number from 0 to 65535")
     try:
-        family = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
+        family = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0][0]
         return socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
-        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
+        reason = (
+            os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
+        )
         raise ConfigError(f"Cannot listen on {host} port {port}: {reason}") from None
 
 
@@ -178,7 +195,8 @@ def _made(service: Service, lifespan: Lifespan, site: _Site) -> "uvicorn.Server"
             http=_protocol(app, limits),
             loop=_loop(),
             ws=_websocket() if site.options.websocket else "none",
-            ws_max_size=2 * limits.incoming,  # beyond it uvicorn hangs up, below we can say what is wrong
+            ws_max_size=2
+            * limits.incoming,  # beyond it uvicorn hangs up, below we can say what is wrong
             ws_per_message_deflate=False,
             lifespan="on",
             log_config=None,
@@ -198,8 +216,8 @@ def _made(service: Service, lifespan: Lifespan, site: _Site) -> "uvicorn.Server"
 
 
 def _websocket() -> Any:
-    """uvicorn's WebSocket, which takes a handshake that was answered by a refusal for one that was not answered at all, and
-    complains of each."""
+    """uvicorn's WebSocket, which takes a handshake that was answered by a refusal for one that was
+    not answered at all, and complains of each."""
     from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
     class Answered(WebSocketsSansIOProtocol):
@@ -230,7 +248,11 @@ def _server(config: "uvicorn.Config", app: App, patience: float) -> "uvicorn.Ser
 
         def run(self, sockets: list[socket.socket] | None = None) -> None:
             # From here on, as asyncio has yet to wait for every task when uvicorn is done.
-            heard = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
+            heard = (
+                (signal.SIGINT, signal.SIGTERM)
+                if threading.current_thread() is threading.main_thread()
+                else ()
+            )
             before = {number: signal.signal(number, self.handle_exit) for number in heard}
             try:
                 super().run(sockets)
@@ -243,7 +265,9 @@ def _server(config: "uvicorn.Config", app: App, patience: float) -> "uvicorn.Ser
         def handle_exit(self, sig: int, frame: Any) -> None:
             if self.last is not None:
                 os._exit(130)
-            self.last = exit_after(2 * max(1, patience))  # the first half is for an end in good order
+            self.last = exit_after(
+                2 * max(1, patience)
+            )  # the first half is for an end in good order
             super().handle_exit(sig, frame)
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -253,7 +277,9 @@ def _server(config: "uvicorn.Config", app: App, patience: float) -> "uvicorn.Ser
 
         @contextmanager
         def capture_signals(self) -> Iterator[None]:
-            yield  # `run` did; uvicorn would raise the signal again afterwards, but who called `run` goes on
+            # `run` did; uvicorn would raise the signal again afterwards, but who called `run` goes
+            # on
+            yield
 
     return Server(config)
 

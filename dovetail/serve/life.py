@@ -1,4 +1,5 @@
-"""The life of an application in one event loop: the server's lifespan, held in a task of its own."""
+"""The life of an application in one event loop: the server's lifespan, held in a task of its
+own."""
 
 import asyncio
 import logging
@@ -20,7 +21,8 @@ class Closes(Protocol):
 
 T = TypeVar("T", bound=Closes)
 _LIVING: set["asyncio.Task[None]"] = set()
-"""Loops hold their tasks weakly: an application that nobody holds any more lives, like any other, until its loop ends."""
+"""Loops hold their tasks weakly: an application that nobody holds any more lives, like any other,
+until its loop ends."""
 
 
 class Life(Generic[T]):
@@ -37,7 +39,9 @@ class Life(Generic[T]):
         _LIVING.add(self.task)
         self.task.add_done_callback(_LIVING.discard)
 
-    async def _hold(self, lifespan: AbstractAsyncContextManager[Any], make: Callable[[Any], Awaitable[T]]) -> None:
+    async def _hold(
+        self, lifespan: AbstractAsyncContextManager[Any], make: Callable[[Any], Awaitable[T]]
+    ) -> None:
         try:
             async with lifespan as state:
                 here = await make(state)
@@ -50,7 +54,9 @@ class Life(Generic[T]):
         except BaseException as error:
             usual = isinstance(error, Exception)
             if not self.here.done():
-                self.here.set_exception(error if usual else RuntimeError(f"The server's lifespan ended by {error!r}"))
+                self.here.set_exception(
+                    error if usual else RuntimeError(f"The server's lifespan ended by {error!r}")
+                )
                 self.here.exception()  # nobody may be left to hear of it
             elif usual:
                 log.exception("The server's lifespan failed at its end")
@@ -68,5 +74,8 @@ class Life(Generic[T]):
         self._stop.set()
         ended, _ = await asyncio.wait([self.task], timeout=patience)
         if not ended:
-            log.error("The server's lifespan did not end within %g s (Limits.shutdown): it is cancelled", patience)
+            log.error(
+                "The server's lifespan did not end within %g s (Limits.shutdown): it is cancelled",
+                patience,
+            )
             self.task.cancel()

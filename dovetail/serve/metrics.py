@@ -2,13 +2,15 @@
 
     server.run("http", metrics="/metrics")
 
-It looks on as any `Observer` does, counts in plain dictionaries, and writes the text only when somebody asks for it. Series
-go by the names that those of OpenTelemetry have in Prometheus (`mcp_server_operation_duration_seconds`), so one dashboard
-fits both. Their number is bounded whatever callers send: methods are those that exist, tools those that have answered, codes
-those that mean something, and what is beyond the bound is counted as `_OTHER`.
+It looks on as any `Observer` does, counts in plain dictionaries, and writes the text only when
+somebody asks for it. Series go by the names that those of OpenTelemetry have in Prometheus
+(`mcp_server_operation_duration_seconds`), so one dashboard fits both. Their number is bounded
+whatever callers send: methods are those that exist, tools those that have answered, codes those
+that mean something, and what is beyond the bound is counted as `_OTHER`.
 
-Of several workers any one may be asked. It asks the others over the bus and writes all of them, each under its `worker`, so
-that the counters of one that was started again begin anew without those of the others. One that is silent is left out.
+Of several workers any one may be asked. It asks the others over the bus and writes all of them,
+each under its `worker`, so that the counters of one that was started again begin anew without those
+of the others. One that is silent is left out.
 https://prometheus.io/docs/instrumenting/exposition_formats/
 """
 
@@ -21,7 +23,17 @@ from typing import Any
 
 from ..connection.bus import Alone
 from ..connection.middleware import Observer
-from ..connection.observing import BUCKETS, OTHER, Names, Trouble, answered, refused, target_of, trouble_in, trouble_of
+from ..connection.observing import (
+    BUCKETS,
+    OTHER,
+    Names,
+    Trouble,
+    answered,
+    refused,
+    target_of,
+    trouble_in,
+    trouble_of,
+)
 from ..errors import ProtocolError
 from ..ports import Answer, Bus, Call, Caller
 from ..protocol.methods import Method
@@ -38,12 +50,18 @@ DURATION = "mcp_server_operation_duration_seconds"
 FAMILIES = {
     DURATION: ("histogram", "How long requests took, from when they were let in to their result."),
     "mcp_server_operations_in_flight": ("gauge", "Requests that are being answered."),
-    "mcp_server_refusals_total": ("counter", "Requests that were not let in: too many, or without the right to."),
+    "mcp_server_refusals_total": (
+        "counter",
+        "Requests that were not let in: too many, or without the right to.",
+    ),
     "mcp_server_http_responses_total": ("counter", "HTTP requests that were answered, by status."),
     "mcp_server_sessions": ("gauge", "Sessions of the handshake era that are remembered."),
     "mcp_server_streams": ("gauge", "Event streams that are open."),
     "mcp_server_conversations": ("gauge", "Conversations over WebSocket or the old SSE pair."),
-    "process_start_time_seconds": ("gauge", "When the process began to serve, in seconds since 1970."),
+    "process_start_time_seconds": (
+        "gauge",
+        "When the process began to serve, in seconds since 1970.",
+    ),
 }
 VERBS = frozenset({"GET", "POST", "DELETE", "OPTIONS", "HEAD", "PUT", "PATCH"})
 Labels = tuple[tuple[str, str], ...]
@@ -61,7 +79,8 @@ class Metrics(Observer):
         self._began = time()
         self._names = Names()
         self._durations: dict[Labels, list[float]] = {}
-        """Of each series: how many fell into each bucket, the last being for the longest, and the sum."""
+        """Of each series: how many fell into each bucket, the last being for the longest, and the
+        sum."""
         self._refusals: dict[Labels, float] = {}
         self._responses: dict[Labels, float] = {}
         self._running = 0
@@ -89,13 +108,18 @@ class Metrics(Observer):
         labels += _outcome(trouble)
         series = self._durations.get(labels)
         if series is None:
-            series = self._durations.setdefault(_bounded(labels, self._durations), [0.0] * (len(BUCKETS) + 2))
+            series = self._durations.setdefault(
+                _bounded(labels, self._durations), [0.0] * (len(BUCKETS) + 2)
+            )
         series[bisect_left(BUCKETS, seconds)] += 1
         series[-1] += seconds
 
     def refused(self, method: Method, params: Any, caller: Caller, error: ProtocolError) -> None:
         """Count a request that was not let in."""
-        _count(self._refusals, (("mcp_method_name", method.name), *_outcome(refused(error.code, told=True))))
+        _count(
+            self._refusals,
+            (("mcp_method_name", method.name), *_outcome(refused(error.code, told=True))),
+        )
 
     def responding(self, method: str, send: Send) -> Send:
         """The same way to answer, with its status counted."""
@@ -110,17 +134,32 @@ class Metrics(Observer):
     def responded(self, method: str, status: int) -> None:
         """Count a response."""
         verb = method if method in VERBS else OTHER
-        _count(self._responses, (("http_request_method", verb), ("http_response_status_code", str(status))))
+        _count(
+            self._responses,
+            (("http_request_method", verb), ("http_response_status_code", str(status))),
+        )
 
     def lines(self, now: Mapping[str, float], worker: str = "") -> Lines:
-        """All that was counted, and how things stand `now`. With several workers, it is said which this one is."""
+        """All that was counted, and how things stand `now`. With several workers, it is said which
+        this one is."""
         who: Labels = (("worker", worker),) if worker else ()
-        gauges = {**now, "mcp_server_operations_in_flight": self._running, "process_start_time_seconds": self._began}
+        gauges = {
+            **now,
+            "mcp_server_operations_in_flight": self._running,
+            "process_start_time_seconds": self._began,
+        }
         told: Lines = {name: [_line(name, who, value)] for name, value in gauges.items()}
-        counters = {"mcp_server_refusals_total": self._refusals, "mcp_server_http_responses_total": self._responses}
+        counters = {
+            "mcp_server_refusals_total": self._refusals,
+            "mcp_server_http_responses_total": self._responses,
+        }
         for name, counted in counters.items():
             told[name] = [_line(name, labels + who, value) for labels, value in counted.items()]
-        told[DURATION] = [line for labels, series in self._durations.items() for line in _histogram(labels + who, series)]
+        told[DURATION] = [
+            line
+            for labels, series in self._durations.items()
+            for line in _histogram(labels + who, series)
+        ]
         return told
 
 
@@ -202,7 +241,11 @@ def _histogram(labels: Labels, series: list[float]) -> list[str]:
     for bound, count in zip((*map(str, BUCKETS), "+Inf"), series, strict=False):
         total += count
         lines.append(_line(f"{DURATION}_bucket", (*labels, ("le", bound)), total))
-    return [*lines, _line(f"{DURATION}_sum", labels, series[-1]), _line(f"{DURATION}_count", labels, total)]
+    return [
+        *lines,
+        _line(f"{DURATION}_sum", labels, series[-1]),
+        _line(f"{DURATION}_count", labels, total),
+    ]
 
 
 def _line(name: str, labels: Labels, value: float) -> str:

@@ -1,15 +1,18 @@
 """uvicorn's HTTP protocol, with bounds for what is no body, and a short way for the usual request.
 
-A connection that does not finish its request's headers, or finds no end of them, is closed; so is one whose client does not
-read what it asked for. What comes behind a body (trailers) is dropped: a header there would be one that no gateway has seen.
-Whoever would rather speak HTTP/2 is answered in what they can speak already. And where a connection is lost, all that was
-begun on it hears of it, not only what came last.
+A connection that does not finish its request's headers, or finds no end of them, is closed; so is
+one whose client does not read what it asked for. What comes behind a body (trailers) is dropped: a
+header there would be one that no gateway has seen. Whoever would rather speak HTTP/2 is answered in
+what they can speak already. And where a connection is lost, all that was begun on it hears of it,
+not only what came last.
 
-The usual request comes whole, in one piece, by itself on its connection, and is answered one turn of the loop later with
-one JSON body. It needs nothing that ASGI is for: no task that waits for a body, no events for what comes next. So it is
-held back from uvicorn until all of it is here, begun by the application directly (`App.begin`), and where it is done when
-we look again, its reply is written in one piece. Anything else, at whatever point it turns out to be so, is handed over to
-uvicorn as if it came now, with what was begun in its scope. `python -m bench.costs`: 36 µs of CPU for a call, not 59.
+The usual request comes whole, in one piece, by itself on its connection, and is answered one turn
+of the loop later with one JSON body. It needs nothing that ASGI is for: no task that waits for a
+body, no events for what comes next. So it is held back from uvicorn until all of it is here, begun
+by the application directly (`App.begin`), and where it is done when we look again, its reply is
+written in one piece. Anything else, at whatever point it turns out to be so, is handed over to
+uvicorn as if it came now, with what was begun in its scope. `python -m bench.costs`: 36 µs of CPU
+for a call, not 59.
 """
 
 import asyncio
@@ -23,7 +26,8 @@ from ..transports.http.server import BEGUN, Begun
 from .app import App
 
 LONGEST_HEAD, MOST_HEADERS = 64 * 1024, 200
-"""What the head of a request may have, in bytes (not counting those that come at once) and in lines."""
+"""What the head of a request may have, in bytes (not counting those that come at once) and in
+lines."""
 
 
 WISHES = (b"upgrade", b"http2-settings")
@@ -86,7 +90,8 @@ class Protocol(HttpToolsProtocol):
             self._unfinished()
 
     def _unfinished(self) -> None:
-        """Something came that is no request yet, or the rest of one that was refused, or no end of one."""
+        """Something came that is no request yet, or the rest of one that was refused, or no end of
+        one."""
         if self.transport.is_closing():
             return
         refused = self.cycle is not None and self.cycle.response_complete
@@ -103,12 +108,18 @@ class Protocol(HttpToolsProtocol):
         """The same request, without the wish for another protocol, which a server may ignore.
         https://www.rfc-editor.org/rfc/rfc9110#section-7.8"""
         parser = self.parser
-        if not any(name == b"upgrade" for name, _ in self.headers):  # CONNECT, of which nothing is left then
+        if not any(
+            name == b"upgrade" for name, _ in self.headers
+        ):  # CONNECT, of which nothing is left then
             self.send_400_response("There are no tunnels here.")
             return
         lines = [b"%b: %b\r\n" % (name, _without_wish(value) if name == b"connection" else value)
                  for name, value in self.headers if name not in WISHES]  # fmt: skip
-        start = b"%b %b HTTP/%b\r\n" % (parser.get_method(), self.url, parser.get_http_version().encode())
+        start = b"%b %b HTTP/%b\r\n" % (
+            parser.get_method(),
+            self.url,
+            parser.get_http_version().encode(),
+        )
         self.parser = httptools.HttpRequestParser(self)
         self.data_received(b"".join([start, *lines, b"\r\n", rest]))
 
@@ -162,12 +173,17 @@ class Protocol(HttpToolsProtocol):
 
     def _let_uvicorn(self) -> None:
         super().on_headers_complete()
-        self.cycles = tuple(one for one in {*self.cycles, self.cycle} if one is not None and not one.response_complete)
+        self.cycles = tuple(
+            one
+            for one in {*self.cycles, self.cycle}
+            if one is not None and not one.response_complete
+        )
 
     # the short way
 
     def _usual(self) -> bool:
-        """Whether a request may take the short way, as far as its head tells, and nothing else is going on here."""
+        """Whether a request may take the short way, as far as its head tells, and nothing else is
+        going on here."""
         parser = self.parser
         return (
             self.url == self.served.usual
@@ -181,7 +197,11 @@ class Protocol(HttpToolsProtocol):
     def _begin(self) -> None:
         """All that there is of it for now has come."""
         body = self.held
-        begun = None if self.arriving or not body else self.served.begin(self.headers, self.server, self.client, body)
+        begun = (
+            None
+            if self.arriving or not body
+            else self.served.begin(self.headers, self.server, self.client, body)
+        )
         if begun is None:
             self._hand_over()
             return
@@ -225,7 +245,8 @@ class Protocol(HttpToolsProtocol):
         super().shutdown()
 
     def pause_writing(self) -> None:
-        """The client does not read as fast as we write. It has some time to read anything at all."""
+        """The client does not read as fast as we write. It has some time to read anything at
+        all."""
         super().pause_writing()
         self._look_again()
 
@@ -251,7 +272,8 @@ class Protocol(HttpToolsProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """They are gone; what was begun hears of it."""
-        # uvicorn leaves its timer to run out where there was an error, and tells only what came last
+        # uvicorn leaves its timer to run out where there was an error, and tells only what came
+        # last
         for timer in (self.slow, self.unread, self.timeout_keep_alive_task):
             if timer is not None:
                 timer.cancel()

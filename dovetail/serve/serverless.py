@@ -14,10 +14,16 @@ from .conversation import Lifespan
 from .options import Options
 
 
-async def handle(service: Service, lifespan: Lifespan, request: HttpRequest, options: Mapping[str, Any]) -> HttpResponse:
-    """Answer one request from start to end, with nothing left running: no session is held, and every reply is JSON."""
+async def handle(
+    service: Service, lifespan: Lifespan, request: HttpRequest, options: Mapping[str, Any]
+) -> HttpResponse:
+    """Answer one request from start to end, with nothing left running: no session is held, and
+    every reply is JSON."""
     if options.get("metrics"):
-        raise ConfigError("metrics=: what ends after each request has nothing to count; report with telemetry() instead")
+        raise ConfigError(
+            "metrics=: what ends after each request has nothing to count; report with "
+            "telemetry() instead"
+        )
     answer = HttpResponse()
     asked: list[bool] = []
 
@@ -30,17 +36,32 @@ async def handle(service: Service, lifespan: Lifespan, request: HttpRequest, opt
     async def send(message: Any) -> None:
         if message["type"] == "http.response.start":
             answer.status = message["status"]
-            answer.headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in message["headers"]}
+            answer.headers = {
+                name.decode("latin-1"): value.decode("latin-1")
+                for name, value in message["headers"]
+            }
         else:
             answer.body += message.get("body", b"")
 
     app = App(service, lifespan, Options.of(**{"json_only": True, "sessions": False, **options}))
     try:
-        headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in request.headers.items()]
+        headers = [
+            (name.lower().encode("latin-1"), value.encode("latin-1"))
+            for name, value in request.headers.items()
+        ]
     except UnicodeEncodeError:
-        await say(send, Reject(400, InvalidRequest("A header holds what is not Latin-1, and so cannot be a header of HTTP")))
+        await say(
+            send,
+            Reject(
+                400,
+                InvalidRequest(
+                    "A header holds what is not Latin-1, and so cannot be a header of HTTP"
+                ),
+            ),
+        )
         return answer
-    # unless told otherwise, wherever the function is called is its place, and what is well known of it lies below
+    # unless told otherwise, wherever the function is called is its place, and what is well known of
+    # it lies below
     root = "" if options.get("path") else request.path.partition("/.well-known/")[0]
     seen = urlsplit(request.url)
     if seen.netloc and not any(name == b"host" for name, _ in headers):

@@ -14,7 +14,8 @@ from .conversation import Lifespan, serve
 
 def run_stdio(service: Service, lifespan: Lifespan) -> None:
     """Serve on stdin and stdout until the client goes away, or until told to stop."""
-    # Threads that compute would otherwise keep the loop waiting for 5 ms each time it wants the interpreter.
+    # Threads that compute would otherwise keep the loop waiting for 5 ms each time it wants the
+    # interpreter.
     sys.setswitchinterval(0.001)
     channel = Stdio(service.limits)  # before the loop opens anything of its own
     asyncio.run(_stdio(service, channel, lifespan)).cancel()
@@ -32,16 +33,23 @@ async def _stdio(service: Service, channel: Stdio, lifespan: Lifespan) -> thread
     heard = _on_signals(task, patience)
     _watch_parent(patience / 2, task)
     try:
-        await serve(service, channel, lifespan, grace=patience if channel.endless else None, orderly=True)
+        await serve(
+            service, channel, lifespan, grace=patience if channel.endless else None, orderly=True
+        )
     except asyncio.CancelledError:
         pass
-    if heard:  # the loop, when it closes, lets go of the pipe that signals are written to before it lets go of the signals
+    # the loop, when it closes, lets go of the pipe that signals are written to before it lets go of
+    # the signals
+    if heard:
         signal.set_wakeup_fd(-1)
-    return exit_after(patience)  # asyncio waits for every task; one that swallows its cancellation would keep us for ever
+    return exit_after(
+        patience
+    )  # asyncio waits for every task; one that swallows its cancellation would keep us for ever
 
 
 def _on_signals(task: "asyncio.Task[Any]", patience: float) -> bool:
-    """The first signal stops the server in good order. The second ends it at once; so does a tool that blocks the loop.
+    """The first signal stops the server in good order. The second ends it at once; so does a tool
+    that blocks the loop.
 
     False where signals cannot be heard like that: then Ctrl-C raises KeyboardInterrupt as ever.
     """
@@ -75,7 +83,8 @@ def exit_after(seconds: float) -> threading.Timer:
 
 
 def _watch_parent(patience: float, task: "asyncio.Task[Any]") -> None:
-    """End when the parent dies, even if somebody else still holds our stdin open. What it sent last is still answered."""
+    """End when the parent dies, even if somebody else still holds our stdin open. What it sent last
+    is still answered."""
     parent = os.getppid() if hasattr(os, "getppid") else 1
     if parent <= 1 or not hasattr(os, "pidfd_open"):
         return

@@ -1,16 +1,19 @@
 """Several processes that serve one port, and the parent that minds them.
 
-The parent forks and from then on only waits: in plain blocking code, without a thread or an event loop, so that it can fork
-again at any time, and the new child starts from the same clean state as the first. Its children are the workers, which
-accept from the sockets they all inherited, and the hub of their bus. The hub is a child like any other: if it dies, the next
-one takes over the same listening socket, where the members are waiting already.
+The parent forks and from then on only waits: in plain blocking code, without a thread or an event
+loop, so that it can fork again at any time, and the new child starts from the same clean state as
+the first. Its children are the workers, which accept from the sockets they all inherited, and the
+hub of their bus. The hub is a child like any other: if it dies, the next one takes over the same
+listening socket, where the members are waiting already.
 
-    SIGCHLD              whoever has died is started again, later and later; one that dies young too often ends it all
-    SIGTERM, SIGINT      the workers get SIGTERM and `grace` seconds, then SIGKILL; a second signal cuts the wait short
-    the parent is gone   every child holds one end of a pipe whose other end is the parent's alone, and at its end stops
+    SIGCHLD              whoever has died is started again, later and later; one that dies young too
+    often ends it all SIGTERM, SIGINT      the workers get SIGTERM and `grace` seconds, then
+    SIGKILL; a second signal cuts the wait short the parent is gone   every child holds one end of a
+    pipe whose other end is the parent's alone, and at its end stops
 
-Children leave the terminal's process group, so that Ctrl-C reaches them once, through the parent. They share the key that
-tokens are sealed with where none is configured, as it is drawn before the first fork.
+Children leave the terminal's process group, so that Ctrl-C reaches them once, through the parent.
+They share the key that tokens are sealed with where none is configured, as it is drawn before the
+first fork.
 """
 
 import asyncio
@@ -40,19 +43,29 @@ LAST_WAIT = 0.5
 """How long a killed process may take to be gone."""
 
 STOP = (signal.SIGTERM, signal.SIGINT)
-HEARD = [number for number in signal.Signals if number.name in ("SIGTERM", "SIGINT", "SIGCHLD")]  # Windows lacks the last
+HEARD = [
+    number for number in signal.Signals if number.name in ("SIGTERM", "SIGINT", "SIGCHLD")
+]  # Windows lacks the last
 log = getLogger("dovetail.workers")
 
 
-def run_workers(count: int, sockets: list[socket.socket], work: Callable[[str], None], *, grace: float) -> int | None:
-    """Run `work` in that many processes, each with the path of their bus, until told to stop. Closes the sockets at the end.
-    Returns None after an orderly end, and an exit code where the workers could not be kept alive."""
+def run_workers(
+    count: int, sockets: list[socket.socket], work: Callable[[str], None], *, grace: float
+) -> int | None:
+    """Run `work` in that many processes, each with the path of their bus, until told to stop.
+    Closes the sockets at the end. Returns None after an orderly end, and an exit code where the
+    workers could not be kept alive."""
     if not hasattr(os, "fork"):
-        raise ConfigError("workers need os.fork, which this system lacks; start several servers behind a balancer instead")
+        raise ConfigError(
+            "workers need os.fork, which this system lacks; start several servers behind a "
+            "balancer instead"
+        )
     if count < 1:
         raise ConfigError(f"workers={count} makes no sense; at least one is needed")
     if threading.current_thread() is not threading.main_thread():
-        raise ConfigError("workers can only be run from the main thread, as signals are heard only there")
+        raise ConfigError(
+            "workers can only be run from the main thread, as signals are heard only there"
+        )
     import multiprocessing.process  # noqa: F401  whose import draws the key that the children are to share
 
     path, listening = private_socket()
@@ -115,7 +128,8 @@ class Parent:
         self._signals = Signals()
 
     def keep(self, children: list[Child]) -> int | None:
-        """Keep all of them running until told to stop; returns an exit code where that is in vain."""
+        """Keep all of them running until told to stop; returns an exit code where that is in
+        vain."""
         while True:
             now = time.monotonic()
             for child in children:
@@ -128,7 +142,10 @@ class Parent:
                 child.died(_how(os.waitstatus_to_exitcode(status)))
             for child in children:
                 if child.deaths >= DEATHS:
-                    message = "%s died %d times in a row within %g s of its start; giving up. Its last words are above."
+                    message = (
+                        "%s died %d times in a row within %g s of its start; giving up. Its "
+                        "last words are above."
+                    )
                     log.error(message, child.name, child.deaths, QUICK)
                     return 1
 
@@ -139,7 +156,11 @@ class Parent:
             for child in children:
                 if child.pid is not None:
                     if number is signal.SIGKILL and grace:
-                        log.warning("%s (process %s) did not end in time and is killed", child.name, child.pid)
+                        log.warning(
+                            "%s (process %s) did not end in time and is killed",
+                            child.name,
+                            child.pid,
+                        )
                     os.kill(child.pid, number)
             while True:
                 for child, _ in _ended(children):
@@ -171,7 +192,8 @@ class Parent:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     def _live(self, run: Callable[[], None], mask: set[int]) -> NoReturn:
-        """The life of a child. It never returns into what was the parent's, nor runs what the parent does at its exit."""
+        """The life of a child. It never returns into what was the parent's, nor runs what the
+        parent does at its exit."""
         code = 1
         try:
             os.setpgid(0, 0)
@@ -179,7 +201,10 @@ class Parent:
             self._signals.close()
             signal.set_wakeup_fd(-1)
             for number in HEARD:
-                signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+                signal.signal(
+                    number,
+                    signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL,
+                )
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             threading.Thread(target=self._watch, name="dovetail-lifeline", daemon=True).start()
             run()
@@ -251,7 +276,11 @@ def _ended(children: list[Child]) -> Iterator[tuple[Child, int]]:
 
 
 def _how(code: int) -> str:
-    return f"was killed by signal {-code} ({signal.strsignal(-code)})" if code < 0 else f"ended with exit code {code}"
+    return (
+        f"was killed by signal {-code} ({signal.strsignal(-code)})"
+        if code < 0
+        else f"ended with exit code {code}"
+    )
 
 
 def _flush() -> None:

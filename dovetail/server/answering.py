@@ -1,7 +1,7 @@
 """How a server answers: what is registered with it, who may use it, and the calls that come.
 
-This half of a server is what the layers below see (`ports.Service`); the other half, `server.py`, is what a user builds it
-with. It holds nothing bound to an event loop.
+This half of a server is what the layers below see (`ports.Service`); the other half, `server.py`,
+is what a user builds it with. It holds nothing bound to an event loop.
 """
 
 import threading
@@ -13,7 +13,16 @@ from msgspec.structs import replace
 from ..connection.extension import Extensions
 from ..connection.middleware import Middleware, Observer, compose
 from ..connection.stateless import signed
-from ..errors import CannotAsk, ConfigError, InternalError, InvalidParams, MethodNotFound, NotFound, ProtocolError, ToolError
+from ..errors import (
+    CannotAsk,
+    ConfigError,
+    InternalError,
+    InvalidParams,
+    MethodNotFound,
+    NotFound,
+    ProtocolError,
+    ToolError,
+)
 from ..limits import Limits
 from ..ports import Answer, Call, Caller, Guard, Listener, Network, Principal
 from ..protocol.base import Implementation, Params
@@ -43,7 +52,10 @@ if TYPE_CHECKING:
 E = TypeVar("E")
 Admission = Callable[[Method, Any, Caller], None]
 """Looks at a request before it begins; raises what refuses it."""
-UNGUARDED = "There are scopes=, but over HTTP nobody would ask for a token: say who is let in, with Server(auth=…)"
+UNGUARDED = (
+    "There are scopes=, but over HTTP nobody would ask for a token: say who is let "
+    "in, with Server(auth=…)"
+)
 
 
 class Answering:
@@ -70,7 +82,8 @@ class Answering:
         self._page_size, self._mask = page_size, mask_errors
         self._observers = tuple(layer for layer in middleware if isinstance(layer, Observer))
         self._changed = set[str]() if len(self._observers) == len(middleware) else set(METHODS)
-        """The methods whose results somebody may look into and change; others go out as they were encoded."""
+        """The methods whose results somebody may look into and change; others go out as they were
+        encoded."""
         self._varied = set(self._changed)
         """The methods whose results may be others for another caller."""
         self._caching = Caching(cache, self._varied)
@@ -81,15 +94,21 @@ class Answering:
         """Those that do not hear of what is watched."""
         self._watch: Watch | None = None
         self._tools: Registry[tools.Entry] = Registry("tool", self._announce("tools"))
-        self._resources: Registry[resources.Entry] = Registry("resource", self._announce("resources"))
-        self._templates: Registry[resources.TemplateEntry] = Registry("template", self._announce("resources"))
+        self._resources: Registry[resources.Entry] = Registry(
+            "resource", self._announce("resources")
+        )
+        self._templates: Registry[resources.TemplateEntry] = Registry(
+            "template", self._announce("resources")
+        )
         self._prompts: Registry[prompts.Entry] = Registry("prompt", self._announce("prompts"))
         self._inner: dict[str, Answer] = {
             "server/discover": self._discover,
             "tools/list": self._lists("tools/list", self._tools, "tools"),
             "tools/call": self._call_tool,
             "resources/list": self._lists("resources/list", self._resources, "resources"),
-            "resources/templates/list": self._lists("resources/templates/list", self._templates, "resource_templates"),
+            "resources/templates/list": self._lists(
+                "resources/templates/list", self._templates, "resource_templates"
+            ),
             "resources/read": self._read_resource,
             "prompts/list": self._lists("prompts/list", self._prompts, "prompts"),
             "prompts/get": self._get_prompt,
@@ -120,7 +139,8 @@ class Answering:
         return () if entry is None else entry.mirrors
 
     def asks(self, call: Call) -> bool:
-        """Whether what answers this call is able to ask its client: a tool has to take a context for that."""
+        """Whether what answers this call is able to ask its client: a tool has to take a context
+        for that."""
         if call.name != "tools/call":
             return True
         entry = self._tools.now.items.get(call.params.name)
@@ -133,7 +153,8 @@ class Answering:
         return Form.of(schema).labelled(message)
 
     def observe(self, observer: Observer) -> None:
-        """Let one more look at every call, from outside of all middleware, and at every request that is refused."""
+        """Let one more look at every call, from outside of all middleware, and at every request
+        that is refused."""
         self._observers += (observer,)
         self.answer = compose([observer], self.answer)
 
@@ -144,7 +165,8 @@ class Answering:
 
     @property
     def ring(self) -> "KeyRing":
-        """What tickets are sealed with: the `keys` that it is served with, else those that any server has."""
+        """What tickets are sealed with: the `keys` that it is served with, else those that any
+        server has."""
         from ..sealing import key_ring
 
         return key_ring(self._keys)
@@ -164,7 +186,11 @@ class Answering:
         if find is not None and caller.principal is not None and self.scopes:
             entry = find(params)
             if entry is not None:
-                scopes.check(entry, caller.principal, getattr(params, method.named) if method.named else method.name)
+                scopes.check(
+                    entry,
+                    caller.principal,
+                    getattr(params, method.named) if method.named else method.name,
+                )
 
     def _enforceable(self, entry: E) -> E:
         """The same, unless it has scopes that nobody would ask for."""
@@ -175,13 +201,22 @@ class Answering:
     @property
     def scopes(self) -> tuple[str, ...]:
         """All scopes that something here takes."""
-        now: tuple[Snapshot[Any], ...] = (self._tools.now, self._resources.now, self._templates.now, self._prompts.now)
+        now: tuple[Snapshot[Any], ...] = (
+            self._tools.now,
+            self._resources.now,
+            self._templates.now,
+            self._prompts.now,
+        )
         if self._needed[0] != now:
-            self._needed = now, tuple(sorted(frozenset[str]().union(*(scopes.needed(one) for one in now))))
+            self._needed = (
+                now,
+                tuple(sorted(frozenset[str]().union(*(scopes.needed(one) for one in now)))),
+            )
         return self._needed[1]
 
     def tells(self, principal: Principal | None, method: str, params: Any) -> bool:
-        """Whether somebody may know of a change: of resources that they may not read, they hear nothing."""
+        """Whether somebody may know of a change: of resources that they may not read, they hear
+        nothing."""
         if principal is None or not isinstance(params, UriParams) or not self.scopes:
             return True
         entry = self._at(params.uri)
@@ -190,8 +225,8 @@ class Answering:
     # changes
 
     def listen(self, listener: Listener, *, watched: bool = True) -> Callable[[], None]:
-        """Tell `listener` of every change from now on, of those in files only where it wants what is `watched`; returns what
-        ends it."""
+        """Tell `listener` of every change from now on, of those in files only where it wants what
+        is `watched`; returns what ends it."""
         with self._lock:
             self._heard_by((*self._listeners, listener))
             self._unwatched |= frozenset(() if watched else (listener,))
@@ -212,7 +247,9 @@ class Answering:
         def changed(came: dict[str, Any], went: dict[str, Any]) -> None:
             if self._listeners:  # what is not for everybody is not named
                 added = [entry.listed for entry in came.values() if not entry.scopes]
-                params = ListChangedParams(added=added, removed=[name for name, entry in went.items() if not entry.scopes])
+                params = ListChangedParams(
+                    added=added, removed=[name for name, entry in went.items() if not entry.scopes]
+                )
                 self._tell(f"notifications/{kind}/list_changed", params)
 
         return changed
@@ -227,11 +264,13 @@ class Answering:
         return self._handlers.get(call.method.name, _locally)(call)
 
     def _answer_with(self, handlers: Mapping[str, Answer], wrapped: Iterable[str] = ()) -> None:
-        """Answer with these from now on. All that extensions wrap around them, and around what else is `wrapped`, stays so,
-        whichever came first."""
+        """Answer with these from now on. All that extensions wrap around them, and around what else
+        is `wrapped`, stays so, whichever came first."""
         self._inner |= handlers
         for name in {*handlers, *wrapped}:
-            self._handlers[name] = compose(self.extensions.layers.get(name, ()), self._inner.get(name, _locally))
+            self._handlers[name] = compose(
+                self.extensions.layers.get(name, ()), self._inner.get(name, _locally)
+            )
 
     async def _discover(self, call: Call) -> Any:
         assert call.local is not None
@@ -245,7 +284,9 @@ class Answering:
             hints = self._caching.hints(method)
             if hints and scopes.needed(registry.now):
                 hints["cache_scope"] = "private"
-            return result(**{field: [entry.listed for entry in entries], "next_cursor": cursor}, **hints)
+            return result(
+                **{field: [entry.listed for entry in entries], "next_cursor": cursor}, **hints
+            )
 
         async def answer(call: Call) -> Any:
             seen = scopes.view(registry.now, call.principal)
@@ -274,7 +315,11 @@ class Answering:
         if isinstance(contents, InputRequired):
             return contents
         personal = entry.signature.context is not None
-        hints = {} if took_a_round(call) else self._caching.hints("resources/read", entry.cache, personal)
+        hints = (
+            {}
+            if took_a_round(call)
+            else self._caching.hints("resources/read", entry.cache, personal)
+        )
         if entry.scopes and hints:
             hints["cache_scope"] = "private"
         return ReadResourceResult(contents=contents, **hints)
@@ -285,7 +330,9 @@ class Answering:
         scopes.check(entry, call.principal, f"Resource {uri}")
         contents = await self._read(entry, values, uri, call)
         if isinstance(contents, InputRequired):
-            raise InternalError(f"Resource {uri} asks by itself, which only works when a client reads it")
+            raise InternalError(
+                f"Resource {uri} asks by itself, which only works when a client reads it"
+            )
         return contents
 
     def _at(self, uri: str) -> resources.Entry | resources.TemplateEntry | None:
@@ -305,7 +352,11 @@ class Answering:
         return found
 
     async def _read(
-        self, entry: resources.Entry | resources.TemplateEntry, values: dict[str, Any], uri: str, call: Call
+        self,
+        entry: resources.Entry | resources.TemplateEntry,
+        values: dict[str, Any],
+        uri: str,
+        call: Call,
     ) -> list[ResourceContents] | InputRequired:
         context = self.context_type(call, self)
         args, kwargs = resources.bind(entry, values, uri, context)
@@ -314,13 +365,19 @@ class Answering:
         except NotFound as error:
             error.data = {"uri": uri} if error.data is None else error.data
             raise
-        return value if isinstance(value, InputRequired) else resources.contents(value, uri, entry.mime_type)
+        return (
+            value
+            if isinstance(value, InputRequired)
+            else resources.contents(value, uri, entry.mime_type)
+        )
 
     async def _get_prompt(self, call: Call) -> GetPromptResult | InputRequired:
         entry = self._prompts.get(call.params.name)
         if entry is None:
             raise InvalidParams(f"Unknown prompt: {call.params.name}")
-        args, kwargs = prompts.bind(entry, call.params.arguments or {}, self.context_type(call, self))
+        args, kwargs = prompts.bind(
+            entry, call.params.arguments or {}, self.context_type(call, self)
+        )
         value = await self._run(entry, args, kwargs, f"Prompt {call.params.name}")
         return value if isinstance(value, InputRequired) else prompts.result(entry, value)
 
@@ -332,8 +389,12 @@ class Answering:
         owner = self._completed(reference, call.principal)
         known = {parameter.name for parameter in owner.signature.parameters}
         if argument.name not in known:
-            raise InvalidParams(f"There is no argument {argument.name!r} to complete; there are {sorted(known)}")
-        return await owner.completers.complete(argument.name, argument.value, chosen, threads(self.limits).run)
+            raise InvalidParams(
+                f"There is no argument {argument.name!r} to complete; there are {sorted(known)}"
+            )
+        return await owner.completers.complete(
+            argument.name, argument.value, chosen, threads(self.limits).run
+        )
 
     def _completed(
         self, reference: Any, principal: Principal | None
@@ -350,12 +411,16 @@ class Answering:
             raise InvalidParams(f"Unknown {what}")
         return found
 
-    async def _run(self, entry: Any, args: tuple[Any, ...], kwargs: dict[str, Any], what: str) -> Any:
+    async def _run(
+        self, entry: Any, args: tuple[Any, ...], kwargs: dict[str, Any], what: str
+    ) -> Any:
         from .running import run_function
 
         signature = entry.signature
         try:
-            return await run_function(signature.function, signature.is_async, args, kwargs, self.limits)
+            return await run_function(
+                signature.function, signature.is_async, args, kwargs, self.limits
+            )
         except (ProtocolError, CannotAsk):
             raise
         except ToolError as error:

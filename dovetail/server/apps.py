@@ -9,7 +9,8 @@ from ..extensions.apps.settings import MIME_TYPE, app_meta, is_document, resourc
 from . import tools
 
 SETTINGS = (
-    "connect_domains", "resource_domains", "frame_domains", "base_uri_domains", "permissions", "domain", "prefers_border",
+    "connect_domains", "resource_domains", "frame_domains", "base_uri_domains", "permissions",
+    "domain", "prefers_border",
 )  # fmt: skip
 """The options of an app that a resource does not have."""
 
@@ -40,9 +41,14 @@ def _document(uri: str, html: str | Path) -> Callable[[], str]:
         return place if isinstance(place, str) else place.read_text(encoding="utf-8")
 
     if not is_document(read()):
-        what = str(html) if isinstance(html, Path) else repr(html if len(html) <= 40 else html[:40] + "…")
+        what = (
+            str(html)
+            if isinstance(html, Path)
+            else repr(html if len(html) <= 40 else html[:40] + "…")
+        )
         raise ConfigError(
-            f"App {uri}: {what} is no HTML document, which begins with <!doctype html>; a file is given as Path(…)"
+            f"App {uri}: {what} is no HTML document, which begins with <!doctype html>; a "
+            "file is given as Path(…)"
         )
     return read
 
@@ -52,4 +58,6 @@ def check_unused(uri: str, known: Iterable[tools.Entry], shows: Callable[[str], 
     for tool in known:
         view = resource_uri(tool.listed)
         if view is not None and shows(view):
-            raise ConfigError(f"{uri} is the view of the tool {tool.listed.name!r}; remove the tool before it")
+            raise ConfigError(
+                f"{uri} is the view of the tool {tool.listed.name!r}; remove the tool before it"
+            )

@@ -1,10 +1,11 @@
 """How long clients may keep what a server says, and who may share it.
 
-The hints are the server's word, and the nearest word counts: a resource's own, then that of the method by name, then that of
-the whole server, and without any nothing is kept. Private is the default. "public" said of the whole server does not reach
-what may depend on the caller (all of it where there is middleware, what an extension wraps or answers, and resources whose
-function takes a Context): who means that too says it nearer by. What took a question to the client is the answer to nobody
-else, and is never kept.
+The hints are the server's word, and the nearest word counts: a resource's own, then that of the
+method by name, then that of the whole server, and without any nothing is kept. Private is the
+default. "public" said of the whole server does not reach what may depend on the caller (all of it
+where there is middleware, what an extension wraps or answers, and resources whose function takes a
+Context): who means that too says it nearer by. What took a question to the client is the answer to
+nobody else, and is never kept.
 https://modelcontextprotocol.io/specification/2026-07-28/server/utilities/caching
 """
 
@@ -27,7 +28,8 @@ LONGEST = 2**31
 
 
 class Cache(Struct, frozen=True):
-    """How long clients may keep a result, in seconds, and whether they may share it with others ("public") or not."""
+    """How long clients may keep a result, in seconds, and whether they may share it with others
+    ("public") or not."""
 
     ttl: float = 0
     scope: Literal["private", "public"] = "private"
@@ -64,7 +66,8 @@ class Caching:
             raise ConfigError(f"cache: {name!r} cannot be kept; what can be is {', '.join(known)}")
 
     def hints(self, method: str, own: Cache | None = None, personal: bool = False) -> Hints:
-        """The hints for a method, or for something that has its own. `personal`: it may depend on who asks."""
+        """The hints for a method, or for something that has its own. `personal`: it may depend on
+        who asks."""
         near = own or self._named.get(method)
         if near is not None:
             return near.hints()
@@ -73,7 +76,8 @@ class Caching:
         return self._whole.hints("private" if personal or method in self._changed else None)
 
     def hinting(self, method: str, handle: Answer) -> Answer:
-        """What answers a method of an extension, with hints where its results have none of their own."""
+        """What answers a method of an extension, with hints where its results have none of their
+        own."""
 
         async def answer(call: Call) -> Any:
             result = await handle(call)

@@ -1,9 +1,10 @@
 """Completion of arguments, for prompts and resource templates alike.
 
-A completer is a function of the value typed so far, and, where it takes a second parameter, of the arguments chosen before:
-`def cities(value: str, chosen: dict[str, str]) -> list[str]`. A plain list of values works too: of it only what fits goes
-out. Either way the best come first: what starts with the value, then what contains it, then what has its letters in order;
-what a function returns besides that is its own business and follows. At most 100 go out, with the total.
+A completer is a function of the value typed so far, and, where it takes a second parameter, of the
+arguments chosen before: `def cities(value: str, chosen: dict[str, str]) -> list[str]`. A plain list
+of values works too: of it only what fits goes out. Either way the best come first: what starts with
+the value, then what contains it, then what has its letters in order; what a function returns
+besides that is its own business and follows. At most 100 go out, with the total.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -34,10 +35,14 @@ class Completers:
         """Complete this argument from there."""
         if argument not in self._arguments:
             there = ", ".join(self._arguments) or "none"
-            raise ConfigError(f"{self._owner} has no argument {argument!r} to complete; there is {there}")
+            raise ConfigError(
+                f"{self._owner} has no argument {argument!r} to complete; there is {there}"
+            )
         self._sources = {**self._sources, argument: source}
 
-    async def complete(self, argument: str, value: str, chosen: dict[str, str], run: RunPlain) -> CompleteResult:
+    async def complete(
+        self, argument: str, value: str, chosen: dict[str, str], run: RunPlain
+    ) -> CompleteResult:
         """The values that fit what was typed."""
         source = self._sources.get(argument)
         if source is None:
@@ -81,7 +86,11 @@ def _score(value: str, wanted: str) -> int:
 
 def _bounded(completion: Completion) -> Completion:
     total = len(completion.values) if completion.total is None else completion.total
-    more = completion.has_more if completion.has_more is not None else total > min(MOST, len(completion.values))
+    more = (
+        completion.has_more
+        if completion.has_more is not None
+        else total > min(MOST, len(completion.values))
+    )
     return Completion(completion.values[:MOST], total, more or len(completion.values) > MOST)
 
 

@@ -1,8 +1,8 @@
 """What a handler knows of the call it answers, and may do while it does.
 
-Ask for it by annotation: `async def forecast(city: str, ctx: Context)`. The name of the parameter is free and the model
-never sees it. `ctx.info(…)` and `ctx.progress(…)` send at once and may be called from worker threads; awaiting what they
-return waits for a client that reads slowly.
+Ask for it by annotation: `async def forecast(city: str, ctx: Context)`. The name of the parameter
+is free and the model never sees it. `ctx.info(…)` and `ctx.progress(…)` send at once and may be
+called from worker threads; awaiting what they return waits for a client that reads slowly.
 """
 
 from collections.abc import Callable, Generator, Mapping
@@ -64,7 +64,8 @@ class Context(Questions):
 
     @property
     def shows_apps(self) -> bool:
-        """Whether the client shows the views of tools; where it does not, text is all that a user gets."""
+        """Whether the client shows the views of tools; where it does not, text is all that a user
+        gets."""
         from ..extensions.apps.settings import shows
 
         return shows(self._call.caller.capabilities)
@@ -86,7 +87,8 @@ class Context(Questions):
 
     @property
     def cancelled(self) -> bool:
-        """Whether nobody waits for the answer any more; worth asking in a long loop of a plain function."""
+        """Whether nobody waits for the answer any more; worth asking in a long loop of a plain
+        function."""
         return self._call.cancelled or self._call.late
 
     @property
@@ -104,9 +106,13 @@ class Context(Questions):
             dropped = 0 if limiter is None else limiter.log(self._call)
             if dropped:
                 lost = f"{dropped} log messages were dropped here: they were too many"
-                self._emit("notifications/message", LogParams(level=level, data=lost, logger="dovetail"))
+                self._emit(
+                    "notifications/message", LogParams(level=level, data=lost, logger="dovetail")
+                )
             if dropped is not None:
-                self._emit("notifications/message", LogParams(level=level, data=data, logger=logger))
+                self._emit(
+                    "notifications/message", LogParams(level=level, data=data, logger=logger)
+                )
         return Room(self._call)
 
     def debug(self, data: Any, logger: str | None = None) -> Room:
@@ -151,8 +157,9 @@ class Context(Questions):
     report_progress = progress
 
     async def detach(self) -> None:
-        """From here on, let the client go: the call is answered with a task, and goes on as one. What is asked before is
-        asked while the client waits. Nothing happens where this is no call that could be a task, or is one already."""
+        """From here on, let the client go: the call is answered with a task, and goes on as one.
+        What is asked before is asked while the client waits. Nothing happens where this is no call
+        that could be a task, or is one already."""
         if self._call.detach is not None:
             self._call = await self._call.detach(self._call)
 
@@ -162,8 +169,9 @@ class Context(Questions):
         return Room(self._call)
 
     def close_stream(self) -> None:
-        """Let the client go for now, in the middle of the call: it comes back for the rest by itself. Saves a connection
-        during a long wait. Only HTTP in the handshake era has this; elsewhere nothing happens."""
+        """Let the client go for now, in the middle of the call: it comes back for the rest by
+        itself. Saves a connection during a long wait. Only HTTP in the handshake era has this;
+        elsewhere nothing happens."""
         self._on_loop(self._call.connection.close_stream, self._call)
 
     @unawaited

@@ -1,12 +1,16 @@
 """Files and directories as resources: from a name to a path, from a path to contents.
 
-A name comes from a client and is not trusted. It passes three gates, and each would do on its own most of the time:
+A name comes from a client and is not trusted. It passes three gates, and each would do on its own
+most of the time:
 
-1. The name is judged as text, in the strictest reading of any system (`_plain`): nothing absolute, no `..`, no
+1. The name is judged as text, in the strictest reading of any system (`_plain`): nothing absolute,
+   no `..`, no
    backslash, no drive, device or stream, also where it is percent-encoded, and encoded again.
-2. The path is resolved, with all links followed; it must still lie below the root, under a name that passes the first
+2. The path is resolved, with all links followed; it must still lie below the root, under a name
+   that passes the first
    gate too. Only files and directories count: a pipe or a device is never opened.
-3. The file is opened in a way that does not trust the second gate, since a link may have been put there in between:
+3. The file is opened in a way that does not trust the second gate, since a link may have been put
+   there in between:
    step by step from the root, where each step refuses links (`_open_below`).
 
 Whoever fails hears the same: there is no such file. No error says where the root is.
@@ -45,14 +49,19 @@ _LOOKED_AT: Final = 100_000
 _NAME: Final = 4096
 """How long the name of a file may be, in characters."""
 _DECODINGS: Final = 4
-"""How often a name is decoded in search of something harmful. What still changes after that is up to no good."""
+"""How often a name is decoded in search of something harmful. What still changes after that is up
+to no good."""
 
 
-# ------------------------------------------------------------------------------------------------------------- files
+# --------------------------------------------------------------------------------------------------
+# files
 
 
-def read_file(path: Path, uri: str, mime_type: str | None = None, limit: int = LIMIT) -> ResourceContents:
-    """What a file holds, under this URI: text where it is UTF-8 without NUL, else bytes. The path is trusted."""
+def read_file(
+    path: Path, uri: str, mime_type: str | None = None, limit: int = LIMIT
+) -> ResourceContents:
+    """What a file holds, under this URI: text where it is UTF-8 without NUL, else bytes. The path
+    is trusted."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise _missing(uri)
@@ -91,7 +100,9 @@ _READING: Final = (
 )
 
 
-def _contents(descriptor: int, name: str, uri: str, mime_type: str | None, limit: int) -> ResourceContents:
+def _contents(
+    descriptor: int, name: str, uri: str, mime_type: str | None, limit: int
+) -> ResourceContents:
     return contents_of(_data(descriptor, uri, limit), name, uri, mime_type)
 
 
@@ -101,19 +112,25 @@ def _data(descriptor: int, uri: str, limit: int) -> bytes:
         os.close(descriptor)
         raise _missing(uri)
     with os.fdopen(descriptor, "rb") as file:
-        # The size alone is not to be trusted: the file may grow, and some of the system's say they have none.
+        # The size alone is not to be trusted: the file may grow, and some of the system's say they
+        # have none.
         data = file.read(limit + 1) if about.st_size <= limit else b""
     if max(about.st_size, len(data)) > limit:
-        raise TooLarge(f"{_cut(uri)} is larger than {limit:,} bytes, the most that is served of a file")
+        raise TooLarge(
+            f"{_cut(uri)} is larger than {limit:,} bytes, the most that is served of a file"
+        )
     return data
 
 
 def contents_of(data: bytes, name: str, uri: str, mime_type: str | None = None) -> ResourceContents:
-    """What a file of this name holds, under this URI: text where it is UTF-8 without NUL, else bytes."""
+    """What a file of this name holds, under this URI: text where it is UTF-8 without NUL, else
+    bytes."""
     kind = mime_type or known_type(name)
     text = _text(data)
     if text is None:
-        return BlobResourceContents(uri=uri, mime_type=kind or _BYTES, blob=b2a_base64(data, newline=False).decode())
+        return BlobResourceContents(
+            uri=uri, mime_type=kind or _BYTES, blob=b2a_base64(data, newline=False).decode()
+        )
     return TextResourceContents(uri=uri, mime_type=kind or "text/plain", text=text)
 
 
@@ -126,18 +143,50 @@ def _text(data: bytes) -> str | None:
 
 # What Python's table lacks, or what it takes for something else.
 _TYPES = {
-    ".c": "text/x-c", ".cfg": "text/plain", ".cpp": "text/x-c++", ".go": "text/x-go", ".h": "text/x-c",
-    ".ini": "text/plain", ".ipynb": "application/x-ipynb+json", ".java": "text/x-java", ".js": "text/javascript",
-    ".json": "application/json", ".jsonl": "application/jsonl", ".jsx": "text/javascript", ".kt": "text/x-kotlin",
-    ".lock": "text/plain", ".log": "text/plain", ".md": "text/markdown", ".mjs": "text/javascript",
-    ".parquet": "application/vnd.apache.parquet", ".php": "text/x-php", ".proto": "text/x-protobuf",
-    ".py": "text/x-python", ".pyi": "text/x-python", ".rb": "text/x-ruby", ".rs": "text/x-rust",
-    ".rst": "text/x-rst", ".sh": "text/x-shellscript", ".sql": "application/sql", ".swift": "text/x-swift",
-    ".toml": "application/toml", ".ts": "text/typescript", ".tsx": "text/typescript", ".wasm": "application/wasm",
-    ".webp": "image/webp", ".xml": "application/xml", ".yaml": "application/yaml", ".yml": "application/yaml",
-    ".7z": "application/x-7z-compressed", ".br": "application/x-brotli", ".bz2": "application/x-bzip2",
-    ".gz": "application/gzip", ".tgz": "application/gzip", ".xz": "application/x-xz", ".zst": "application/zstd",
-}  # fmt: skip
+    ".c": "text/x-c",
+    ".cfg": "text/plain",
+    ".cpp": "text/x-c++",
+    ".go": "text/x-go",
+    ".h": "text/x-c",
+    ".ini": "text/plain",
+    ".ipynb": "application/x-ipynb+json",
+    ".java": "text/x-java",
+    ".js": "text/javascript",
+    ".json": "application/json",
+    ".jsonl": "application/jsonl",
+    ".jsx": "text/javascript",
+    ".kt": "text/x-kotlin",
+    ".lock": "text/plain",
+    ".log": "text/plain",
+    ".md": "text/markdown",
+    ".mjs": "text/javascript",
+    ".parquet": "application/vnd.apache.parquet",
+    ".php": "text/x-php",
+    ".proto": "text/x-protobuf",
+    ".py": "text/x-python",
+    ".pyi": "text/x-python",
+    ".rb": "text/x-ruby",
+    ".rs": "text/x-rust",
+    ".rst": "text/x-rst",
+    ".sh": "text/x-shellscript",
+    ".sql": "application/sql",
+    ".swift": "text/x-swift",
+    ".toml": "application/toml",
+    ".ts": "text/typescript",
+    ".tsx": "text/typescript",
+    ".wasm": "application/wasm",
+    ".webp": "image/webp",
+    ".xml": "application/xml",
+    ".yaml": "application/yaml",
+    ".yml": "application/yaml",
+    ".7z": "application/x-7z-compressed",
+    ".br": "application/x-brotli",
+    ".bz2": "application/x-bzip2",
+    ".gz": "application/gzip",
+    ".tgz": "application/gzip",
+    ".xz": "application/x-xz",
+    ".zst": "application/zstd",
+}
 
 
 def known_type(name: str) -> str | None:
@@ -153,14 +202,22 @@ def _types() -> dict[str, str]:
     return {**MimeTypes(()).types_map[True], **_TYPES}
 
 
-# ------------------------------------------------------------------------------------------------------- directories
+# --------------------------------------------------------------------------------------------------
+# directories
 
 
 class Directory:
-    """The files below a root that fit a pattern; names that begin with a dot are left out unless `hidden`."""
+    """The files below a root that fit a pattern; names that begin with a dot are left out unless
+    `hidden`."""
 
     def __init__(
-        self, root: Path, *, pattern: str = "**/*", hidden: bool = False, most: int = 10_000, limit: int = LIMIT
+        self,
+        root: Path,
+        *,
+        pattern: str = "**/*",
+        hidden: bool = False,
+        most: int = 10_000,
+        limit: int = LIMIT,
     ) -> None:
         if not Path(root).is_dir():
             raise ConfigError(f"There is no directory {Path(root).absolute()}")
@@ -171,7 +228,8 @@ class Directory:
         self._limit = limit
 
     def list(self) -> Entries:
-        """The files, in the order of their paths; the first `most` of them. Links to directories are not followed."""
+        """The files, in the order of their paths; the first `most` of them. Links to directories
+        are not followed."""
         return [*islice(self._files(self._root), self._most)]
 
     def states(self) -> Iterator[tuple[str, os.stat_result]]:
@@ -184,13 +242,19 @@ class Directory:
         return (f"{name}/" if stat.S_ISDIR(about.st_mode) else name for name, _, about in found)
 
     def read(self, relative: str, uri: str) -> Contents:
-        """What the file of this name holds; for a directory the URIs of the files in it, a line each."""
+        """What the file of this name holds; for a directory the URIs of the files in it, a line
+        each."""
         path = self._resolve(relative, uri)
         if not path.is_dir():
-            return [_contents(_open_below(self._root, path, uri), path.name, uri, None, self._limit)]
+            return [
+                _contents(_open_below(self._root, path, uri), path.name, uri, None, self._limit)
+            ]
         from urllib.parse import quote
 
-        names = [(self._root / name).relative_to(path) for name, _, _ in islice(self._files(path), self._most)]
+        names = [
+            (self._root / name).relative_to(path)
+            for name, _, _ in islice(self._files(path), self._most)
+        ]
         base = uri if uri.endswith("/") else uri + "/"
         lines = [base + quote(name.as_posix()) for name in names]
         return [TextResourceContents(uri=uri, mime_type=DIRECTORY, text="\n".join(lines))]
@@ -200,10 +264,13 @@ class Directory:
         path = self._resolve(relative, uri)
         if path.is_dir():
             raise _missing(uri)
-        return _data(_open_below(self._root, path, uri), uri, self._limit if limit is None else limit)
+        return _data(
+            _open_below(self._root, path, uri), uri, self._limit if limit is None else limit
+        )
 
     def resolve(self, relative: str) -> Path:
-        """The file or directory of this name; NotFound where there is none, or none that may be seen."""
+        """The file or directory of this name; NotFound where there is none, or none that may be
+        seen."""
         return self._resolve(relative, relative)
 
     def _resolve(self, relative: str, uri: str) -> Path:
@@ -230,7 +297,10 @@ class Directory:
 
     def _files(self, top: Path) -> Iterator[Entry]:
         found = self._regular(top)
-        return ((name, about.st_size, known_type(path.name) or mime_of(path)) for name, path, about in found)
+        return (
+            (name, about.st_size, known_type(path.name) or mime_of(path))
+            for name, path, about in found
+        )
 
     def _regular(self, top: Path) -> Iterator[Found]:
         return (found for found in self._found(top) if stat.S_ISREG(found[2].st_mode))
@@ -247,7 +317,9 @@ class Directory:
                     # Unequal: a junction, or a link that was put there just now.
                     names = sorted(os.listdir(path))[:left] if path.resolve() == path else []
                     left -= len(names)
-                    shown = [below for below in names if self._shows((below,)) and plain_path(below)]
+                    shown = [
+                        below for below in names if self._shows((below,)) and plain_path(below)
+                    ]
                     waiting += [path / below for below in reversed(shown)]
                     if path != top:
                         yield name.as_posix(), path, about
@@ -262,9 +334,14 @@ class Directory:
 
 
 def _open_below(root: Path, path: Path, uri: str) -> int:
-    """Open a resolved path for reading, unless it has turned into something else since it was resolved."""
+    """Open a resolved path for reading, unless it has turned into something else since it was
+    resolved."""
     try:
-        return _open_stepwise(root, path.relative_to(root).parts) if _STEPWISE else _open_and_compare(path)
+        return (
+            _open_stepwise(root, path.relative_to(root).parts)
+            if _STEPWISE
+            else _open_and_compare(path)
+        )
     except (OSError, RuntimeError, ValueError):
         raise _missing(uri) from None
 
@@ -273,8 +350,8 @@ _STEPWISE = os.open in os.supports_dir_fd and hasattr(os, "O_NOFOLLOW")
 
 
 def _open_stepwise(root: Path, parts: tuple[str, ...]) -> int:
-    # A resolved path has no links, so a link at any step was put there since. A directory that is held open cannot be
-    # exchanged for another.
+    # A resolved path has no links, so a link at any step was put there since. A directory that is
+    # held open cannot be exchanged for another.
     passing = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     here = os.open(root, passing)
     try:
@@ -288,10 +365,13 @@ def _open_stepwise(root: Path, parts: tuple[str, ...]) -> int:
 
 
 def _open_and_compare(path: Path) -> int:
-    # Where there is no opening by steps: what was opened must be what the path, still without links, leads to now.
+    # Where there is no opening by steps: what was opened must be what the path, still without
+    # links, leads to now.
     descriptor = os.open(path, _READING)
     try:
-        if path.resolve(strict=True) == path and os.path.samestat(os.fstat(descriptor), path.lstat()):
+        if path.resolve(strict=True) == path and os.path.samestat(
+            os.fstat(descriptor), path.lstat()
+        ):
             return descriptor
         raise OSError
     except BaseException:
@@ -313,16 +393,22 @@ def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
     places = reached({0})
     for part in parts:
         stay = {place for place in places if pattern[place : place + 1] == ["**"]}
-        step = {place + 1 for place in places - stay if place < len(pattern) and fnmatchcase(part, pattern[place])}
+        step = {
+            place + 1
+            for place in places - stay
+            if place < len(pattern) and fnmatchcase(part, pattern[place])
+        }
         places = reached(stay | step)
     return len(pattern) in places
 
 
-# ------------------------------------------------------------------------------------------------------------- names
+# --------------------------------------------------------------------------------------------------
+# names
 
 
 def plain_path(relative: str) -> bool:
-    """Whether a name stays below where it starts, on any system, also if it is decoded; "" is the start itself."""
+    """Whether a name stays below where it starts, on any system, also if it is decoded; "" is the
+    start itself."""
     from urllib.parse import unquote
 
     if not relative or len(relative) > _NAME:
@@ -339,8 +425,8 @@ def plain_path(relative: str) -> bool:
 def _plain(part: str) -> bool:
     """Whether a part of a path names what it seems to name, on any system.
 
-    Windows drops dots and spaces at the end, reads `name:stream` as a stream, `C:` as a drive, and has devices in every
-    directory. NUL ends a path; half a surrogate pair cannot be sent.
+    Windows drops dots and spaces at the end, reads `name:stream` as a stream, `C:` as a drive, and
+    has devices in every directory. NUL ends a path; half a surrogate pair cannot be sent.
     """
     return (
         part.rstrip(" .") == part != ""
@@ -363,7 +449,8 @@ def _cut(text: str) -> str:
     return text if len(text) <= 300 else text[:300] + "…"
 
 
-# --------------------------------------------------------------------------------------------------------- file URIs
+# --------------------------------------------------------------------------------------------------
+# file URIs
 
 
 def file_uri(path: PurePath) -> str:
@@ -390,7 +477,9 @@ def _path_text(uri: str, windows: bool) -> str:
 
     parsed = _FILE_URI.fullmatch(uri)
     if parsed is None:
-        raise InvalidParams(f"{_cut(uri)!r} is not a URI of a file, such as file:///{'C:/' * windows}x")
+        raise InvalidParams(
+            f"{_cut(uri)!r} is not a URI of a file, such as file:///{'C:/' * windows}x"
+        )
     host, path = parsed[1] or "", parsed[2] or parsed[3]
     try:
         decoded = unquote(path, errors="strict") if windows else os.fsdecode(unquote_to_bytes(path))

@@ -1,21 +1,23 @@
 """Forms: what a server may ask a user for in the client's own interface, and what comes back.
 
-A form is one flat object. Its fields are text, numbers, yes or no, one of several choices, or some of several choices; the
-protocol has nothing else. `Form.of` makes one of a type (any class with fields, or one bare field such as `bool` or
-`Literal["a", "b"]`, which travels as `{"value": …}`) or of a JSON schema that is such a form already.
+A form is one flat object. Its fields are text, numbers, yes or no, one of several choices, or some
+of several choices; the protocol has nothing else. `Form.of` makes one of a type (any class with
+fields, or one bare field such as `bool` or `Literal["a", "b"]`, which travels as `{"value": …}`) or
+of a JSON schema that is such a form already.
 
-The subset of JSON Schema is written down once, in `_KINDS` and `_Field`: which keywords a kind of field has, and what its
-answers are. A schema that is given must be just that. The schema of a type is flattened first (`_flattened`): what may be
-null is not required, and what a form cannot say (patterns, UUIDs, open bounds) is left out. So an answer is checked twice,
-by the form as the client saw it and then by the type; people are slow.
+The subset of JSON Schema is written down once, in `_KINDS` and `_Field`: which keywords a kind of
+field has, and what its answers are. A schema that is given must be just that. The schema of a type
+is flattened first (`_flattened`): what may be null is not required, and what a form cannot say
+(patterns, UUIDs, open bounds) is left out. So an answer is checked twice, by the form as the client
+saw it and then by the type; people are slow.
 
-An Enum whose members all have a `label` is shown by these labels. A schema says the same by `oneOf` (by `anyOf` in a list)
-with `const` and `title`, or by the older `enumNames`.
+An Enum whose members all have a `label` is shown by these labels. A schema says the same by `oneOf`
+(by `anyOf` in a list) with `const` and `title`, or by the older `enumNames`.
 
 Secrets must not be asked for by form, since the client and its model would see them:
-https://modelcontextprotocol.io/specification/2026-07-28/client/elicitation#form-mode-security. A field that looks like one
-by its name or title is refused (`_SECRET`), and so is a bare one by the message that it comes with; yes or no and choices
-never do.
+https://modelcontextprotocol.io/specification/2026-07-28/client/elicitation#form-mode-security. A
+field that looks like one by its name or title is refused (`_SECRET`), and so is a bare one by the
+message that it comes with; yes or no and choices never do.
 """
 
 import re
@@ -56,7 +58,9 @@ class Elicited(Struct, Generic[T], frozen=True):
 
 def answered(form: "Form | None", result: ElicitResult) -> Elicited[Any]:
     """The answer to a form; or to a URL (None), which has no data."""
-    return Elicited(result.action, form.accept(result.content) if form and result.action == "accept" else None)
+    return Elicited(
+        result.action, form.accept(result.content) if form and result.action == "accept" else None
+    )
 
 
 class Form:
@@ -64,7 +68,9 @@ class Form:
 
     __slots__ = ("_checks", "_make", "schema")
 
-    def __init__(self, schema: Schema, checks: dict[str, Check], make: Callable[[dict[str, Any]], Any]) -> None:
+    def __init__(
+        self, schema: Schema, checks: dict[str, Check], make: Callable[[dict[str, Any]], Any]
+    ) -> None:
         self.schema = schema
         self._checks = checks
         self._make = make
@@ -80,20 +86,24 @@ class Form:
             return _typed(wanted)
 
     def labelled(self, message: str) -> "Form":
-        """The same, to be shown with this message, which is all that a bare field has for a title."""
+        """The same, to be shown with this message, which is all that a bare field has for a
+        title."""
         if self.schema["properties"].keys() == {BARE}:
             _checker(BARE, self.schema["properties"][BARE] | {"title": message})
         return self
 
     def accept(self, content: Any) -> Any:
-        """The data in an answer, with defaults for what is missing; InvalidParams naming each field that is wrong."""
+        """The data in an answer, with defaults for what is missing; InvalidParams naming each field
+        that is wrong."""
         if not isinstance(content, dict | None):
             raise InvalidParams(f"The form must be answered with an object, got {said(content)}")
         values: dict[str, Any] = {}
         problems: list[str] = []
         for name, check in self._checks.items():
             field = self.schema["properties"][name]
-            value = (content or {}).get(name, field.get("default"))  # null is what was cleared, and has no default
+            value = (content or {}).get(
+                name, field.get("default")
+            )  # null is what was cleared, and has no default
             if field["type"] == "array" and isinstance(value, str):
                 # What is typed in where the client's revision has no lists of choices.
                 value = [part.strip() for part in value.split(",") if part.strip()]
@@ -115,7 +125,8 @@ class Form:
         return data
 
 
-# ---------------------------------------------------------------------------------------------------------- the subset
+# --------------------------------------------------------------------------------------------------
+# the subset
 
 _KINDS = {
     ("string", None): {"minLength", "maxLength", "format"},
@@ -127,11 +138,15 @@ _KINDS = {
     ("integer", None): {"minimum", "maximum"},
     ("boolean", None): set[str](),
 }
-"""The kinds of fields, by their type and by the keyword that lists their choices; and what each has besides `_ALL`."""
+"""The kinds of fields, by their type and by the keyword that lists their choices; and what each has
+besides `_ALL`."""
 _ALL = {"type", "title", "description", "default"}
 _ITEMS = {"enum": {"type", "enum"}, "anyOf": {"anyOf"}}
 """What the items of a list have, by the same keyword."""
-_IN_WORDS = "a field is text, a number, yes or no, one of several strings (Literal, Enum), or a list of such choices"
+_IN_WORDS = (
+    "a field is text, a number, yes or no, one of several strings (Literal, Enum), or "
+    "a list of such choices"
+)
 
 _TYPES = {"string": str, "number": float, "integer": int, "boolean": bool}
 
@@ -176,14 +191,20 @@ class _Field(_Choices):
     def answers(self) -> Any:
         """The type of its answers."""
         if self.items:
-            return _bounded(list[self.items.values()], min_length=self.min_items, max_length=self.max_items)  # type: ignore[misc]
+            items: Any = list[self.items.values()]  # type: ignore[misc]
+            return _bounded(items, min_length=self.min_items, max_length=self.max_items)
         if self.enum or self.one_of:
             return self.values()
         least: Any = self.minimum
         most: Any = self.maximum
         if self.type == "integer":
             least, most = least and ceil(least), most and floor(most)
-        limits = {"min_length": self.min_length, "max_length": self.max_length, "ge": least, "le": most}
+        limits = {
+            "min_length": self.min_length,
+            "max_length": self.max_length,
+            "ge": least,
+            "le": most,
+        }
         return _bounded(_TYPES[self.type], **limits)
 
 
@@ -209,7 +230,9 @@ def _read(schema: Any) -> _Field:
     unknown = sorted(schema.keys() - words - _ALL)
     if unknown:
         raise SchemaError(f"{', '.join(unknown)} cannot be said there; {_IN_WORDS}")
-    if "items" in words and (listing.keys() != _ITEMS[str(by)] or listing.get("type", "string") != "string"):
+    if "items" in words and (
+        listing.keys() != _ITEMS[str(by)] or listing.get("type", "string") != "string"
+    ):
         raise SchemaError(f"items are strings, with just type and enum, or just anyOf; {_IN_WORDS}")
     field: _Field = Shape.of(_Field).convert(schema)
     if field.enum_names and len(field.enum_names) != len(field.enum or ()):
@@ -243,9 +266,15 @@ def _checker(name: str, schema: Any) -> Check:
 
 _FORMATS: dict[str, tuple[str, Callable[[str], object]]] = {
     "email": ("an email address", re.compile(r"[^@\s]+@[^@\s]+").fullmatch),
-    "uri": ("a URI like https://example.com", re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:\S+").fullmatch),
+    "uri": (
+        "a URI like https://example.com",
+        re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:\S+").fullmatch,
+    ),
     "date": ("a date like 2026-07-28", lambda text: _converts(text, date)),
-    "date-time": ("a time like 2026-07-28T12:00:00Z", lambda text: _converts(text, Annotated[datetime, Meta(tz=True)])),
+    "date-time": (
+        "a time like 2026-07-28T12:00:00Z",
+        lambda text: _converts(text, Annotated[datetime, Meta(tz=True)]),
+    ),
 }
 
 
@@ -257,16 +286,18 @@ def _converts(text: str, to: Any) -> bool:
     return True
 
 
-# ---------------------------------------------------------------------------------------------------------- no secrets
+# --------------------------------------------------------------------------------------------------
+# no secrets
 
 _SECRET = re.compile(
-    r"\b(\w*pass(?:word|wd|phrase|code)s?|\w*secrets?|credentials?|\w*token|(?:access|auth|bearer|refresh|session) ?tokens"
-    r"|otp|pin|ssn|cvv|cvc|(?:api|access|private|secret|signing|encryption|ssh) ?keys?|(?:seed|recovery) ?(?:phrase|words?)"
+    r"\b(\w*pass(?:word|wd|phrase|code)s?|\w*secrets?|credentials?|\w*token|(?:access|auth|bearer|refresh|session) ?tokens"  # noqa: E501
+    r"|otp|pin|ssn|cvv|cvc|(?:api|access|private|secret|signing|encryption|ssh) ?keys?|(?:seed|recovery) ?(?:phrase|words?)"  # noqa: E501
     r"|(?:recovery|backup|security|mfa|2fa|totp|verification|authentication|one time) ?codes?"
     r"|(?:credit|debit|payment) ?card|card ?number)\d*\b"
-    r"(?! (?:count|limit|length|size|budget|name|type|kind|brand|id|symbol|hint|policy|manager|expiry)\b)"
+    r"(?! (?:count|limit|length|size|budget|name|type|kind|brand|id|symbol|hint|policy|manager|expiry)\b)"  # noqa: E501
 )
-"""Words for what grants access or authorizes payments; not where the next word makes them harmless (`token_count`)."""
+"""Words for what grants access or authorizes payments; not where the next word makes them harmless
+(`token_count`)."""
 _BETWEEN_WORDS = re.compile(r"(?<=[a-z\d])(?=[A-Z])|[\W_]+")
 
 
@@ -278,12 +309,14 @@ def _secret(text: str) -> str | None:
 
 def _no_secrets(name: str, what: str) -> ConfigError:
     return ConfigError(
-        f"Field `{name}` of the form looks like {what}, which must not be asked for by form, since the client and its model "
+        f"Field `{name}` of the form looks like {what}, which must not be asked for by form, "
+        "since the client and its model "
         "would see it; use ctx.elicit_url with a page of your own, or give the field another name"
     )
 
 
-# -------------------------------------------------------------------------------------------------------- from a schema
+# --------------------------------------------------------------------------------------------------
+# from a schema
 
 _ROOT = {"type", "properties", "required", "$schema"}
 _ROOT_UNSENT = {"title", "description", "additionalProperties"}
@@ -296,20 +329,28 @@ def _given(schema: Schema) -> Form:
     if schema.get("type") != "object" or not isinstance(properties, dict):
         raise SchemaError('The schema of a form must have "type": "object" and "properties"')
     if unknown := schema.keys() - _ROOT - _ROOT_UNSENT:
-        raise SchemaError(f"The schema of a form cannot have {', '.join(map(repr, sorted(unknown)))} besides its properties")
+        raise SchemaError(
+            f"The schema of a form cannot have {', '.join(map(repr, sorted(unknown)))} "
+            "besides its properties"
+        )
     if not isinstance(required, list) or not set(map(str, required)) <= properties.keys():
-        raise SchemaError(f"The schema of a form must list names of its properties as required, not {required!r}")
+        raise SchemaError(
+            f"The schema of a form must list names of its properties as required, not {required!r}"
+        )
     checks = {name: _checker(name, field) for name, field in properties.items()}
     for name, field in properties.items():
         try:
             if "default" in field:
                 checks[name](field["default"])
         except Mismatch as mismatch:
-            raise SchemaError(f"The default of field `{name}` does not fit it: {mismatch.told(name)[0]}") from None
+            raise SchemaError(
+                f"The default of field `{name}` does not fit it: {mismatch.told(name)[0]}"
+            ) from None
     return Form({key: value for key, value in schema.items() if key in _ROOT}, checks, dict)
 
 
-# ---------------------------------------------------------------------------------------------------------- from a type
+# --------------------------------------------------------------------------------------------------
+# from a type
 
 
 @lru_cache(256)
@@ -327,7 +368,9 @@ def _typed(wanted: Any) -> Form:
         field, nullable = _flattened(schema, parts.defs, parts.hints.get(name))
         default = field.pop("default", None)
         fields[name], checks[name] = field, _checker(name, field)
-        if default is not None and _fits(default, checks[name]):  # else the class has it, but no user is shown it
+        if default is not None and _fits(
+            default, checks[name]
+        ):  # else the class has it, but no user is shown it
             field["default"] = default
         if nullable and name in parts.required:
             nulls[name] = None
@@ -354,9 +397,15 @@ def _parts(wanted: Any) -> _Parts:
     schema = shape.schema
     defs = schema.get("$defs", {})
     if "properties" not in schema:
-        return _Parts({BARE: schema}, [BARE], defs, {BARE: wanted}, lambda values: shape.convert(values[BARE]))
+        return _Parts(
+            {BARE: schema}, [BARE], defs, {BARE: wanted}, lambda values: shape.convert(values[BARE])
+        )
     record = record_of(base)
-    hints = {field.wire: field.hint for field in record.fields} if record else get_type_hints(base, include_extras=True)
+    hints = (
+        {field.wire: field.hint for field in record.fields}
+        if record
+        else get_type_hints(base, include_extras=True)
+    )
     return _Parts(schema["properties"], schema.get("required", []), defs, hints, shape.convert)
 
 
@@ -365,7 +414,11 @@ def _parts_of_tuple(base: Any) -> _Parts:
     hints = get_type_hints(base, include_extras=True)
     shapes = {name: Shape.of(hints.get(name, Any)) for name in base._fields}
     defaults = {name: default_schema(default) for name, default in base._field_defaults.items()}
-    defs = {key: value for shape in shapes.values() for key, value in shape.schema.get("$defs", {}).items()}
+    defs = {
+        key: value
+        for shape in shapes.values()
+        for key, value in shape.schema.get("$defs", {}).items()
+    }
 
     def make(values: dict[str, Any]) -> Any:
         return base(**{name: shapes[name].convert(value) for name, value in values.items()})
@@ -375,8 +428,8 @@ def _parts_of_tuple(base: Any) -> _Parts:
 
 
 _UNSAID = {
-    "pattern", "multipleOf", "exclusiveMinimum", "exclusiveMaximum", "uniqueItems", "examples", "writeOnly", "deprecated",
-    "$defs",
+    "pattern", "multipleOf", "exclusiveMinimum", "exclusiveMaximum", "uniqueItems", "examples",
+    "writeOnly", "deprecated", "$defs",
 }  # fmt: skip
 """What the schema of a type may say and a form cannot; the type itself will see to it."""
 
@@ -393,15 +446,23 @@ def _flattened(schema: Schema, defs: Defs, hint: Any) -> tuple[Schema, bool]:
     options = schema.get("anyOf", [])
     others = [option for option in options if option.get("type") != "null"]
     if len(others) == 1 < len(options):
-        schema = replaced(others[0], defs) | {key: value for key, value in schema.items() if key != "anyOf"}
+        schema = replaced(others[0], defs) | {
+            key: value for key, value in schema.items() if key != "anyOf"
+        }
     if schema.get("type") == "integer":
-        schema = {word: nearest(schema[open]) for open, (word, nearest) in _CLOSED.items() if open in schema} | schema
+        schema = {
+            word: nearest(schema[open])
+            for open, (word, nearest) in _CLOSED.items()
+            if open in schema
+        } | schema
     field: Schema = {key: value for key, value in schema.items() if key not in _UNSAID}
     if field.get("format", "password") not in (*_FORMATS, "password"):
         del field["format"]
     if isinstance(field.get("items"), dict):
         items = replaced(field["items"], defs)
-        field["items"] = _choices({key: items[key] for key in ("type", "enum", "const") if key in items}, "anyOf", hint)
+        field["items"] = _choices(
+            {key: items[key] for key in ("type", "enum", "const") if key in items}, "anyOf", hint
+        )
     return _choices(field, "oneOf", hint), len(others) < len(options)
 
 
@@ -413,7 +474,11 @@ def _choices(schema: Schema, titled: str, hint: Any) -> Schema:
     labels = next(_labels(hint), None) if "enum" in schema else None
     if not labels:
         return schema
-    rest = {key: value for key, value in schema.items() if key != "enum" and (key, titled) != ("type", "anyOf")}
+    rest = {
+        key: value
+        for key, value in schema.items()
+        if key != "enum" and (key, titled) != ("type", "anyOf")
+    }
     return rest | {titled: [{"const": value, "title": labels[value]} for value in schema["enum"]]}
 
 

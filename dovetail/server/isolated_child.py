@@ -1,15 +1,17 @@
-"""The child's side of `isolation.py`: takes one job from stdin, runs it, answers on what was stdout, and is gone.
+"""The child's side of `isolation.py`: takes one job from stdin, runs it, answers on what was
+stdout, and is gone.
 
-**Pipes.** Both are moved out of the way before any code of the user runs: stdin becomes empty, and what is printed goes
-to stderr. The job's pipe stays open as a leash: when its other end closes, the parent is dead, and this process and
-all that it started follow.
+**Pipes.** Both are moved out of the way before any code of the user runs: stdin becomes empty, and
+what is printed goes to stderr. The job's pipe stays open as a leash: when its other end closes, the
+parent is dead, and this process and all that it started follow.
 
-**The job** names its function, and the types of its arguments, by module. A module that only the parent can import by
-name is loaded from its file. The parent's `__main__` becomes `__dovetail_main__`: its `if __name__ == "__main__"` stays
-quiet, and a `server.run()` without one does nothing while DOVETAIL_ISOLATED is set.
+**The job** names its function, and the types of its arguments, by module. A module that only the
+parent can import by name is loaded from its file. The parent's `__main__` becomes
+`__dovetail_main__`: its `if __name__ == "__main__"` stays quiet, and a `server.run()` without one
+does nothing while DOVETAIL_ISOLATED is set.
 
-**The answer** is a length and a pickle of `(True, result)` or `(False, exception)`. Then the process stops dead: no
-thread that is left and no hook at exit can hold it up.
+**The answer** is a length and a pickle of `(True, result)` or `(False, exception)`. Then the
+process stops dead: no thread that is left and no hook at exit can hold it up.
 """
 
 import io
@@ -38,13 +40,21 @@ def main() -> NoReturn:
 
     leash, answer = _claim_pipes()
     job = pickle.load(leash)
-    threading.Thread(target=_watch, args=(leash.fileno(),), name="dovetail-leash", daemon=True).start()
+    threading.Thread(
+        target=_watch, args=(leash.fileno(),), name="dovetail-leash", daemon=True
+    ).start()
     faulthandler.enable(all_threads=False)  # a crash in native code says where, on stderr
     sys.argv = job["argv"]
     name: str = job["name"]
     bounded = _bound_memory(job["memory"])
     # Made beforehand: when it is needed, there is no memory to make it.
-    starved = _dumped(name, (False, ToolError(f"{name} ran out of memory" + (f" (limit {bounded})" if bounded else ""))))
+    starved = _dumped(
+        name,
+        (
+            False,
+            ToolError(f"{name} ran out of memory" + (f" (limit {bounded})" if bounded else "")),
+        ),
+    )
     try:
         outcome = _dumped(name, _outcome(name, job["work"], job["files"]))
     except MemoryError:
@@ -80,8 +90,11 @@ def _watch(leash: int) -> None:
 
 
 def _bound_memory(extra: int) -> str:
-    """Allow that much address space on top of what is mapped now. Returns it as text, or nothing where it cannot be."""
-    if sys.platform != "linux":  # macOS maps too much for such a bound to mean anything, Windows has none
+    """Allow that much address space on top of what is mapped now. Returns it as text, or nothing
+    where it cannot be."""
+    if (
+        sys.platform != "linux"
+    ):  # macOS maps too much for such a bound to mean anything, Windows has none
         return ""
     import resource
 
@@ -92,7 +105,9 @@ def _bound_memory(extra: int) -> str:
         return ""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     bounds = (mapped + extra, soft, hard, sys.maxsize)
-    resource.setrlimit(resource.RLIMIT_AS, (min(one for one in bounds if one != resource.RLIM_INFINITY), hard))
+    resource.setrlimit(
+        resource.RLIMIT_AS, (min(one for one in bounds if one != resource.RLIM_INFINITY), hard)
+    )
     return f"{extra / 2**20:g} MiB"
 
 
@@ -102,10 +117,14 @@ def _outcome(name: str, work: bytes, files: dict[str, tuple[str, str | None]]) -
     except MemoryError:
         raise
     except BaseException as error:
-        failure = RuntimeError(f"{name} could not be loaded in a process of its own: {_text(error)}")
+        failure = RuntimeError(
+            f"{name} could not be loaded in a process of its own: {_text(error)}"
+        )
         failure.__cause__ = error
         return False, _portable(failure)
-    os.environ.pop(FLAG, None)  # from here on a server that is run, by us or by a child, is meant to run
+    os.environ.pop(
+        FLAG, None
+    )  # from here on a server that is run, by us or by a child, is meant to run
     try:
         return True, _call(function, args, kwargs)
     except MemoryError:
@@ -131,16 +150,22 @@ def _dumped(name: str, outcome: Outcome) -> bytes:
     except MemoryError:
         raise
     except Exception as error:
-        what = f"{name} returned a {type(outcome[1]).__name__} that cannot be sent between processes: {error}"
+        what = (
+            f"{name} returned a {type(outcome[1]).__name__} that cannot be sent between "
+            f"processes: {error}"
+        )
         return pickle.dumps((False, ToolError(what)), pickle.HIGHEST_PROTOCOL)
 
 
 def _portable(error: Exception) -> Exception:
-    """The exception, if a copy of it says the same; else its text. The traceback cannot travel: a note tells it."""
+    """The exception, if a copy of it says the same; else its text. The traceback cannot travel: a
+    note tells it."""
     import traceback
 
     try:
-        error.add_note("In the child process:\n" + "".join(traceback.format_exception(error)).rstrip())
+        error.add_note(
+            "In the child process:\n" + "".join(traceback.format_exception(error)).rstrip()
+        )
         if str(pickle.loads(pickle.dumps(error))) == str(error):
             return error
     except Exception:
@@ -153,7 +178,8 @@ def _text(error: BaseException) -> str:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Loads a module from its file when it is first asked for, if only the parent could import it."""
+    """Loads a module from its file when it is first asked for, if only the parent could import
+    it."""
 
     def __init__(self, data: bytes, files: dict[str, tuple[str, str | None]]) -> None:
         super().__init__(io.BytesIO(data))

@@ -1,19 +1,22 @@
 """Tools in a process of their own: `@server.tool(isolate="process")`.
 
-Each call starts a fresh interpreter (`isolated_child.py`), never a fork: it works the same on every system, whatever
-threads and locks this process has. That costs some 50 ms and what the tool's module takes to import; in return the call
-can be ended for good, and a crash, a leak or an endless loop in it harms nobody. It is a bound for code that goes
-astray, not a sandbox for code that is hostile.
+Each call starts a fresh interpreter (`isolated_child.py`), never a fork: it works the same on every
+system, whatever threads and locks this process has. That costs some 50 ms and what the tool's
+module takes to import; in return the call can be ended for good, and a crash, a leak or an endless
+loop in it harms nobody. It is a bound for code that goes astray, not a sandbox for code that is
+hostile.
 
-**A thread per child**, from a pool of `Limits.isolated`: that is the bound on children, and calls beyond it wait. The
-thread starts the child, hands it the job, reads the answer and reaps it; the event loop only awaits the thread.
+**A thread per child**, from a pool of `Limits.isolated`: that is the bound on children, and calls
+beyond it wait. The thread starts the child, hands it the job, reads the answer and reaps it; the
+event loop only awaits the thread.
 
-**The end.** Whatever ends the wait, be it a cancellation or a timeout, kills the child's process group. When the child
-ends by itself the group is killed too: what a tool starts does not outlive its call. The number of a group may become
-another's once its leader is reaped, so killing and reaping exclude each other. (On Windows only the child is killed.)
+**The end.** Whatever ends the wait, be it a cancellation or a timeout, kills the child's process
+group. When the child ends by itself the group is killed too: what a tool starts does not outlive
+its call. The number of a group may become another's once its leader is reaped, so killing and
+reaping exclude each other. (On Windows only the child is killed.)
 
-**Time** is counted from the start of the child: the wait for a free place is not the tool's fault. **Memory** is
-bounded as address space, on Linux.
+**Time** is counted from the start of the child: the wait for a free place is not the tool's fault.
+**Memory** is bounded as address space, on Linux.
 """
 
 import io
@@ -31,13 +34,17 @@ from ..limits import Limits
 from .context import Context
 from .isolated_child import FLAG, LENGTH, MAIN
 
-# The modules that only a call needs are imported by it: the child, too, imports this one, for `check_isolatable`.
+# The modules that only a call needs are imported by it: the child, too, imports this one, for
+# `check_isolatable`.
 if TYPE_CHECKING:
     import subprocess
 
     from .threads import Threads
 
-BOOT = "import sys; sys.path[:] = sys.argv[1:]; from dovetail.server.isolated_child import main; main()"
+BOOT = (
+    "import sys; sys.path[:] = sys.argv[1:]; from dovetail.server.isolated_child import "
+    "main; main()"
+)
 # CREATE_NO_WINDOW | CREATE_NEW_PROCESS_GROUP
 CREATION = 0x08000000 | 0x00000200 if sys.platform == "win32" else 0
 
@@ -62,7 +69,8 @@ async def run_isolated(
     timeout: float | None,
     name: str,
 ) -> Any:
-    """Call the function in a child process; its result, or its exception. Ending the wait ends the child."""
+    """Call the function in a child process; its result, or its exception. Ending the wait ends the
+    child."""
     import asyncio
 
     if any(isinstance(value, Context) for value in (*args, *kwargs.values())):
@@ -186,17 +194,28 @@ def _kill(popen: "subprocess.Popen[bytes]") -> None:
         pass
 
 
-def _job(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], memory: int, name: str) -> bytes:
-    """What the child is told. The work is a pickle in the pickle: it is opened when the bounds are in place."""
+def _job(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    memory: int,
+    name: str,
+) -> bytes:
+    """What the child is told. The work is a pickle in the pickle: it is opened when the bounds are
+    in place."""
     try:
         work = pickle.dumps((function, args, kwargs), pickle.HIGHEST_PROTOCOL)
     except Exception as error:
-        raise ToolError(f"{name} or its arguments cannot be sent to another process: {error}") from error
+        raise ToolError(
+            f"{name} or its arguments cannot be sent to another process: {error}"
+        ) from error
     files: dict[str, tuple[str, str | None]] = {}
     for module in ("__main__", getattr(function, "__module__", None)):
         if path := _file(module):
             files[str(module)] = path, sys.modules[str(module)].__package__
-    return pickle.dumps({"name": name, "argv": sys.argv, "memory": memory, "files": files, "work": work})
+    return pickle.dumps(
+        {"name": name, "argv": sys.argv, "memory": memory, "files": files, "work": work}
+    )
 
 
 def _result(name: str, answer: bytes, code: int) -> Any:
@@ -231,15 +250,23 @@ def _why_not(function: Callable[..., Any]) -> str:
     if isinstance(function, FunctionType):
         # It has no name in its module yet, while it is being decorated, so pickle cannot be asked.
         if "<" in function.__qualname__:
-            kind = "a lambda" if function.__name__ == "<lambda>" else "defined inside another function"
-            return f"it is {kind}, where a child process cannot find it; define it at the top level of a module"
+            kind = (
+                "a lambda" if function.__name__ == "<lambda>" else "defined inside another function"
+            )
+            return (
+                f"it is {kind}, where a child process cannot find it; define it at the top "
+                "level of a module"
+            )
         if module not in sys.modules:
             return f"its module {module!r} cannot be imported; define it in a file"
     else:
         try:
             pickle.dumps(function)
         except Exception as error:
-            return f"it cannot be sent to another process: {error}; use a function at the top level of a module"
+            return (
+                f"it cannot be sent to another process: {error}; use a function at the top "
+                "level of a module"
+            )
     if module == "__main__" and not _file(module):
         return "it was typed in, and a child process has no file to find it in; define it in a file"
     return ""

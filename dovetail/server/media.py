@@ -99,7 +99,9 @@ class File(Media):
         annotations: Annotations | None = None,
     ) -> None:
         super().__init__(data, mime_type, path=path, annotations=annotations)
-        self.uri = uri or (self.path.resolve().as_uri() if self.path is not None else "attachment:file")
+        self.uri = uri or (
+            self.path.resolve().as_uri() if self.path is not None else "attachment:file"
+        )
 
     def contents(self) -> ResourceContents:
         """The file as contents of a resource."""
@@ -109,7 +111,9 @@ class File(Media):
         except UnicodeDecodeError:
             text = None
         if text is None:
-            return BlobResourceContents(uri=self.uri, blob=b64encode(data).decode(), mime_type=self.mime_type)
+            return BlobResourceContents(
+                uri=self.uri, blob=b64encode(data).decode(), mime_type=self.mime_type
+            )
         return TextResourceContents(uri=self.uri, text=text, mime_type=self.mime_type)
 
     def content(self) -> EmbeddedResource:

@@ -1,10 +1,11 @@
 """Lists, page by page.
 
-A cursor is a position *by name*: the name of the last item of the page before. With pages on, a list is therefore in order
-of names, and a cursor stays good while items come and go, and in another process. With pages off (the default), a list is
-one page in order of registration.
+A cursor is a position *by name*: the name of the last item of the page before. With pages on, a
+list is therefore in order of names, and a cursor stays good while items come and go, and in another
+process. With pages off (the default), a list is one page in order of registration.
 
-A page is encoded once per revision and then sent as bytes, for as long as the registry does not change.
+A page is encoded once per revision and then sent as bytes, for as long as the registry does not
+change.
 """
 
 import binascii
@@ -44,7 +45,11 @@ def page(call: Call, snapshot: Snapshot[Any], size: int | None, make: MakePage) 
 
 
 def encoded_page(
-    call: Call, snapshot: Snapshot[Any], size: int | None, make: MakePage, sign: Callable[[Any, Revision], Any]
+    call: Call,
+    snapshot: Snapshot[Any],
+    size: int | None,
+    make: MakePage,
+    sign: Callable[[Any, Revision], Any],
 ) -> Any:
     """The same as bytes, encoded once."""
     key = (call.revision.name, call.params.cursor)

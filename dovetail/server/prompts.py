@@ -1,4 +1,5 @@
-"""Prompts: templates that a user picks and fills in. Arguments are strings on the wire; the function gets its types."""
+"""Prompts: templates that a user picks and fills in. Arguments are strings on the wire; the
+function gets its types."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -46,7 +47,8 @@ def entry(
     signature = Signature.of(function, context_type=Context)
     name = name or getattr(function, "__name__", "") or type(function).__name__
     arguments = [
-        PromptArgument(name=one.name, description=one.description, required=one.required) for one in signature.parameters
+        PromptArgument(name=one.name, description=one.description, required=one.required)
+        for one in signature.parameters
     ]
     prompt = Prompt(
         name=name,
@@ -73,7 +75,9 @@ def result(entry: Entry, value: Any) -> GetPromptResult:
     if isinstance(value, GetPromptResult):
         return value
     items = value if isinstance(value, list | tuple) else [value]
-    return GetPromptResult(messages=[_message(item) for item in items], description=entry.listed.description)
+    return GetPromptResult(
+        messages=[_message(item) for item in items], description=entry.listed.description
+    )
 
 
 def _message(item: Any) -> Message:
@@ -84,4 +88,6 @@ def _message(item: Any) -> Message:
         return Message("user", item.content())
     if isinstance(item, CONTENT):
         return Message("user", item)  # type: ignore[arg-type]
-    return Message("user", TextContent(item if isinstance(item, str) else ANY.encode(item).decode()))
+    return Message(
+        "user", TextContent(item if isinstance(item, str) else ANY.encode(item).decode())
+    )

@@ -1,7 +1,8 @@
 """Named components that come and go at run time, from any thread.
 
-The table is replaced, never changed: whoever reads it holds a consistent snapshot and needs no lock. With each snapshot
-goes a cache for what is derived from it (pages of the list, ready encoded), so a change drops the cache by itself.
+The table is replaced, never changed: whoever reads it holds a consistent snapshot and needs no
+lock. With each snapshot goes a cache for what is derived from it (pages of the list, ready
+encoded), so a change drops the cache by itself.
 """
 
 import threading
@@ -49,7 +50,9 @@ class Registry(Generic[Item]):
         """Add a component; a name can be taken once."""
         with self._lock:
             if name in self.now.items:
-                raise ConfigError(f"There is already a {self._kind} {name!r}; remove it first to replace it")
+                raise ConfigError(
+                    f"There is already a {self._kind} {name!r}; remove it first to replace it"
+                )
             self.now = Snapshot({**self.now.items, name: item})
         self._changed({name: item}, {})
 

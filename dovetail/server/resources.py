@@ -9,7 +9,12 @@ from msgspec import Struct
 
 from ..errors import ConfigError, NotFound, SchemaError
 from ..protocol.base import Icon, Meta
-from ..protocol.content import Annotations, BlobResourceContents, ResourceContents, TextResourceContents
+from ..protocol.content import (
+    Annotations,
+    BlobResourceContents,
+    ResourceContents,
+    TextResourceContents,
+)
 from ..protocol.resources import Resource, ResourceTemplate
 from .arguments import ArgumentError
 from .caching import Cache, given
@@ -96,12 +101,17 @@ def entry(
     if "{" not in uri:
         if not SCHEME.match(uri):
             raise ConfigError(
-                f"{uri!r} is no URI: it needs a scheme of letters, digits, `+`, `-` and `.`, such as config://"
+                f"{uri!r} is no URI: it needs a scheme of letters, digits, `+`, `-` and `.`, "
+                "such as config://"
             )
         if signature.parameters:
             names = ", ".join(parameter.name for parameter in signature.parameters)
-            raise SchemaError(f"Resource {uri!r} has no variables, so its function cannot take {names}")
-        return Entry(Resource(uri=uri, size=size, **about), signature, Completers(name, ()), cache, taken)
+            raise SchemaError(
+                f"Resource {uri!r} has no variables, so its function cannot take {names}"
+            )
+        return Entry(
+            Resource(uri=uri, size=size, **about), signature, Completers(name, ()), cache, taken
+        )
     from ..protocol.uri_template import UriTemplate
 
     template = UriTemplate(uri)
@@ -121,17 +131,27 @@ def _same_names(uri: str, template: "UriTemplate", signature: "Signature") -> No
     taken = {parameter.name for parameter in signature.parameters}
     needed = {parameter.name for parameter in signature.parameters if parameter.required}
     if unknown := variables - taken:
-        raise SchemaError(f"Template {uri!r} has the variables {sorted(unknown)}, which its function does not take")
+        raise SchemaError(
+            f"Template {uri!r} has the variables {sorted(unknown)}, which its function does "
+            "not take"
+        )
     if missing := needed - variables:
-        raise SchemaError(f"Template {uri!r} lacks the variables {sorted(missing)}, which its function needs")
+        raise SchemaError(
+            f"Template {uri!r} lacks the variables {sorted(missing)}, which its function needs"
+        )
 
 
-def match(templates: "Snapshot[TemplateEntry]", uri: str) -> tuple[TemplateEntry, dict[str, Any]] | None:
-    """The template that this URI fits, with the values of its variables. Of several it is the one that says most before its
-    first variable: one that serves a part of what another serves is found, whichever came first."""
+def match(
+    templates: "Snapshot[TemplateEntry]", uri: str
+) -> tuple[TemplateEntry, dict[str, Any]] | None:
+    """The template that this URI fits, with the values of its variables. Of several it is the one
+    that says most before its first variable: one that serves a part of what another serves is
+    found, whichever came first."""
     ranked = templates.cache.get("ranked")
     if ranked is None:
-        ranked = templates.cache["ranked"] = sorted(templates.items.values(), key=lambda one: -one.template.text.index("{"))
+        ranked = templates.cache["ranked"] = sorted(
+            templates.items.values(), key=lambda one: -one.template.text.index("{")
+        )
     for candidate in ranked:
         values = candidate.template.match(uri)
         if values is not None:
@@ -139,8 +159,11 @@ def match(templates: "Snapshot[TemplateEntry]", uri: str) -> tuple[TemplateEntry
     return None
 
 
-def bind(entry: Entry | TemplateEntry, values: dict[str, Any], uri: str, context: Context) -> tuple[Any, Any]:
-    """The arguments for the function; a variable of the wrong type means that there is no such resource."""
+def bind(
+    entry: Entry | TemplateEntry, values: dict[str, Any], uri: str, context: Context
+) -> tuple[Any, Any]:
+    """The arguments for the function; a variable of the wrong type means that there is no such
+    resource."""
     try:
         return entry.signature.bind_values(values, context)
     except ArgumentError as error:
@@ -156,17 +179,29 @@ def contents(value: Any, uri: str, mime_type: str | None) -> list[ResourceConten
     """What a resource function returned, as contents."""
     if isinstance(value, ResourceContents):
         return [value]
-    if isinstance(value, list) and value and all(isinstance(item, (ResourceContents, Media)) for item in value):
+    if (
+        isinstance(value, list)
+        and value
+        and all(isinstance(item, (ResourceContents, Media)) for item in value)
+    ):
         return [part for item in value for part in contents(item, uri, mime_type)]
     if isinstance(value, File):
         value = value.contents()
         value.uri = uri
         return [value]
     if isinstance(value, Media):
-        return [BlobResourceContents(uri=uri, blob=value.base64(), mime_type=mime_type or value.mime_type)]
+        return [
+            BlobResourceContents(
+                uri=uri, blob=value.base64(), mime_type=mime_type or value.mime_type
+            )
+        ]
     if isinstance(value, bytes | bytearray):
         blob = b64encode(value).decode()
-        return [BlobResourceContents(uri=uri, blob=blob, mime_type=mime_type or "application/octet-stream")]
+        return [
+            BlobResourceContents(
+                uri=uri, blob=blob, mime_type=mime_type or "application/octet-stream"
+            )
+        ]
     if isinstance(value, str):
         return [TextResourceContents(uri=uri, text=value, mime_type=mime_type or "text/plain")]
     text = ANY.encode(value).decode()

@@ -1,8 +1,8 @@
 """What a tool returned, as content for the model and as data for programs.
 
-The value is encoded once: the structured content is those bytes, and the text is the same bytes as text. What is no object
-is wrapped as `{"result": …}`, in the value and in its schema. Content (and the helpers Image, Audio, File) passes through;
-a list may mix it with anything else.
+The value is encoded once: the structured content is those bytes, and the text is the same bytes as
+text. What is no object is wrapped as `{"result": …}`, in the value and in its schema. Content (and
+the helpers Image, Audio, File) passes through; a list may mix it with anything else.
 """
 
 from collections.abc import Callable
@@ -28,33 +28,49 @@ from .media import Media
 if TYPE_CHECKING:
     from ..schemas import Validator
 
-CONTENT = (TextContent, ImageContent, AudioContent, ResourceLink, EmbeddedResource, OtherContent, Media)
+CONTENT = (
+    TextContent,
+    ImageContent,
+    AudioContent,
+    ResourceLink,
+    EmbeddedResource,
+    OtherContent,
+    Media,
+)
 UNSAID = (EMPTY, Any, None, type(None), list, tuple, list[Any])
-"""Return annotations that say nothing of the result, or leave open whether there is content in it."""
+"""Return annotations that say nothing of the result, or leave open whether there is content in
+it."""
 Finish = Callable[[Any], ToolResult]
 
 
 def finisher(name: str, returns: Any) -> tuple[Finish, dict[str, Any] | None]:
-    """For a return annotation: what turns a value into a result, and the output schema, if there is one."""
+    """For a return annotation: what turns a value into a result, and the output schema, if there is
+    one."""
     if returns in UNSAID or _is_content(returns):
         return finish_any, None
     try:
         shape = Shape(returns)
         schema = shape.output_schema
     except SchemaError:
-        # A return type that no schema can describe is no reason to refuse the tool: its results just go unannounced.
+        # A return type that no schema can describe is no reason to refuse the tool: its results
+        # just go unannounced.
         return finish_any, None
     if describes_object(schema):
         return _finish(name, shape, b"", b""), schema
     definitions = {"$defs": schema["$defs"]} if "$defs" in schema else {}
     inner = {key: value for key, value in schema.items() if key != "$defs"}
-    wrapped = {"type": "object", "properties": {"result": inner}, "required": ["result"], **definitions}
+    wrapped = {
+        "type": "object",
+        "properties": {"result": inner},
+        "required": ["result"],
+        **definitions,
+    }
     return _finish(name, shape, b'{"result":', b"}"), wrapped
 
 
 def _finish(name: str, shape: Shape, before: bytes, after: bytes) -> Finish:
-    """What leaves must be what was announced, so it is decoded again as the type; pydantic has seen to that already, and
-    a plain value of the very type needs no look."""
+    """What leaves must be what was announced, so it is decoded again as the type; pydantic has seen
+    to that already, and a plain value of the very type needs no look."""
     encode = shape.encode
     exact = shape.annotation if shape.annotation in (int, str, bool) else None
     check = None if shape.native is Raw else shape.decode
@@ -73,9 +89,13 @@ def _finish(name: str, shape: Shape, before: bytes, after: bytes) -> Finish:
             try:
                 check(data)
             except Mismatch as problem:
-                raise InvalidOutput(f"{name} returned what breaks its own output schema: {problem}") from None
+                raise InvalidOutput(
+                    f"{name} returned what breaks its own output schema: {problem}"
+                ) from None
         text = value if type(value) is str else data.decode()
-        return ToolResult(content=[TextContent(text)], structured_content=Raw(before + data + after))
+        return ToolResult(
+            content=[TextContent(text)], structured_content=Raw(before + data + after)
+        )
 
     return finish
 
@@ -85,7 +105,9 @@ def _conforms(name: str, shape: Shape, result: ToolResult, wrapped: bool) -> Non
     try:
         shape.convert(given["result"] if wrapped else given)
     except (Mismatch, TypeError, KeyError) as problem:
-        raise InvalidOutput(f"{name} returned what breaks its own output schema: {problem}", result) from None
+        raise InvalidOutput(
+            f"{name} returned what breaks its own output schema: {problem}", result
+        ) from None
 
 
 def conforming(name: str, finish: Finish, validator: "Validator") -> Finish:
@@ -94,9 +116,15 @@ def conforming(name: str, finish: Finish, validator: "Validator") -> Finish:
     def checked(value: Any) -> ToolResult:
         result = finish(value)
         given = result.structured_content
-        problems = [] if result.is_error else validator.problems(plain(given) if type(given) is Raw else given)
+        problems = (
+            []
+            if result.is_error
+            else validator.problems(plain(given) if type(given) is Raw else given)
+        )
         if problems:
-            raise InvalidOutput(f"{name} returned what breaks its own output schema: {'; '.join(problems)}", result)
+            raise InvalidOutput(
+                f"{name} returned what breaks its own output schema: {'; '.join(problems)}", result
+            )
         return result
 
     return checked
@@ -107,7 +135,10 @@ def finish_bare(value: Any) -> ToolResult:
     if _speaks_for_itself(value):
         return finish_any(value)
     data = ANY.encode(value)
-    return ToolResult(content=[TextContent(value if type(value) is str else data.decode())], structured_content=Raw(data))
+    return ToolResult(
+        content=[TextContent(value if type(value) is str else data.decode())],
+        structured_content=Raw(data),
+    )
 
 
 def finish_any(value: Any) -> ToolResult:
@@ -126,7 +157,8 @@ def finish_any(value: Any) -> ToolResult:
         return finish_any(_mended(value, error))
     structured = data if data[:1] == b"{" else b'{"result":' + data + b"}"
     return ToolResult(
-        content=[TextContent(value if type(value) is str else data.decode())], structured_content=Raw(structured)
+        content=[TextContent(value if type(value) is str else data.decode())],
+        structured_content=Raw(structured),
     )
 
 
@@ -145,8 +177,8 @@ def _mended(value: Any, error: Unencodable) -> Any:
 
 
 def _speaks_for_itself(value: Any) -> bool:
-    """Whether the value is content, or a result, or a list with content in it. Asked for each result, so the answer is
-    remembered by type (0.1 µs against 0.9 µs)."""
+    """Whether the value is content, or a result, or a list with content in it. Asked for each
+    result, so the answer is remembered by type (0.1 µs against 0.9 µs)."""
     kind = type(value)
     if kind is list or kind is tuple:
         return any(isinstance(item, CONTENT) for item in value)
@@ -183,7 +215,9 @@ def describes_object(schema: dict[str, Any]) -> bool:
     """Whether all that matches the schema is an object."""
     reference = schema.get("$ref", "")
     if reference.startswith("#/$defs/"):
-        return describes_object(schema["$defs"][reference.removeprefix("#/$defs/")] | {"$defs": schema["$defs"]})
+        return describes_object(
+            schema["$defs"][reference.removeprefix("#/$defs/")] | {"$defs": schema["$defs"]}
+        )
     return schema.get("type") == "object"
 
 

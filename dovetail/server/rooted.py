@@ -1,11 +1,12 @@
 """Whether a path lies inside the roots that a client has named.
 
-A root is a `file://` URI, of a directory or of a single file; roots of other kinds say nothing about paths and are passed
-over. Both the root and the path are resolved first, links and `..` and all, so that neither can lead out by a detour. Work
-with what `resolve` returns, not with the path it was given: that one may lead elsewhere the next moment.
+A root is a `file://` URI, of a directory or of a single file; roots of other kinds say nothing
+about paths and are passed over. Both the root and the path are resolved first, links and `..` and
+all, so that neither can lead out by a detour. Work with what `resolve` returns, not with the path
+it was given: that one may lead elsewhere the next moment.
 
-Roots are the client's word on where a server should keep to. They are no wall; what a server must never touch, the operating
-system has to guard.
+Roots are the client's word on where a server should keep to. They are no wall; what a server must
+never touch, the operating system has to guard.
 """
 
 import os
@@ -19,7 +20,8 @@ from ..protocol.roots import Root
 if TYPE_CHECKING:
     from pathlib import Path
 
-# A `?` or `#` is taken as part of the path: to cut it off would make `/data#1` into the larger `/data`.
+# A `?` or `#` is taken as part of the path: to cut it off would make `/data#1` into the larger
+# `/data`.
 _FILE = re.compile(r"file:(?://([^/]*)|(?!//))(/.*)", re.IGNORECASE | re.DOTALL)
 _DRIVE = re.compile(r"^/([A-Za-z])[:|](?:/|$)")
 
@@ -36,7 +38,11 @@ def resolve(roots: Iterable[Root], path: "str | os.PathLike[str]") -> "Path":
     places = list(_places(roots))
     real = _found(places, path)
     if real is None:
-        only = f"only {', '.join(places)} may be used" if places else "it has named none that are files here"
+        only = (
+            f"only {', '.join(places)} may be used"
+            if places
+            else "it has named none that are files here"
+        )
         raise ToolError(f"{os.fspath(path)} is outside of the client's roots: {only}")
     return Path(real)
 
@@ -77,4 +83,6 @@ def _real(path: str) -> str | None:
 
 def _holds(place: str, path: str) -> bool:
     place, path = os.path.normcase(place), os.path.normcase(path)
-    return path == place or (path.startswith(place.rstrip(os.sep) + os.sep) and os.path.isdir(place))
+    return path == place or (
+        path.startswith(place.rstrip(os.sep) + os.sep) and os.path.isdir(place)
+    )

@@ -1,7 +1,7 @@
 """How a handler's function runs: `async def` on the loop, `def` on a worker thread.
 
-Running out of time is answered at once. An `async def` is cancelled by it; a thread cannot be stopped, but sees
-`ctx.cancelled`. What must really end is run in a child process (`isolation.py`).
+Running out of time is answered at once. An `async def` is cancelled by it; a thread cannot be
+stopped, but sees `ctx.cancelled`. What must really end is run in a child process (`isolation.py`).
 """
 
 import asyncio
@@ -26,7 +26,11 @@ def threads(limits: Limits) -> Threads:
 
 
 async def run_function(
-    function: Callable[..., Any], is_async: bool, args: tuple[Any, ...], kwargs: dict[str, Any], limits: Limits
+    function: Callable[..., Any],
+    is_async: bool,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    limits: Limits,
 ) -> Any:
     """Call it, wherever it belongs."""
     if is_async:
@@ -37,7 +41,8 @@ async def run_function(
 
 
 class Clock:
-    """The time that a handler has. It stands still while the client is asked, until the last question is answered."""
+    """The time that a handler has. It stands still while the client is asked, until the last
+    question is answered."""
 
     __slots__ = ("_left", "_stops", "_timer")
 

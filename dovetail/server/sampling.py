@@ -1,11 +1,13 @@
 """What a server asks the client's model, and what comes back.
 
-`create` makes the request of whatever is at hand: a string, messages, pictures, dicts in wire form, the answer before
-(`Sampled`), functions for tools. It checks what can be checked here, since the client would only say that the request is
-invalid; whether each use of a tool has its result is checked of whatever is asked (`connection/asking.py`).
+`create` makes the request of whatever is at hand: a string, messages, pictures, dicts in wire form,
+the answer before (`Sampled`), functions for tools. It checks what can be checked here, since the
+client would only say that the request is invalid; whether each use of a tool has its result is
+checked of whatever is asked (`connection/asking.py`).
 
-A list is a conversation, and a list inside it one message of several blocks. What has no role of its own is the user's, so
-the usual loop reads `[question, answer, [ToolResultContent(use.id, …) for use in answer.tool_uses]]`.
+A list is a conversation, and a list inside it one message of several blocks. What has no role of
+its own is the user's, so the usual loop reads `[question, answer, [ToolResultContent(use.id, …) for
+use in answer.tool_uses]]`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -82,7 +84,8 @@ class Sampled(Struct, frozen=True):
 
     @property
     def stop_reason(self) -> str | None:
-        """Why it stopped: `endTurn`, `stopSequence`, `maxTokens`, `toolUse`, or what the client says."""
+        """Why it stopped: `endTurn`, `stopSequence`, `maxTokens`, `toolUse`, or what the client
+        says."""
         return self.result.stop_reason
 
 
@@ -100,15 +103,28 @@ def create(
     tool_choice: ToolChoice | Mapping[str, Any] | str | None = None,
 ) -> CreateMessageParams:
     """The request for the next message; ConfigError where it makes no sense."""
-    conversation = [_message(item) for item in (messages if isinstance(messages, list | tuple) else [messages])]
+    conversation = [
+        _message(item) for item in (messages if isinstance(messages, list | tuple) else [messages])
+    ]
     listed = [_tool(tool) for tool in tools or ()]
     choice = _tool_choice(tool_choice)
     names = [tool.name for tool in listed]
     _demand(conversation, "Sampling needs at least one message")
-    _demand(type(max_tokens) is int and max_tokens >= 1, f"max_tokens must be at least 1, not {max_tokens!r}")
-    _demand(include_context in (None, *_CONTEXTS), f"include_context is one of {_CONTEXTS}, not {include_context!r}")
-    _demand(len(set(names)) == len(names), f"Two tools have the same name: {', '.join(sorted(names))}")
-    _demand(listed or choice is None or choice.mode == "none", "tool_choice makes no sense without tools")
+    _demand(
+        type(max_tokens) is int and max_tokens >= 1,
+        f"max_tokens must be at least 1, not {max_tokens!r}",
+    )
+    _demand(
+        include_context in (None, *_CONTEXTS),
+        f"include_context is one of {_CONTEXTS}, not {include_context!r}",
+    )
+    _demand(
+        len(set(names)) == len(names), f"Two tools have the same name: {', '.join(sorted(names))}"
+    )
+    _demand(
+        listed or choice is None or choice.mode == "none",
+        "tool_choice makes no sense without tools",
+    )
     return CreateMessageParams(
         messages=conversation,
         max_tokens=max_tokens,
@@ -116,14 +132,17 @@ def create(
         system_prompt=system_prompt,
         include_context=include_context,
         temperature=temperature,
-        stop_sequences=[stop_sequences] if isinstance(stop_sequences, str) else list(stop_sequences or ()) or None,
+        stop_sequences=[stop_sequences]
+        if isinstance(stop_sequences, str)
+        else list(stop_sequences or ()) or None,
         metadata=metadata,
         tools=listed or None,
         tool_choice=choice,
     )
 
 
-# ---------------------------------------------------------------------------------------------------------- the pieces
+# --------------------------------------------------------------------------------------------------
+# the pieces
 
 
 def _demand(met: Any, otherwise: str) -> None:
@@ -135,10 +154,17 @@ def _message(item: Any) -> SamplingMessage:
     if isinstance(item, Sampled):
         item = item.result
     if isinstance(item, SamplingMessage | Message | CreateMessageResult):
-        return SamplingMessage(item.role, _content(item.content), item.meta if isinstance(item, SamplingMessage) else None)
+        return SamplingMessage(
+            item.role,
+            _content(item.content),
+            item.meta if isinstance(item, SamplingMessage) else None,
+        )
     if isinstance(item, Mapping) and "role" in item:
         role, content, meta = item["role"], item.get("content", []), item.get("_meta")
-        _demand(role in ("user", "assistant"), f"A message is of the user or the assistant, not of {role!r}")
+        _demand(
+            role in ("user", "assistant"),
+            f"A message is of the user or the assistant, not of {role!r}",
+        )
         return SamplingMessage(role, _content(content), meta)
     return SamplingMessage("user", _content(item))
 
@@ -157,15 +183,23 @@ def _block(value: Any) -> SamplingContent:
     if isinstance(value, _BLOCKS):
         return value
     given = getattr(value, "type", type(value).__name__)
-    raise ConfigError(f"A message to a model is made of text, images, audio, tool uses and tool results, not of {given}")
+    raise ConfigError(
+        "A message to a model is made of text, images, audio, tool uses and tool results, "
+        f"not of {given}"
+    )
 
 
 def _preferences(given: Preferences) -> ModelPreferences:
-    """A name, or several in order, or all there is to say: as a value, or as a dict in the wire's words or ours."""
+    """A name, or several in order, or all there is to say: as a value, or as a dict in the wire's
+    words or ours."""
     if isinstance(given, ModelPreferences):
         preferences = given
     else:
-        said = given if isinstance(given, Mapping) else {"hints": [given] if isinstance(given, str) else given}
+        said = (
+            given
+            if isinstance(given, Mapping)
+            else {"hints": [given] if isinstance(given, str) else given}
+        )
         fields = {camel(key): value for key, value in said.items()}
         unknown = fields.keys() - set(ModelPreferences.__struct_encode_fields__)
         _demand(not unknown, f"Model preferences have no {', '.join(sorted(unknown))}")
@@ -174,14 +208,18 @@ def _preferences(given: Preferences) -> ModelPreferences:
         preferences.hints = hints or None
     for name in _PRIORITIES:
         priority = getattr(preferences, name)
-        _demand(priority is None or 0 <= priority <= 1, f"{name} must be from 0 to 1, not {priority!r}")
+        _demand(
+            priority is None or 0 <= priority <= 1, f"{name} must be from 0 to 1, not {priority!r}"
+        )
     return preferences
 
 
 def _hint(given: Any) -> ModelHint:
     if isinstance(given, ModelHint):
         return given
-    return ModelHint(given) if isinstance(given, str) else _converted(given, ModelHint, "A model hint")
+    return (
+        ModelHint(given) if isinstance(given, str) else _converted(given, ModelHint, "A model hint")
+    )
 
 
 def _tool(given: Any) -> Tool:
@@ -198,7 +236,13 @@ def _tool(given: Any) -> Tool:
 def _tool_choice(given: ToolChoice | Mapping[str, Any] | str | None) -> ToolChoice | None:
     if given is None:
         return None
-    mode = given if isinstance(given, str) else given.mode if isinstance(given, ToolChoice) else given.get("mode")
+    mode = (
+        given
+        if isinstance(given, str)
+        else given.mode
+        if isinstance(given, ToolChoice)
+        else given.get("mode")
+    )
     _demand(mode in _MODES, f"tool_choice is one of {_MODES}, not {mode!r}")
     return ToolChoice(mode)
 

@@ -1,9 +1,11 @@
-"""What a caller may use: a tool, resource or prompt with `scopes=` is for those whose token has all of them.
+"""What a caller may use: a tool, resource or prompt with `scopes=` is for those whose token has all
+of them.
 
-Who may not use it does not see it in lists, and hears nothing of it; who asks for it by name is refused with the scopes
-that it takes, so that a client can go and get them. Where nobody asked who is calling (stdio: whoever runs the process owns
-it), everything may be used. What a token means beyond its words (a scope that has others in it) is the guard's business,
-and settled when the caller was let in.
+Who may not use it does not see it in lists, and hears nothing of it; who asks for it by name is
+refused with the scopes that it takes, so that a client can go and get them. Where nobody asked who
+is calling (stdio: whoever runs the process owns it), everything may be used. What a token means
+beyond its words (a scope that has others in it) is the guard's business, and settled when the
+caller was let in.
 """
 
 import re
@@ -25,7 +27,9 @@ def given(scopes: Sequence[str] | str, where: str) -> tuple[str, ...]:
     listed = scopes.split() if isinstance(scopes, str) else tuple(scopes)
     for scope in listed:
         if not isinstance(scope, str) or not _SCOPE.fullmatch(scope):
-            raise ConfigError(f"{where}: {scope!r} is no scope; one is a word without spaces and quotes")
+            raise ConfigError(
+                f"{where}: {scope!r} is no scope; one is a word without spaces and quotes"
+            )
     return tuple(dict.fromkeys(listed))
 
 
@@ -38,7 +42,9 @@ def check(entry: Any, principal: Principal | None, what: str) -> None:
     """Forbidden where they may not."""
     if not may(entry, principal):
         needed = list(entry.scopes)
-        raise Forbidden(f"{what} takes a token with the scope {' '.join(needed)}", data={"scopes": needed})
+        raise Forbidden(
+            f"{what} takes a token with the scope {' '.join(needed)}", data={"scopes": needed}
+        )
 
 
 def needed(snapshot: Snapshot[Any]) -> frozenset[str]:
@@ -61,7 +67,9 @@ def view(snapshot: Snapshot[Any], principal: Principal | None) -> Snapshot[Any]:
     held = scopes.intersection(principal.scopes)
     seen = snapshot.views.get(held)
     if seen is None:
-        seen = Snapshot({name: entry for name, entry in snapshot.items.items() if held.issuperset(entry.scopes)})
+        seen = Snapshot(
+            {name: entry for name, entry in snapshot.items.items() if held.issuperset(entry.scopes)}
+        )
         if len(snapshot.views) < VIEWS:
             snapshot.views[held] = seen
     return seen

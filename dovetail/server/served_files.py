@@ -1,4 +1,5 @@
-"""Files and directories as resources: the functions behind `server.add_file` and `server.add_directory`."""
+"""Files and directories as resources: the functions behind `server.add_file` and
+`server.add_directory`."""
 
 import os
 from collections.abc import Callable, Hashable, Iterator
@@ -14,13 +15,20 @@ from .watching import Source
 Made = tuple[Callable[..., Any], str, dict[str, Any], Callable[[str], list[str]] | None]
 
 
-def file_resource(given: str | Path, uri: str | None) -> tuple[Callable[[], ResourceContents], str, dict[str, Any]]:
+def file_resource(
+    given: str | Path, uri: str | None
+) -> tuple[Callable[[], ResourceContents], str, dict[str, Any]]:
     """One file: its function, its URI, and what is listed of it."""
     path = Path(given)
     if not path.is_file():
         raise ConfigError(f"There is no file {path.absolute()}")
     place = uri or file_uri(path.resolve())
-    about = {"name": path.name, "mime_type": mime_of(path), "size": path.stat().st_size, "description": None}
+    about = {
+        "name": path.name,
+        "mime_type": mime_of(path),
+        "size": path.stat().st_size,
+        "description": None,
+    }
 
     def read() -> ResourceContents:
         return read_file(path, place)
@@ -34,7 +42,10 @@ def directory_resources(given: str | Path, uri: str, hidden: bool) -> list[Made]
     if not folder.is_dir():
         raise ConfigError(f"There is no directory {folder.absolute()}")
     if "{" in uri or ":" not in uri:
-        raise ConfigError(f"{uri!r} is no URI for a directory: it needs a scheme and no variables, such as docs://")
+        raise ConfigError(
+            f"{uri!r} is no URI for a directory: it needs a scheme and no variables, such as "
+            "docs://"
+        )
     directory = Directory(folder, hidden=hidden)
     base = _base(uri)
 
@@ -50,7 +61,12 @@ def directory_resources(given: str | Path, uri: str, hidden: bool) -> list[Made]
 
     name = folder.name or str(folder)
     return [
-        (listing, base, {"name": name, "mime_type": "inode/directory", "description": f"What lies in {name}"}, None),
+        (
+            listing,
+            base,
+            {"name": name, "mime_type": "inode/directory", "description": f"What lies in {name}"},
+            None,
+        ),
         (read, base + "{+path}", {"name": f"{name}/…", "description": f"A file in {name}"}, paths),
     ]
 
@@ -69,7 +85,10 @@ def file_states(path: str | Path, uri: str) -> Source:
         try:
             yield uri, _state(os.stat(path))
         except OSError:
-            yield uri, None  # gone, perhaps only for the moment in which it is exchanged for another
+            yield (
+                uri,
+                None,
+            )  # gone, perhaps only for the moment in which it is exchanged for another
 
     return states
 

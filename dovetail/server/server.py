@@ -1,7 +1,7 @@
 """The server that a user builds: a name, and functions registered as tools, resources and prompts.
 
-It holds nothing bound to an event loop, so one server may run on several at once. Transports and asyncio are loaded when
-it is run, not when it is defined. How it answers is in `answering.py`.
+It holds nothing bound to an event loop, so one server may run on several at once. Transports and
+asyncio are loaded when it is run, not when it is defined. How it answers is in `answering.py`.
 """
 
 import os
@@ -50,7 +50,8 @@ GUARD = ("admit", "respond", "challenge")
 
 
 class Completable(Protocol[P, R_co]):
-    """A prompt or template function: the function as it was, and a way to complete its arguments."""
+    """A prompt or template function: the function as it was, and a way to complete its
+    arguments."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Call the function itself."""
@@ -88,16 +89,31 @@ class Server(Answering):
         resume: str = "live",
     ) -> None:
         if resume not in ("live", "replay"):
-            raise ConfigError(f'resume={resume!r}: a call that asked goes on "live" where it can, or always by "replay"')
+            raise ConfigError(
+                f'resume={resume!r}: a call that asked goes on "live" where it can, or always '
+                'by "replay"'
+            )
         if page_size is not None and page_size < 1:
             raise ConfigError("page_size must be at least 1")
         info = Implementation(
-            name=name, version=version, title=title, description=description, website_url=website_url, icons=icons
+            name=name,
+            version=version,
+            title=title,
+            description=description,
+            website_url=website_url,
+            icons=icons,
         )
         super().__init__(
-            info, _capabilities(experimental), limits=limits, guard=_guard(auth), rates=rates, cache=cache,
-            middleware=middleware, page_size=page_size, mask_errors=mask_errors,
-        )  # fmt: skip
+            info,
+            _capabilities(experimental),
+            limits=limits,
+            guard=_guard(auth),
+            rates=rates,
+            cache=cache,
+            middleware=middleware,
+            page_size=page_size,
+            mask_errors=mask_errors,
+        )
         self.instructions = instructions
         self.redact = redact
         self.replay = resume == "replay"
@@ -186,7 +202,9 @@ class Server(Answering):
         scopes: Sequence[str] | str = (),
     ) -> Callable[[Callable[P, R]], Completable[P, R]]: ...
     @overload
-    def resource(self, uri: str, /, **options: Any) -> Callable[[Callable[P, R]], Completable[P, R]]: ...
+    def resource(
+        self, uri: str, /, **options: Any
+    ) -> Callable[[Callable[P, R]], Completable[P, R]]: ...
     def resource(self, uri: str, /, **options: Any) -> Any:
         """Register a function as a resource, or as a template where the URI has `{variables}`."""
         if not isinstance(uri, str):
@@ -197,9 +215,13 @@ class Server(Answering):
 
         return decorate
 
-    def add_resource(self, function: Callable[P, R], uri: str, /, **options: Any) -> Completable[P, R]:
+    def add_resource(
+        self, function: Callable[P, R], uri: str, /, **options: Any
+    ) -> Completable[P, R]:
         """Register a function as a resource, with the options of `@server.resource`."""
-        entry = self._enforceable(resources.entry(function, uri, **_known("resource", resources.entry, options)))
+        entry = self._enforceable(
+            resources.entry(function, uri, **_known("resource", resources.entry, options))
+        )
         if isinstance(entry, resources.TemplateEntry):
             self._templates.add(uri, entry)
         else:
@@ -214,13 +236,18 @@ class Server(Answering):
 
             check_unused(uri, self._tools, lambda view: self._at(view) is registry.get(uri))
         if self._skills is not None and self._skills.holds(uri):
-            raise ConfigError(f"{uri} belongs to a skill, which is taken out as a whole with remove_skill")
+            raise ConfigError(
+                f"{uri} belongs to a skill, which is taken out as a whole with remove_skill"
+            )
         registry.remove(uri)
         if self._watch is not None:
             self._watch.drop(uri)
 
-    def add_file(self, path: "str | Path", /, *, uri: str | None = None, watch: bool = False, **options: Any) -> None:
-        """Serve a file as a resource; it is read anew each time. With `watch`, subscribers are told when it changes."""
+    def add_file(
+        self, path: "str | Path", /, *, uri: str | None = None, watch: bool = False, **options: Any
+    ) -> None:
+        """Serve a file as a resource; it is read anew each time. With `watch`, subscribers are told
+        when it changes."""
         from .served_files import file_resource, file_states
 
         function, uri, about = file_resource(path, uri)
@@ -229,10 +256,17 @@ class Server(Answering):
             self._watched.add(uri, file_states(path, uri))
 
     def add_directory(
-        self, path: "str | Path", /, *, uri: str, hidden: bool = False, watch: bool = False, **options: Any
+        self,
+        path: "str | Path",
+        /,
+        *,
+        uri: str,
+        hidden: bool = False,
+        watch: bool = False,
+        **options: Any,
     ) -> None:
-        """Serve what lies in a directory, under a URI such as `docs://`; there is no way out of it. With `watch`,
-        subscribers are told when a file in it changes."""
+        """Serve what lies in a directory, under a URI such as `docs://`; there is no way out of it.
+        With `watch`, subscribers are told when a file in it changes."""
         from .served_files import directory_resources, directory_states
 
         for function, place, about, complete in directory_resources(path, uri, hidden):
@@ -243,7 +277,8 @@ class Server(Answering):
             self._watched.add(place, directory_states(path, uri, hidden))
 
     def notify_resource_updated(self, uri: str) -> None:
-        """Tell all who subscribed to this resource that it changed. Works anywhere, from any thread."""
+        """Tell all who subscribed to this resource that it changed. Works anywhere, from any
+        thread."""
         self._tell("notifications/resources/updated", UriParams(uri=uri))
 
     @property
@@ -257,7 +292,8 @@ class Server(Answering):
             return self._watch
 
     def _noticed(self, uri: str) -> None:
-        """A file that is watched has changed. The other processes of this server see it by themselves."""
+        """A file that is watched has changed. The other processes of this server see it by
+        themselves."""
         for listener in self._listeners:
             if listener not in self._unwatched:
                 listener("notifications/resources/updated", UriParams(uri=uri))
@@ -284,7 +320,9 @@ class Server(Answering):
 
     def add_prompt(self, function: Callable[P, R], /, **options: Any) -> Completable[P, R]:
         """Register a function as a prompt, with the options of `@server.prompt`."""
-        entry = self._enforceable(prompts.entry(function, **_known("prompt", prompts.entry, options)))
+        entry = self._enforceable(
+            prompts.entry(function, **_known("prompt", prompts.entry, options))
+        )
         self._prompts.add(entry.listed.name, entry)
         return _completable(function, entry.completers)
 
@@ -314,8 +352,8 @@ class Server(Answering):
     @overload
     def app(self, uri: str, /, **options: Any) -> Callable[[F], F]: ...
     def app(self, uri: str, /, **options: Any) -> Callable[[F], F]:
-        """Register a function that gives an HTML document as an app, for tools to point to with `ui=`. The other options are
-        those of a resource."""
+        """Register a function that gives an HTML document as an app, for tools to point to with
+        `ui=`. The other options are those of a resource."""
 
         def decorate(function: F) -> F:
             self.add_app(uri, function, **options)
@@ -324,7 +362,8 @@ class Server(Answering):
         return decorate
 
     def add_app(self, uri: str, html: "str | Path | AnyFunction", /, **options: Any) -> None:
-        """Register an app, with the options of `@server.app`: its document, a path to it, or a function that gives it."""
+        """Register an app, with the options of `@server.app`: its document, a path to it, or a
+        function that gives it."""
         from .apps import app_resource
 
         function, about = app_resource(uri, html, options)
@@ -337,11 +376,16 @@ class Server(Answering):
         from ..extensions.apps.settings import resource_uri
 
         if tool is not None and (uri := resource_uri(tool)) is not None and self._at(uri) is None:
-            raise ConfigError(f"Tool {tool.name!r}: there is no app {uri!r} yet; register it before its tools")
+            raise ConfigError(
+                f"Tool {tool.name!r}: there is no app {uri!r} yet; register it before its tools"
+            )
         with self._lock:
             if not self._apps:
                 self.add_extension(
-                    offering(lambda name: _meta_of(self._tools.get(name)), lambda uri: _meta_of(self._at(uri)))
+                    offering(
+                        lambda name: _meta_of(self._tools.get(name)),
+                        lambda uri: _meta_of(self._at(uri)),
+                    )
                 )
                 self._apps = True
 
@@ -358,14 +402,25 @@ class Server(Answering):
         cache: Cache | None = None,
         scopes: Sequence[str] | str = (),
     ) -> str:
-        """Serve a folder with a SKILL.md as a skill; returns the URI of that file. It is read now, and kept. `dynamic`: its
-        other files are read when they are asked for, and clients cannot verify them."""
+        """Serve a folder with a SKILL.md as a skill; returns the URI of that file. It is read now,
+        and kept. `dynamic`: its other files are read when they are asked for, and clients cannot
+        verify them."""
         from . import skills
 
-        entry = skills.entry(folder, uri=uri, dynamic=dynamic, hidden=hidden, cache=cache, scopes=scopes, limits=self.limits)
+        entry = skills.entry(
+            folder,
+            uri=uri,
+            dynamic=dynamic,
+            hidden=hidden,
+            cache=cache,
+            scopes=scopes,
+            limits=self.limits,
+        )
         with self._lock:
             if self._skills is None:
-                offered = skills.Skills(self._resources, self._caching, self._page_size, self.limits)
+                offered = skills.Skills(
+                    self._resources, self._caching, self._page_size, self.limits
+                )
                 self.add_extension(offered.extension)
                 self._skills = offered
         self._skills.registry.add(entry.listed.uri, self._enforceable(entry))
@@ -394,15 +449,19 @@ class Server(Answering):
     # pages that users are sent to
 
     def check_url(self, url: str, user: str | None) -> str:
-        """At a page that `ctx.bind_url` made the URL of: the id of its question, if `user` (the visitor's id, as the page
-        itself knows it) is who was asked; UrlRefused if not. Takes the URL or its ticket."""
+        """At a page that `ctx.bind_url` made the URL of: the id of its question, if `user` (the
+        visitor's id, as the page itself knows it) is who was asked; UrlRefused if not. Takes the
+        URL or its ticket."""
         from ..connection.visiting import check
 
         return check(self.ring, url, self.name, user)
 
     def elicitation_complete(self, id: str) -> None:
-        """Tell the client whose user was sent to a page that they are done there. Works anywhere, from any thread."""
-        self._tell("notifications/elicitation/complete", ElicitationCompleteParams(elicitation_id=id))
+        """Tell the client whose user was sent to a page that they are done there. Works anywhere,
+        from any thread."""
+        self._tell(
+            "notifications/elicitation/complete", ElicitationCompleteParams(elicitation_id=id)
+        )
 
     # tasks
 
@@ -418,40 +477,51 @@ class Server(Answering):
             self._answer_with(self.tasks.handlers)
 
     async def _go_on(self, call: Call) -> Any:
-        """Answer the call that a task began with, where it is not there any more: by the same chain, inside of tasks."""
+        """Answer the call that a task began with, where it is not there any more: by the same
+        chain, inside of tasks."""
         assert self.tasks is not None
         name = call.method.name
-        return await compose(self.extensions.inside(self.tasks.extension, name), self._inner[name])(call)
+        return await compose(self.extensions.inside(self.tasks.extension, name), self._inner[name])(
+            call
+        )
 
     # extensions
 
     def add_extension(self, extension: Extension) -> None:
-        """Give it one more extension. Clients that are connected in the handshake era do not hear of it any more."""
+        """Give it one more extension. Clients that are connected in the handshake era do not hear
+        of it any more."""
         self.extensions.add(extension)
         self.capabilities.extensions = self.extensions.declared
         cacheable = {method.name for method in extension.methods if method.cacheable}
         handlers = dict(extension.handlers)
-        handlers |= {name: self._caching.hinting(name, handlers[name]) for name in cacheable & handlers.keys()}
+        handlers |= {
+            name: self._caching.hinting(name, handlers[name])
+            for name in cacheable & handlers.keys()
+        }
         self._answer_with(handlers, wrapped={*extension.around, *extension.instead})
-        opened = {name for name, layer in extension.around.items() if not isinstance(layer, Observer)}
+        opened = {
+            name for name, layer in extension.around.items() if not isinstance(layer, Observer)
+        }
         self._changed |= opened
         self._varied |= {*opened, *extension.instead}
         if self.extensions.admit not in self._admissions:
             self._admissions += (self.extensions.admit,)
 
     def notify(self, method: str, params: Params) -> None:
-        """Tell all who declared an extension what it has a notification for: in the handshake era each client, in the other
-        those that listen to changes. Works anywhere, from any thread."""
+        """Tell all who declared an extension what it has a notification for: in the handshake era
+        each client, in the other those that listen to changes. Works anywhere, from any thread."""
         row = None if method in METHODS else self.extensions.find(method, None)
         if row is None or row.result is not None or row.sender == "client":
-            raise ConfigError(f"{method!r} is no notification that an extension of this server sends")
+            raise ConfigError(
+                f"{method!r} is no notification that an extension of this server sends"
+            )
         self._tell(method, params)
 
     # running
 
     def run(self, transport: str = "stdio", **options: Any) -> None:
-        """Serve until the client goes away (stdio), or until stopped: "http", "sse" or "websocket", with the options of
-        `asgi` and `host`, `port`, `path`, `workers`, `certfile`, `keyfile`."""
+        """Serve until the client goes away (stdio), or until stopped: "http", "sse" or "websocket",
+        with the options of `asgi` and `host`, `port`, `path`, `workers`, `certfile`, `keyfile`."""
         _check_transport(transport, options)
         if "DOVETAIL_ISOLATED" in os.environ:
             return  # this is the child process of an isolated tool, which only wants the tool
@@ -466,8 +536,8 @@ class Server(Answering):
             run_http(self, self.lifespan, transport, options)
 
     async def run_async(self, transport: str = "stdio", **options: Any) -> None:
-        """`run`, in a loop that is running already: until the client goes away, or this is cancelled. Signals are yours, and
-        there are no `workers`."""
+        """`run`, in a loop that is running already: until the client goes away, or this is
+        cancelled. Signals are yours, and there are no `workers`."""
         _check_transport(transport, options)
         if transport == "stdio":
             from ..serve.stdio import serve_stdio
@@ -480,8 +550,9 @@ class Server(Answering):
             await serve_http(self, self.lifespan, transport, options)
 
     def asgi(self, path: str = "", **options: Any) -> "App":
-        """An ASGI application that serves every revision over HTTP, to be run by any ASGI server or mounted in any other.
-        The options are those of `dovetail.serve.options.Options`: docs/guides/http.md has them all."""
+        """An ASGI application that serves every revision over HTTP, to be run by any ASGI server or
+        mounted in any other. The options are those of `dovetail.serve.options.Options`:
+        docs/guides/http.md has them all."""
         from ..serve.app import App
         from ..serve.options import Options
 
@@ -489,7 +560,8 @@ class Server(Answering):
         return App(self, self.lifespan, Options.of(path=path, **options))
 
     async def handle(self, request: HttpRequest, **options: Any) -> HttpResponse:
-        """Answer one HTTP request and leave nothing running: for serverless functions. Replies are JSON."""
+        """Answer one HTTP request and leave nothing running: for serverless functions. Replies are
+        JSON."""
         from ..serve.serverless import handle
 
         self._go_online(options, alone=False)
@@ -502,8 +574,13 @@ class Server(Answering):
         await serve(self, channel, self.lifespan, grace=self.limits.shutdown)
 
     def lifespan(self) -> AbstractAsyncContextManager[Any]:
-        """What is entered before the first request and left after the last; its value is `ctx.state`."""
-        return self._own_lifespan() if self.tasks is None else self.tasks.keeper.living(self._own_lifespan())
+        """What is entered before the first request and left after the last; its value is
+        `ctx.state`."""
+        return (
+            self._own_lifespan()
+            if self.tasks is None
+            else self.tasks.keeper.living(self._own_lifespan())
+        )
 
     def _own_lifespan(self) -> AbstractAsyncContextManager[Any]:
         if self._lifespan is None:
@@ -520,7 +597,10 @@ class Server(Answering):
         self._keys = options.get("keys", self._keys)
         alone = alone and (options.get("workers") or 1) == 1
         if not alone and self.tasks is not None and not self.tasks.keeper.store.shared:
-            raise ConfigError('Several processes have to share their tasks: keep them in a file, Server(tasks="tasks.db")')
+            raise ConfigError(
+                "Several processes have to share their tasks: keep them in a file, "
+                'Server(tasks="tasks.db")'
+            )
         if self.guard is None and self.scopes:
             raise ConfigError(UNGUARDED)
         self._networked = True
@@ -540,11 +620,14 @@ def _capabilities(experimental: dict[str, Any] | None) -> ServerCapabilities:
 
 def _guard(given: Any) -> Guard | None:
     """What was given as `auth=`, if it is a guard; else what to write instead."""
-    if given is None or (not isinstance(given, type) and all(hasattr(given, part) for part in GUARD)):
+    if given is None or (
+        not isinstance(given, type) and all(hasattr(given, part) for part in GUARD)
+    ):
         return cast("Guard | None", given)
     what = f"the class {given.__name__}" if isinstance(given, type) else f"a {type(given).__name__}"
     raise ConfigError(
-        f'auth= takes a guard, not {what}: Bearer(jwt("https://issuer.example")), Provider(users={{…}}) or ApiKeys({{…}})'
+        f'auth= takes a guard, not {what}: Bearer(jwt("https://issuer.example")), '
+        f"Provider(users={{…}}) or ApiKeys({{…}})"
     )
 
 

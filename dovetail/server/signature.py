@@ -1,13 +1,15 @@
-"""A Python function as what it takes: a JSON schema for the model, a decoder for what the model sends.
+"""A Python function as what it takes: a JSON schema for the model, a decoder for what the model
+sends.
 
-A function is looked at once, when it is registered. Its parameters become the fields of a struct, under names of our
-own so that a parameter may be called anything, and a call is one pass of msgspec over the raw arguments: `bind` gives
-the very `args` and `kwargs` to call the function with. A parameter of pydantic is left raw in that pass and decoded
-after it.
+A function is looked at once, when it is registered. Its parameters become the fields of a struct,
+under names of our own so that a parameter may be called anything, and a call is one pass of msgspec
+over the raw arguments: `bind` gives the very `args` and `kwargs` to call the function with. A
+parameter of pydantic is left raw in that pass and decoded after it.
 
-Only when that fails are the arguments taken apart. Each is then converted by itself, so that all problems can be told
-at once, in words that a model can act on; and what models are known to send is repaired where it can mean one thing
-only: `"[1, 2]"` for a list, `"3"` or 3.0 for an integer, never where the parameter could be a string.
+Only when that fails are the arguments taken apart. Each is then converted by itself, so that all
+problems can be told at once, in words that a model can act on; and what models are known to send is
+repaired where it can mean one thing only: `"[1, 2]"` for a list, `"3"` or 3.0 for an integer, never
+where the parameter could be a string.
 """
 
 import functools
@@ -23,7 +25,18 @@ import msgspec
 from msgspec import NODEFAULT, Raw, Struct
 
 from ..errors import SchemaError
-from ..shapes import Mismatch, Schema, Shape, decoder, default_schema, from_default, merge, said, straight, tidy
+from ..shapes import (
+    Mismatch,
+    Schema,
+    Shape,
+    decoder,
+    default_schema,
+    from_default,
+    merge,
+    said,
+    straight,
+    tidy,
+)
 from .arguments import EMPTY, ArgumentError
 
 Bound: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
@@ -34,7 +47,8 @@ _STARRED: dict[Any, tuple[str, str]] = {
     inspect.Parameter.VAR_POSITIONAL: ("*", "list[Any]"),
     inspect.Parameter.VAR_KEYWORD: ("**", "dict[str, Any]"),
 }
-# From Python 3.14 on annotations are evaluated when asked for; names that only a type checker sees must not raise then.
+# From Python 3.14 on annotations are evaluated when asked for; names that only a type checker sees
+# must not raise then.
 _LAZILY: dict[str, Any] = {}
 if sys.version_info >= (3, 14):
     import annotationlib
@@ -70,7 +84,10 @@ class Signature:
         self.function = function
         self.name = name
         self.is_async = _is_async(function)
-        self.yields = any(check(_code(function)) for check in (inspect.isgeneratorfunction, inspect.isasyncgenfunction))
+        self.yields = any(
+            check(_code(function))
+            for check in (inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+        )
         """Whether it is a generator."""
         self.parameters: tuple[Parameter, ...] = ()
         self.context = context.name if context else None
@@ -79,10 +96,14 @@ class Signature:
         """The return annotation, if there is one."""
         self.description: str | None = None
         """The docstring, without what it says about parameters."""
-        self._keywords = [one.name for one in listed if one.kind is _KEYWORD_ONLY and one is not context]
+        self._keywords = [
+            one.name for one in listed if one.kind is _KEYWORD_ONLY and one is not context
+        ]
         self._positional_only = [one.name for one in listed if one.kind is _POSITIONAL_ONLY]
         # Where the context goes among the positional arguments; None if it goes by name.
-        self._context_at = listed.index(context) if context and context.kind is not _KEYWORD_ONLY else None
+        self._context_at = (
+            listed.index(context) if context and context.kind is not _KEYWORD_ONLY else None
+        )
         self._plain = not context and not self._keywords
         self._decode: Callable[[bytes | Raw], Any]
         self._later: list[tuple[int, Shape]]
@@ -96,8 +117,8 @@ class Signature:
         free: bool = False,
         name: str | None = None,
     ) -> "Signature":
-        """Compile a function. A `free` one has its schema from elsewhere: it may take anything, its annotations are
-        not looked into, and its arguments go through `pass_on`."""
+        """Compile a function. A `free` one has its schema from elsewhere: it may take anything, its
+        annotations are not looked into, and its arguments go through `pass_on`."""
         name = name or getattr(function, "__name__", None) or _name(function)
         inner = inspect.unwrap(_code(function))
         hints = _hints(inner, name, context_type)
@@ -105,12 +126,15 @@ class Signature:
         contexts = [one for one in listed if _is_context(hints.get(one.name), context_type)]
         starred = [one for one in listed if one.kind in _STARRED]
         if len(contexts) > 1:
-            raise SchemaError(f"{name} takes the context twice: as {contexts[0].name} and as {contexts[1].name}")
+            raise SchemaError(
+                f"{name} takes the context twice: as {contexts[0].name} and as {contexts[1].name}"
+            )
         if starred and not free:
             stars, instead = _STARRED[starred[0].kind]
             given = starred[0].name
             raise SchemaError(
-                f"{name} cannot take {stars}{given}: no schema can tell a model what to send; name each parameter, "
+                f"{name} cannot take {stars}{given}: no schema can tell a model what to send; "
+                "name each parameter, "
                 f"or take `{given}: {instead}`"
             )
 
@@ -119,10 +143,13 @@ class Signature:
         self.description, told = read_docstring(_docstring(function, inner))
         named = [one for one in listed if one not in starred and one not in contexts]
         self.parameters = tuple(
-            _parameter(name, one, Any if free else hints.get(one.name, Any), told.get(one.name)) for one in named
+            _parameter(name, one, Any if free else hints.get(one.name, Any), told.get(one.name))
+            for one in named
         )
         self._decode = _decoder(name, self.parameters)
-        self._later = [(i, one.shape) for i, one in enumerate(self.parameters) if one.shape.native is Raw]
+        self._later = [
+            (i, one.shape) for i, one in enumerate(self.parameters) if one.shape.native is Raw
+        ]
         return self
 
     @cached_property
@@ -137,21 +164,29 @@ class Signature:
             if not one.required:
                 schema |= default_schema(one.default)
         required = [one.name for one in self.parameters if one.required]
-        root = {"type": "object", "properties": properties} | ({"required": required} if required else {})
+        root = {"type": "object", "properties": properties} | (
+            {"required": required} if required else {}
+        )
         return straight(tidy(root | {"additionalProperties": False}, defs))
 
     def bind(self, raw: bytes | Raw, context: object | None = None) -> Bound:
-        """The call that these JSON arguments ask for; ArgumentError where the function does not take them."""
+        """The call that these JSON arguments ask for; ArgumentError where the function does not
+        take them."""
         try:
             values = _astuple(self._decode(raw))
             if self._later:
                 values = self._decoded(values)
-        except Exception:  # also whatever the author's own classes raise: one by one, they are told apart
+        except (
+            Exception
+        ):  # also whatever the author's own classes raise: one by one, they are told apart
             values = self._collect(decode_object(raw, self.name))
         return (values, {}) if self._plain else self._arranged(values, context)
 
-    def bind_values(self, values: Mapping[str, Any], context: object | None = None, *, strings: bool = True) -> Bound:
-        """The same for values that are decoded already; with `strings`, text may spell out any type."""
+    def bind_values(
+        self, values: Mapping[str, Any], context: object | None = None, *, strings: bool = True
+    ) -> Bound:
+        """The same for values that are decoded already; with `strings`, text may spell out any
+        type."""
         return self._arranged(self._collect(values, strings), context)
 
     def pass_on(self, values: Mapping[str, Any], context: object | None = None) -> Bound:
@@ -194,14 +229,19 @@ class Signature:
                 problems.append(f"`{one.name}` is not valid: {error or type(error).__name__}")
         known = [one.name for one in self.parameters]
         takes = f"it takes {', '.join(known)}" if known else "it takes none"
-        problems += [f"`{name}` is not an argument of {self.name}: {takes}" for name in values if name not in known]
+        problems += [
+            f"`{name}` is not an argument of {self.name}: {takes}"
+            for name in values
+            if name not in known
+        ]
         if problems:
             raise ArgumentError("; ".join(problems))
         return tuple(collected)
 
 
 def decode_object(raw: bytes | Raw, name: str) -> dict[str, Any]:
-    """The arguments of a call as a plain dict. None at all, null, and an object inside a string will do."""
+    """The arguments of a call as a plain dict. None at all, null, and an object inside a string
+    will do."""
     try:
         values = _parse(raw) if raw else None
         if isinstance(values, str) and values.lstrip()[:1] == "{":
@@ -218,7 +258,8 @@ def decode_object(raw: bytes | Raw, name: str) -> dict[str, Any]:
 def wrapped(
     function: Callable[..., Any], finish: Callable[[Any], Any], returns: Any, context_type: type
 ) -> Callable[..., Any]:
-    """A function that takes the same, and gives what `finish` makes of the result, which is of the type `returns`."""
+    """A function that takes the same, and gives what `finish` makes of the result, which is of the
+    type `returns`."""
     inner = inspect.unwrap(_code(function))
 
     async def later(value: Any) -> Any:
@@ -239,7 +280,8 @@ def wrapped(
     return made  # type: ignore[no-any-return]
 
 
-# ------------------------------------------------------------------------------------------------ reading a function
+# ------------------------------------------------------------------------------------------------
+# reading a function
 
 
 def _code(function: Any) -> Any:
@@ -251,7 +293,11 @@ def _code(function: Any) -> Any:
             function = function.__func__
         elif isinstance(function, type):
             return function.__init__  # type: ignore[misc]
-        elif inspect.isroutine(function) or hasattr(function, "__wrapped__") or not callable(function):
+        elif (
+            inspect.isroutine(function)
+            or hasattr(function, "__wrapped__")
+            or not callable(function)
+        ):
             return function
         else:
             function = type(function).__call__
@@ -282,7 +328,9 @@ def _listed(function: Any, name: str) -> list[inspect.Parameter]:
     try:
         parameters = inspect.signature(function, **lazily).parameters
     except (TypeError, ValueError) as error:
-        raise SchemaError(f"{name} cannot be used: its parameters cannot be read ({error})") from error
+        raise SchemaError(
+            f"{name} cannot be used: its parameters cannot be read ({error})"
+        ) from error
     settled = function.keywords if isinstance(function, functools.partial) else {}
     return [one for one in parameters.values() if one.name not in settled]
 
@@ -293,9 +341,13 @@ def _hints(inner: Any, name: str, context_type: type | None) -> dict[str, Any]:
         try:
             return get_type_hints(inner, include_extras=True)
         except NameError:
-            return get_type_hints(inner, localns=_surroundings(inner, context_type), include_extras=True, **_LAZILY)
+            return get_type_hints(
+                inner, localns=_surroundings(inner, context_type), include_extras=True, **_LAZILY
+            )
     except NameError as error:
-        raise SchemaError(f"{name} has an annotation that names {error.name}, which is not defined there") from error
+        raise SchemaError(
+            f"{name} has an annotation that names {error.name}, which is not defined there"
+        ) from error
     except TypeError:  # a builtin, which has no annotations
         return {}
     except SyntaxError as error:
@@ -303,8 +355,8 @@ def _hints(inner: Any, name: str, context_type: type | None) -> dict[str, Any]:
 
 
 def _surroundings(inner: Any, context_type: type | None) -> dict[str, Any]:
-    """Names that annotations may use besides globals: the Context, even if it was imported for type checkers only, and
-    the locals of the functions around, taken from the stack and the closure."""
+    """Names that annotations may use besides globals: the Context, even if it was imported for type
+    checkers only, and the locals of the functions around, taken from the stack and the closure."""
     names: dict[str, Any] = {}
     if context_type and context_type.__name__ not in inner.__globals__:
         names[context_type.__name__] = context_type
@@ -333,19 +385,25 @@ def _is_context(hint: Any, context_type: type | None) -> bool:
 
 
 def _parameter(function: str, one: inspect.Parameter, hint: Any, told: str | None) -> Parameter:
-    annotation, default = from_default(hint, NODEFAULT if one.default is inspect.Parameter.empty else one.default)
+    annotation, default = from_default(
+        hint, NODEFAULT if one.default is inspect.Parameter.empty else one.default
+    )
     try:
         shape = Shape(annotation)
     except SchemaError as error:
         raise SchemaError(f"{function} cannot take {one.name}: {error}") from error
-    return Parameter(one.name, annotation, shape, default is NODEFAULT, default, shape.description or told)
+    return Parameter(
+        one.name, annotation, shape, default is NODEFAULT, default, shape.description or told
+    )
 
 
 def _decoder(name: str, parameters: tuple[Parameter, ...]) -> Callable[[bytes | Raw], Any]:
     """From the raw arguments to a struct of them."""
     fields: list[Any] = []
     for i, one in enumerate(parameters):
-        fields.append((f"a{i}", one.shape.native, *(() if one.required else (_always(one.default),))))
+        fields.append(
+            (f"a{i}", one.shape.native, *(() if one.required else (_always(one.default),)))
+        )
     names = {f"a{i}": one.name for i, one in enumerate(parameters)}
     struct = msgspec.defstruct(name, fields, rename=names, kw_only=True, forbid_unknown_fields=True)
     return decoder(struct).decode
@@ -356,7 +414,8 @@ def _always(default: Any) -> Any:
     return default if type(default) in _ATOMS else msgspec.field(default_factory=lambda: default)
 
 
-# ---------------------------------------------------------------------------------------------------------- docstrings
+# --------------------------------------------------------------------------------------------------
+# docstrings
 
 _SECTION = r"(?:Args|Arguments|Params|Parameters|Keyword Args|Keyword Arguments|Other Parameters)"
 _GOOGLE = re.compile(_SECTION + r":\s*")
@@ -364,12 +423,15 @@ _NUMPY = re.compile(_SECTION + r"\s*")
 _RULE = re.compile(r"-{3,}\s*")
 _GOOGLE_ENTRY = re.compile(r"\*{0,2}(\w+)\s*(?:\(.*?\))?\s*:\s*(.*)")
 _NUMPY_ENTRY = re.compile(r"\*{0,2}(\w+(?:,\s*\w+)*)\s*(?::.*)?()")
-_REST_ENTRY = re.compile(r":(?:param|parameter|arg|argument|key|keyword)\s+(?:[^:]*\s)?\*{0,2}(\w+)\s*:\s*(.*)")
+_REST_ENTRY = re.compile(
+    r":(?:param|parameter|arg|argument|key|keyword)\s+(?:[^:]*\s)?\*{0,2}(\w+)\s*:\s*(.*)"
+)
 _REST_TYPE = re.compile(r":type\s+\w+\s*:.*")
 
 
 def read_docstring(text: str | None) -> tuple[str | None, dict[str, str]]:
-    """What a docstring says of the function and of each parameter; in the style of Google, NumPy or reST."""
+    """What a docstring says of the function and of each parameter; in the style of Google, NumPy or
+    reST."""
     lines = inspect.cleandoc(text or "").splitlines()
     kept: list[str] = []
     about: dict[str, str] = {}
@@ -404,7 +466,8 @@ def read_docstring(text: str | None) -> tuple[str | None, dict[str, str]]:
 
 
 def _entries(lines: list[str], pattern: re.Pattern[str]) -> dict[str, str]:
-    """Each name with its text: an entry starts at the margin; what is indented, or looks like none, continues it."""
+    """Each name with its text: an entry starts at the margin; what is indented, or looks like none,
+    continues it."""
     margin = min((len(line) - len(line.lstrip()) for line in lines if line.strip()), default=0)
     entries: dict[str, list[str]] = {}
     names: list[str] = []

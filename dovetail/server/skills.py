@@ -1,12 +1,14 @@
 """Folders as skills: what stands behind `server.add_skill`.
 
-A skill is read once, when it is added, and kept: its files are served out of memory, so that what is served is what its
-entry says, whatever becomes of the folder. A folder that changes is added anew. Where contents cannot be known beforehand, a
-skill is `dynamic`: SKILL.md is kept all the same (its front matter is in the entry), everything else is read when it is
-asked for, out of the folder or by functions registered under its URIs, and there are no digests.
+A skill is read once, when it is added, and kept: its files are served out of memory, so that what
+is served is what its entry says, whatever becomes of the folder. A folder that changes is added
+anew. Where contents cannot be known beforehand, a skill is `dynamic`: SKILL.md is kept all the same
+(its front matter is in the entry), everything else is read when it is asked for, out of the folder
+or by functions registered under its URIs, and there are no digests.
 
-A folder is taken as it is or not at all: a link in it, or a name that not every system can have, is an error when it is
-added, not a file that is silently missing. What it may hold is bounded as every host is bound to accept it.
+A folder is taken as it is or not at all: a link in it, or a name that not every system can have, is
+an error when it is added, not a file that is silently missing. What it may hold is bounded as every
+host is bound to accept it.
 https://github.com/modelcontextprotocol/ext-skills/blob/main/specification/stable/skills.mdx
 """
 
@@ -100,26 +102,50 @@ def entry(
     files = _kept(found, [SKILL_MD] if dynamic else paths, limits.skill_bytes)
     frontmatter = _frontmatter(files[SKILL_MD], place / SKILL_MD)
     root = _root(frontmatter["name"], place, uri)
-    manifest = [SkillFile(uri_in(root, path), vocabulary.digest(data), len(data)) for path, data in files.items()]
-    listed = SkillEntry(uri=f"{root}/{SKILL_MD}", frontmatter=frontmatter, resources=DYNAMIC if dynamic else manifest)
-    return Entry(listed, files, folders, found if dynamic else None, cache, given_scopes(scopes, f"Skill {listed.uri}"))
+    manifest = [
+        SkillFile(uri_in(root, path), vocabulary.digest(data), len(data))
+        for path, data in files.items()
+    ]
+    listed = SkillEntry(
+        uri=f"{root}/{SKILL_MD}",
+        frontmatter=frontmatter,
+        resources=DYNAMIC if dynamic else manifest,
+    )
+    return Entry(
+        listed,
+        files,
+        folders,
+        found if dynamic else None,
+        cache,
+        given_scopes(scopes, f"Skill {listed.uri}"),
+    )
 
 
 def _paths(root: Path, hidden: bool, most: int) -> tuple[list[str], list[str]]:
     """The files of a folder, SKILL.md first, and its directories, with a slash behind each."""
     files: list[str] = []
     folders: list[str] = []
-    for looked, (path, mode) in enumerate(_walk(root, hidden)):  # not sorted, so that it can stop early
+    for looked, (path, mode) in enumerate(
+        _walk(root, hidden)
+    ):  # not sorted, so that it can stop early
         if stat.S_ISLNK(mode):
-            raise ConfigError(f"{root / path} is a link, which a skill cannot have; put the file itself there")
+            raise ConfigError(
+                f"{root / path} is a link, which a skill cannot have; put the file itself there"
+            )
         if not plain_path(path) or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-            raise ConfigError(f"{root / path} cannot be served: it is no file, or not every system can have such a name")
+            raise ConfigError(
+                f"{root / path} cannot be served: it is no file, or not every system can have "
+                "such a name"
+            )
         if stat.S_ISDIR(mode):
             folders.append(f"{path}/")
         else:
             files.append(path)
         if len(files) > most or looked > LOOKED_AT:
-            raise ConfigError(f"{root} has more than {most:,} files, the most that a skill may have (Limits.skill_files)")
+            raise ConfigError(
+                f"{root} has more than {most:,} files, the most that a skill may have "
+                "(Limits.skill_files)"
+            )
     return sorted(files, key=lambda path: (path != SKILL_MD, path)), folders
 
 
@@ -146,7 +172,9 @@ def _kept(found: Directory, paths: Iterable[str], most: int) -> Files:
         try:
             files[path] = found.data(path, path, left)
         except TooLarge:
-            raise ConfigError(f"{path}: the skill has more than {most:,} bytes (Limits.skill_bytes)") from None
+            raise ConfigError(
+                f"{path}: the skill has more than {most:,} bytes (Limits.skill_bytes)"
+            ) from None
         except NotFound:
             raise ConfigError(f"{path} cannot be read, or was changed while it was") from None
         left -= len(files[path])
@@ -162,14 +190,21 @@ def _frontmatter(data: bytes, path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}, {error}") from None
     name, description = about.get("name"), about.get("description")
     if not isinstance(name, str) or not vocabulary.NAME.fullmatch(name):
-        raise ConfigError(f"{path}: {name!r} is no name for a skill; it takes 1 to 64 of a-z, 0-9 and single hyphens within")
+        raise ConfigError(
+            f"{path}: {name!r} is no name for a skill; it takes 1 to 64 of a-z, 0-9 and "
+            "single hyphens within"
+        )
     if not isinstance(description, str) or not description.strip():
         raise ConfigError(f"{path}: a skill needs a description: what it is good for, and when")
     if (long := len(description)) > vocabulary.DESCRIPTION:
-        raise ConfigError(f"{path}: a description of {long:,} characters; it may have {vocabulary.DESCRIPTION:,}")
+        raise ConfigError(
+            f"{path}: a description of {long:,} characters; it may have {vocabulary.DESCRIPTION:,}"
+        )
     metadata = about.get("metadata")
     if isinstance(metadata, dict) and any(key.startswith(vocabulary.RESERVED) for key in metadata):
-        raise ConfigError(f"{path}: keys of metadata that begin with {vocabulary.RESERVED} are reserved")
+        raise ConfigError(
+            f"{path}: keys of metadata that begin with {vocabulary.RESERVED} are reserved"
+        )
     return about
 
 
@@ -179,7 +214,8 @@ def _root(name: str, folder: Path, uri: str | None) -> str:
         called = folder.resolve().name
         if called != name:
             raise ConfigError(
-                f"The folder {folder} is called {called!r}, but its skill {name!r}; let them agree, or give uri="
+                f"The folder {folder} is called {called!r}, but its skill {name!r}; let them "
+                "agree, or give uri="
             )
         return f"skill://{name}"
     root = uri.removesuffix(f"/{SKILL_MD}")
@@ -194,9 +230,22 @@ def _root(name: str, folder: Path, uri: str | None) -> str:
 class Skills:
     """The skills of one server, as an extension that it offers."""
 
-    def __init__(self, served: Registry[resources.Entry], caching: Caching, page_size: int | None, limits: Limits) -> None:
-        self._served, self._caching, self._page_size, self._limits = served, caching, page_size, limits
-        self.registry: Registry[Entry] = Registry("skill", lambda came, went: None)  # its resources tell of it
+    def __init__(
+        self,
+        served: Registry[resources.Entry],
+        caching: Caching,
+        page_size: int | None,
+        limits: Limits,
+    ) -> None:
+        self._served, self._caching, self._page_size, self._limits = (
+            served,
+            caching,
+            page_size,
+            limits,
+        )
+        self.registry: Registry[Entry] = Registry(
+            "skill", lambda came, went: None
+        )  # its resources tell of it
         answers: dict[str, Answer] = {
             vocabulary.LIST.name: self._list,
             vocabulary.GET.name: self._get,
@@ -214,7 +263,11 @@ class Skills:
         """What has to be registered for a skill: the function, URI and options of each resource."""
         listed = entry.listed
         options: dict[str, Any] = {"cache": entry.cache, "scopes": entry.scopes}
-        about = {"name": listed.name, "description": listed.description, "mime_type": "text/markdown"}
+        about = {
+            "name": listed.name,
+            "description": listed.description,
+            "mime_type": "text/markdown",
+        }
         size = len(entry.files[SKILL_MD])
 
         async def skill_md() -> ResourceContents:
@@ -240,7 +293,9 @@ class Skills:
             hints["cache_scope"] = "private"
 
         def make(entries: list[Entry], cursor: str | None) -> ListSkillsResult:
-            return ListSkillsResult(skills=[entry.listed for entry in entries], next_cursor=cursor, **hints)
+            return ListSkillsResult(
+                skills=[entry.listed for entry in entries], next_cursor=cursor, **hints
+            )
 
         seen = scopes.view(self.registry.now, call.principal)
         return page(call, seen, self._page_size, make)  # type: ignore[no-any-return]
@@ -248,7 +303,9 @@ class Skills:
     async def _get(self, call: Call) -> GetSkillResult:
         entry = self.registry.get(call.params.uri)
         if entry is None:
-            raise InvalidParams(f"There is no skill {call.params.uri}", data={"uri": call.params.uri})
+            raise InvalidParams(
+                f"There is no skill {call.params.uri}", data={"uri": call.params.uri}
+            )
         scopes.check(entry, call.principal, f"Skill {call.params.uri}")
         hints = self._caching.hints(call.name, entry.cache)
         if hints and entry.scopes:
@@ -267,18 +324,24 @@ class Skills:
         return page(call, Snapshot(found), self._page_size, make)  # type: ignore[no-any-return]
 
     def _children(self, directory: str, principal: Principal | None) -> dict[str, Resource]:
-        """What lies in a directory: of a skill, of several that are one in another, or above them."""
+        """What lies in a directory: of a skill, of several that are one in another, or above
+        them."""
         skills = scopes.view(self.registry.now, principal).items.values()
         served = scopes.view(self._served.now, principal).items
         roots = [f"{skill.listed.root}/" for skill in skills]
-        uris = [uri for uri in served if uri.startswith(tuple(roots))]  # all SKILL.md, and what functions give
+        uris = [
+            uri for uri in served if uri.startswith(tuple(roots))
+        ]  # all SKILL.md, and what functions give
         for root, skill in zip(roots, skills, strict=True):
             if f"{directory}/".startswith(root):
                 uris += [uri_in(skill.listed.root, path) for path in skill.paths()]
         found = vocabulary.children(uris, directory) if directory.partition("://")[2] else set()
         if not found:
             raise InvalidParams(f"{directory} is no directory", data={"uri": directory})
-        return {name: _child(f"{directory}/{name.rstrip('/')}", name, served) for name in sorted(found - {""})}
+        return {
+            name: _child(f"{directory}/{name.rstrip('/')}", name, served)
+            for name in sorted(found - {""})
+        }
 
 
 def _child(uri: str, name: str, served: Mapping[str, resources.Entry]) -> Resource:

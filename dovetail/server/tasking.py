@@ -1,4 +1,5 @@
-"""Tasks as a server has them: what `Server(tasks=…)` takes, put together with the server's own tools."""
+"""Tasks as a server has them: what `Server(tasks=…)` takes, put together with the server's own
+tools."""
 
 import os
 from collections.abc import Callable
@@ -16,9 +17,16 @@ Given: TypeAlias = "str | os.PathLike[str] | TaskStore | TaskSettings | None"
 
 
 def tasking(
-    server: Any, given: Given, terms: Callable[[str], Terms | None], handle: Answer, tell: Listener, *, ends: bool
+    server: Any,
+    given: Given,
+    terms: Callable[[str], Terms | None],
+    handle: Answer,
+    tell: Listener,
+    *,
+    ends: bool,
 ) -> Tasks:
-    """The tasks of a server, which declares them from now on. `ends`: whether tools may rely on a lifespan that ends."""
+    """The tasks of a server, which declares them from now on. `ends`: whether tools may rely on a
+    lifespan that ends."""
     settings = given if isinstance(given, TaskSettings) else TaskSettings(store=_store(given))
     store = settings.store or MemoryStore()
     keeper = Keeper(server, store, settings.engine, terms, handle, tell, ends)
@@ -34,5 +42,7 @@ def _store(given: Any) -> TaskStore | None:
 
         return SqliteStore(given)
     if given is not None and not hasattr(given, "orphans"):
-        raise ConfigError(f"tasks={given!r}: give a path for a file, a store, or TaskSettings(store=…, engine=…)")
+        raise ConfigError(
+            f"tasks={given!r}: give a path for a file, a store, or TaskSettings(store=…, engine=…)"
+        )
     return given  # type: ignore[no-any-return]

@@ -1,7 +1,8 @@
 """Worker threads for plain `def` functions: a pool of our own, bounded, of daemon threads.
 
-Not asyncio's default executor: that one holds up the exit of the process and is shared with name look-ups and the like.
-Whatever the function raises, SystemExit included, comes back to whoever awaits; nothing is raised in the thread itself.
+Not asyncio's default executor: that one holds up the exit of the process and is shared with name
+look-ups and the like. Whatever the function raises, SystemExit included, comes back to whoever
+awaits; nothing is raised in the thread itself.
 """
 
 import asyncio
@@ -13,7 +14,9 @@ from typing import Any
 
 from ..errors import Overloaded
 
-Job = tuple[contextvars.Context, Callable[[], Any], asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
+Job = tuple[
+    contextvars.Context, Callable[[], Any], asyncio.AbstractEventLoop, "asyncio.Future[Any]"
+]
 
 
 class Threads:
@@ -40,7 +43,9 @@ class Threads:
                 self._wake.notify()
             elif self._started < self._most:
                 self._started += 1
-                threading.Thread(target=self._work, name=f"dovetail-{self._started}", daemon=True).start()
+                threading.Thread(
+                    target=self._work, name=f"dovetail-{self._started}", daemon=True
+                ).start()
         try:
             ok, value = await done
         except asyncio.CancelledError:

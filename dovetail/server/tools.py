@@ -1,8 +1,9 @@
 """Tools: functions that a model can call.
 
-`tools/call` binds the raw arguments to the function's signature, runs it (on the loop, on a worker thread, or in a child
-process), and turns what it returns into a result. Whatever goes wrong inside the function is a result too, with the text
-for the model; only a call that names no tool is an error of the protocol.
+`tools/call` binds the raw arguments to the function's signature, runs it (on the loop, on a worker
+thread, or in a child process), and turns what it returns into a result. Whatever goes wrong inside
+the function is a result too, with the text for the model; only a call that names no tool is an
+error of the protocol.
 """
 
 import re
@@ -13,7 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw, Struct
 
-from ..errors import CannotAsk, ConfigError, InvalidParams, NotFound, ProtocolError, SchemaError, ToolError
+from ..errors import (
+    CannotAsk,
+    ConfigError,
+    InvalidParams,
+    NotFound,
+    ProtocolError,
+    SchemaError,
+    ToolError,
+)
 from ..limits import Limits
 from ..ports import Call
 from ..protocol.base import Icon, Meta
@@ -22,7 +31,16 @@ from ..protocol.tools import Tool, ToolAnnotations, ToolExecution, ToolResult
 from ..shapes import Unencodable
 from .arguments import ArgumentError
 from .context import Context
-from .results import Finish, conforming, describes_object, failed, finish_any, finish_bare, finisher, plain
+from .results import (
+    Finish,
+    conforming,
+    describes_object,
+    failed,
+    finish_any,
+    finish_bare,
+    finisher,
+    plain,
+)
 from .scopes import given as given_scopes
 
 if TYPE_CHECKING:
@@ -108,7 +126,9 @@ def entry(
     taken = given_scopes(scopes, f"Tool {name!r}")
     terms = _terms(name, signature, task, resumable)
     mirrors = _mirrors(name, input_schema)
-    return Entry(tool, signature, bind, finish, timeout, isolate is not None, direct, mirrors, taken, terms)
+    return Entry(
+        tool, signature, bind, finish, timeout, isolate is not None, direct, mirrors, taken, terms
+    )
 
 
 def _terms(name: str, signature: "Signature", task: str | None, resumable: bool) -> "Terms | None":
@@ -116,22 +136,35 @@ def _terms(name: str, signature: "Signature", task: str | None, resumable: bool)
         return None
     from ..extensions.tasks.terms import detaches, terms
 
-    return terms(name, task, resumable, signature.context is not None and detaches(signature.function))
+    return terms(
+        name, task, resumable, signature.context is not None and detaches(signature.function)
+    )
 
 
 def _check_name(name: str) -> None:
     if name == "<lambda>":
         raise ConfigError("A lambda has no name of its own; give it one with name=…")
     if not NAME.fullmatch(name):
-        advice = "names should be 1 to 128 of A-Z, a-z, 0-9, `_`, `-` and `.`, for some clients refuse others"
+        advice = (
+            "names should be 1 to 128 of A-Z, a-z, 0-9, `_`, `-` and `.`, for some "
+            "clients refuse others"
+        )
         warnings.warn(f"Tool name {name!r}: {advice}", stacklevel=_level())
 
 
 def _check_signature(name: str, signature: "Signature") -> None:
     if signature.yields:
-        raise ConfigError(f"Tool {name!r} is a generator; return the result, and tell of what comes before by ctx.progress")
-    if signature.context is None and any(one.name == "ctx" and one.annotation is Any for one in signature.parameters):
-        advice = "is an argument that the model has to give; if it is meant to be the context, write `ctx: Context`"
+        raise ConfigError(
+            f"Tool {name!r} is a generator; return the result, and tell of what comes before "
+            "by ctx.progress"
+        )
+    if signature.context is None and any(
+        one.name == "ctx" and one.annotation is Any for one in signature.parameters
+    ):
+        advice = (
+            "is an argument that the model has to give; if it is meant to be the "
+            "context, write `ctx: Context`"
+        )
         warnings.warn(f"Tool {name!r}: `ctx` {advice}", stacklevel=_level())
 
 
@@ -173,7 +206,9 @@ async def call_tool(
         return failed(explain(entry.listed.name, error, mask))
 
 
-async def _run(entry: Entry, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], limits: Limits) -> Any:
+async def _run(
+    entry: Entry, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], limits: Limits
+) -> Any:
     from .running import run_function, within
 
     function, name = entry.signature.function, entry.listed.name
@@ -185,7 +220,9 @@ async def _run(entry: Entry, call: Call, args: tuple[Any, ...], kwargs: dict[str
     return await (work if entry.timeout is None else within(entry.timeout, name, call, work))
 
 
-def _check_isolated(isolate: str, function: Callable[..., Any], signature: "Signature", name: str) -> None:
+def _check_isolated(
+    isolate: str, function: Callable[..., Any], signature: "Signature", name: str
+) -> None:
     if isolate != "process":
         raise ConfigError(f'isolate={isolate!r}: the only way to isolate a tool is "process"')
     from .isolation import check_isolatable

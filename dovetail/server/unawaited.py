@@ -1,7 +1,7 @@
 """A coroutine that is no answer until it is awaited.
 
-`if ctx.elicit("Really?", bool):` is true without anybody having been asked: a coroutine is, as any object. So what asks
-gives one that says what is missing, wherever it is taken for an answer.
+`if ctx.elicit("Really?", bool):` is true without anybody having been asked: a coroutine is, as any
+object. So what asks gives one that says what is missing, wherever it is taken for an answer.
 """
 
 from collections.abc import Callable, Coroutine, Generator

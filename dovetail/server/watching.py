@@ -1,8 +1,9 @@
 """Tells when files change that are served with `watch=True`, by looking at them now and then.
 
-One thread per server looks, and only while there is somebody to be told. A source gives the state of each of its URIs (for a
-file what `os.stat` says of it, for a listing the names in it); what differs from the last look is told, and what has come or
-gone differs from nothing at all. The first look is the one when a source is added, so no change falls between.
+One thread per server looks, and only while there is somebody to be told. A source gives the state
+of each of its URIs (for a file what `os.stat` says of it, for a listing the names in it); what
+differs from the last look is told, and what has come or gone differs from nothing at all. The first
+look is the one when a source is added, so no change falls between.
 """
 
 import logging
@@ -35,7 +36,10 @@ class Watch:
             room = self._limits.watched - sum(len(states) for _, states in self._seen.values())
             states = dict(islice(source(), room + 1))
             if len(states) > room:
-                raise ConfigError(f"{name}: more than {self._limits.watched} files to watch, which is Limits.watched")
+                raise ConfigError(
+                    f"{name}: more than {self._limits.watched} files to watch, which is "
+                    "Limits.watched"
+                )
             self._seen[name] = source, states
 
     def drop(self, name: str) -> None:
@@ -47,7 +51,9 @@ class Watch:
         """Begin to look, or stop, as it is wanted."""
         if wanted and self._stop is None:
             self._stop = threading.Event()
-            threading.Thread(target=self._work, args=(self._stop,), name="dovetail-watch", daemon=True).start()
+            threading.Thread(
+                target=self._work, args=(self._stop,), name="dovetail-watch", daemon=True
+            ).start()
         elif not wanted and self._stop is not None:
             self._stop.set()
             self._stop = None

@@ -1,12 +1,13 @@
 """msgspec with what it lacks: JSON for values of any type.
 
-Both directions have a hook for classes that msgspec does not know. When decoding, these are the classes of pathlib, and
-stand-ins: classes made here so that msgspec does *not* know them. It hands the plain value to `hook`, and the stand-in
-builds the real one. A union that msgspec refuses is a stand-in that tries its members in order (`choice`); a class with
-fields is one where something inside needs a stand-in (`records.mirror`).
+Both directions have a hook for classes that msgspec does not know. When decoding, these are the
+classes of pathlib, and stand-ins: classes made here so that msgspec does *not* know them. It hands
+the plain value to `hook`, and the stand-in builds the real one. A union that msgspec refuses is a
+stand-in that tries its members in order (`choice`); a class with fields is one where something
+inside needs a stand-in (`records.mirror`).
 
-When encoding, the hook is asked about paths, models of pydantic, and collections of other kinds. What a class is of, its
-module tells, so that no library has to be imported to find out.
+When encoding, the hook is asked about paths, models of pydantic, and collections of other kinds.
+What a class is of, its module tells, so that no library has to be imported to find out.
 """
 
 import sys
@@ -24,7 +25,8 @@ class Unencodable(TypeError):
 
 
 class StandIn(type):
-    """The class of stand-ins. msgspec checks that what `hook` gives is an instance: it is what it should be."""
+    """The class of stand-ins. msgspec checks that what `hook` gives is an instance: it is what it
+    should be."""
 
     build: Callable[[Any], Any]
     keys: Set[str] | None
@@ -47,7 +49,8 @@ def choice(members: list[Any]) -> StandIn:
             return 0 if known is None else len(value.keys() - known)
 
         errors = []
-        # Of classes, the one that knows most of the keys comes first; the others would silently drop them.
+        # Of classes, the one that knows most of the keys comes first; the others would silently
+        # drop them.
         for member in sorted(members, key=strange):
             try:
                 return convert(value, member)
@@ -78,7 +81,9 @@ def convert(value: Any, type_: Any, strict: bool = True) -> Any:
 
 def _plain(value: Any) -> Any:
     """msgspec's `enc_hook`."""
-    if isinstance(value, (dict, list, tuple, set, frozenset)):  # which msgspec knows, but not as a key
+    if isinstance(
+        value, (dict, list, tuple, set, frozenset)
+    ):  # which msgspec knows, but not as a key
         raise Unencodable(f"A {type(value).__qualname__} cannot be a key in JSON")
     if is_pydantic(value):
         from pydantic_core import to_jsonable_python
@@ -88,7 +93,9 @@ def _plain(value: Any) -> Any:
         return str(value)
     if isinstance(value, Collection):
         return dict(value) if isinstance(value, Mapping) else list(value)
-    raise Unencodable(f"{type(value).__qualname__} has no JSON form; use a built-in type or a class with fields")
+    raise Unencodable(
+        f"{type(value).__qualname__} has no JSON form; use a built-in type or a class with fields"
+    )
 
 
 _encoder = msgspec.json.Encoder(enc_hook=_plain)
@@ -101,9 +108,13 @@ def encode(value: Any) -> bytes:
     except Unencodable:
         raise
     except RecursionError as error:
-        raise Unencodable(f"{type(value).__qualname__} contains itself, or is nested too deeply for JSON") from error
+        raise Unencodable(
+            f"{type(value).__qualname__} contains itself, or is nested too deeply for JSON"
+        ) from error
     except (TypeError, ValueError) as error:  # a key that is no string, a lone surrogate
-        raise Unencodable(f"{type(value).__qualname__} cannot be written as JSON: {error}") from error
+        raise Unencodable(
+            f"{type(value).__qualname__} cannot be written as JSON: {error}"
+        ) from error
 
 
 def said(value: Any) -> str:

@@ -1,8 +1,9 @@
 """`Annotated[str, Header("Region")]`: a note that a parameter is mirrored into an HTTP header.
 
-All it does is to put a keyword into the schema; whether that may stand there is checked on the whole schema of the tool,
-by `protocol.mirrors`. There the keyword must stand beside a plain type, and a client that finds it beside anything else
-has to leave out the tool. So `straight` writes an optional parameter as what it is when it is given.
+All it does is to put a keyword into the schema; whether that may stand there is checked on the
+whole schema of the tool, by `protocol.mirrors`. There the keyword must stand beside a plain type,
+and a client that finds it beside anything else has to leave out the tool. So `straight` writes an
+optional parameter as what it is when it is given.
 """
 
 from typing import Any
@@ -15,7 +16,8 @@ KEYWORD = "x-mcp-header"
 
 
 class Header(Struct, frozen=True):
-    """Mirrors a tool's parameter into the HTTP header `Mcp-Param-{name}`, for balancers to see. Never use it for secrets."""
+    """Mirrors a tool's parameter into the HTTP header `Mcp-Param-{name}`, for balancers to see.
+    Never use it for secrets."""
 
     name: str
 
@@ -25,8 +27,9 @@ class Header(Struct, frozen=True):
 
 
 def straight(schema: Schema) -> Schema:
-    """The schema with each mirrored property, at any depth of `properties`, as a plain type: without null, alias or default
-    of null. Absence says the same, and the decoder takes a null as ever."""
+    """The schema with each mirrored property, at any depth of `properties`, as a plain type:
+    without null, alias or default of null. Absence says the same, and the decoder takes a null as
+    ever."""
     defs: Defs = schema.get("$defs", {})
 
     def property_(node: Any) -> Any:
@@ -34,12 +37,20 @@ def straight(schema: Schema) -> Schema:
             return node
         inner = [option for option in node.get("anyOf", ()) if option != {"type": "null"}]
         if len(inner) == 1 and (KEYWORD in node or KEYWORD in inner[0]):
-            rest = {key: value for key, value in node.items() if key != "anyOf" and (key, value) != ("default", None)}
+            rest = {
+                key: value
+                for key, value in node.items()
+                if key != "anyOf" and (key, value) != ("default", None)
+            }
             return property_({**inner[0], **rest})
         return object_(replaced(node, defs) if KEYWORD in node else node)
 
     def object_(node: Schema) -> Schema:
         properties = node.get("properties")
-        return node | {"properties": {name: property_(each) for name, each in properties.items()}} if properties else node
+        return (
+            node | {"properties": {name: property_(each) for name, each in properties.items()}}
+            if properties
+            else node
+        )
 
     return object_(schema)

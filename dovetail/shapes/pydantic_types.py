@@ -1,7 +1,8 @@
 """Types of pydantic, decoded and encoded by pydantic.
 
-Always from JSON, even where the value is decoded already: pydantic's rules for Python values are different ones. Its
-messages are good; only the places are told in our way, as a path into the value.
+Always from JSON, even where the value is decoded already: pydantic's rules for Python values are
+different ones. Its messages are good; only the places are told in our way, as a path into the
+value.
 """
 
 from typing import Any
@@ -42,7 +43,9 @@ class Pydantic:
         try:
             return bytes(self.adapter.dump_json(value, by_alias=True, warnings=False))
         except (ValueError, TypeError, RecursionError) as error:
-            raise Unencodable(f"{type(value).__qualname__} cannot be written as JSON: {error}") from error
+            raise Unencodable(
+                f"{type(value).__qualname__} cannot be written as JSON: {error}"
+            ) from error
 
     def explain(self, error: Any, value: Any) -> list[tuple[str, str]]:
         """The problems that pydantic found, in its own words."""

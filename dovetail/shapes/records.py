@@ -1,8 +1,9 @@
 """Classes with fields, whoever made them: dataclasses, attrs, structs, typed dicts, named tuples.
 
-Each kind has a reader that lists its fields in our terms; the table at the end knows a kind by an attribute that only
-its classes have. `mirror` makes a stand-in of what was read: a struct of the same fields, decoded by msgspec, from which
-the class is then called. It is only ever used where msgspec cannot decode the class itself.
+Each kind has a reader that lists its fields in our terms; the table at the end knows a kind by an
+attribute that only its classes have. `mirror` makes a stand-in of what was read: a struct of the
+same fields, decoded by msgspec, from which the class is then called. It is only ever used where
+msgspec cannot decode the class itself.
 """
 
 import typing
@@ -17,8 +18,9 @@ from .codec import StandIn, convert, stand_in
 
 
 class Field(Struct):
-    """A field, what JSON calls it, and what the constructor calls it: nothing, if it does not take it. The default is
-    the one to show: NODEFAULT where the field is required, UNSET where there is nothing to show."""
+    """A field, what JSON calls it, and what the constructor calls it: nothing, if it does not take
+    it. The default is the one to show: NODEFAULT where the field is required, UNSET where there is
+    nothing to show."""
 
     hint: Any
     wire: str
@@ -51,16 +53,21 @@ def record_of(hint: Any) -> Record | None:
 
 
 def mirror(record: Record) -> StandIn:
-    """Stands for a class with fields: a struct with the same ones is decoded, and the class called with what it got."""
+    """Stands for a class with fields: a struct with the same ones is decoded, and the class called
+    with what it got."""
     struct: Any = None
 
     def build(value: Any) -> Any:
         nonlocal struct
         struct = struct or _defined(record)
         given = zip(record.fields, astuple(convert(value, struct)), strict=True)
-        return record.cls(**{field.keyword: item for field, item in given if field.keyword and item is not UNSET})
+        return record.cls(
+            **{field.keyword: item for field, item in given if field.keyword and item is not UNSET}
+        )
 
-    return stand_in(build, {record.config.tag_field or "", *(field.wire for field in record.fields)})
+    return stand_in(
+        build, {record.config.tag_field or "", *(field.wire for field in record.fields)}
+    )
 
 
 def _defined(record: Record) -> Any:
@@ -68,7 +75,9 @@ def _defined(record: Record) -> Any:
     rows: list[Any] = []
     for name, field in zip(names, record.fields, strict=True):
         # UNSET is the default of all, so that the class can apply its own.
-        rows.append((name, field.native) if field.default is NODEFAULT else (name, field.native, UNSET))
+        rows.append(
+            (name, field.native) if field.default is NODEFAULT else (name, field.native, UNSET)
+        )
     config = record.config
     return msgspec.defstruct(
         record.cls.__name__,
@@ -95,7 +104,8 @@ def _hints(hint: Any, cls: type) -> dict[str, Any]:
 
 
 def _shown(value: Any, factory: Any, none: object = NODEFAULT) -> Any:
-    """The default to show; a factory is not called, since it may do anything, but for the empty collections."""
+    """The default to show; a factory is not called, since it may do anything, but for the empty
+    collections."""
     if callable(factory):
         return factory() if factory in (list, dict, set) else UNSET
     return NODEFAULT if value is none else value
@@ -103,7 +113,9 @@ def _shown(value: Any, factory: Any, none: object = NODEFAULT) -> Any:
 
 def _struct(cls: Any, hints: dict[str, Any]) -> Iterator[Field]:
     for row in fields(cls):
-        yield Field(hints[row.name], row.encode_name, row.name, _shown(row.default, row.default_factory))
+        yield Field(
+            hints[row.name], row.encode_name, row.name, _shown(row.default, row.default_factory)
+        )
 
 
 def _dataclass(cls: Any, hints: dict[str, Any]) -> Iterator[Field]:
@@ -123,7 +135,8 @@ def _attrs(cls: Any, hints: dict[str, Any]) -> Iterator[Field]:
 
 
 def _typed_dict(cls: Any, hints: dict[str, Any]) -> Iterator[Field]:
-    # With `from __future__ import annotations`, __required_keys__ has not seen Required and NotRequired.
+    # With `from __future__ import annotations`, __required_keys__ has not seen Required and
+    # NotRequired.
     marks = {typing.Required: True, typing.NotRequired: False}
     for name, hint in hints.items():
         required = marks.get(get_origin(hint), name in cls.__required_keys__)

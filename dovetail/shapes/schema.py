@@ -1,8 +1,8 @@
 """Schemas: their pieces, and how they are put together.
 
-A schema travels as two things, a root and the definitions that its `$ref`s name, until it is known what else it will be
-part of: the schema of a function is made of those of its parameters. `merge` brings definitions together, `tidy` makes
-one schema of it all.
+A schema travels as two things, a root and the definitions that its `$ref`s name, until it is known
+what else it will be part of: the schema of a function is made of those of its parameters. `merge`
+brings definitions together, `tidy` makes one schema of it all.
 """
 
 from collections.abc import Callable, Iterable
@@ -25,8 +25,21 @@ REF = "#/$defs/"
 _MAPS = {"properties", "patternProperties", "$defs", "dependentSchemas"}
 _DATA = {"default", "enum", "const", "examples"}
 
-TYPES = {NoneType: "null", bool: "boolean", int: "integer", float: "number", str: "string", LiteralString: "string"}
-_NAMES = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum", "multiple_of": "multipleOf"}
+TYPES = {
+    NoneType: "null",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    str: "string",
+    LiteralString: "string",
+}
+_NAMES = {
+    "ge": "minimum",
+    "gt": "exclusiveMinimum",
+    "le": "maximum",
+    "lt": "exclusiveMaximum",
+    "multiple_of": "multipleOf",
+}
 """What JSON Schema calls a limit, where it is not the name that msgspec has for it."""
 _UNITS = {"string": "Length", "array": "Items", "object": "Properties"}
 
@@ -36,7 +49,9 @@ def enumeration(base: Any, values: Iterable[Any]) -> Schema:
     values = list(values)
     kinds = {TYPES.get(type(value)) for value in values}
     if None in kinds:
-        raise SchemaError(f"{label(base)} has values that have no JSON form; use strings or numbers")
+        raise SchemaError(
+            f"{label(base)} has values that have no JSON form; use strings or numbers"
+        )
     return ({"type": kinds.pop()} if len(kinds) == 1 else {}) | {"enum": values}
 
 
@@ -46,7 +61,9 @@ def annotated(schema: Schema, said: dict[str, Any]) -> Schema:
     words = {}
     for name, value in said.items():
         if name in ("min_length", "max_length"):
-            words[name[:3] + unit] = 4 * ((value + 2) // 3) if "contentEncoding" in schema else value
+            words[name[:3] + unit] = (
+                4 * ((value + 2) // 3) if "contentEncoding" in schema else value
+            )
         elif name not in ("tz", "extra_json_schema"):
             words[_NAMES.get(name, name)] = value
     return {**schema, **words, **said.get("extra_json_schema", {})}
@@ -55,21 +72,32 @@ def annotated(schema: Schema, said: dict[str, Any]) -> Schema:
 def members(record: "Record", schemas: list[Schema]) -> Schema:
     """The body of a class's schema: an object, or an array for a named tuple."""
     config = record.config
-    properties = {} if config.tag is None else {str(config.tag_field): enumeration(record.cls, [config.tag])}
+    properties = (
+        {} if config.tag is None else {str(config.tag_field): enumeration(record.cls, [config.tag])}
+    )
     required = [*properties]
     for field, schema in zip(record.fields, schemas, strict=True):
         properties[field.wire] = schema | default_schema(field.default)
         required += [field.wire] if field.default is NODEFAULT else []
     if config.array_like:
         closed: Schema = {"maxItems": len(properties)} if config.forbid_unknown_fields else {}
-        return {"type": "array", "prefixItems": [*properties.values()], "minItems": len(required)} | closed
+        return {
+            "type": "array",
+            "prefixItems": [*properties.values()],
+            "minItems": len(required),
+        } | closed
     closed = {"additionalProperties": False} if config.forbid_unknown_fields else {}
-    return {"type": "object", "properties": properties} | ({"required": required} if required else {}) | closed
+    return (
+        {"type": "object", "properties": properties}
+        | ({"required": required} if required else {})
+        | closed
+    )
 
 
 def doc(cls: type) -> Schema:
     """What a class says of itself."""
-    # Dataclasses and named tuples without a docstring are given one that only repeats their signature.
+    # Dataclasses and named tuples without a docstring are given one that only repeats their
+    # signature.
     if not cls.__doc__ or cls.__doc__.startswith(f"{cls.__name__}("):
         return {}
     from inspect import cleandoc  # heavy to load, and most types have no docstring of their own
@@ -88,23 +116,29 @@ def default_schema(default: Any) -> Schema:
 
 
 def merge(schema: Schema, defs: Defs, into: Defs) -> Schema:
-    """The schema with its definitions moved to those in `into`, renamed where another type already has the name."""
+    """The schema with its definitions moved to those in `into`, renamed where another type already
+    has the name."""
     suffix, count = "", 1
-    while any(into.get(name + suffix, definition) != definition for name, definition in defs.items()):
+    while any(
+        into.get(name + suffix, definition) != definition for name, definition in defs.items()
+    ):
         count += 1
         suffix = f"_{count}"
 
     def rename(node: Schema) -> Schema:
         return node | {"$ref": node["$ref"] + suffix} if _target(node) else node
 
-    into.update({name + suffix: _rewritten(definition, rename) for name, definition in defs.items()})
+    into.update(
+        {name + suffix: _rewritten(definition, rename) for name, definition in defs.items()}
+    )
     merged: Schema = _rewritten(schema, rename)
     return merged
 
 
 def tidy(schema: Schema, defs: Defs) -> Schema:
-    """One schema of a root and its definitions. What is used once is written in place, since many clients trip over
-    references; what is shared or recursive stays a definition. The root itself always shows its type."""
+    """One schema of a root and its definitions. What is used once is written in place, since many
+    clients trip over references; what is shared or recursive stays a definition. The root itself
+    always shows its type."""
     uses: dict[str, int] = {}
 
     def count(node: Schema) -> Schema:
@@ -127,7 +161,9 @@ def tidy(schema: Schema, defs: Defs) -> Schema:
 def replaced(node: Schema, defs: Defs) -> Schema:
     """A reference as what it refers to; what stands beside it wins."""
     name = _target(node)
-    return defs[name] | {key: value for key, value in node.items() if key != "$ref"} if name else node
+    return (
+        defs[name] | {key: value for key, value in node.items() if key != "$ref"} if name else node
+    )
 
 
 def accepts_string(schema: Schema, defs: Defs) -> bool:
@@ -157,6 +193,8 @@ def _rewritten(schema: Any, change: Callable[[Schema], Schema]) -> Any:
             copy[key] = value
         elif key in _MAPS:
             copy[key] = {name: _rewritten(inner, change) for name, inner in value.items()}
-        elif key != "discriminator":  # a word of OpenAPI; its mapping would name definitions that are gone
+        elif (
+            key != "discriminator"
+        ):  # a word of OpenAPI; its mapping would name definitions that are gone
             copy[key] = _rewritten(value, change)
     return copy

@@ -1,10 +1,12 @@
 """A type, compiled: `Shape`.
 
-A shape asks one of two engines, which share an interface: `_Msgspec` below, or `Pydantic` where the walk over the type
-came across pydantic. The engine decodes, and that is all there is to a value that fits.
+A shape asks one of two engines, which share an interface: `_Msgspec` below, or `Pydantic` where the
+walk over the type came across pydantic. The engine decodes, and that is all there is to a value
+that fits.
 
-Only when it fails are other readings of the value tried: 3.0 is an integer to JSON Schema and to models, but not to
-msgspec; and text may spell out a value, where the caller says so. If none of them fits, the engine explains why.
+Only when it fails are other readings of the value tried: 3.0 is an integer to JSON Schema and to
+models, but not to msgspec; and text may spell out a value, where the caller says so. If none of
+them fits, the engine explains why.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,14 +25,16 @@ if TYPE_CHECKING:
     from .pydantic_types import Pydantic
 
 _REFUSALS: dict[type, str] = {
-    NameError: "{label} cannot be used: it refers to {error.name}, which its module does not define at the top level",
+    NameError: "{label} cannot be used: it refers to {error.name}, which its module does not "
+    "define at the top level",
     RecursionError: "{label} is an alias that refers to itself; make it a class",
 }
 """What the author of a type hears; of any other error, its first line."""
 
 
 class Mismatch(ValueError):
-    """A value that is not of its type. Each problem is a path into the value and what is wrong there."""
+    """A value that is not of its type. Each problem is a path into the value and what is wrong
+    there."""
 
     def __init__(self, problems: list[tuple[str, str]]) -> None:
         self.problems = problems
@@ -43,7 +47,8 @@ class Mismatch(ValueError):
 
 
 class Shape:
-    """A type, compiled. `native` is what a msgspec decoder takes for it: Raw where it is to be decoded here, later."""
+    """A type, compiled. `native` is what a msgspec decoder takes for it: Raw where it is to be
+    decoded here, later."""
 
     def __init__(self, annotation: Any) -> None:
         self.annotation = annotation
@@ -52,13 +57,18 @@ class Shape:
             self._engine = _engine(annotation)
         except SchemaError:
             raise
-        except Exception as error:  # whatever a library has against a type, the author hears one kind of error
+        except (
+            Exception
+        ) as error:  # whatever a library has against a type, the author hears one kind of error
             text = _REFUSALS.get(type(error), "{label} cannot be used: {reason}")
             reason = str(error).partition("\n")[0]
-            raise SchemaError(text.format(label=label(annotation), error=error, reason=reason)) from error
+            raise SchemaError(
+                text.format(label=label(annotation), error=error, reason=reason)
+            ) from error
         self.native: Any = self._engine.native
         self.parts = self._engine.schema
-        """The schema as a root and its definitions, for whoever puts several together with `merge` and `tidy`."""
+        """The schema as a root and its definitions, for whoever puts several together with `merge`
+        and `tidy`."""
         self.encode: Callable[[Any], bytes] = self._engine.encode
         """The value as JSON; Unencodable where it has no JSON form."""
 
@@ -66,7 +76,8 @@ class Shape:
     def of(cls, annotation: Any) -> "Shape":
         """The shape of a type that may have been compiled before."""
         try:
-            # By its spelling too, since `date | str` equals `str | date` but prefers another member.
+            # By its spelling too, since `date | str` equals `str | date` but prefers another
+            # member.
             return _known(annotation, repr(annotation))
         except TypeError:  # a note that cannot be hashed
             return cls(annotation)
@@ -105,8 +116,9 @@ class Shape:
         return self.convert(value)
 
     def convert(self, value: Any, *, strings: bool = False) -> Any:
-        """The value of what JSON decodes to. With `strings`, text may also be the JSON of the value, or a number or
-        boolean spelled out: prompt arguments and the variables of a URI are always text."""
+        """The value of what JSON decodes to. With `strings`, text may also be the JSON of the
+        value, or a number or boolean spelled out: prompt arguments and the variables of a URI are
+        always text."""
         problems: list[tuple[str, str]] = []
         for reading, strict in _readings(value, strings):
             try:

@@ -1,13 +1,16 @@
-"""One walk over a type: each step gives the schema of a part, and the type that msgspec may be given instead of it.
+"""One walk over a type: each step gives the schema of a part, and the type that msgspec may be
+given instead of it.
 
-A step first takes off what is written around the part (`peel`), and reads the notes of each `Annotated`, whoever's they
-are, in the vocabulary of `msgspec.Meta` (`told`). What is given to msgspec is the part itself wherever it can be, and a
-stand-in where it cannot: see `codec`. Classes with fields are always mirrored, since only the end of the walk tells
-whether something inside them has to be. If nothing has, `plain` is still True, msgspec is given the type as it was
-written, and the mirrors are forgotten.
+A step first takes off what is written around the part (`peel`), and reads the notes of each
+`Annotated`, whoever's they are, in the vocabulary of `msgspec.Meta` (`told`). What is given to
+msgspec is the part itself wherever it can be, and a stand-in where it cannot: see `codec`. Classes
+with fields are always mirrored, since only the end of the walk tells whether something inside them
+has to be. If nothing has, `plain` is still True, msgspec is given the type as it was written, and
+the mirrors are forgotten.
 
-msgspec could write schemas too (`msgspec.json.schema`), but not for the unions that it refuses nor with notes that are
-not its own, and it sorts the values of an enumeration. The walk is needed for the stand-ins anyway.
+msgspec could write schemas too (`msgspec.json.schema`), but not for the unions that it refuses nor
+with notes that are not its own, and it sorts the values of an enumeration. The walk is needed for
+the stand-ins anyway.
 """
 
 import re
@@ -19,7 +22,18 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from types import NoneType
-from typing import Annotated, Any, ForwardRef, Literal, LiteralString, NewType, TypeVar, Union, get_args, get_origin
+from typing import (
+    Annotated,
+    Any,
+    ForwardRef,
+    Literal,
+    LiteralString,
+    NewType,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+)
 from uuid import UUID
 
 from msgspec import NODEFAULT, Meta, Raw, UnsetType
@@ -29,7 +43,14 @@ from .codec import choice, decoder, is_pydantic, label, library
 from .header import KEYWORD, Header
 from .schema import REF, TYPES, Defs, Schema, annotated, doc, enumeration, members
 
-_FORMATS = {datetime: "date-time", date: "date", time: "time", timedelta: "duration", UUID: "uuid", Decimal: "decimal"}
+_FORMATS = {
+    datetime: "date-time",
+    date: "date",
+    time: "time",
+    timedelta: "duration",
+    UUID: "uuid",
+    Decimal: "decimal",
+}
 _SCALARS: dict[Any, Schema] = {
     **{cls: {} for cls in (Any, object, Raw)},
     **{cls: {"type": name} for cls, name in TYPES.items()},
@@ -38,7 +59,11 @@ _SCALARS: dict[Any, Schema] = {
 }
 _SETS = {set, frozenset, abc.MutableSet, abc.Set}
 _OBJECTS = {dict, abc.Mapping, abc.MutableMapping}
-_COLLECTIONS = {list, tuple, abc.Collection, abc.Iterable, abc.MutableSequence, abc.Sequence} | _SETS | _OBJECTS
+_COLLECTIONS = (
+    {list, tuple, abc.Collection, abc.Iterable, abc.MutableSequence, abc.Sequence}
+    | _SETS
+    | _OBJECTS
+)
 _INSTEAD: dict[Any, Any] = {object: Any, LiteralString: str, abc.Iterable: list}
 """What msgspec does not know, and what it is given instead."""
 
@@ -54,7 +79,8 @@ class UsesPydantic(Exception):
 
 
 class Walk:
-    """What has been found so far; `plain` turns False where msgspec would take a part for something else than was meant."""
+    """What has been found so far; `plain` turns False where msgspec would take a part for something
+    else than was meant."""
 
     def __init__(self) -> None:
         self.defs: Defs = {}
@@ -70,7 +96,9 @@ class Walk:
         said = told(notes)
         limits = {name: said[name] for name in _LIMITS if name in said}
         if limits and _is_union(base):  # bounds on an optional number are bounds on the number
-            base = _joined(arg if arg is NoneType else Annotated[arg, Meta(**limits)] for arg in get_args(base))
+            base = _joined(
+                arg if arg is NoneType else Annotated[arg, Meta(**limits)] for arg in get_args(base)
+            )
             said, limits = {name: text for name, text in said.items() if name not in limits}, {}
         schema, native = self._base(base)
         return annotated(schema, said), Annotated[native, Meta(**limits)] if limits else native
@@ -93,17 +121,27 @@ class Walk:
         if isinstance(origin, type) and (found := self._record(base)):
             return found
         if isinstance(base, (str, ForwardRef)):
-            raise SchemaError(f"{base!r} is the name of a type, not the type, and cannot be looked up here")
-        raise SchemaError(f"{label(base)} has no JSON form; use a built-in type, a class with fields, or Any")
+            raise SchemaError(
+                f"{base!r} is the name of a type, not the type, and cannot be looked up here"
+            )
+        raise SchemaError(
+            f"{label(base)} has no JSON form; use a built-in type, a class with fields, or Any"
+        )
 
     def _union(self, args: Iterable[Any]) -> tuple[Schema, Any]:
         pairs = [self.type(arg) for arg in args if arg is not UnsetType]
         options, members = [schema for schema, _ in pairs], [native for _, native in pairs]
-        schema: Schema = {} if {} in options else {"anyOf": options} if len(options) > 1 else options[0]
+        schema: Schema = (
+            {} if {} in options else {"anyOf": options} if len(options) > 1 else options[0]
+        )
         native = _joined(members)
-        fixed = any(get_origin(member) is tuple and ... not in get_args(member) for member in get_args(native))
+        fixed = any(
+            get_origin(member) is tuple and ... not in get_args(member)
+            for member in get_args(native)
+        )
         if fixed and any(get_origin(member) is Annotated for member in get_args(native)):
-            self.plain = False  # msgspec 0.22 crashes where limits and a tuple of fixed length are in one union
+            # msgspec 0.22 crashes where limits and a tuple of fixed length are in one union
+            self.plain = False
             return schema, choice(members)
         try:
             decoder(native)
@@ -118,12 +156,16 @@ class Walk:
         if origin in _OBJECTS:
             key, value = schemas or ({}, {})
             named = {"propertyNames": key} if key.pop("type", None) == "string" and key else {}
-            return {"type": "object"} | named | ({"additionalProperties": value} if value else {}), native
+            return {"type": "object"} | named | (
+                {"additionalProperties": value} if value else {}
+            ), native
         if origin is tuple and len(schemas) == len(pairs) > 0:
             count = {"minItems": len(pairs), "maxItems": len(pairs)}
             return {"type": "array", "prefixItems": schemas, "items": False} | count, native
         unique = {"uniqueItems": True} if origin in _SETS else {}
-        return {"type": "array"} | ({"items": schemas[0]} if schemas and schemas[0] else {}) | unique, native
+        return {"type": "array"} | (
+            {"items": schemas[0]} if schemas and schemas[0] else {}
+        ) | unique, native
 
     def _record(self, hint: Any) -> tuple[Schema, Any] | None:
         from .records import mirror, record_of
@@ -132,7 +174,9 @@ class Walk:
             record = record_of(hint)
             if record is None:
                 return None
-            title = record.cls.__name__ + (f"[{', '.join(map(label, get_args(hint)))}]" if get_args(hint) else "")
+            title = record.cls.__name__ + (
+                f"[{', '.join(map(label, get_args(hint)))}]" if get_args(hint) else ""
+            )
             name = wanted = re.sub(r"\W+", "_", title).strip("_")
             while name in self.defs:
                 name = f"{wanted}_{len(self.defs)}"
@@ -148,7 +192,8 @@ class Walk:
 
 
 def peel(hint: Any) -> tuple[Any, list[Any]]:
-    """The type inside all that is wrapped around it, and the notes of each `Annotated` on the way, innermost first."""
+    """The type inside all that is wrapped around it, and the notes of each `Annotated` on the way,
+    innermost first."""
     notes: list[Any] = []
     while True:
         origin = get_origin(hint)
@@ -168,16 +213,27 @@ def peel(hint: Any) -> tuple[Any, list[Any]]:
 
 
 def told(notes: Iterable[Any]) -> dict[str, Any]:
-    """What the notes say, in the words of `Meta`; the outer one has the last word. A plain string is a description."""
+    """What the notes say, in the words of `Meta`; the outer one has the last word. A plain string
+    is a description."""
     said: dict[str, Any] = {}
     for note in notes:
         if note is Header:
             raise SchemaError('Header needs the name of the header: Header("Region")')
         if isinstance(note, Header):
             said[KEYWORD] = note.name
-        names = _META if isinstance(note, Meta) else _BOUNDS if library(type(note)) == "annotated_types" else ()
+        names = (
+            _META
+            if isinstance(note, Meta)
+            else _BOUNDS
+            if library(type(note)) == "annotated_types"
+            else ()
+        )
         said |= {name: value for name in names if (value := getattr(note, name, None)) is not None}
-        text = note if isinstance(note, str) else getattr(note, "description", getattr(note, "documentation", None))
+        text = (
+            note
+            if isinstance(note, str)
+            else getattr(note, "description", getattr(note, "documentation", None))
+        )
         if text and isinstance(text, str):
             said["description"] = text
     return said
@@ -193,7 +249,8 @@ def _is_union(hint: Any) -> bool:
 
 
 def from_default(annotation: Any, default: Any) -> tuple[Any, Any]:
-    """`days: int = Field(3, ge=1)` as annotation and plain default (NODEFAULT for none); other defaults as they are."""
+    """`days: int = Field(3, ge=1)` as annotation and plain default (NODEFAULT for none); other
+    defaults as they are."""
     if not is_pydantic(default) or type(default).__name__ != "FieldInfo":
         return annotation, default
     plain = NODEFAULT if default.is_required() else default.get_default(call_default_factory=True)

@@ -1,9 +1,9 @@
 """A problem that msgspec found, in the words of the schema.
 
-msgspec says "Expected `int`, got `str` - at `$.days`"; a model is helped more by "must be an integer (at least 1), got
-the string "three"". Of the message only the place is kept. It leads to the part of the schema that says what is asked
-for, and to the part of the value that is not so. Messages that are not msgspec's own come from the user's classes and
-are passed on.
+msgspec says "Expected `int`, got `str` - at `$.days`"; a model is helped more by "must be an
+integer (at least 1), got the string "three"". Of the message only the place is kept. It leads to
+the part of the schema that says what is asked for, and to the part of the value that is not so.
+Messages that are not msgspec's own come from the user's classes and are passed on.
 """
 
 import re
@@ -18,7 +18,7 @@ _PLACE = re.compile(r" - at (?:`key` in )?`\$([^`]*)`")
 _STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
 _FIELD = re.compile(r"Object (missing required|contains unknown) field `(.*)`")
 _STANDARD = re.compile(
-    r"Expected `|Invalid (enum )?value |Invalid (RFC3339|UUID|base64|decimal|ISO8601|epoch)|Only units "
+    r"Expected `|Invalid (enum )?value |Invalid (RFC3339|UUID|base64|decimal|ISO8601|epoch)|Only units "  # noqa: E501
     r"|(Integer value|Number|Timestamp|Duration)( is)? out of range"
 )
 _WORDS = {
@@ -70,7 +70,11 @@ def explain(error: Exception, value: Any, schema: Schema, defs: Defs) -> tuple[s
             found = []
     if field := _FIELD.fullmatch(text):
         known = ", ".join(replaced(schema, defs).get("properties", ()))
-        what = "is missing" if field[1] == "missing required" else f"is not a field: there are {known or 'none'}"
+        what = (
+            "is missing"
+            if field[1] == "missing required"
+            else f"is not a field: there are {known or 'none'}"
+        )
         return f"{path}.{field[2]}", what
     if not _STANDARD.match(text):
         return path, f"is not valid: {text}"
@@ -94,8 +98,12 @@ def _expected(schema: Schema, defs: Defs) -> str:
     if options := schema.get("anyOf"):
         return " or ".join(dict.fromkeys(_expected(option, defs) for option in options))
     if values := schema.get("enum"):
-        return ("one of " if len(values) > 1 else "") + ", ".join(msgspec.json.encode(v).decode() for v in values)
-    words = _WORDS.get(schema.get("format", "")) or _WORDS.get(schema.get("type", ""), "something else")
+        return ("one of " if len(values) > 1 else "") + ", ".join(
+            msgspec.json.encode(v).decode() for v in values
+        )
+    words = _WORDS.get(schema.get("format", "")) or _WORDS.get(
+        schema.get("type", ""), "something else"
+    )
     details = [detail.format(schema[key]) for key, detail in _DETAILS.items() if key in schema]
     if items := schema.get("items"):
         details.append(f"each {_expected(items, defs)}")

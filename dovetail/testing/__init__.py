@@ -1,4 +1,5 @@
-"""The test kit: a server and a client in one process, their messages recorded, and a bare peer that sends what it likes.
+"""The test kit: a server and a client in one process, their messages recorded, and a bare peer that
+sends what it likes.
 
 async with pair(server) as client:                     # in memory, any revision
     assert (await client.call_tool("add", {"a": 1, "b": 2})).data == 3

@@ -1,4 +1,5 @@
-"""A peer without any manners: it sends bytes and reads what comes back. For tests of hostile and odd input."""
+"""A peer without any manners: it sends bytes and reads what comes back. For tests of hostile and
+odd input."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -37,7 +38,8 @@ class Bare:
             return msgspec.json.decode(await self._inbox.get())
 
     async def ask(self, method: str, params: Any = None, id: Any = 1) -> Any:
-        """Send a request and return the reply to it; other messages that come before it are left out."""
+        """Send a request and return the reply to it; other messages that come before it are left
+        out."""
         message = {"jsonrpc": "2.0", "id": id, "method": method}
         self.send(message if params is None else {**message, "params": params})
         while True:
@@ -52,7 +54,11 @@ class Bare:
     async def greet(self, version: str, capabilities: dict[str, Any] | None = None) -> Any:
         """Shake hands; returns the server's answer."""
         info = {"name": "bare", "version": "0"}
-        params = {"protocolVersion": version, "capabilities": capabilities or {}, "clientInfo": info}
+        params = {
+            "protocolVersion": version,
+            "capabilities": capabilities or {},
+            "clientInfo": info,
+        }
         reply = await self.ask("initialize", params, id="greeting")
         self.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
         return reply

@@ -15,7 +15,8 @@ from .tape import Tape, Taped
 
 
 class Replayed:
-    """A server as it is, but that a handler which asked is always run again, as another process would have to."""
+    """A server as it is, but that a handler which asked is always run again, as another process
+    would have to."""
 
     replay = True
 
@@ -36,11 +37,18 @@ async def pair(
     user: Principal | None = None,
     **options: Any,
 ) -> AsyncIterator[Client]:
-    """A client of this server, for as long as the block lasts. `options` are those of Client. With `replay`, a handler that
-    asks in the stateless era is run again from its beginning in every round. `user` is who the guard would have let in."""
+    """A client of this server, for as long as the block lasts. `options` are those of Client. With
+    `replay`, a handler that asks in the stateless era is run again from its beginning in every
+    round. `user` is who the guard would have let in."""
     ours, theirs = memory.pair(options.get("limits", DEFAULT), server.limits)
     service = cast(Service, Replayed(server)) if replay else server
-    talk = serve(service, theirs, server.lifespan, grace=server.limits.shutdown, visitor=Visitor(principal=user))
+    talk = serve(
+        service,
+        theirs,
+        server.lifespan,
+        grace=server.limits.shutdown,
+        visitor=Visitor(principal=user),
+    )
     serving = asyncio.get_running_loop().create_task(talk)
     channel: Channel = ours if record is None else Taped(ours, record)
     try:

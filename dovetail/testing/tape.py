@@ -10,7 +10,8 @@ _plain = msgspec.json.Decoder().decode
 
 
 class Tape:
-    """Messages in the order in which they passed: who sent them (`client` or `server`), and their bytes."""
+    """Messages in the order in which they passed: who sent them (`client` or `server`), and their
+    bytes."""
 
     def __init__(self) -> None:
         self.entries: list[tuple[str, bytes]] = []

@@ -1,1 +1,2 @@
-"""Bytes to messages and back over a wire of some kind. Nothing here knows of servers and clients."""
+"""Bytes to messages and back over a wire of some kind. Nothing here knows of servers and
+clients."""

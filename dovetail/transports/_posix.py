@@ -1,8 +1,9 @@
 """Pipes and process groups where the event loop can wait for them: Linux, macOS and the like.
 
-`_windows.py` has the same names. Pipes do not block and are polled by the loop. So is the exit of a process, through a
-pidfd; where there is none, a thread waits for it. Either way the dead leader is not reaped before its group was killed:
-until then its number, which is also the group's, cannot become another's.
+`_windows.py` has the same names. Pipes do not block and are polled by the loop. So is the exit of a
+process, through a pidfd; where there is none, a thread waits for it. Either way the dead leader is
+not reaped before its group was killed: until then its number, which is also the group's, cannot
+become another's.
 """
 
 import asyncio
@@ -25,7 +26,8 @@ INHERITED: frozenset[str] = frozenset()
 OPTIONS: dict[str, Any] = {"start_new_session": True}
 variable = str
 
-# A buffer of 256 KiB comes from the kernel anew for each read (15 µs), one of 64 KiB does not (1 µs).
+# A buffer of 256 KiB comes from the kernel anew for each read (15 µs), one of 64 KiB does not (1
+# µs).
 SMALL, LARGE = 64 * KIB, 256 * KIB
 
 
@@ -34,8 +36,11 @@ def resolve(words: list[str], path: str | None) -> list[str]:
     return words
 
 
-def read(loop: asyncio.AbstractEventLoop, pipe: IO[bytes], feed: Callable[[bytes], None]) -> Callable[[], Any]:
-    """Feed what comes, a chunk per turn of the loop, and an empty chunk at the end. Returns how to stop it."""
+def read(
+    loop: asyncio.AbstractEventLoop, pipe: IO[bytes], feed: Callable[[bytes], None]
+) -> Callable[[], Any]:
+    """Feed what comes, a chunk per turn of the loop, and an empty chunk at the end. Returns how to
+    stop it."""
     descriptor, size = pipe.fileno(), SMALL
 
     def ready() -> None:
@@ -75,11 +80,20 @@ def _enlarge(descriptor: int) -> None:
 
 
 class Writer:
-    """What waits to be written. The first send of a turn of the loop is written at once, which is the whole story for a
-    peer that asks one thing at a time; the others of that turn leave in one block at its end, each byte copied once."""
+    """What waits to be written. The first send of a turn of the loop is written at once, which is
+    the whole story for a peer that asks one thing at a time; the others of that turn leave in one
+    block at its end, each byte copied once."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, pipe: IO[bytes], bound: int, broken: Callable[[], Any]) -> None:
-        if pollable(pipe.fileno()):  # a terminal's modes are shared with the shell, and a file never blocks
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        pipe: IO[bytes],
+        bound: int,
+        broken: Callable[[], Any],
+    ) -> None:
+        if pollable(
+            pipe.fileno()
+        ):  # a terminal's modes are shared with the shell, and a file never blocks
             os.set_blocking(pipe.fileno(), False)
         self._loop, self._pipe, self._bound, self._broken = loop, pipe, bound, broken
         self._queue: list[bytes] = []
@@ -175,7 +189,9 @@ class Family:
         self._popen = popen
         self._pidfd: int | None = None
 
-    def watch(self, loop: asyncio.AbstractEventLoop, exited: Callable[[], None]) -> Callable[[], Any]:
+    def watch(
+        self, loop: asyncio.AbstractEventLoop, exited: Callable[[], None]
+    ) -> Callable[[], Any]:
         """Hear of the exit of the process, which stays unreaped. Returns how to stop it."""
         self._pidfd = pidfd = _open_pidfd(self._popen.pid)
         if pidfd is None:
@@ -216,7 +232,8 @@ class Family:
         try:
             if hasattr(os, "waitid"):
                 os.waitid(os.P_PID, self._popen.pid, os.WEXITED | os.WNOWAIT)
-            else:  # macOS before Python 3.13; it reaps, and leaves a moment in which the number is free
+            # macOS before Python 3.13; it reaps, and leaves a moment in which the number is free
+            else:
                 self._popen.wait()
         except ChildProcessError:  # reaped by somebody else
             pass

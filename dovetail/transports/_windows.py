@@ -1,8 +1,9 @@
 """Pipes and process groups on Windows, where the event loop can wait for neither.
 
-`_posix.py` has the same names. A thread per pipe does the waiting and owns it: closing one under a blocked read hangs.
-A reader goes on only when the loop has taken its last chunk, so it is as bounded as a polled pipe. A job object holds
-the process and whatever it starts; the system kills them all when the job is closed, also when we die.
+`_posix.py` has the same names. A thread per pipe does the waiting and owns it: closing one under a
+blocked read hangs. A reader goes on only when the loop has taken its last chunk, so it is as
+bounded as a polled pipe. A job object holds the process and whatever it starts; the system kills
+them all when the job is closed, also when we die.
 """
 
 import asyncio
@@ -20,11 +21,29 @@ from ..limits import KIB
 
 INHERITED = frozenset(
     {
-        "SYSTEMROOT", "SYSTEMDRIVE", "WINDIR", "COMSPEC", "PATHEXT", "USERNAME", "USERDOMAIN", "USERPROFILE",
-        "HOMEDRIVE", "HOMEPATH", "APPDATA", "LOCALAPPDATA", "ALLUSERSPROFILE", "PROGRAMDATA", "PROGRAMFILES",
-        "PROGRAMFILES(X86)", "PROGRAMW6432", "PUBLIC", "COMPUTERNAME", "NUMBER_OF_PROCESSORS", "PROCESSOR_ARCHITECTURE",
+        "SYSTEMROOT",
+        "SYSTEMDRIVE",
+        "WINDIR",
+        "COMSPEC",
+        "PATHEXT",
+        "USERNAME",
+        "USERDOMAIN",
+        "USERPROFILE",
+        "HOMEDRIVE",
+        "HOMEPATH",
+        "APPDATA",
+        "LOCALAPPDATA",
+        "ALLUSERSPROFILE",
+        "PROGRAMDATA",
+        "PROGRAMFILES",
+        "PROGRAMFILES(X86)",
+        "PROGRAMW6432",
+        "PUBLIC",
+        "COMPUTERNAME",
+        "NUMBER_OF_PROCESSORS",
+        "PROCESSOR_ARCHITECTURE",
     }
-)  # fmt: skip
+)
 CREATE_NEW_PROCESS_GROUP, CREATE_NO_WINDOW = 0x00000200, 0x08000000
 OPTIONS: dict[str, Any] = {"creationflags": CREATE_NEW_PROCESS_GROUP | CREATE_NO_WINDOW}
 variable = str.upper
@@ -37,8 +56,11 @@ def resolve(words: list[str], path: str | None) -> list[str]:
     return [shutil.which(words[0], path=path) or words[0], *words[1:]]
 
 
-def read(loop: asyncio.AbstractEventLoop, pipe: IO[bytes], feed: Callable[[bytes], None]) -> Callable[[], Any]:
-    """Feed what comes, a chunk per turn of the loop, and an empty chunk at the end. Returns how to stop it."""
+def read(
+    loop: asyncio.AbstractEventLoop, pipe: IO[bytes], feed: Callable[[bytes], None]
+) -> Callable[[], Any]:
+    """Feed what comes, a chunk per turn of the loop, and an empty chunk at the end. Returns how to
+    stop it."""
     taken = threading.Semaphore(0)
     stopped = threading.Event()
 
@@ -71,7 +93,13 @@ def pollable(descriptor: int) -> bool:
 class Writer:
     """What waits to be written: a thread takes all there is and writes it in one block."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, pipe: IO[bytes], bound: int, broken: Callable[[], Any]) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        pipe: IO[bytes],
+        bound: int,
+        broken: Callable[[], Any],
+    ) -> None:
         self._loop, self._pipe, self._bound, self._broken = loop, pipe, bound, broken
         self._queue: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._pending = 0
@@ -145,7 +173,9 @@ class Family:
         self._popen = popen
         self._kill, self._close = _job(popen.pid)
 
-    def watch(self, loop: asyncio.AbstractEventLoop, exited: Callable[[], None]) -> Callable[[], Any]:
+    def watch(
+        self, loop: asyncio.AbstractEventLoop, exited: Callable[[], None]
+    ) -> Callable[[], Any]:
         """Hear of the exit of the process. Returns how to stop it."""
 
         def run() -> None:
@@ -180,19 +210,31 @@ def _job(pid: int) -> tuple[Callable[[], Any], Callable[[], Any]]:
 
     class Limits(ctypes.Structure):  # JOBOBJECT_EXTENDED_LIMIT_INFORMATION
         _fields_ = [
-            ("process_time", large), ("job_time", large), ("flags", word), ("least_set", size), ("most_set", size),
-            ("processes", word), ("affinity", size), ("priority", word), ("scheduling", word),
-            ("io", large * 6), ("memory", size * 4),
-        ]  # fmt: skip
+            ("process_time", large),
+            ("job_time", large),
+            ("flags", word),
+            ("least_set", size),
+            ("most_set", size),
+            ("processes", word),
+            ("affinity", size),
+            ("priority", word),
+            ("scheduling", word),
+            ("io", large * 6),
+            ("memory", size * 4),
+        ]
 
     kernel = ctypes.WinDLL("kernel32", use_last_error=True)
     for name in ("CreateJobObjectW", "OpenProcess"):
-        getattr(kernel, name).restype = ctypes.c_void_p  # a handle is wider than the int that ctypes assumes
+        getattr(
+            kernel, name
+        ).restype = ctypes.c_void_p  # a handle is wider than the int that ctypes assumes
     handle = ctypes.c_void_p
     job = handle(kernel.CreateJobObjectW(None, None))
     process = handle(kernel.OpenProcess(SET_QUOTA | TERMINATE, False, pid))
     limits = Limits(flags=KILL_ON_CLOSE)
-    kernel.SetInformationJobObject(job, EXTENDED_LIMITS, ctypes.byref(limits), ctypes.sizeof(limits))
+    kernel.SetInformationJobObject(
+        job, EXTENDED_LIMITS, ctypes.byref(limits), ctypes.sizeof(limits)
+    )
     kernel.AssignProcessToJobObject(job, process)
     kernel.CloseHandle(process)
     return partial(kernel.TerminateJobObject, job, 1), partial(kernel.CloseHandle, job)

@@ -1,4 +1,5 @@
-"""Two channels joined in memory, in one event loop. Messages travel as bytes, so nothing is skipped that a wire would do."""
+"""Two channels joined in memory, in one event loop. Messages travel as bytes, so nothing is skipped
+that a wire would do."""
 
 import asyncio
 

@@ -1,23 +1,25 @@
 """The client's side of stdio: a server started as a child process, its pipes as a `Channel`.
 
-**Reading.** Each turn of the loop takes one bounded chunk from each pipe: a flood of stderr cannot starve the answers.
-The output is read whatever waits to be written, for a server that answers one request before it reads the next would
-otherwise wait for us while we wait for it.
+**Reading.** Each turn of the loop takes one bounded chunk from each pipe: a flood of stderr cannot
+starve the answers. The output is read whatever waits to be written, for a server that answers one
+request before it reads the next would otherwise wait for us while we wait for it.
 
-**Writing.** What is sent in one turn of the loop goes out in one write; what the pipe does not take follows when there
-is room. `drain` is where a sender waits.
+**Writing.** What is sent in one turn of the loop goes out in one write; what the pipe does not take
+follows when there is room. `drain` is where a sender waits.
 
-**The end.** Three things end, in any order: the output, stderr and the process itself. When all have, `ended` hears how
-it came, with the last words from stderr. When only some have (a helper of the dead server holds its pipes, a live
-server closed its output), the others are given a short grace.
+**The end.** Three things end, in any order: the output, stderr and the process itself. When all
+have, `ended` hears how it came, with the last words from stderr. When only some have (a helper of
+the dead server holds its pipes, a live server closed its output), the others are given a short
+grace.
 
-**Closing** is a ladder of timers: stdin is closed, then the whole process group gets TERM, then KILL. Waiting for it is
-apart from doing it, so it does not matter who waits, how many they are, or whether they are cancelled. One finalizer
-does the last cleaning, be it after the end, for a process that was forgotten, or when the interpreter exits: it kills
-what is left of the group, reaps the leader and closes the pipes.
+**Closing** is a ladder of timers: stdin is closed, then the whole process group gets TERM, then
+KILL. Waiting for it is apart from doing it, so it does not matter who waits, how many they are, or
+whether they are cancelled. One finalizer does the last cleaning, be it after the end, for a process
+that was forgotten, or when the interpreter exits: it kills what is left of the group, reaps the
+leader and closes the pipes.
 
-How pipes are moved, exits noticed and groups killed is the system's business: `_posix.py` and `_windows.py` have the
-same names for it.
+How pipes are moved, exits noticed and groups killed is the system's business: `_posix.py` and
+`_windows.py` have the same names for it.
 """
 
 import asyncio
@@ -52,8 +54,19 @@ TAIL = 8 * KIB
 """How much of stderr is kept for last words; also the longest line of it."""
 
 INHERITED = system.INHERITED | {
-    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TMP", "TEMP",
-}  # fmt: skip
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "TERM",
+    "LANG",
+    "LANGUAGE",
+    "TZ",
+    "TMPDIR",
+    "TMP",
+    "TEMP",
+}
 INHERITED_PREFIXES = ("LC_", "XDG_")
 
 SIGNALS = {number.value: number.name for number in signal.Signals}
@@ -69,7 +82,8 @@ def safe_environment() -> dict[str, str]:
     return {
         name: value
         for name, value in os.environ.items()
-        if (name in INHERITED or name.startswith(INHERITED_PREFIXES)) and not value.startswith("()")  # a shell function
+        if (name in INHERITED or name.startswith(INHERITED_PREFIXES))
+        and not value.startswith("()")  # a shell function
     }
 
 
@@ -81,14 +95,19 @@ async def spawn(
     limits: Limits = DEFAULT,
     on_stderr: Callable[[str], None] | None = None,
 ) -> "Process":
-    """Start `command` in a safe environment plus `env`. The lines of its stderr go to `on_stderr`, or else to ours."""
+    """Start `command` in a safe environment plus `env`. The lines of its stderr go to `on_stderr`,
+    or else to ours."""
     words = list(command)
     shown = _shown(words)
-    environment = safe_environment() | {system.variable(name): value for name, value in (env or {}).items()}
+    environment = safe_environment() | {
+        system.variable(name): value for name, value in (env or {}).items()
+    }
     try:
         popen = _popen(words, environment, cwd)
     except (OSError, ValueError, IndexError) as error:
-        raise ConnectFailed(f"could not start `{shown}`: {_why_not(words, environment, cwd, error)}") from None
+        raise ConnectFailed(
+            f"could not start `{shown}`: {_why_not(words, environment, cwd, error)}"
+        ) from None
     return Process(popen, shown, limits, on_stderr or _echo)
 
 
@@ -98,7 +117,11 @@ class Process:
     network = PIPE
 
     def __init__(
-        self, popen: "subprocess.Popen[bytes]", command: str, limits: Limits, on_stderr: Callable[[str], None]
+        self,
+        popen: "subprocess.Popen[bytes]",
+        command: str,
+        limits: Limits,
+        on_stderr: Callable[[str], None],
     ) -> None:
         assert popen.stdin
         self.pid, self.command = popen.pid, command
@@ -116,7 +139,9 @@ class Process:
         self._asked = self._told = False
         self._done = asyncio.Event()
         self._family = system.Family(popen)
-        self._writer = system.Writer(self._loop, popen.stdin, limits.write_buffer, partial(self._gone, "input"))
+        self._writer = system.Writer(
+            self._loop, popen.stdin, limits.write_buffer, partial(self._gone, "input")
+        )
         # The finalizer must not know `self`, or `self` would never be forgotten.
         self._release = weakref.finalize(self, _release, popen, self._family, os.getpid())
 
@@ -139,7 +164,8 @@ class Process:
         await self._writer.room.wait()
 
     async def close(self) -> None:
-        """Send what is queued, close stdin, and see to it that the server ends with all its helpers."""
+        """Send what is queued, close stdin, and see to it that the server ends with all its
+        helpers."""
         if self._loop.is_closed():
             self._release()
         elif not self._done.is_set():
@@ -156,7 +182,9 @@ class Process:
             self._ladder = [
                 later(1 * wait, self._family.terminate),
                 later(2 * wait, self._family.kill),
-                later(3 * wait, self._gone, "process"),  # not even KILL ends one that hangs in the kernel
+                later(
+                    3 * wait, self._gone, "process"
+                ),  # not even KILL ends one that hangs in the kernel
             ]
 
     def _on_output(self, chunk: bytes) -> None:
@@ -196,7 +224,11 @@ class Process:
             self._done.set()
         if not self._told:
             self._told = True
-            self._ended(None if self._asked else ConnectionClosed(f"`{self.command}` {self._how()}{self._stderr.words()}"))
+            self._ended(
+                None
+                if self._asked
+                else ConnectionClosed(f"`{self.command}` {self._how()}{self._stderr.words()}")
+            )
 
     def _how(self) -> str:
         if "process" in self._alive:
@@ -211,16 +243,26 @@ def _ignore(_: object) -> None:
     pass
 
 
-def _popen(words: list[str], environment: dict[str, str], cwd: str | Path | None) -> "subprocess.Popen[bytes]":
+def _popen(
+    words: list[str], environment: dict[str, str], cwd: str | Path | None
+) -> "subprocess.Popen[bytes]":
     pipe = subprocess.PIPE
     command = system.resolve(words, environment.get("PATH"))
     return subprocess.Popen(
-        command, bufsize=0, stdin=pipe, stdout=pipe, stderr=pipe, cwd=cwd, env=environment, **system.OPTIONS
+        command,
+        bufsize=0,
+        stdin=pipe,
+        stdout=pipe,
+        stderr=pipe,
+        cwd=cwd,
+        env=environment,
+        **system.OPTIONS,
     )
 
 
 def _release(popen: "subprocess.Popen[bytes]", family: system.Family, owner: int) -> None:
-    """The last thing that is done for a process; what a fork of ours inherited is not its to kill."""
+    """The last thing that is done for a process; what a fork of ours inherited is not its to
+    kill."""
     if os.getpid() == owner:
         family.kill()
         try:
@@ -248,7 +290,9 @@ class _Stderr:
             try:
                 self._hear(line.decode(errors="replace").rstrip("\r"))
             except Exception as error:
-                self._loop.call_exception_handler({"message": "on_stderr failed", "exception": error})
+                self._loop.call_exception_handler(
+                    {"message": "on_stderr failed", "exception": error}
+                )
 
     def words(self) -> str:
         """The tail as the end of a sentence, from the first line that is whole."""
@@ -260,10 +304,14 @@ class _Stderr:
 
 
 def _echo(line: str) -> None:
-    """Write to our stderr as if the server had inherited it, but never wait: what does not go at once is dropped."""
+    """Write to our stderr as if the server had inherited it, but never wait: what does not go at
+    once is dropped."""
     try:
         system.write_now(sys.stderr.fileno(), f"{line}\n".encode(errors="replace"))
-    except (AttributeError, io.UnsupportedOperation):  # there is none, or something else took its place
+    except (
+        AttributeError,
+        io.UnsupportedOperation,
+    ):  # there is none, or something else took its place
         if sys.stderr is not None:
             sys.stderr.write(f"{line}\n")
     except (OSError, ValueError):  # it is closed
@@ -275,23 +323,34 @@ def _shown(words: Sequence[str]) -> str:
     return text if len(text) <= 120 else f"{text[:119]}…"
 
 
-def _why_not(words: Sequence[str], environment: Mapping[str, str], cwd: str | Path | None, error: Exception) -> str:
+def _why_not(
+    words: Sequence[str], environment: Mapping[str, str], cwd: str | Path | None, error: Exception
+) -> str:
     if not words:
         return "the command is empty; give at least the name of a program"
     if not isinstance(error, OSError):
         return str(error)
     why = (error.strerror or str(error)).lower()
     if cwd is not None and (error.filename == str(cwd) or not os.path.isdir(cwd)):
-        return f"the working directory {str(cwd)!r} cannot be entered ({why}); create it, or change `cwd`"
+        return (
+            f"the working directory {str(cwd)!r} cannot be entered ({why}); create it, or "
+            "change `cwd`"
+        )
     if not isinstance(error, FileNotFoundError):
         return f"{why}; {REMEDIES[error.errno]}" if error.errno in REMEDIES else why
     name, path = words[0], environment.get("PATH", "")
     if os.path.dirname(name):
-        found, where = shutil.which(os.path.join(cwd or "", name)), f"looked for in {str(cwd or os.getcwd())!r}"
+        found, where = (
+            shutil.which(os.path.join(cwd or "", name)),
+            f"looked for in {str(cwd or os.getcwd())!r}",
+        )
     else:
         found, where = shutil.which(name, path=path), f"looked up in PATH={path}"
     if found:
-        return f"the interpreter in the first line of {found!r} does not exist; install it, or change the line"
+        return (
+            f"the interpreter in the first line of {found!r} does not exist; install it, "
+            "or change the line"
+        )
     address = re.match(r"[\w.-]+:\d+(/|$)", name)
     hint = f"; a URL begins with a scheme: http://{name}" if address else ""
     return f"{why} ({name!r} was {where}); install it, or give its full path{hint}"

@@ -1,10 +1,10 @@
-"""What can only be awaited (ASGI, the `websockets` library, an HTTP response) as a `Channel`: one task listens, one writes
-what `send` queues. A `Way` is the small rest that differs: listen until the end, write one message,
-leave. A server stops listening while its client leaves too much unread. A client never does: two sides that both wait for
-the other to read would wait for ever.
+"""What can only be awaited (ASGI, the `websockets` library, an HTTP response) as a `Channel`: one
+task listens, one writes what `send` queues. A `Way` is the small rest that differs: listen until
+the end, write one message, leave. A server stops listening while its client leaves too much unread.
+A client never does: two sides that both wait for the other to read would wait for ever.
 
-**The end** is told by the listener, who hears the close code. A write that fails only means that the listener is about to:
-it is given a moment, and its word goes first.
+**The end** is told by the listener, who hears the close code. A write that fails only means that
+the listener is about to: it is given a moment, and its word goes first.
 """
 
 import asyncio
@@ -157,4 +157,6 @@ def why(problem: OSError) -> str:
     found = re.search(r"\[Errno (\d+)\]", str(problem))  # of several addresses, the first
     number = problem.errno or (int(found[1]) if found else 0)
     known = number > 0 and not getattr(problem, "library", None)
-    return (os.strerror(number) if known else problem.strerror or str(problem)).lower() or type(problem).__name__
+    return (os.strerror(number) if known else problem.strerror or str(problem)).lower() or type(
+        problem
+    ).__name__

@@ -1,12 +1,14 @@
 """The server's side of stdio: one message per line, in on stdin, out on stdout.
 
-At the start the real streams are claimed: stdout is duplicated and its place taken by stderr, so a stray `print` cannot
-break the protocol; stdin is duplicated and its place taken by the null device, so a child process cannot eat messages.
-The duplicates are not inherited, and closed in forked children too.
+At the start the real streams are claimed: stdout is duplicated and its place taken by stderr, so a
+stray `print` cannot break the protocol; stdin is duplicated and its place taken by the null device,
+so a child process cannot eat messages. The duplicates are not inherited, and closed in forked
+children too.
 
-Pipes and sockets are polled by the event loop itself, without a thread. A terminal (whose modes are shared with the shell),
-a regular file and the null device (which cannot be polled) are read by one thread. While the peer does not read our
-answers, they wait here and reading pauses, so memory stays bounded.
+Pipes and sockets are polled by the event loop itself, without a thread. A terminal (whose modes are
+shared with the shell), a regular file and the null device (which cannot be polled) are read by one
+thread. While the peer does not read our answers, they wait here and reading pauses, so memory stays
+bounded.
 """
 
 import asyncio
@@ -35,7 +37,9 @@ class Stdio:
 
     network = PIPE
 
-    def __init__(self, limits: Limits = DEFAULT, streams: tuple[io.FileIO, io.FileIO] | None = None) -> None:
+    def __init__(
+        self, limits: Limits = DEFAULT, streams: tuple[io.FileIO, io.FileIO] | None = None
+    ) -> None:
         self._in, self._out = _claim() if streams is None else streams
         self._limits = limits
         self._lines = Lines(limits.incoming)
@@ -150,7 +154,9 @@ def _claim() -> tuple[io.FileIO, io.FileIO]:
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # was closed from the start, and is the lowest number that is free
+            os.open(
+                os.devnull, os.O_RDWR
+            )  # was closed from the start, and is the lowest number that is free
     received, sent = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)

@@ -1,9 +1,10 @@
 """How credentials go with a request, over HTTP and with the handshake of a WebSocket.
 
-They say what a request carries. Where the server turns it away all the same, they are told, and may have something better
-by now: a token that was renewed, the nonce that the server wants to see. A request that was turned away did nothing, so it
-may be sent again, but not for ever. While they find out, which can take some requests of their own, time stands still for
-whoever waits for an answer (`pause`). What only a person can settle is raised as Unauthorized, and settled far above.
+They say what a request carries. Where the server turns it away all the same, they are told, and may
+have something better by now: a token that was renewed, the nonce that the server wants to see. A
+request that was turned away did nothing, so it may be sent again, but not for ever. While they find
+out, which can take some requests of their own, time stands still for whoever waits for an answer
+(`pause`). What only a person can settle is raised as Unauthorized, and settled far above.
 """
 
 import re
@@ -20,7 +21,8 @@ LONGEST, SHOWN = 16 * 1024, 300
 _API_KEY = re.compile(r"(?:^|,)\s*ApiKey\s", re.IGNORECASE)
 _SAID = re.compile(r'\b(error_description|header)="((?:[^"\\]|\\.)*)"', re.IGNORECASE)
 ATTEMPTS = 4
-"""A token that ended, a nonce that is wanted, and a nonce that ended too soon are three refusals."""
+"""A token that ended, a nonce that is wanted, and a nonce that ended too soon are three
+refusals."""
 
 
 async def vouched(
@@ -32,8 +34,8 @@ async def vouched(
     drop: Callable[[T], None],
     pause: Callable[[bool], None] = lambda paused: None,
 ) -> T:
-    """What `send` brings back when it is given the headers that vouch for us. `head` reads status and headers of that, and
-    `drop` lets go of one that is of no use."""
+    """What `send` brings back when it is given the headers that vouch for us. `head` reads status
+    and headers of that, and `drop` lets go of one that is of no use."""
     if auth is None:
         return await send({})
     for left in reversed(range(ATTEMPTS)):
@@ -47,7 +49,9 @@ async def vouched(
             again = await auth.refused(method, url, answer) and left > 0
         except BaseException as problem:
             drop(reply)
-            if isinstance(problem, TimedOut):  # which must not be taken for the silence of the server itself
+            if isinstance(
+                problem, TimedOut
+            ):  # which must not be taken for the silence of the server itself
                 raise ConnectFailed(str(problem)) from None
             raise
         finally:
@@ -58,18 +62,29 @@ async def vouched(
     return reply
 
 
-def turned_away(url: str, answer: HttpResponse, given: Iterable[str], said: str = "") -> Unauthorized:
-    """What a refusal means that nothing was known to do about: `given` are the headers of the user's own, `said` is what
-    the server says where its challenge says nothing."""
+def turned_away(
+    url: str, answer: HttpResponse, given: Iterable[str], said: str = ""
+) -> Unauthorized:
+    """What a refusal means that nothing was known to do about: `given` are the headers of the
+    user's own, `said` is what the server says where its challenge says nothing."""
     challenge = answer.headers.get("www-authenticate", "")[:LONGEST]
-    told = {name.lower(): re.sub(r"\\(.)", r"\1", value) for name, value in _SAID.findall(challenge)}
-    why = "".join(letter for letter in told.get("error_description", said) if letter.isprintable())[:SHOWN].strip()
-    because, key = f": {why}" if why else "", told.get("header", "")[:SHOWN] if _API_KEY.search(challenge) else ""
+    told = {
+        name.lower(): re.sub(r"\\(.)", r"\1", value) for name, value in _SAID.findall(challenge)
+    }
+    why = "".join(letter for letter in told.get("error_description", said) if letter.isprintable())[
+        :SHOWN
+    ].strip()
+    because, key = (
+        f": {why}" if why else "",
+        told.get("header", "")[:SHOWN] if _API_KEY.search(challenge) else "",
+    )
     if answer.status == 403:
         return Unauthorized(f"{url} refuses access (403){because}")
     sent = next((name for name in given if name.lower() in ("authorization", key.lower())), None)
     if sent is not None:
-        return Unauthorized(f"{url} refuses the {sent} header that it was given (401){because}; give another one")
+        return Unauthorized(
+            f"{url} refuses the {sent} header that it was given (401){because}; give another one"
+        )
     if key:
         return Unauthorized(f"{url} wants an API key (401): give it with headers={{{key!r}: …}}")
     remedy = f"log in with auth=OAuth(), or `dovetail login {url}`, or give a token with auth="

@@ -1,8 +1,10 @@
-"""WebSocket, both sides: a message is a text frame (a binary one is read just the same), the subprotocol is `mcp`.
+"""WebSocket, both sides: a message is a text frame (a binary one is read just the same), the
+subprotocol is `mcp`.
 
-**Pings** are the business of the WebSocket library below, ours (`KEEPALIVE`) and the server's: a peer that vanished without
-a word is noticed. Messages are not compressed. JSON of a few hundred bytes gains nothing from it, each connection would
-hold windows of its own, and a small frame could grow into a large message before its size is known.
+**Pings** are the business of the WebSocket library below, ours (`KEEPALIVE`) and the server's: a
+peer that vanished without a word is noticed. Messages are not compressed. JSON of a few hundred
+bytes gains nothing from it, each connection would hold windows of its own, and a small frame could
+grow into a large message before its size is known.
 """
 
 import logging
@@ -48,35 +50,57 @@ SAID: Final = {
 # the server's side
 
 
-async def accept(scope: Mapping[str, Any], receive: AsgiReceive, send: AsgiSend, limits: Limits) -> Channel | None:
-    """Answer the opening handshake of an ASGI scope. None where it was refused, or the client is gone already."""
+async def accept(
+    scope: Mapping[str, Any], receive: AsgiReceive, send: AsgiSend, limits: Limits
+) -> Channel | None:
+    """Answer the opening handshake of an ASGI scope. None where it was refused, or the client is
+    gone already."""
     if (await receive())["type"] != "websocket.connect":
         return None
     offered = scope.get("subprotocols") or ()
     if offered and SUBPROTOCOL not in offered:
         others = ", ".join(offered)
-        await refuse(scope, send, 400, f"The subprotocol here is {SUBPROTOCOL!r}, or none; the client offered {others}")
+        await refuse(
+            scope,
+            send,
+            400,
+            f"The subprotocol here is {SUBPROTOCOL!r}, or none; the client offered {others}",
+        )
         return None
     await send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL if offered else None})
     return Pump(_Asgi(receive, send, limits.incoming), limits)
 
 
 async def refuse(
-    scope: Mapping[str, Any], send: AsgiSend, status: int, reason: str, more: Iterable[tuple[bytes, bytes]] = ()
+    scope: Mapping[str, Any],
+    send: AsgiSend,
+    status: int,
+    reason: str,
+    more: Iterable[tuple[bytes, bytes]] = (),
 ) -> None:
-    """Turn a client away before `accept`: with an HTTP status and the reason, where the ASGI server can do that."""
+    """Turn a client away before `accept`: with an HTTP status and the reason, where the ASGI server
+    can do that."""
     if "websocket.http.response" not in (scope.get("extensions") or {}):
-        await send({"type": "websocket.close", "code": POLICY, "reason": reason.encode()[:123].decode(errors="ignore")})
+        await send(
+            {
+                "type": "websocket.close",
+                "code": POLICY,
+                "reason": reason.encode()[:123].decode(errors="ignore"),
+            }
+        )
         return
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"%d" % len(reason.encode()))]
+    headers = [
+        (b"content-type", b"text/plain; charset=utf-8"),
+        (b"content-length", b"%d" % len(reason.encode())),
+    ]
     headers += more
     await send({"type": "websocket.http.response.start", "status": status, "headers": headers})
     await send({"type": "websocket.http.response.body", "body": reason.encode()})
 
 
 class _Asgi:
-    """An accepted WebSocket of an ASGI server. The server's own bound on messages is best a little above ours: it can only
-    hang up, we can say what was wrong."""
+    """An accepted WebSocket of an ASGI server. The server's own bound on messages is best a little
+    above ours: it can only hang up, we can say what was wrong."""
 
     network = WEBSOCKET
 
@@ -124,8 +148,9 @@ async def connect(
     auth: Credentials | None = None,
     peers: "Peers | None" = None,
 ) -> Channel:
-    """Open a WebSocket. `verify` is a context, certificates to trust (a file or a folder), or whether to verify at all;
-    `proxy` is a URL, in place of what the environment says; `peers` notes where the server is found."""
+    """Open a WebSocket. `verify` is a context, certificates to trust (a file or a folder), or
+    whether to verify at all; `proxy` is a URL, in place of what the environment says; `peers` notes
+    where the server is found."""
     from urllib.request import getproxies
 
     try:
@@ -133,11 +158,14 @@ async def connect(
         from websockets.exceptions import InvalidStatus
         from websockets.typing import Subprotocol
     except ImportError:
-        raise ConfigError(f"{shown(url)}: WebSocket needs more than the core: pip install 'dovetail[http]'") from None
+        raise ConfigError(
+            f"{shown(url)}: WebSocket needs more than the core: pip install 'dovetail[http]'"
+        ) from None
 
     class Direct(client.connect):
         def process_redirect(self, exc: Exception) -> Exception:
-            return exc  # whom the headers are meant for is decided by who gave them, not by who answers
+            # whom the headers are meant for is decided by who gave them, not by who answers
+            return exc
 
     direct = proxy is None and not getproxies()  # else the peer may be a proxy
 
@@ -171,7 +199,9 @@ async def connect(
             return refusal
 
     with _explained(name, timeout):
-        socket = await vouched(auth, "GET", url.replace("ws", "http", 1), shake_hands, _head, lambda shaken: None)
+        socket = await vouched(
+            auth, "GET", url.replace("ws", "http", 1), shake_hands, _head, lambda shaken: None
+        )
     if isinstance(socket, InvalidStatus):
         raise _refusal(name, socket, headers or {})
     return Pump(_Socket(socket, name, limits), limits)
@@ -220,7 +250,10 @@ class _Socket:
     def _how(self, closed: "Closed") -> str:
         ours = None if closed.rcvd_then_sent else closed.sent
         if ours is not None and ours.code == 1009:
-            return f"the server sent a message longer than the limit of {self._limits.incoming} bytes (Limits.incoming)"
+            return (
+                "the server sent a message longer than the limit of "
+                f"{self._limits.incoming} bytes (Limits.incoming)"
+            )
         if ours is not None and ours.code == 1011:
             return f"the server did not answer a ping within {KEEPALIVE:g} s"
         if ours is not None:
@@ -262,10 +295,14 @@ def _refusal(name: str, refusal: "InvalidStatus", given: Iterable[str]) -> Dovet
     said = (response.body or b"")[:200].decode(errors="replace").strip()
     if response.status_code in TURNED_AWAY:
         return turned_away(name, _head(refusal), given, said)
-    status = f"{name}: the server refused with HTTP {response.status_code} {response.reason_phrase}".rstrip()
+    status = (
+        f"{name}: the server refused with HTTP {response.status_code} {response.reason_phrase}"
+    ).rstrip()
     if "Location" in response.headers:
         where = response.headers["Location"]
-        return ConnectFailed(f"{status}; it sends us on to {where}: give that address, if you trust it")
+        return ConnectFailed(
+            f"{status}; it sends us on to {where}: give that address, if you trust it"
+        )
     return ConnectFailed(f"{status}: {said}" if said else status)
 
 
@@ -277,7 +314,9 @@ def _context(verify: "ssl.SSLContext | str | os.PathLike[str] | bool") -> "ssl.S
     path = None if isinstance(verify, bool) else os.fspath(verify)
     folder = path is not None and os.path.isdir(path)
     try:
-        context = ssl.create_default_context(cafile=None if folder else path, capath=path if folder else None)
+        context = ssl.create_default_context(
+            cafile=None if folder else path, capath=path if folder else None
+        )
     except OSError as problem:
         raise ConfigError(f"verify={path!r} holds no certificates: {why(problem)}") from None
     if verify is False:

@@ -1,18 +1,19 @@
 """A small host: a web page that calls a tool and shows its view.
 
-`pip install "dovetail[http]"`, then `python examples/apps/host.py`, and open http://127.0.0.1:8000. It shows the server that
-is beside it, or any other with a tool `forecast(city)` that has a view: `python examples/apps/host.py my_server.py`.
+`pip install "dovetail[http]"`, then `python examples/apps/host.py`, and open http://127.0.0.1:8000.
+It shows the server that is beside it, or any other with a tool `forecast(city)` that has a view:
+`python examples/apps/host.py my_server.py`.
 
-To a browser the same port is two origins. At 127.0.0.1 is the host's page; at localhost are the proxies that views are shown
-in, which can therefore reach nothing of the host. For each view the page opens a WebSocket, and passes on what the view's
-window posts:
+To a browser the same port is two origins. At 127.0.0.1 is the host's page; at localhost are the
+proxies that views are shown in, which can therefore reach nothing of the host. For each view the
+page opens a WebSocket, and passes on what the view's window posts:
 
     page to host    {"message": …}              what the view said
                     {"allow": true}             the user's answer to a link
     host to page    {"open": …}                 show a view: the address of its proxy, and what its frame may do
                     {"post": …}                 for the view
                     {"size" | "link" | "said" | "result": …}
-"""
+"""  # noqa: E501
 
 import argparse
 import asyncio
@@ -28,7 +29,10 @@ from dovetail import Client, DovetailError, HttpResponse
 from dovetail.extensions.apps import APPS, PROXY_SANDBOX, Bridge, Host, View
 
 HERE = Path(__file__).parent
-PAGE_POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src {}; frame-src {}"
+PAGE_POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+    "connect-src {}; frame-src {}"
+)
 
 
 class Website:
@@ -59,7 +63,10 @@ class Website:
         """The host's page at the one origin, a view's proxy at the other."""
         if (origin, path) == (self.page, "/"):
             policy = PAGE_POLICY.format(self.page.replace("http", "ws"), self.proxies)
-            headers = {"content-type": "text/html; charset=utf-8", "content-security-policy": policy}
+            headers = {
+                "content-type": "text/html; charset=utf-8",
+                "content-security-policy": policy,
+            }
             return HttpResponse(headers=headers, body=(HERE / "host.html").read_bytes())
         if origin == self.proxies and (view := self.views.get(path.removeprefix("/"))):
             return view.proxy(self.page)
@@ -79,7 +86,11 @@ class Website:
             return await answers.get()
 
         def said(role: str, content: Any) -> bool:
-            return tell(said=" ".join(part["text"] for part in (content if isinstance(content, list) else [content])))
+            return tell(
+                said=" ".join(
+                    part["text"] for part in (content if isinstance(content, list) else [content])
+                )
+            )
 
         async def write() -> None:
             while True:
@@ -106,7 +117,14 @@ class Website:
         )
         bridge = Bridge(self.client, view, lambda message: tell(post=message) and None, host)
         frame = {"src": f"{self.proxies}/{id}", "sandbox": PROXY_SANDBOX, "allow": view.allow}
-        tell(open={**frame, "border": view.prefers_border, "origins": view.origins, "resource": view.resource_ready()})
+        tell(
+            open={
+                **frame,
+                "border": view.prefers_border,
+                "origins": view.origins,
+                "resource": view.resource_ready(),
+            }
+        )
         try:
             async with asyncio.TaskGroup() as tasks:
                 working = [tasks.create_task(write()), tasks.create_task(call())]
@@ -131,13 +149,22 @@ async def main(server: Path, port: int) -> None:
         with socket.create_server(("127.0.0.1", port)) as listening:
             port = listening.getsockname()[1]
             print(f"http://127.0.0.1:{port}", flush=True)
-            config = uvicorn.Config(Website(client, port), lifespan="off", log_level="warning", ws="websockets-sansio")
+            config = uvicorn.Config(
+                Website(client, port), lifespan="off", log_level="warning", ws="websockets-sansio"
+            )
             await uvicorn.Server(config).serve([listening])
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Show the views of a server in a browser.")
-    parser.add_argument("server", nargs="?", type=Path, default=HERE / "server.py", help="a file (%(default)s)")
-    parser.add_argument("--port", type=int, default=8000, help="where the page is (%(default)s); 0 is any that is free")
+    parser.add_argument(
+        "server", nargs="?", type=Path, default=HERE / "server.py", help="a file (%(default)s)"
+    )
+    parser.add_argument(
+        "--port",
+        type=int,
+        default=8000,
+        help="where the page is (%(default)s); 0 is any that is free",
+    )
     with suppress(KeyboardInterrupt):
         asyncio.run(main(**vars(parser.parse_args())))

@@ -1,6 +1,7 @@
 """A server whose tool has a view: the forecast as a chart that answers to clicks.
 
-`python examples/apps/host.py` shows it in a browser. In a host that shows no apps the same tool answers with text.
+`python examples/apps/host.py` shows it in a browser. In a host that shows no apps the same tool
+answers with text.
 """
 
 from pathlib import Path
@@ -39,17 +40,26 @@ def days_of(city: str, count: int) -> list[Day]:
 async def forecast(city: str, ctx: Context, days: int = 7) -> ToolResult:
     """The weather of the coming days."""
     coming = days_of(city, days)
-    text = f"{city}: " + ", ".join(f"{one['day']} {one['low']} to {one['high']} °C, {one['sky']}" for one in coming)
+    text = f"{city}: " + ", ".join(
+        f"{one['day']} {one['low']} to {one['high']} °C, {one['sky']}" for one in coming
+    )
     told = text if not ctx.shows_apps else f"The user sees a chart of the forecast. {text}"
-    return ToolResult(content=[TextContent(told)], structured_content={"city": city, "days": coming})
+    return ToolResult(
+        content=[TextContent(told)], structured_content={"city": city, "days": coming}
+    )
 
 
 @server.tool(visibility=["app"])
 async def hours(city: str, day: str) -> dict[str, list[int]]:
-    """The temperatures of one day, every three hours: for the view, which asks for them when somebody clicks."""
+    """The temperatures of one day, every three hours: for the view, which asks for them when
+    somebody clicks."""
     found = next(one for one in days_of(city, 7) if one["day"] == day)
     low, high = found["low"], found["high"]
-    return {"temperatures": [low + round((high - low) * share) for share in (0.1, 0, 0.2, 0.6, 0.9, 1, 0.7, 0.3)]}
+    return {
+        "temperatures": [
+            low + round((high - low) * share) for share in (0.1, 0, 0.2, 0.6, 0.9, 1, 0.7, 0.3)
+        ]
+    }
 
 
 @server.tool(visibility=["model"])

@@ -1,7 +1,8 @@
 """Who may import whom, and how much an import costs.
 
-The table is the one of docs/design/layers.md; a line says which parts a part may import from the package. Imports inside
-functions count too: they are for weight, never a way around the table. `if TYPE_CHECKING` imports do not.
+The table is the one of docs/design/layers.md; a line says which parts a part may import from the
+package. Imports inside functions count too: they are for weight, never a way around the table. `if
+TYPE_CHECKING` imports do not.
 """
 
 import ast
@@ -38,7 +39,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "connect": {"transports", "connection", "config", "ports", "auth"},
     "server": VALUES | {"serve", "extensions", "connection", "sealing"},
     "client": VALUES | {"connect", "extensions", "connection", "__init__"},
-    "testing": VALUES | {"server", "client", "transports", "connection", "serve", "connect", "auth"},
+    "testing": VALUES
+    | {"server", "client", "transports", "connection", "serve", "connect", "auth"},
     "compat": LOW | {"ports", "server", "transports"},
     "cli": VALUES | {"server", "client", "config", "auth", "__init__"},
     "__main__": {"cli"},
@@ -92,9 +94,14 @@ def imports_of(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
             found.add(f"{(node.module or '').split('.')[0]}!")
         elif isinstance(node, ast.ImportFrom) and node.level > depth:
-            names = [node.module.split(".")[0]] if node.module else [alias.name for alias in node.names]
+            names = (
+                [node.module.split(".")[0]] if node.module else [alias.name for alias in node.names]
+            )
             found |= {
-                name if (PACKAGE / name).exists() or (PACKAGE / f"{name}.py").exists() else "__init__" for name in names
+                name
+                if (PACKAGE / name).exists() or (PACKAGE / f"{name}.py").exists()
+                else "__init__"
+                for name in names
             }
         elif isinstance(node, ast.ImportFrom) and node.level == depth and depth == 0:
             found.add((node.module or "").split(".")[0])
@@ -108,23 +115,39 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 def test_a_file_imports_only_what_the_table_allows(path: Path) -> None:
     part = part_of(path)
     ours = {name for name in imports_of(path) if not name.endswith("!")} - {part}
-    assert ours <= MAY_IMPORT[part] | EVERYWHERE, f"{part} may not import {ours - MAY_IMPORT[part] - EVERYWHERE}"
+    assert ours <= MAY_IMPORT[part] | EVERYWHERE, (
+        f"{part} may not import {ours - MAY_IMPORT[part] - EVERYWHERE}"
+    )
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_a_library_has_one_door(path: Path) -> None:
     outside = {name[:-1] for name in imports_of(path) if name.endswith("!")} - STDLIB
     for library in outside - {"dovetail"}:
-        assert part_of(path) in DOORS.get(library, set()), f"{library} is not to be imported in {part_of(path)}"
+        assert part_of(path) in DOORS.get(library, set()), (
+            f"{library} is not to be imported in {part_of(path)}"
+        )
 
 
 def loaded_by(statement: str) -> set[str]:
     code = f"{statement}\nimport sys; print('\\n'.join(sys.modules))"
-    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    output = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
     return set(output.split())
 
 
-HEAVY = ["asyncio", "logging", "jsonschema_rs", "pydantic", "importlib.metadata", "dataclasses", "http", "ssl", "socket"]
+HEAVY = [
+    "asyncio",
+    "logging",
+    "jsonschema_rs",
+    "pydantic",
+    "importlib.metadata",
+    "dataclasses",
+    "http",
+    "ssl",
+    "socket",
+]
 
 
 @pytest.mark.parametrize("heavy", HEAVY)
@@ -138,7 +161,9 @@ def test_importing_server_stays_within_its_budget_of_modules() -> None:
 
 
 def test_importing_the_package_alone_loads_nothing_else_of_it() -> None:
-    assert {name for name in loaded_by("import dovetail") if name.startswith("dovetail.")} == {"dovetail.lazy"}
+    assert {name for name in loaded_by("import dovetail") if name.startswith("dovetail.")} == {
+        "dovetail.lazy"
+    }
 
 
 def test_no_date_is_known_outside_of_revisions() -> None:
@@ -152,7 +177,9 @@ def test_no_date_is_known_outside_of_revisions() -> None:
 def test_the_public_names_are_sorted_and_all_exist() -> None:
     import dovetail
 
-    assert dovetail.__all__ == sorted(dovetail.__all__) or sorted(dovetail.__all__) == sorted(dovetail._HOMES)
+    assert dovetail.__all__ == sorted(dovetail.__all__) or sorted(dovetail.__all__) == sorted(
+        dovetail._HOMES
+    )
     for name in dovetail.__all__:
         assert getattr(dovetail, name) is not None
 

@@ -1,4 +1,5 @@
-"""A guarded server in a process of its own: `python -m tests.auth.guarded KIND PORT [KEY=VALUE …]`. Prints its URL.
+"""A guarded server in a process of its own: `python -m tests.auth.guarded KIND PORT [KEY=VALUE …]`.
+Prints its URL.
 
 embedded   the authorization server is its own; storage=FILE, access_life=SECONDS
 upstream   … and its users log in at the OpenID provider idp=URL
@@ -23,11 +24,18 @@ def guard(kind: str, given: dict[str, Any]) -> Guard:
         return Bearer(jwt(given["idp"]), scopes=["notes:read"])
     if kind == "upstream":
         upstream = Upstream(given["idp"], client_id="upstream", client_secret="upstream-secret")
-        return Provider(upstream=upstream, scopes=SCOPES, required=["notes:read"], storage=":memory:")
+        return Provider(
+            upstream=upstream, scopes=SCOPES, required=["notes:read"], storage=":memory:"
+        )
     life = float(given.get("access_life", 3600))
     users = {USER: hash_password(PASSWORD)}
     return Counted(
-        users=users, scopes=SCOPES, required=["notes:read"], storage=given["storage"], access_life=life, name="Notes"
+        users=users,
+        scopes=SCOPES,
+        required=["notes:read"],
+        storage=given["storage"],
+        access_life=life,
+        name="Notes",
     )
 
 

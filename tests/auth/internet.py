@@ -1,7 +1,8 @@
-"""A small internet in memory: servers that want tokens, issuers that give them out, and somebody at the browser.
+"""A small internet in memory: servers that want tokens, issuers that give them out, and somebody at
+the browser.
 
-The issuer checks what a real one checks (PKCE, redirect URIs, codes once, rotation, client authentication), so that a flow
-that gets through it has done its part.
+The issuer checks what a real one checks (PKCE, redirect URIs, codes once, rotation, client
+authentication), so that a flow that gets through it has done its part.
 """
 
 import asyncio
@@ -27,7 +28,9 @@ def reply(value: Any, status: int = 200, **headers: str) -> HttpResponse:
     """A JSON answer."""
     named = {name.replace("_", "-"): text for name, text in headers.items()}
     return HttpResponse(
-        status=status, headers={"content-type": "application/json", **named}, body=json.dumps(value).encode()
+        status=status,
+        headers={"content-type": "application/json", **named},
+        body=json.dumps(value).encode(),
     )
 
 
@@ -36,7 +39,10 @@ NOT_FOUND = HttpResponse(status=404, body=b"nothing here")
 
 def form(request: HttpRequest) -> dict[str, str]:
     """The fields of a form."""
-    return {name: values[0] for name, values in parse_qs(request.body.decode(), strict_parsing=True).items()}
+    return {
+        name: values[0]
+        for name, values in parse_qs(request.body.decode(), strict_parsing=True).items()
+    }
 
 
 class Internet:
@@ -68,7 +74,9 @@ class Internet:
 class Issuer:
     """An authorization server."""
 
-    def __init__(self, internet: Internet, issuer: str = ISSUER, well: str | None = None, **metadata: Any) -> None:
+    def __init__(
+        self, internet: Internet, issuer: str = ISSUER, well: str | None = None, **metadata: Any
+    ) -> None:
         self.issuer, self.internet = issuer, internet
         self.metadata: dict[str, Any] = {
             "issuer": issuer,
@@ -102,7 +110,10 @@ class Issuer:
     def register(self, request: HttpRequest) -> HttpResponse:
         wanted = json.loads(request.body)
         self.registered.append(wanted)
-        made = {**wanted, "client_id": f"client-{len(self.registered)}-{urlsplit(self.issuer).hostname}"}
+        made = {
+            **wanted,
+            "client_id": f"client-{len(self.registered)}-{urlsplit(self.issuer).hostname}",
+        }
         if wanted.get("token_endpoint_auth_method") != "none":
             made["client_secret"] = f"secret of {made['client_id']}"
         self.clients[made["client_id"]] = made
@@ -129,7 +140,9 @@ class Issuer:
         client_id, secret = asked.get("client_id"), asked.get("client_secret")
         authorization = request.headers.get("authorization", "")
         if authorization.startswith("Basic "):
-            client_id, secret = (unquote_plus(half) for half in b64decode(authorization[6:]).decode().split(":"))
+            client_id, secret = (
+                unquote_plus(half) for half in b64decode(authorization[6:]).decode().split(":")
+            )
         known = self.clients.get(client_id or "")
         if known is None or known.get("client_secret") != secret:
             return reply({"error": "invalid_client"}, 401)
@@ -150,22 +163,34 @@ class Issuer:
         self.given += 1
         refresh = f"refresh-{self.given}"
         self.refreshable.add(refresh)
-        made: dict[str, Any] = {"access_token": f"access-{self.given}", "token_type": "Bearer", "refresh_token": refresh}
+        made: dict[str, Any] = {
+            "access_token": f"access-{self.given}",
+            "token_type": "Bearer",
+            "refresh_token": refresh,
+        }
         if self.lifetime is not None:
             made["expires_in"] = self.lifetime
         return reply({**made, **self.extra})
 
 
-def describe(internet: Internet, url: str = SERVER, well: str | None = None, **metadata: Any) -> dict[str, Any]:
+def describe(
+    internet: Internet, url: str = SERVER, well: str | None = None, **metadata: Any
+) -> dict[str, Any]:
     """Let a server describe itself; what is returned may be changed later."""
     parts = urlsplit(url)
-    well = well or f"{parts.scheme}://{parts.netloc}/.well-known/oauth-protected-resource{parts.path}"
+    well = (
+        well or f"{parts.scheme}://{parts.netloc}/.well-known/oauth-protected-resource{parts.path}"
+    )
     described = {"resource": url, "authorization_servers": [ISSUER], **metadata}
     internet.pages[f"GET {well}"] = lambda request: reply(described)
     return described
 
 
-def run(flow: Generator[Any, Any, Any], internet: Internet, visit: Callable[[str], Mapping[str, str]] | None = None) -> Any:
+def run(
+    flow: Generator[Any, Any, Any],
+    internet: Internet,
+    visit: Callable[[str], Mapping[str, str]] | None = None,
+) -> Any:
     """Drive a flow to its end, without a loop."""
     came: Any = None
     problem: DovetailError | None = None
@@ -203,5 +228,9 @@ class Person:
         self.pages.append(url)
         if self.closed:
             raise Unauthorized("The login was given up")
-        issuer = next(one for one in self.issuers if url.startswith(one.metadata["authorization_endpoint"] + "?"))
+        issuer = next(
+            one
+            for one in self.issuers
+            if url.startswith(one.metadata["authorization_endpoint"] + "?")
+        )
         return issuer.visit(url)

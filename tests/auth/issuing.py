@@ -1,4 +1,5 @@
-"""An authorization server, as far as a resource server sees it: metadata, keys, introspection; in the test's own loop."""
+"""An authorization server, as far as a resource server sees it: metadata, keys, introspection; in
+the test's own loop."""
 
 import json
 import time
@@ -28,10 +29,19 @@ class Issuer:
 
     def claims(self, audience: Any, **claims: Any) -> dict[str, Any]:
         now = int(time.time())
-        usual = {"iss": self.url, "sub": "ada", "aud": audience, "iat": now, "exp": now + 600, "client_id": "app"}
+        usual = {
+            "iss": self.url,
+            "sub": "ada",
+            "aud": audience,
+            "iat": now,
+            "exp": now + 600,
+            "client_id": "app",
+        }
         return {name: value for name, value in {**usual, **claims}.items() if value is not None}
 
-    def token(self, audience: Any, *, header: dict[str, Any] | None = None, key: Any = None, **claims: Any) -> str:
+    def token(
+        self, audience: Any, *, header: dict[str, Any] | None = None, key: Any = None, **claims: Any
+    ) -> str:
         """A token for this audience. A claim or header that is None is left out."""
         usual = {"typ": "at+jwt", "alg": self.algorithm, "kid": self.key["kid"], **(header or {})}
         said = {name: value for name, value in usual.items() if value is not None}

@@ -1,4 +1,5 @@
-"""A client and a browser for tests of the provider, without a network: they call `respond` as the endpoint would."""
+"""A client and a browser for tests of the provider, without a network: they call `respond` as the
+endpoint would."""
 
 import re
 from base64 import b64encode
@@ -53,16 +54,26 @@ class Web:
         self.asked.append(request)
         found = self.pages.get(request.url)
         if found is None:
-            raise ConnectFailed(f"{request.url}: this address is on the local network, which is refused")
+            raise ConnectFailed(
+                f"{request.url}: this address is on the local network, which is refused"
+            )
         if callable(found):
             found = found(request)
         if isinstance(found, HttpResponse):
             return found
-        return HttpResponse(headers={"content-type": "application/json"}, body=msgspec.json.encode(found))
+        return HttpResponse(
+            headers={"content-type": "application/json"}, body=msgspec.json.encode(found)
+        )
 
 
 def site(web: Web | None = None, base: str = BASE, path: str = "/mcp", **more: Any) -> Site:
-    return Site(url=base + path, base=base, ring=KeyRing([b"a key for tests only"]), fetch=web or Web(), **more)
+    return Site(
+        url=base + path,
+        base=base,
+        ring=KeyRing([b"a key for tests only"]),
+        fetch=web or Web(),
+        **more,
+    )
 
 
 def provider(**settings: Any) -> Provider:
@@ -72,18 +83,27 @@ def provider(**settings: Any) -> Provider:
 class Agent:
     """Who calls a provider: from an address, with a cookie jar."""
 
-    def __init__(self, provider: Provider, at: Site | None = None, address: str = "203.0.113.7") -> None:
+    def __init__(
+        self, provider: Provider, at: Site | None = None, address: str = "203.0.113.7"
+    ) -> None:
         self.provider, self.site, self.address = provider, at or site(), address
         self.cookies: dict[str, str] = {}
 
-    async def ask(self, method: str, url: str, body: bytes = b"", headers: Mapping[str, str] = {}) -> HttpResponse:
+    async def ask(
+        self, method: str, url: str, body: bytes = b"", headers: Mapping[str, str] = {}
+    ) -> HttpResponse:
         given = dict(headers)
         if self.cookies:
             given["cookie"] = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
         if url.startswith("/"):
             url = self.site.base + url
         request = HttpRequest(
-            method=method, path=urlsplit(url).path, url=url, headers=given, body=body, address=self.address
+            method=method,
+            path=urlsplit(url).path,
+            url=url,
+            headers=given,
+            body=body,
+            address=self.address,
         )
         answer = await self.provider.respond(request, self.site)
         assert answer is not None, f"{method} {url} is no page of the provider"
@@ -95,13 +115,22 @@ class Agent:
     async def get(self, url: str) -> HttpResponse:
         return await self.ask("GET", url)
 
-    async def form(self, url: str, fields: Mapping[str, str], headers: Mapping[str, str] = {}) -> HttpResponse:
+    async def form(
+        self, url: str, fields: Mapping[str, str], headers: Mapping[str, str] = {}
+    ) -> HttpResponse:
         kind = {"content-type": "application/x-www-form-urlencoded"}
         return await self.ask("POST", url, urlencode(fields).encode(), {**kind, **headers})
 
     async def register(self, **metadata: Any) -> dict[str, Any]:
-        told = {"client_name": "Notes", "redirect_uris": [LOCAL], "token_endpoint_auth_method": "none", **metadata}
-        answer = await self.ask("POST", "/register", msgspec.json.encode(told), {"content-type": "application/json"})
+        told = {
+            "client_name": "Notes",
+            "redirect_uris": [LOCAL],
+            "token_endpoint_auth_method": "none",
+            **metadata,
+        }
+        answer = await self.ask(
+            "POST", "/register", msgspec.json.encode(told), {"content-type": "application/json"}
+        )
         assert answer.status == 201, answer.body
         return decoded(answer)
 
@@ -117,17 +146,23 @@ class Agent:
             "resource": self.site.url,
             **changes,
         }
-        return f"/authorize?{urlencode({name: value for name, value in fields.items() if value is not None})}"
+        return f"/authorize?{urlencode({name: value for name, value in fields.items() if value is not None})}"  # noqa: E501
 
-    async def press(self, url: str, shown: HttpResponse, action: str, **fields: str) -> HttpResponse:
+    async def press(
+        self, url: str, shown: HttpResponse, action: str, **fields: str
+    ) -> HttpResponse:
         return await self.form(url, {"csrf": csrf(shown), "action": action, **fields})
 
     async def login(self, url: str, name: str = "ada", password: str = "lovelace") -> HttpResponse:
         """The page after the login."""
-        answer = await self.press(url, await self.get(url), "login", username=name, password=password)
+        answer = await self.press(
+            url, await self.get(url), "login", username=name, password=password
+        )
         return await self.get(answer.headers["location"]) if answer.status == 303 else answer
 
-    async def approve(self, url: str, name: str = "ada", password: str = "lovelace") -> HttpResponse:
+    async def approve(
+        self, url: str, name: str = "ada", password: str = "lovelace"
+    ) -> HttpResponse:
         """Log in if need be, and say yes: the way back."""
         shown = await self.get(url)
         if shown.status == 200 and b'value="login"' in shown.body:
@@ -151,7 +186,9 @@ class Agent:
         return await self.token(client_id, **given)
 
     async def refresh(self, client_id: str, token: str, **changes: str) -> HttpResponse:
-        return await self.token(client_id, grant_type="refresh_token", refresh_token=token, **changes)
+        return await self.token(
+            client_id, grant_type="refresh_token", refresh_token=token, **changes
+        )
 
     async def tokens(self, client_id: str, **changes: str | None) -> dict[str, Any]:
         answer = await self.redeem(client_id, await self.code(client_id, **changes))
@@ -160,7 +197,9 @@ class Agent:
 
     async def who(self, token: str) -> Principal | None:
         """Whom the guard takes the bearer of a token for."""
-        request = HttpRequest(path="/mcp", url=self.site.url, headers={"authorization": f"Bearer {token}"})
+        request = HttpRequest(
+            path="/mcp", url=self.site.url, headers={"authorization": f"Bearer {token}"}
+        )
         found = await self.provider.admit(request, self.site)
         return found if isinstance(found, Principal) else None
 

@@ -32,12 +32,18 @@ class Said(list[str]):
 
 
 async def request(
-    visit: Visit, target: str, method: str = "GET", host: str | None = None, raw: bytes | None = None
+    visit: Visit,
+    target: str,
+    method: str = "GET",
+    host: str | None = None,
+    raw: bytes | None = None,
 ) -> bytes:
     """Everything that one request is answered with."""
     port = urlsplit(visit.redirect_uri).port
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    head = f"{method} {target} HTTP/1.1\r\nHost: {host or f'127.0.0.1:{port}'}\r\nAccept: */*\r\n\r\n"
+    head = (
+        f"{method} {target} HTTP/1.1\r\nHost: {host or f'127.0.0.1:{port}'}\r\nAccept: */*\r\n\r\n"
+    )
     writer.write(head.encode() if raw is None else raw)
     try:
         return await reader.read()
@@ -60,7 +66,9 @@ async def test_the_parameters_that_come_back_are_the_answer() -> None:
     assert page.startswith(b"HTTP/1.1 200 ") and b"close this window" in page and b"example" in page
 
 
-async def test_the_login_ends_at_the_same_port_each_time_where_that_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_login_ends_at_the_same_port_each_time_where_that_is_free(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with quiet().session() as visit:
         monkeypatch.setattr(browsers, "USUAL", urlsplit(visit.redirect_uri).port)
         async with quiet().session() as other:
@@ -102,7 +110,9 @@ async def test_a_refusal_is_an_answer_too_but_nothing_that_it_says_is_shown() ->
         ("/callback?" + "&".join(f"p{number}=1" for number in range(60)) + "&code=c&state=s1", 400),
     ],
 )
-async def test_what_is_not_the_answer_is_turned_away_and_ends_nothing(target: str, status: int) -> None:
+async def test_what_is_not_the_answer_is_turned_away_and_ends_nothing(
+    target: str, status: int
+) -> None:
     async with quiet().session() as visit:
         going = asyncio.create_task(visit.go(LOGIN, "example"))
         await asyncio.sleep(0)
@@ -117,19 +127,24 @@ async def test_only_get_is_answered(method: str) -> None:
     async with quiet().session() as visit:
         going = asyncio.create_task(visit.go(LOGIN, "example"))
         await asyncio.sleep(0)
-        assert (await request(visit, "/callback?code=c&state=s1", method)).startswith(b"HTTP/1.1 404 ")
+        assert (await request(visit, "/callback?code=c&state=s1", method)).startswith(
+            b"HTTP/1.1 404 "
+        )
         assert not going.done()
         going.cancel()
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "localhost", "127.0.0.1", "127.0.0.1:1", "127.0.0.1:80\r\nHost: evil.example"]
+    "host",
+    ["evil.example", "localhost", "127.0.0.1", "127.0.0.1:1", "127.0.0.1:80\r\nHost: evil.example"],
 )
 async def test_a_name_that_leads_here_is_not_ours(host: str) -> None:
     async with quiet().session() as visit:
         going = asyncio.create_task(visit.go(LOGIN, "example"))
         await asyncio.sleep(0)
-        assert (await request(visit, "/callback?code=c&state=s1", host=host)).startswith(b"HTTP/1.1 404 ")
+        assert (await request(visit, "/callback?code=c&state=s1", host=host)).startswith(
+            b"HTTP/1.1 404 "
+        )
         assert not going.done()
         going.cancel()
 
@@ -139,7 +154,9 @@ async def test_two_hosts_are_none() -> None:
         going = asyncio.create_task(visit.go(LOGIN, "example"))
         await asyncio.sleep(0)
         ours = urlsplit(visit.redirect_uri).netloc
-        both = f"GET /callback?code=c&state=s1 HTTP/1.1\r\nHost: {ours}\r\nHost: evil.example\r\n\r\n".encode()
+        both = (
+            f"GET /callback?code=c&state=s1 HTTP/1.1\r\nHost: {ours}\r\nHost: evil.example\r\n\r\n"
+        ).encode()
         assert (await request(visit, "", raw=both)).startswith(b"HTTP/1.1 404 ")
         going.cancel()
 
@@ -168,13 +185,21 @@ async def test_what_is_shown_cannot_become_part_of_the_page() -> None:
     assert "<script" not in body and "&lt;script&gt;" in body and "\x00" not in body
     headers = dict(line.split(": ", 1) for line in head.split("\r\n")[1:])
     policy = headers["Content-Security-Policy"]
-    assert policy.startswith("default-src 'none'; style-src 'sha256-") and "frame-ancestors 'none'" in policy
+    assert (
+        policy.startswith("default-src 'none'; style-src 'sha256-")
+        and "frame-ancestors 'none'" in policy
+    )
     assert "script" not in policy and "unsafe" not in policy
     assert headers["Referrer-Policy"] == "no-referrer" and headers["Cache-Control"] == "no-store"
-    assert headers["X-Content-Type-Options"] == "nosniff" and int(headers["Content-Length"]) == len(body.encode())
+    assert headers["X-Content-Type-Options"] == "nosniff" and int(headers["Content-Length"]) == len(
+        body.encode()
+    )
 
 
-@pytest.mark.parametrize("raw", [b"\x00\xff\r\n\r\n", b"GET\r\n\r\n", b"GET /callback?code=c&state=s1\r\n\r\n", b"\r\n\r\n"])
+@pytest.mark.parametrize(
+    "raw",
+    [b"\x00\xff\r\n\r\n", b"GET\r\n\r\n", b"GET /callback?code=c&state=s1\r\n\r\n", b"\r\n\r\n"],
+)
 async def test_what_is_no_http_is_turned_away(raw: bytes) -> None:
     async with quiet().session() as visit:
         going = asyncio.create_task(visit.go(LOGIN, "example"))
@@ -212,7 +237,10 @@ async def test_connections_beyond_the_bound_are_hung_up_on(monkeypatch: pytest.M
 
 async def test_a_login_that_nobody_completes_is_given_up() -> None:
     async with quiet(timeout=0.05).session() as visit:
-        with pytest.raises(Unauthorized, match=r"The login at login\.example was not completed within 0\.05 s; try again"):
+        with pytest.raises(
+            Unauthorized,
+            match=r"The login at login\.example was not completed within 0\.05 s; try again",
+        ):
             await visit.go(LOGIN, "example")
 
 
@@ -268,7 +296,9 @@ async def test_a_login_waits_for_another_that_ends_at_the_same_port() -> None:
         second = LoopbackBrowser(port, open=False, tell=said).session()
         entering = asyncio.create_task(second.__aenter__())
         await said.came.wait()
-        assert said == [f"Port {port} of 127.0.0.1 is in use, perhaps by another login; waiting for its end"]
+        assert said == [
+            f"Port {port} of 127.0.0.1 is in use, perhaps by another login; waiting for its end"
+        ]
     assert (await entering).redirect_uri == first.redirect_uri
     await second.__aexit__(None, None, None)
 
@@ -289,8 +319,11 @@ def browser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
 
 
 @pytest.mark.skipif(os.name != "posix", reason="BROWSER is a thing of Unix")
-async def test_the_browser_is_opened_without_a_shell(tmp_path: Path, browser: Callable[[str], None]) -> None:
-    """A URL full of what a shell would make something of arrives as one word, and the answer comes back."""
+async def test_the_browser_is_opened_without_a_shell(
+    tmp_path: Path, browser: Callable[[str], None]
+) -> None:
+    """A URL full of what a shell would make something of arrives as one word, and the answer comes
+    back."""
     browser(
         "import urllib.request, urllib.parse\n"
         f"open({str(tmp_path / 'given')!r}, 'w').write(repr(sys.argv[1:]))\n"
@@ -309,7 +342,10 @@ async def test_the_browser_is_opened_without_a_shell(tmp_path: Path, browser: Ca
 @pytest.mark.skipif(os.name != "posix", reason="BROWSER is a thing of Unix")
 async def test_a_browser_that_stays_open_holds_nobody_up(browser: Callable[[str], None]) -> None:
     browser("import time; time.sleep(5)")
-    async with LoopbackBrowser(timeout=0.2, tell=lambda text: None).session() as visit, asyncio.timeout(3):
+    async with (
+        LoopbackBrowser(timeout=0.2, tell=lambda text: None).session() as visit,
+        asyncio.timeout(3),
+    ):
         with pytest.raises(Unauthorized, match="not completed"):
             await visit.go(LOGIN, "example")
 
@@ -336,7 +372,9 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], int]]:
         yield lambda text: keyboard.write(text.encode())
 
 
-async def test_the_address_that_the_login_ended_at_can_be_pasted(terminal: Callable[[str], int]) -> None:
+async def test_the_address_that_the_login_ended_at_can_be_pasted(
+    terminal: Callable[[str], int],
+) -> None:
     said = Said()
     async with LoopbackBrowser(open=False, tell=said).session() as visit:
         going = asyncio.create_task(visit.go(LOGIN, "example"))
@@ -345,7 +383,10 @@ async def test_the_address_that_the_login_ended_at_can_be_pasted(terminal: Calla
         said.came.clear()
         terminal("\nhttp://127.0.0.1:1/callback?code=c&state=wrong\n")
         await said.came.wait()
-        assert said[-1] == f"This is not the address that the login ended at; it begins with {visit.redirect_uri}"
+        assert (
+            said[-1] == "This is not the address that the login ended at; it begins with "
+            f"{visit.redirect_uri}"
+        )
         terminal("http://127.0.0.1:1/callback?code=pas")
         terminal("ted&state=s1\r\n")
         assert (await going)["code"] == "pasted"

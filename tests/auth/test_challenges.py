@@ -16,7 +16,10 @@ def of(text: str) -> list[Challenge]:
 
 @pytest.mark.requirement("auth-challenge-parsed")
 def test_a_challenge_is_taken_apart() -> None:
-    (found,) = of('Bearer error="invalid_token", resource_metadata="https://a/b", scope="files:read files:write"')
+    (found,) = of(
+        'Bearer error="invalid_token", resource_metadata="https://a/b", scope="files:read '
+        'files:write"'
+    )
     assert found.scheme == "bearer"
     assert found.parameters == {
         "error": "invalid_token",
@@ -26,7 +29,10 @@ def test_a_challenge_is_taken_apart() -> None:
 
 
 def test_several_challenges_in_one_header_are_kept_apart() -> None:
-    found = of('Basic realm="a, b=\\"c\\"", DPoP algs="ES256 PS256", error="use_dpop_nonce",Bearer , Negotiate abc/de==')
+    found = of(
+        'Basic realm="a, b=\\"c\\"", DPoP algs="ES256 PS256", error="use_dpop_nonce",Bearer , '
+        "Negotiate abc/de=="
+    )
     assert [challenge.scheme for challenge in found] == ["basic", "dpop", "bearer", "negotiate"]
     assert found[0].parameters == {"realm": 'a, b="c"'}
     assert found[1].parameters == {"algs": "ES256 PS256", "error": "use_dpop_nonce"}
@@ -36,7 +42,10 @@ def test_several_challenges_in_one_header_are_kept_apart() -> None:
 
 def test_bare_values_and_odd_spacing_are_understood() -> None:
     (found,) = of("  bearer\tResource_Metadata = https://a.example/x?y=z ,error=invalid_token,,")
-    assert found.parameters == {"resource_metadata": "https://a.example/x?y=z", "error": "invalid_token"}
+    assert found.parameters == {
+        "resource_metadata": "https://a.example/x?y=z",
+        "error": "invalid_token",
+    }
 
 
 def test_what_makes_no_sense_ends_the_parsing_and_spares_what_came_before() -> None:
@@ -54,7 +63,8 @@ def test_a_refusal_is_what_bearer_and_dpop_ask_for_together() -> None:
     answer = HttpResponse(
         status=401,
         headers={
-            "www-authenticate": 'Basic scope="no", Bearer resource_metadata="https://m", DPoP scope="a b a", error="e"'
+            "www-authenticate": 'Basic scope="no", Bearer resource_metadata="https://m", DPoP '
+            'scope="a b a", error="e"'
         },
     )
     asked = demand(answer)
@@ -75,7 +85,10 @@ def test_no_header_breaks_the_parser(text: str) -> None:
         assert challenge.scheme
 
 
-@pytest.mark.parametrize("text", ['Bearer a="' + "\\" * 50_000, "a " * 50_000, "a," * 50_000, "a=" * 50_000, " ," * 50_000])
+@pytest.mark.parametrize(
+    "text",
+    ['Bearer a="' + "\\" * 50_000, "a " * 50_000, "a," * 50_000, "a=" * 50_000, " ," * 50_000],
+)
 def test_a_hostile_header_costs_little(text: str) -> None:
     begun = time.perf_counter()
     of(text)

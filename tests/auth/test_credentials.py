@@ -47,11 +47,14 @@ class Guarded:
         _, _, token = headers.get("authorization", "").partition(" ")
         if not token or token in self.bad or self.stubborn:
             self.stubborn -= bool(self.stubborn and token)
-            return HttpResponse(status=401, headers={"www-authenticate": f'{self.challenge} error="invalid_token"'})
+            return HttpResponse(
+                status=401, headers={"www-authenticate": f'{self.challenge} error="invalid_token"'}
+            )
         if self.needs:
             scope = " ".join(self.needs)
             return HttpResponse(
-                status=403, headers={"www-authenticate": f'Bearer error="insufficient_scope", scope="{scope}"'}
+                status=403,
+                headers={"www-authenticate": f'Bearer error="insufficient_scope", scope="{scope}"'},
             )
         return HttpResponse(status=200)
 
@@ -85,7 +88,9 @@ class World:
         self.now = 1_000_000.0
 
     def client(self, **settings: Any) -> Bound:
-        bound = OAuth(store=self.store, browser=self.person, **settings).bind(SERVER, self.internet.fetch)
+        bound = OAuth(store=self.store, browser=self.person, **settings).bind(
+            SERVER, self.internet.fetch
+        )
         return self.on_time(bound)
 
     def on_time(self, bound: Bound) -> Bound:
@@ -159,7 +164,9 @@ async def test_many_requests_at_once_make_one_renewal(world: World) -> None:
     await world.server.ask(first)
     await second.headers("POST", SERVER)
     world.now += 3590
-    answers = await asyncio.gather(*(world.server.ask(client) for client in (first, second) for _ in range(5)))
+    answers = await asyncio.gather(
+        *(world.server.ask(client) for client in (first, second) for _ in range(5))
+    )
     assert set(answers) == {200}
     assert world.issuer.given == 2
 
@@ -178,11 +185,17 @@ async def test_two_programs_with_one_file_make_one_renewal(world: World, tmp_pat
 
 async def test_many_refusals_at_once_make_one_login(world: World) -> None:
     first, second = world.client(), world.client()
-    assert set(await asyncio.gather(*(world.server.ask(client) for client in (first, second) for _ in range(5)))) == {200}
+    assert set(
+        await asyncio.gather(
+            *(world.server.ask(client) for client in (first, second) for _ in range(5))
+        )
+    ) == {200}
     assert len(world.issuer.visits) == 1
 
 
-async def test_a_refusal_of_a_token_that_was_replaced_meanwhile_is_no_reason_to_replace_it_again(world: World) -> None:
+async def test_a_refusal_of_a_token_that_was_replaced_meanwhile_is_no_reason_to_replace_it_again(
+    world: World,
+) -> None:
     client = world.client()
     await world.server.ask(client)
     late = world.server.answer({})
@@ -211,7 +224,9 @@ async def test_a_token_that_is_refused_early_is_renewed_without_a_login(world: W
     assert (world.issuer.given, len(world.issuer.visits)) == (2, 1)
 
 
-async def test_what_another_program_renewed_is_taken_up_when_the_old_one_is_refused(world: World) -> None:
+async def test_what_another_program_renewed_is_taken_up_when_the_old_one_is_refused(
+    world: World,
+) -> None:
     client, other = world.client(), world.client()
     await world.server.ask(client)
     await other.headers("POST", SERVER)
@@ -278,12 +293,16 @@ async def test_a_client_that_was_forgotten_registers_anew(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    "problem", [HttpResponse(status=500), HttpResponse(status=429), ConnectFailed("no way"), TimedOut("late")]
+    "problem",
+    [HttpResponse(status=500), HttpResponse(status=429), ConnectFailed("no way"), TimedOut("late")],
 )
 async def test_an_issuer_in_trouble_costs_nobody_their_login(world: World, problem: Any) -> None:
     client = world.client()
     await world.server.ask(client)
-    token, world.internet.pages[f"POST {ISSUER}/token"] = world.internet.pages[f"POST {ISSUER}/token"], problem
+    token, world.internet.pages[f"POST {ISSUER}/token"] = (
+        world.internet.pages[f"POST {ISSUER}/token"],
+        problem,
+    )
     world.now += 3590
     assert await world.server.ask(client) == 200, "what is still good is used"
     world.now += 100
@@ -323,7 +342,10 @@ async def test_a_login_that_was_renewed_is_not_lost_where_it_cannot_be_kept(
     assert await world.server.ask(client) == 200
     assert len(world.issuer.visits) == 1
     kept = await world.kept()
-    assert kept.tokens is not None and kept.tokens.access_token == world.server.seen[-1]["authorization"].split()[1]
+    assert (
+        kept.tokens is not None
+        and kept.tokens.access_token == world.server.seen[-1]["authorization"].split()[1]
+    )
 
 
 async def test_a_login_that_cannot_be_kept_says_so_to_who_logs_in(world: World) -> None:
@@ -358,7 +380,9 @@ async def test_an_issuer_in_trouble_is_not_asked_again_with_every_request(world:
 async def test_a_renewal_that_is_answered_with_rubbish_leads_to_a_login(world: World) -> None:
     client = world.client()
     await world.server.ask(client)
-    world.issuer.check = lambda request: reply({}, 404) if form(request)["grant_type"] == "refresh_token" else None
+    world.issuer.check = lambda request: (
+        reply({}, 404) if form(request)["grant_type"] == "refresh_token" else None
+    )
     world.now += 3700
     world.server.bad.add("access-1")
     assert await world.server.ask(client) == 200
@@ -450,12 +474,16 @@ async def test_what_was_asked_for_is_not_remembered_without_end(world: World) ->
     for number in range(OPERATIONS + 10):
         asked = f'Bearer error="insufficient_scope", scope="scope-{number}"'
         with pytest.raises(Unauthorized):
-            await client.refused("POST", SERVER, HttpResponse(status=403, headers={"www-authenticate": asked}))
+            await client.refused(
+                "POST", SERVER, HttpResponse(status=403, headers={"www-authenticate": asked})
+            )
         client.heard(HttpResponse())
     assert len(client._steps) == OPERATIONS
 
 
-async def test_calls_that_lack_the_same_scope_at_once_are_all_helped_by_one_login(world: World) -> None:
+async def test_calls_that_lack_the_same_scope_at_once_are_all_helped_by_one_login(
+    world: World,
+) -> None:
     client = world.client()
     await world.server.ask(client)
     world.server.needs = ("write",)
@@ -483,7 +511,9 @@ async def test_a_scope_that_was_got_may_be_asked_for_again_another_day(world: Wo
         assert await world.server.ask(client) == 200
 
 
-async def test_a_login_after_the_end_of_a_refresh_token_asks_for_what_was_asked_before(world: World) -> None:
+async def test_a_login_after_the_end_of_a_refresh_token_asks_for_what_was_asked_before(
+    world: World,
+) -> None:
     client = world.client()
     grants_what_it_needs(world)
     await world.server.ask(client)
@@ -517,16 +547,22 @@ async def test_a_server_that_moved_to_another_issuer_is_logged_in_to_there(world
     assert await world.server.ask(client) == 200
     assert world.server.seen[-1] == {"authorization": "Bearer access-101"}
     assert len(world.issuer.forms) == forms, "the old one is not asked any more"
-    seen = b" ".join(request.url.encode() + request.body for request in world.internet.to("other.example.com"))
+    seen = b" ".join(
+        request.url.encode() + request.body for request in world.internet.to("other.example.com")
+    )
     assert b"client-1-as" not in seen and b"refresh-1" not in seen
 
 
-async def test_a_name_that_was_given_stays_with_its_issuer_when_that_does_not_know_it_any_more(world: World) -> None:
+async def test_a_name_that_was_given_stays_with_its_issuer_when_that_does_not_know_it_any_more(
+    world: World,
+) -> None:
     world.issuer.metadata["token_endpoint_auth_methods_supported"] = ["client_secret_post"]
     world.issuer.clients["mine"] = {"client_secret": "hidden"}
     client = world.client(client_id="mine", client_secret="hidden")
     await world.server.ask(client)
-    evil = Issuer(world.internet, OTHER, token_endpoint_auth_methods_supported=["client_secret_post"])
+    evil = Issuer(
+        world.internet, OTHER, token_endpoint_auth_methods_supported=["client_secret_post"]
+    )
     world.person.issuers = (world.issuer, evil)
     world.issuer.clients.clear()
     world.now += 3700
@@ -553,7 +589,9 @@ async def test_where_the_metadata_is_need_not_be_said_again(world: World) -> Non
     assert await world.server.ask(client) == 200
 
 
-async def test_a_program_that_comes_back_after_the_end_of_its_token_asks_where_to_get_another(world: World) -> None:
+async def test_a_program_that_comes_back_after_the_end_of_its_token_asks_where_to_get_another(
+    world: World,
+) -> None:
     hidden(world)
     world.issuer.metadata["token_endpoint_auth_methods_supported"] = ["client_secret_post"]
     world.issuer.clients["me"] = {"client_secret": "s"}
@@ -573,7 +611,9 @@ async def test_a_token_goes_to_its_server_only_and_never_in_the_clear(world: Wor
     assert await client.headers("GET", "https://evil.example/mcp") == {}
     assert await client.headers("GET", "https://mcp.example.com:8443/mcp") == {}
     assert await client.headers("GET", "http://mcp.example.com/mcp") == {}
-    assert (await client.headers("GET", "wss://mcp.example.com/ws"))["authorization"] == "Bearer access-1"
+    assert (await client.headers("GET", "wss://mcp.example.com/ws"))[
+        "authorization"
+    ] == "Bearer access-1"
     token = BearerToken("abc").bind("http://mcp.example.com/mcp", world.internet.fetch)
     with pytest.raises(Unauthorized, match="https"):
         await token.headers("GET", "http://mcp.example.com/mcp")
@@ -583,7 +623,10 @@ async def test_a_refusal_from_elsewhere_ends_nothing_here(world: World) -> None:
     client = world.client()
     await world.server.ask(client)
     asked = len(world.internet.asked)
-    elsewhere = HttpResponse(status=401, headers={"www-authenticate": 'Bearer resource_metadata="https://evil.example/x"'})
+    elsewhere = HttpResponse(
+        status=401,
+        headers={"www-authenticate": 'Bearer resource_metadata="https://evil.example/x"'},
+    )
     assert await client.refused("POST", "https://evil.example/mcp", elsewhere) is False
     assert await world.server.ask(client) == 200
     assert (len(world.internet.asked), len(world.issuer.visits)) == (asked, 1)
@@ -603,7 +646,11 @@ async def test_a_token_that_was_kept_is_not_sent_in_the_clear_either(world: Worl
     await world.server.ask(world.client())
     await world.store.save(url, await world.store.load(SERVER) or b"")
     with pytest.raises(Unauthorized, match="https"):
-        await OAuth(store=world.store, browser=world.person).bind(url, world.internet.fetch).headers("POST", url)
+        await (
+            OAuth(store=world.store, browser=world.person)
+            .bind(url, world.internet.fetch)
+            .headers("POST", url)
+        )
 
 
 async def test_no_credentials_show_a_secret(world: World) -> None:
@@ -658,13 +705,17 @@ async def test_who_wants_a_fresh_login_has_the_old_one_until_then(world: World) 
     assert kept.tokens is not None and kept.tokens.access_token == "access-2"
 
 
-async def test_without_a_browser_a_login_that_is_there_is_used_and_none_is_made(world: World) -> None:
+async def test_without_a_browser_a_login_that_is_there_is_used_and_none_is_made(
+    world: World,
+) -> None:
     nobody = OAuth(store=world.store, browser=False).bind(SERVER, world.internet.fetch)
     with pytest.raises(Unauthorized, match="nobody is here to log in") as refused:
         await world.server.ask(nobody)
     assert refused.value.curable and refused.value.scopes == ()
     await world.server.ask(world.client())
-    later = world.on_time(OAuth(store=world.store, browser=False).bind(SERVER, world.internet.fetch))
+    later = world.on_time(
+        OAuth(store=world.store, browser=False).bind(SERVER, world.internet.fetch)
+    )
     assert await world.server.ask(later) == 200
     world.server.needs = ("read", "write")
     with pytest.raises(Unauthorized) as lacking:
@@ -713,7 +764,9 @@ async def test_a_logout_forgets_whatever_the_issuer_does(
         await asyncio.sleep(60 if endpoint == "silent" else 0)
         return HttpResponse(status=503)
 
-    world.issuer.metadata["revocation_endpoint"] = f"{ISSUER}/revoke" if endpoint in ("silent", "broken") else endpoint
+    world.issuer.metadata["revocation_endpoint"] = (
+        f"{ISSUER}/revoke" if endpoint in ("silent", "broken") else endpoint
+    )
     client = world.on_time(OAuth(store=world.store, browser=world.person).bind(SERVER, lame))
     await world.server.ask(client)
     assert not await client.forget()
@@ -768,7 +821,11 @@ async def test_the_servers_nonce_goes_into_the_next_proof(world: World) -> None:
     with pytest.raises(Unauthorized):
         for number in range(100):
             await client.headers("POST", SERVER)
-            await client.refused("POST", SERVER, HttpResponse(status=401, headers={**wanted, "dpop-nonce": f"m-{number}"}))
+            await client.refused(
+                "POST",
+                SERVER,
+                HttpResponse(status=401, headers={**wanted, "dpop-nonce": f"m-{number}"}),
+            )
     assert world.issuer.given <= 2
 
 
@@ -793,11 +850,16 @@ async def test_a_program_gets_in_with_its_secret_and_renews_by_itself(world: Wor
     world.issuer.clients["me"] = {"client_secret": "s"}
     world.issuer.metadata["token_endpoint_auth_methods_supported"] = ["client_secret_basic"]
     world.issuer.extra = {"refresh_token": None}
-    client = world.on_time(ClientCredentials("me", "s", scopes=["a"]).bind(SERVER, world.internet.fetch))
+    client = world.on_time(
+        ClientCredentials("me", "s", scopes=["a"]).bind(SERVER, world.internet.fetch)
+    )
     assert await world.server.ask(client) == 200
     world.now += 3590
     assert await world.server.ask(client) == 200
-    assert world.issuer.forms == [{"grant_type": "client_credentials", "resource": SERVER, "scope": "a"}] * 2
+    assert (
+        world.issuer.forms
+        == [{"grant_type": "client_credentials", "resource": SERVER, "scope": "a"}] * 2
+    )
     assert world.server.seen[-1] == {"authorization": "Bearer access-2"}
 
 
@@ -805,7 +867,10 @@ async def test_a_program_needs_no_pkce_and_no_login_page(world: World) -> None:
     world.issuer.clients["me"] = {"client_secret": "s"}
     world.issuer.metadata["scopes_supported"] = ["a", "offline_access"]
     world.described["scopes_supported"] = ["a"]
-    del world.issuer.metadata["code_challenge_methods_supported"], world.issuer.metadata["authorization_endpoint"]
+    del (
+        world.issuer.metadata["code_challenge_methods_supported"],
+        world.issuer.metadata["authorization_endpoint"],
+    )
     client = ClientCredentials("me", "s").bind(SERVER, world.internet.fetch)
     assert await world.server.ask(client) == 200
     assert world.issuer.forms[0]["scope"] == "a", "nobody has to be spared a login"
@@ -815,7 +880,9 @@ async def test_a_program_gets_in_with_its_key(world: World) -> None:
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-    pem = ec.generate_private_key(ec.SECP256R1()).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    pem = ec.generate_private_key(ec.SECP256R1()).private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+    )
     world.issuer.clients["me"] = {}
     client = ClientCredentials("me", private_key=pem.decode()).bind(SERVER, world.internet.fetch)
     assert await world.server.ask(client) == 200
@@ -824,7 +891,9 @@ async def test_a_program_gets_in_with_its_key(world: World) -> None:
     assert header["alg"] == "ES256"
     assert (claims["iss"], claims["sub"], claims["aud"]) == ("me", "me", ISSUER)
     assert claims["exp"] - claims["iat"] <= 300 and claims["jti"]
-    assert asked["client_assertion_type"] == "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+    assert (
+        asked["client_assertion_type"] == "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+    )
 
 
 async def test_a_program_whose_token_is_refused_asks_no_more_than_once(world: World) -> None:
@@ -857,13 +926,20 @@ async def test_a_workload_is_vouched_for_by_its_platform(world: World) -> None:
 async def test_a_workload_that_is_refused_does_not_try_again_or_otherwise(world: World) -> None:
     world.issuer.refuse = {"error": "invalid_grant", "error_description": "expired"}
     with pytest.raises(Unauthorized, match="invalid_grant: expired") as caught:
-        await world.server.ask(WorkloadIdentity("job", "the.signed.word").bind(SERVER, world.internet.fetch))
+        await world.server.ask(
+            WorkloadIdentity("job", "the.signed.word").bind(SERVER, world.internet.fetch)
+        )
     assert not caught.value.curable
     assert len(world.issuer.forms) == 1 and not world.issuer.registered
 
 
 def enterprise(**changed: Any) -> EnterpriseManaged:
-    settings = {"id_token": "id.tok.en", "idp_token_endpoint": IDP, "idp_client_id": "at-idp", **changed}
+    settings = {
+        "id_token": "id.tok.en",
+        "idp_token_endpoint": IDP,
+        "idp_client_id": "at-idp",
+        **changed,
+    }
     return EnterpriseManaged("me", "s", **settings)
 
 
@@ -900,7 +976,9 @@ async def test_an_enterprises_login_is_passed_on(world: World) -> None:
         reply({"access_token": "x", "issued_token_type": "other", "token_type": "N_A"}),
     ],
 )
-async def test_an_enterprise_that_says_no_is_not_argued_with(world: World, answer: HttpResponse) -> None:
+async def test_an_enterprise_that_says_no_is_not_argued_with(
+    world: World, answer: HttpResponse
+) -> None:
     world.internet.pages[f"POST {IDP}"] = answer
     with pytest.raises(Unauthorized, match="identity provider"):
         await world.server.ask(enterprise().bind(SERVER, world.internet.fetch))
@@ -945,7 +1023,9 @@ async def test_a_token_that_is_got_is_got_again_when_it_is_refused(world: World)
     assert await client.refused("POST", SERVER, HttpResponse(status=403)) is False
 
 
-async def test_a_token_that_was_replaced_meanwhile_is_not_the_one_that_was_refused(world: World) -> None:
+async def test_a_token_that_was_replaced_meanwhile_is_not_the_one_that_was_refused(
+    world: World,
+) -> None:
     tokens = ["one"]
     client = BearerToken(lambda: tokens[-1]).bind(SERVER, world.internet.fetch)
 
@@ -964,7 +1044,9 @@ async def test_a_token_that_was_replaced_meanwhile_is_not_the_one_that_was_refus
 
 
 @pytest.mark.parametrize("wrong", ["", "a b", "a\r\nX-Evil: 1", "é", None, b"abc"])
-async def test_a_token_that_no_header_can_carry_is_refused_without_being_shown(world: World, wrong: Any) -> None:
+async def test_a_token_that_no_header_can_carry_is_refused_without_being_shown(
+    world: World, wrong: Any
+) -> None:
     with pytest.raises(ConfigError) as caught:
         await BearerToken(lambda: wrong).bind(SERVER, world.internet.fetch).headers("GET", SERVER)
     assert "Evil" not in str(caught.value)

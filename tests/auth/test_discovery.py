@@ -31,7 +31,10 @@ def test_the_address_in_the_challenge_is_asked_first_and_alone(internet: Interne
     Issuer(internet)
     describe(internet, well="https://mcp.example.com/custom.json", scopes_supported=["a"])
     place = search(internet, hint="https://mcp.example.com/custom.json")
-    assert internet.urls == ["https://mcp.example.com/custom.json", f"{ISSUER}/.well-known/oauth-authorization-server"]
+    assert internet.urls == [
+        "https://mcp.example.com/custom.json",
+        f"{ISSUER}/.well-known/oauth-authorization-server",
+    ]
     assert (place.resource, place.scopes) == (SERVER, ("a",))
 
 
@@ -44,7 +47,9 @@ def test_without_it_the_path_is_tried_and_then_the_root(internet: Internet) -> N
 
 
 def test_a_server_at_the_root_is_asked_once() -> None:
-    assert urls.resource_wells("https://a.example/") == ["https://a.example/.well-known/oauth-protected-resource"]
+    assert urls.resource_wells("https://a.example/") == [
+        "https://a.example/.well-known/oauth-protected-resource"
+    ]
 
 
 @pytest.mark.requirement("auth-server-metadata-order", "auth-discovery-both")
@@ -78,7 +83,9 @@ def test_an_issuer_is_looked_for_in_the_order_of_the_specification(
 
 
 @pytest.mark.requirement("auth-issuer-identical")
-@pytest.mark.parametrize("named", ["https://honest.example", f"{ISSUER}/", "https://AS.example.com", f"{ISSUER}:443"])
+@pytest.mark.parametrize(
+    "named", ["https://honest.example", f"{ISSUER}/", "https://AS.example.com", f"{ISSUER}:443"]
+)
 def test_metadata_that_names_another_issuer_is_not_used(internet: Internet, named: str) -> None:
     describe(internet)
     Issuer(internet).metadata["issuer"] = named
@@ -86,7 +93,9 @@ def test_metadata_that_names_another_issuer_is_not_used(internet: Internet, name
         search(internet)
 
 
-@pytest.mark.requirement("auth-resource-canonical", "auth-resource-specific", "auth-resource-slash", "auth-resource-case")
+@pytest.mark.requirement(
+    "auth-resource-canonical", "auth-resource-specific", "auth-resource-slash", "auth-resource-case"
+)
 @pytest.mark.parametrize(
     ("url", "name"),
     [
@@ -126,16 +135,20 @@ def test_metadata_of_another_resource_ends_the_search(internet: Internet, named:
 
 
 @pytest.mark.parametrize(
-    "named", ["https://MCP.example.com/mcp", "https://mcp.example.com:443", "https://mcp.example.com/mcp/"]
+    "named",
+    ["https://MCP.example.com/mcp", "https://mcp.example.com:443", "https://mcp.example.com/mcp/"],
 )
-def test_a_resource_that_contains_the_server_is_taken_as_it_is_written(internet: Internet, named: str) -> None:
+def test_a_resource_that_contains_the_server_is_taken_as_it_is_written(
+    internet: Internet, named: str
+) -> None:
     describe(internet, resource=named)
     Issuer(internet)
     assert search(internet).resource == named
 
 
 @pytest.mark.parametrize(
-    "place", ["the hint", "the issuer", "authorization_endpoint", "token_endpoint", "registration_endpoint"]
+    "place",
+    ["the hint", "the issuer", "authorization_endpoint", "token_endpoint", "registration_endpoint"],
 )
 @pytest.mark.parametrize(
     "url",
@@ -155,7 +168,9 @@ def test_a_resource_that_contains_the_server_is_taken_as_it_is_written(internet:
     ],
 )
 @pytest.mark.requirement("auth-endpoints-https", "auth-refresh-confidential")
-def test_addresses_that_are_not_safe_are_never_asked(internet: Internet, place: str, url: str) -> None:
+def test_addresses_that_are_not_safe_are_never_asked(
+    internet: Internet, place: str, url: str
+) -> None:
     described = describe(internet)
     issuer = Issuer(internet)
     hint = None
@@ -167,7 +182,10 @@ def test_addresses_that_are_not_safe_are_never_asked(internet: Internet, place: 
         issuer.metadata[place] = url
     with pytest.raises(Unauthorized):
         search(internet, hint=hint)
-    assert all(asked.startswith(("https://mcp.example.com/.well-known", f"{ISSUER}/.well-known")) for asked in internet.urls)
+    assert all(
+        asked.startswith(("https://mcp.example.com/.well-known", f"{ISSUER}/.well-known"))
+        for asked in internet.urls
+    )
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]"])
@@ -176,7 +194,9 @@ def test_this_machine_may_be_asked_without_encryption(internet: Internet, host: 
     describe(internet, server, authorization_servers=[issuer])
     Issuer(internet, issuer)
     assert search(internet, server).server.issuer == issuer
-    assert not urls.is_loopback("localhost.evil.example") and not urls.is_loopback("127.0.0.1.evil.example")
+    assert not urls.is_loopback("localhost.evil.example") and not urls.is_loopback(
+        "127.0.0.1.evil.example"
+    )
 
 
 def test_an_issuer_with_a_query_is_none(internet: Internet) -> None:
@@ -188,7 +208,9 @@ def test_an_issuer_with_a_query_is_none(internet: Internet) -> None:
 
 
 def test_of_several_issuers_the_first_that_can_be_used_is(internet: Internet) -> None:
-    describe(internet, authorization_servers=["https://gone.example", "https://liar.example", ISSUER])
+    describe(
+        internet, authorization_servers=["https://gone.example", "https://liar.example", ISSUER]
+    )
     Issuer(internet, "https://liar.example").metadata["issuer"] = ISSUER
     Issuer(internet)
     assert search(internet).server.issuer == ISSUER
@@ -203,7 +225,9 @@ def test_an_issuer_that_is_silent_is_passed_over(internet: Internet, problem: Ex
 
 
 def test_of_very_many_issuers_only_some_are_looked_at(internet: Internet) -> None:
-    describe(internet, authorization_servers=[f"https://as{number}.example" for number in range(100)])
+    describe(
+        internet, authorization_servers=[f"https://as{number}.example" for number in range(100)]
+    )
     with pytest.raises(Unauthorized, match=r"https://as0\.example.*no metadata"):
         search(internet)
     assert len(internet.asked) == 1 + 2 * ISSUERS
@@ -230,7 +254,9 @@ def test_a_server_of_old_without_any_metadata_has_the_usual_endpoints(internet: 
     assert server.authorization_endpoint == "https://mcp.example.com:8443/authorize"
     assert server.token_endpoint == "https://mcp.example.com:8443/token"
     assert server.registration_endpoint == "https://mcp.example.com:8443/register"
-    assert internet.urls[-1] == "https://mcp.example.com:8443/.well-known/oauth-authorization-server"
+    assert (
+        internet.urls[-1] == "https://mcp.example.com:8443/.well-known/oauth-authorization-server"
+    )
 
 
 def test_a_server_of_old_is_not_believed_to_be_another_issuer(internet: Internet) -> None:
@@ -240,7 +266,8 @@ def test_a_server_of_old_is_not_believed_to_be_another_issuer(internet: Internet
 
 
 @pytest.mark.parametrize(
-    "problem", [HttpResponse(status=503), HttpResponse(status=429), ConnectFailed("no way"), TimedOut("late")]
+    "problem",
+    [HttpResponse(status=503), HttpResponse(status=429), ConnectFailed("no way"), TimedOut("late")],
 )
 def test_a_server_in_trouble_is_not_taken_for_one_of_old(internet: Internet, problem: Any) -> None:
     Issuer(internet, "https://mcp.example.com")
@@ -250,7 +277,9 @@ def test_a_server_in_trouble_is_not_taken_for_one_of_old(internet: Internet, pro
     assert not any("oauth-authorization-server" in url for url in internet.urls)
 
 
-@pytest.mark.parametrize("body", [b"<html>welcome</html>", b"[]", b"{}", b'{"resource": 3}', b"\xff", b"[" * 100_000])
+@pytest.mark.parametrize(
+    "body", [b"<html>welcome</html>", b"[]", b"{}", b'{"resource": 3}', b"\xff", b"[" * 100_000]
+)
 def test_a_page_that_is_no_document_counts_as_none(internet: Internet, body: bytes) -> None:
     internet.pages[f"GET {ROOT}/mcp"] = HttpResponse(body=body)
     describe(internet, well=ROOT)
@@ -267,17 +296,23 @@ def test_redirects_are_followed_within_the_origin_and_not_for_ever(internet: Int
     internet.pages[f"GET {ROOT}/mcp"] = HttpResponse(status=301, headers={"location": "/here.json"})
     describe(internet, well="https://mcp.example.com/here.json")
     assert search(internet).resource == SERVER
-    internet.pages["GET https://mcp.example.com/here.json"] = HttpResponse(status=302, headers={"location": "/here.json"})
+    internet.pages["GET https://mcp.example.com/here.json"] = HttpResponse(
+        status=302, headers={"location": "/here.json"}
+    )
     internet.pages[f"GET {ROOT}"] = NOT_FOUND
     internet.asked.clear()
     search(internet)
     assert internet.urls.count("https://mcp.example.com/here.json") == HOPS - 1
 
 
-@pytest.mark.parametrize("target", ["https://evil.example/x.json", "http://mcp.example.com/x.json", "file:///etc/passwd"])
+@pytest.mark.parametrize(
+    "target", ["https://evil.example/x.json", "http://mcp.example.com/x.json", "file:///etc/passwd"]
+)
 def test_redirects_never_leave_the_origin(internet: Internet, target: str) -> None:
     internet.pages[f"GET {ROOT}/mcp"] = HttpResponse(status=302, headers={"location": target})
-    internet.pages[f"GET {target}"] = reply({"resource": SERVER, "authorization_servers": ["https://evil.example"]})
+    internet.pages[f"GET {target}"] = reply(
+        {"resource": SERVER, "authorization_servers": ["https://evil.example"]}
+    )
     search(internet)
     assert target not in internet.urls
 

@@ -21,7 +21,9 @@ def forged(prover: Prover, *, header: dict[str, Any] | None = None, **claims: An
     """A proof that says something else than it should; what is None is left out."""
     usual = {"typ": "dpop+jwt", "alg": "ES256", "jwk": jose.public(prover.jwk), **(header or {})}
     said = {"jti": "x", "htm": "POST", "htu": URL, "iat": int(time.time()), **claims}
-    usual, said = ({name: value for name, value in part.items() if value is not None} for part in (usual, said))
+    usual, said = (
+        {name: value for name, value in part.items() if value is not None} for part in (usual, said)
+    )
     return jose.sign(usual, said, jose.load(prover.jwk))
 
 
@@ -110,7 +112,9 @@ def test_a_proof_by_a_shared_secret_is_refused() -> None:
         check(Checker(), jws.serialize_compact(header, "{}", key, ["HS256"]))
 
 
-@pytest.mark.parametrize("nonsense", ["", "x", "a.b.c", "....", "é.é.é", "x" * 100_000, "e30.e30.e30", "W10.W10.W10"])
+@pytest.mark.parametrize(
+    "nonsense", ["", "x", "a.b.c", "....", "é.é.é", "x" * 100_000, "e30.e30.e30", "W10.W10.W10"]
+)
 def test_what_is_no_proof_is_refused(nonsense: str) -> None:
     with pytest.raises(ProofRefused):
         check(Checker(), nonsense)
@@ -119,7 +123,9 @@ def test_what_is_no_proof_is_refused(nonsense: str) -> None:
 def test_a_weak_or_endless_rsa_key_is_refused_before_it_is_used() -> None:
     for bits in ("AQAB", "A" * 10_000):
         with pytest.raises(ProofRefused, match="RSA"):
-            check(Checker(), forged(Prover(), header={"jwk": {"kty": "RSA", "e": "AQAB", "n": bits}}))
+            check(
+                Checker(), forged(Prover(), header={"jwk": {"kty": "RSA", "e": "AQAB", "n": bits}})
+            )
 
 
 def test_a_lone_surrogate_in_a_claim_is_refused_and_breaks_nothing() -> None:
@@ -128,7 +134,9 @@ def test_a_lone_surrogate_in_a_claim_is_refused_and_breaks_nothing() -> None:
     from joserfc import jws
 
     prover = Prover()
-    claims = json.dumps({"jti": "\ud800", "htm": "POST", "htu": URL, "iat": int(time.time()), "ath": "\ud800"})
+    claims = json.dumps(
+        {"jti": "\ud800", "htm": "POST", "htu": URL, "iat": int(time.time()), "ath": "\ud800"}
+    )
     header = {"typ": "dpop+jwt", "alg": "ES256", "jwk": jose.public(prover.jwk)}
     proof = jws.serialize_compact(header, claims, jose.load(prover.jwk), ["ES256"])
     with pytest.raises(ProofRefused):
@@ -157,7 +165,9 @@ def test_a_full_memory_refuses_old_proofs_rather_than_take_one_twice() -> None:
     with pytest.raises(ProofRefused, match="used before"):
         check(checker, early)
     with pytest.raises(ProofRefused, match="used before"):
-        check(checker, forged(prover, jti="as old as what was forgotten", iat=int(time.time()) - 10))
+        check(
+            checker, forged(prover, jti="as old as what was forgotten", iat=int(time.time()) - 10)
+        )
     assert len(checker._seen) <= 3
 
 
@@ -181,7 +191,12 @@ def test_a_proof_is_for_one_access_token() -> None:
 def test_a_token_of_another_key_is_of_no_use() -> None:
     thief = Prover()
     with pytest.raises(ProofRefused, match="another key"):
-        check(Checker(), thief.proof("POST", URL, "stolen"), access_token="stolen", thumbprint=Prover().thumbprint)
+        check(
+            Checker(),
+            thief.proof("POST", URL, "stolen"),
+            access_token="stolen",
+            thumbprint=Prover().thumbprint,
+        )
 
 
 def test_where_nonces_are_wanted_a_proof_needs_the_servers_own() -> None:
@@ -194,7 +209,9 @@ def test_where_nonces_are_wanted_a_proof_needs_the_servers_own() -> None:
 
 
 def test_a_nonce_of_another_process_with_the_same_keys_is_taken() -> None:
-    assert check(Checker(nonces=True), Prover().proof("POST", URL, nonce=Checker(nonces=True).nonce(RING)))
+    assert check(
+        Checker(nonces=True), Prover().proof("POST", URL, nonce=Checker(nonces=True).nonce(RING))
+    )
 
 
 def test_an_old_nonce_is_not_taken_any_more() -> None:

@@ -1,5 +1,5 @@
-"""From a client that knows nothing but a URL to the answer of a tool: with a real browser, a real OpenID provider, real
-processes, and restarts in between."""
+"""From a client that knows nothing but a URL to the answer of a tool: with a real browser, a real
+OpenID provider, real processes, and restarts in between."""
 
 import asyncio
 import contextlib
@@ -36,12 +36,20 @@ def free_port() -> int:
 @asynccontextmanager
 async def program(*command: str) -> AsyncIterator[str]:
     """A process, once it has said its first line, which is what we get."""
-    env = {**os.environ, "PYTHONPATH": str(HERE.parents[1]), "DOVETAIL_KEYS": "a key that outlives the process"}
-    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, env=env)
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(HERE.parents[1]),
+        "DOVETAIL_KEYS": "a key that outlives the process",
+    }
+    process = await asyncio.create_subprocess_exec(
+        *command, stdout=asyncio.subprocess.PIPE, env=env
+    )
     assert process.stdout is not None
     try:
         async with asyncio.timeout(15):
-            while (line := (await process.stdout.readline()).decode().strip()) and "WARNING" in line:
+            while (
+                line := (await process.stdout.readline()).decode().strip()
+            ) and "WARNING" in line:
                 pass
         assert line, "It ended at once"
         yield line
@@ -51,9 +59,16 @@ async def program(*command: str) -> AsyncIterator[str]:
         await process.wait()
 
 
-def guarded(kind: str, port: int = 0, **given: object) -> "contextlib._AsyncGeneratorContextManager[str]":
+def guarded(
+    kind: str, port: int = 0, **given: object
+) -> "contextlib._AsyncGeneratorContextManager[str]":
     return program(
-        sys.executable, "-m", "tests.auth.guarded", kind, str(port), *(f"{name}={value}" for name, value in given.items())
+        sys.executable,
+        "-m",
+        "tests.auth.guarded",
+        kind,
+        str(port),
+        *(f"{name}={value}" for name, value in given.items()),
     )
 
 
@@ -93,7 +108,9 @@ class Robot:
         return dict(parse_qsl(urlsplit(ended).query))
 
 
-async def test_in_a_real_browser_a_user_logs_in_and_consents_and_the_client_goes_on_by_itself(tmp_path: Path) -> None:
+async def test_in_a_real_browser_a_user_logs_in_and_consents_and_the_client_goes_on_by_itself(
+    tmp_path: Path,
+) -> None:
     told: asyncio.Queue[str] = asyncio.Queue()
     chosen = LoopbackBrowser(open=False, tell=told.put_nowait)
     async with guarded("embedded", storage=tmp_path / "store.db") as url, browser() as page:
@@ -109,7 +126,9 @@ async def test_in_a_real_browser_a_user_logs_in_and_consents_and_the_client_goes
             await page.fill("input[name=username]", USER)
             await page.fill("input[name=password]", PASSWORD)
             await page.click("button[value=login]")
-            shown = await page.until("document.querySelector('button[value=approve]') && document.body.innerText")
+            shown = await page.until(
+                "document.querySelector('button[value=approve]') && document.body.innerText"
+            )
             assert "A new client" in shown
             assert "Read your notes" in shown
             assert "127.0.0.1" in shown  # where the browser is sent back to
@@ -122,13 +141,19 @@ async def test_in_a_real_browser_a_user_logs_in_and_consents_and_the_client_goes
             assert await answer == USER
 
 
-async def test_neither_a_restart_of_the_client_nor_of_the_server_takes_a_new_login(tmp_path: Path) -> None:
+async def test_neither_a_restart_of_the_client_nor_of_the_server_takes_a_new_login(
+    tmp_path: Path,
+) -> None:
     port, store = free_port(), FileStore(tmp_path / "client")
     robot = Robot(username=USER, password=PASSWORD)
-    for _ in range(2):  # each time another server process, and another client that knows only the file
+    for _ in range(
+        2
+    ):  # each time another server process, and another client that knows only the file
         async with guarded("embedded", port, storage=tmp_path / "store.db") as url:
             for _ in range(2):
-                async with Client(url, auth=OAuth(store=FileStore(tmp_path / "client"), browser=robot)) as client:
+                async with Client(
+                    url, auth=OAuth(store=FileStore(tmp_path / "client"), browser=robot)
+                ) as client:
                     assert (await client.call_tool("whoami")).data == USER
     assert robot.visits == 1
     assert await store.keys()
@@ -150,27 +175,38 @@ async def test_two_clients_that_find_their_token_at_its_end_refresh_it_once(tmp_
     assert robot.visits == 1
 
 
-async def test_a_tool_that_wants_more_leads_to_a_second_consent_and_keeps_what_was_given(tmp_path: Path) -> None:
+async def test_a_tool_that_wants_more_leads_to_a_second_consent_and_keeps_what_was_given(
+    tmp_path: Path,
+) -> None:
     robot = Robot(username=USER, password=PASSWORD)
     async with guarded("embedded", storage=tmp_path / "store.db") as url:
         async with Client(url, auth=OAuth(store=MemoryStore(), browser=robot)) as client:
             assert [tool.name for tool in await client.list_tools()] == ["whoami", "refreshes"]
             assert (await client.call_tool("erase")).data == "erased"
             assert (await client.call_tool("whoami")).data == USER
-            assert {tool.name for tool in await client.list_tools()} == {"whoami", "refreshes", "erase"}
+            assert {tool.name for tool in await client.list_tools()} == {
+                "whoami",
+                "refreshes",
+                "erase",
+            }
     assert robot.visits == 2
     assert "Change and delete your notes" in robot.person.pages[-1]
 
 
 async def test_a_client_reaches_a_tool_through_a_real_openid_provider(installed: None) -> None:
     port = free_port()
-    async with identity_provider(f"http://127.0.0.1:{port}/mcp") as issuer, guarded("resource", port, idp=issuer) as url:
+    async with (
+        identity_provider(f"http://127.0.0.1:{port}/mcp") as issuer,
+        guarded("resource", port, idp=issuer) as url,
+    ):
         robot = Robot(login="grace", password="any")
         async with Client(url, auth=OAuth(store=MemoryStore(), browser=robot)) as client:
             assert (await client.call_tool("whoami")).data == "grace"
 
 
-async def test_users_of_a_real_openid_provider_log_in_at_the_embedded_authorization_server(installed: None) -> None:
+async def test_users_of_a_real_openid_provider_log_in_at_the_embedded_authorization_server(
+    installed: None,
+) -> None:
     port = free_port()
     origin = f"http://127.0.0.1:{port}"
     async with identity_provider(f"{origin}/mcp", f"{origin}/callback") as issuer:
@@ -178,7 +214,9 @@ async def test_users_of_a_real_openid_provider_log_in_at_the_embedded_authorizat
             robot = Robot(login="grace", password="any")
             async with Client(url, auth=OAuth(store=MemoryStore(), browser=robot)) as client:
                 assert "grace" in (await client.call_tool("whoami")).data
-            assert "Read your notes" in robot.person.pages[0], "Consent comes before the upstream is visited"
+            assert "Read your notes" in robot.person.pages[0], (
+                "Consent comes before the upstream is visited"
+            )
 
 
 async def test_without_credentials_the_error_says_what_to_do(tmp_path: Path) -> None:

@@ -17,7 +17,9 @@ from tests.transports.http.scripted import Asked, Scripted
 
 
 async def ok(asked: Asked) -> None:
-    await asked.answer(200, b"fine", {"X-One": "1", "WWW-Authenticate": "Bearer a=1\r\nWWW-Authenticate: DPoP"})
+    await asked.answer(
+        200, b"fine", {"X-One": "1", "WWW-Authenticate": "Bearer a=1\r\nWWW-Authenticate: DPoP"}
+    )
 
 
 def get(url: str, **more: Any) -> HttpRequest:
@@ -41,10 +43,17 @@ async def names(monkeypatch: pytest.MonkeyPatch, *answers: str) -> AsyncIterator
 
 async def test_a_request_goes_out_as_it_is_and_its_answer_comes_back() -> None:
     async with Scripted(ok) as server:
-        request = HttpRequest(url=f"{server.origin}/token?a=b", headers={"accept": "x/y"}, body=b"grant_type=z")
+        request = HttpRequest(
+            url=f"{server.origin}/token?a=b", headers={"accept": "x/y"}, body=b"grant_type=z"
+        )
         found = await fetch(request, private=True)
         asked = server.asked[0]
-    assert (asked.method, asked.path, asked.body, asked.headers["accept"]) == ("POST", "/token?a=b", b"grant_type=z", "x/y")
+    assert (asked.method, asked.path, asked.body, asked.headers["accept"]) == (
+        "POST",
+        "/token?a=b",
+        b"grant_type=z",
+        "x/y",
+    )
     assert (found.status, found.body, found.headers["x-one"]) == (200, b"fine", "1")
     assert found.headers["www-authenticate"] == "Bearer a=1, DPoP"
 
@@ -56,7 +65,11 @@ async def test_redirects_are_not_followed(status: int) -> None:
 
     async with Scripted(away) as server:
         found = await fetch(get(server.url), private=True)
-        assert (found.status, found.headers["location"], len(server.asked)) == (status, "/elsewhere", 1)
+        assert (found.status, found.headers["location"], len(server.asked)) == (
+            status,
+            "/elsewhere",
+            1,
+        )
 
 
 async def test_an_answer_has_a_size() -> None:
@@ -81,7 +94,8 @@ async def test_an_answer_has_a_time() -> None:
 
 
 async def test_what_is_compressed_stays_so() -> None:
-    """A megabyte of zeros is a kilobyte on the way; what unpacks nothing cannot be filled up by it."""
+    """A megabyte of zeros is a kilobyte on the way; what unpacks nothing cannot be filled up by
+    it."""
     bomb = gzip.compress(bytes(1024 * 1024))
 
     async def packed(asked: Asked) -> None:
@@ -122,21 +136,51 @@ async def test_what_is_no_url_is_not_asked(url: str) -> None:
 @pytest.mark.parametrize(
     "host",
     [
-        "127.0.0.1", "127.1.2.3", "0.0.0.0", "10.0.0.1", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1",
-        "255.255.255.255", "224.0.0.1", "[::1]", "[::]", "[fe80::1]", "[fc00::1]", "[fd00:ec2::254]", "[ff02::1]",
-        "[::ffff:127.0.0.1]", "[::ffff:a9fe:a9fe]", "[64:ff9b::a9fe:a9fe]", "[2002:7f00:1::]", "localhost", "a.localhost",
-        "LOCALHOST.", "0x7f000001", "168.63.129.16",
+        "127.0.0.1",
+        "127.1.2.3",
+        "0.0.0.0",
+        "10.0.0.1",
+        "172.16.0.1",
+        "192.168.1.1",
+        "169.254.169.254",
+        "100.64.0.1",
+        "255.255.255.255",
+        "224.0.0.1",
+        "[::1]",
+        "[::]",
+        "[fe80::1]",
+        "[fc00::1]",
+        "[fd00:ec2::254]",
+        "[ff02::1]",
+        "[::ffff:127.0.0.1]",
+        "[::ffff:a9fe:a9fe]",
+        "[64:ff9b::a9fe:a9fe]",
+        "[2002:7f00:1::]",
+        "localhost",
+        "a.localhost",
+        "LOCALHOST.",
+        "0x7f000001",
+        "168.63.129.16",
     ],
-)  # fmt: skip
+)
 async def test_addresses_of_the_local_network_are_refused(host: str) -> None:
     with pytest.raises(
-        ConnectFailed, match="an address of the local network, which a server elsewhere must not make us ask"
+        ConnectFailed,
+        match="an address of the local network, which a server elsewhere must not make us ask",
     ):
         await fetch(get(f"http://{host}:1/"))
 
 
 @pytest.mark.parametrize(
-    "host", ["169.254.169.254", "169.254.170.2", "[fe80::a9fe:a9fe]", "[fd00:ec2::254]", "100.100.100.200", "168.63.129.16"]
+    "host",
+    [
+        "169.254.169.254",
+        "169.254.170.2",
+        "[fe80::a9fe:a9fe]",
+        "[fd00:ec2::254]",
+        "100.100.100.200",
+        "168.63.129.16",
+    ],
 )
 async def test_the_metadata_of_clouds_is_refused_whoever_allows_the_rest(host: str) -> None:
     with pytest.raises(ConnectFailed, match="an address of the local network"):
@@ -148,12 +192,19 @@ def test_the_world_is_not_the_local_network(host: str) -> None:
     assert not local(host) and not never(host) and not loopback(host)
 
 
-async def test_a_name_is_judged_by_the_address_that_is_connected_to(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_name_is_judged_by_the_address_that_is_connected_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with Scripted(ok) as server, names(monkeypatch, "127.0.0.1") as asked:
-        with pytest.raises(ConnectFailed, match=r"^http://rebound\.example:\d+/: 127\.0\.0\.1 is an address of the local"):
+        with pytest.raises(
+            ConnectFailed,
+            match=r"^http://rebound\.example:\d+/: 127\.0\.0\.1 is an address of the local",
+        ):
             await fetch(get(f"http://rebound.example:{server.port}/"))
         assert asked == ["rebound.example"] and server.asked == []
-        assert (await fetch(get(f"http://rebound.example:{server.port}/"), private=True)).status == 200
+        assert (
+            await fetch(get(f"http://rebound.example:{server.port}/"), private=True)
+        ).status == 200
 
 
 async def test_a_server_of_the_local_network_may_point_there() -> None:
@@ -161,14 +212,18 @@ async def test_a_server_of_the_local_network_may_point_there() -> None:
         assert (await fetcher(Peers("127.0.0.1"))(get(server.url))).status == 200
 
 
-async def test_a_server_elsewhere_may_not_point_to_the_local_network(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_elsewhere_may_not_point_to_the_local_network(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with Scripted(ok) as server, names(monkeypatch, "93.184.216.34"):
         with pytest.raises(ConnectFailed, match="an address of the local network"):
             await fetcher(Peers("public.example"))(get(server.url))
         assert server.asked == []
 
 
-async def test_a_name_that_leads_to_the_local_network_counts_as_being_there(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_name_that_leads_to_the_local_network_counts_as_being_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with Scripted(ok) as server, names(monkeypatch, "10.1.2.3"):
         found: HttpResponse = await fetcher(Peers("intranet.example"))(get(server.url))
         assert found.status == 200

@@ -31,11 +31,18 @@ class World:
         self.proofs = Proofs()
 
     def login(
-        self, demand: Demand = NOTHING, *, redirect_uri: str = REDIRECT, dpop: bool | None = None, **identity: Any
+        self,
+        demand: Demand = NOTHING,
+        *,
+        redirect_uri: str = REDIRECT,
+        dpop: bool | None = None,
+        **identity: Any,
     ) -> Tokens:
         scopes = identity.pop("scopes", ())
         plan = Plan(url=SERVER, identity=Identity(**identity), scopes=scopes, dpop=dpop)
-        flow = acquire(plan, self.record, demand, self.proofs, lambda: NOW, redirect_uri=redirect_uri)
+        flow = acquire(
+            plan, self.record, demand, self.proofs, lambda: NOW, redirect_uri=redirect_uri
+        )
         tokens = run(flow, self.internet, self.issuer.visit)
         assert isinstance(tokens, Tokens)
         return tokens
@@ -63,7 +70,9 @@ def test_the_resource_is_repeated_letter_by_letter(world: World) -> None:
     world.described["resource"] = "https://MCP.example.com:443/mcp/"
     tokens = world.login()
     run(refresh(tokens, Identity(), world.proofs, lambda: NOW), world.internet)
-    assert {visit["resource"] for visit in world.issuer.visits} == {"https://MCP.example.com:443/mcp/"}
+    assert {visit["resource"] for visit in world.issuer.visits} == {
+        "https://MCP.example.com:443/mcp/"
+    }
     assert {form["resource"] for form in world.issuer.forms} == {"https://MCP.example.com:443/mcp/"}
 
 
@@ -91,7 +100,9 @@ def test_an_issuer_without_s256_is_refused(world: World, methods: Any) -> None:
         "https://0x7f.0.0.1./",
     ],
 )
-def test_an_issuer_elsewhere_cannot_send_the_browser_to_the_local_network(world: World, endpoint: str) -> None:
+def test_an_issuer_elsewhere_cannot_send_the_browser_to_the_local_network(
+    world: World, endpoint: str
+) -> None:
     world.issuer.metadata["authorization_endpoint"] = endpoint
     with pytest.raises(Unauthorized, match="authorization_endpoint is on the local network"):
         world.login()
@@ -99,7 +110,9 @@ def test_an_issuer_elsewhere_cannot_send_the_browser_to_the_local_network(world:
 
 
 @pytest.mark.parametrize("server", ["http://localhost:8000/mcp", "https://10.0.0.7/mcp"])
-def test_a_server_of_the_local_network_may_send_the_browser_there(world: World, server: str) -> None:
+def test_a_server_of_the_local_network_may_send_the_browser_there(
+    world: World, server: str
+) -> None:
     describe(world.internet, server)
     world.issuer.metadata["authorization_endpoint"] = "http://localhost:8080/authorize"
     plan = Plan(url=server, identity=Identity())
@@ -139,7 +152,9 @@ def test_an_answer_to_another_login_is_dropped(world: World, state: str | None) 
         (True, "", False),
     ],
 )
-def test_who_an_answer_is_from_is_compared_letter_by_letter(advertised: bool, iss: str | None, good: bool) -> None:
+def test_who_an_answer_is_from_is_compared_letter_by_letter(
+    advertised: bool, iss: str | None, good: bool
+) -> None:
     world = World(authorization_response_iss_parameter_supported=advertised)
     world.issuer.came = {"iss": iss}
     if good:
@@ -165,7 +180,11 @@ def test_an_error_from_somebody_else_is_not_even_shown() -> None:
 
 
 def test_the_users_no_is_told_in_tame_words(world: World) -> None:
-    world.issuer.came = {"code": None, "error": "access_denied", "error_description": "no\x1b[2J" + "!" * 10_000}
+    world.issuer.came = {
+        "code": None,
+        "error": "access_denied",
+        "error_description": "no\x1b[2J" + "!" * 10_000,
+    }
     with pytest.raises(Unauthorized, match="access_denied: no") as caught:
         world.login()
     assert "\x1b" not in str(caught.value) and len(str(caught.value)) < 500
@@ -181,7 +200,9 @@ def test_an_answer_without_a_code_is_an_error(world: World) -> None:
 # scopes
 
 
-@pytest.mark.requirement("auth-scope-selection", "auth-scope-authoritative", "auth-scope-no-relation", "auth-scope-least")
+@pytest.mark.requirement(
+    "auth-scope-selection", "auth-scope-authoritative", "auth-scope-no-relation", "auth-scope-least"
+)
 @pytest.mark.parametrize(
     ("challenged", "supported", "wanted", "asked"),
     [
@@ -194,7 +215,11 @@ def test_an_answer_without_a_code_is_an_error(world: World) -> None:
     ],
 )
 def test_scopes_come_from_the_challenge_else_from_the_metadata(
-    world: World, challenged: tuple[str, ...], supported: list[str] | None, wanted: tuple[str, ...], asked: str | None
+    world: World,
+    challenged: tuple[str, ...],
+    supported: list[str] | None,
+    wanted: tuple[str, ...],
+    asked: str | None,
 ) -> None:
     world.described["scopes_supported"] = supported
     tokens = world.login(Demand(scopes=challenged), scopes=wanted)
@@ -238,9 +263,15 @@ def test_offline_access_alone_is_never_asked_for() -> None:
 
 @pytest.mark.parametrize(
     ("method", "secret", "basic"),
-    [("none", False, False), ("client_secret_post", True, False), ("client_secret_basic", False, True)],
+    [
+        ("none", False, False),
+        ("client_secret_post", True, False),
+        ("client_secret_basic", False, True),
+    ],
 )
-def test_the_client_proves_itself_as_the_issuer_wants(method: str, secret: bool, basic: bool) -> None:
+def test_the_client_proves_itself_as_the_issuer_wants(
+    method: str, secret: bool, basic: bool
+) -> None:
     world = World(token_endpoint_auth_methods_supported=[method])
     world.login()
     request = next(request for request in world.internet.asked if request.url.endswith("/token"))
@@ -276,9 +307,16 @@ def test_an_answer_that_is_no_token_is_an_error(world: World, answer: HttpRespon
 
 
 @pytest.mark.parametrize(
-    "answer", [HttpResponse(status=500), reply({"error": "temporarily_unavailable"}, 400), HttpResponse(status=429)]
+    "answer",
+    [
+        HttpResponse(status=500),
+        reply({"error": "temporarily_unavailable"}, 400),
+        HttpResponse(status=429),
+    ],
 )
-def test_an_issuer_in_trouble_is_told_from_one_that_refuses(world: World, answer: HttpResponse) -> None:
+def test_an_issuer_in_trouble_is_told_from_one_that_refuses(
+    world: World, answer: HttpResponse
+) -> None:
     world.issuer.check = lambda request: answer
     with pytest.raises(ConnectFailed, match="try again later"):
         world.login()
@@ -332,7 +370,11 @@ def test_an_endpoint_with_a_query_keeps_it(world: World) -> None:
 
     plan = Plan(url=SERVER, identity=Identity())
     with pytest.raises(Unauthorized):
-        run(acquire(plan, world.record, Demand(), world.proofs, lambda: NOW, redirect_uri=REDIRECT), world.internet, visit)
+        run(
+            acquire(plan, world.record, Demand(), world.proofs, lambda: NOW, redirect_uri=REDIRECT),
+            world.internet,
+            visit,
+        )
     assert pages[0].startswith(f"{ISSUER}/authorize?tenant=7&response_type=code&")
 
 
@@ -343,7 +385,11 @@ def test_a_server_that_wants_bound_tokens_gets_them(world: World) -> None:
     world.issuer.metadata["dpop_signing_alg_values_supported"] = ["ES256"]
     world.issuer.extra = {"token_type": "DPoP"}
     assert world.login(Demand(schemes=frozenset({"dpop"}))).scheme == "DPoP"
-    assert all("dpop" in request.headers for request in world.internet.asked if request.url.endswith("/token"))
+    assert all(
+        "dpop" in request.headers
+        for request in world.internet.asked
+        if request.url.endswith("/token")
+    )
     assert world.proofs.jwk is not None
 
 
@@ -356,7 +402,9 @@ def test_a_server_may_say_in_its_metadata_that_it_wants_bound_tokens(world: Worl
     assert world.login().scheme == "DPoP"
 
 
-def test_a_key_that_cannot_be_made_is_noticed_before_the_login(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_that_cannot_be_made_is_noticed_before_the_login(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world.issuer.metadata["dpop_signing_alg_values_supported"] = ["ES256"]
     for name in ("cryptography", "cryptography.hazmat", "joserfc", "joserfc.jwk"):
         monkeypatch.setitem(sys.modules, name, None)
@@ -372,7 +420,11 @@ def test_a_nonce_that_is_wanted_goes_into_a_new_proof_once(world: World) -> None
     world.issuer.check = lambda request: reply({"error": "use_dpop_nonce"}, 400, dpop_nonce="n-1")
     with pytest.raises(Unauthorized, match="use_dpop_nonce"):
         world.login(dpop=True)
-    proofs = [peek(request.headers["dpop"])[1] for request in world.internet.asked if request.url.endswith("/token")]
+    proofs = [
+        peek(request.headers["dpop"])[1]
+        for request in world.internet.asked
+        if request.url.endswith("/token")
+    ]
     assert [proof.get("nonce") for proof in proofs] == [None, "n-1"]
     assert proofs[0]["jti"] != proofs[1]["jti"]
 
@@ -408,7 +460,12 @@ def test_a_record_survives_being_kept(world: World) -> None:
 def test_secrets_are_shown_by_nothing(world: World) -> None:
     world.record.tokens = world.login()
     shown = repr(
-        [world.record, world.record.tokens, Identity(client_id="a", client_secret="hidden"), Client(client_id="hidden")]
+        [
+            world.record,
+            world.record.tokens,
+            Identity(client_id="a", client_secret="hidden"),
+            Client(client_id="hidden"),
+        ]
     )
     assert "access-" not in shown and "refresh-" not in shown and "hidden" not in shown
 

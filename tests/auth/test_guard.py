@@ -31,7 +31,9 @@ def asks(token: str = "token", **headers: str) -> HttpRequest:
 class Counting:
     """A verifier that counts how often it is asked."""
 
-    def __init__(self, keeps: float, who: Principal | None = ADA, issuer: str | None = None) -> None:
+    def __init__(
+        self, keeps: float, who: Principal | None = ADA, issuer: str | None = None
+    ) -> None:
         self.keeps, self.who, self.issuer, self.asked = keeps, who, issuer, 0
 
     async def __call__(self, token: str, site: Site) -> Principal | None:
@@ -135,7 +137,9 @@ async def test_a_verifier_that_refuses_leaves_the_word_to_the_others() -> None:
 
     answer = await Bearer(refuses).admit(asks(), SITE)
     assert isinstance(answer, HttpResponse) and "too blue" in demand(answer).description
-    assert isinstance(await Bearer(refuses, static_tokens({"token": "ada"})).admit(asks(), SITE), Principal)
+    assert isinstance(
+        await Bearer(refuses, static_tokens({"token": "ada"})).admit(asks(), SITE), Principal
+    )
 
 
 async def test_a_reason_with_quotes_and_newlines_stays_in_its_header() -> None:
@@ -144,7 +148,10 @@ async def test_a_reason_with_quotes_and_newlines_stays_in_its_header() -> None:
 
     answer = await Bearer(refuses).admit(asks(), SITE)
     assert isinstance(answer, HttpResponse)
-    assert "\r" not in answer.headers["www-authenticate"] and "\n" not in answer.headers["www-authenticate"]
+    assert (
+        "\r" not in answer.headers["www-authenticate"]
+        and "\n" not in answer.headers["www-authenticate"]
+    )
     assert demand(answer).scopes == ()
 
 
@@ -174,15 +181,21 @@ async def test_a_resource_by_another_name_is_what_tokens_are_for() -> None:
         seen.append(site.url)
         return Principal("ada")
 
-    guard = Bearer(verify, resource="https://api.example", authorization_servers=["https://issuer.example"])
+    guard = Bearer(
+        verify, resource="https://api.example", authorization_servers=["https://issuer.example"]
+    )
     await guard.admit(asks(), SITE)
-    assert seen == ["https://api.example"] and guard.metadata(SITE).resource == "https://api.example"
+    assert (
+        seen == ["https://api.example"] and guard.metadata(SITE).resource == "https://api.example"
+    )
 
 
 @pytest.mark.requirement("authorization-no-offline-access")
 async def test_offline_access_is_never_asked_for() -> None:
     guard = Bearer(
-        static_tokens({"t": "ada"}), scopes=["read", "offline_access"], authorization_servers=["https://i.example"]
+        static_tokens({"t": "ada"}),
+        scopes=["read", "offline_access"],
+        authorization_servers=["https://i.example"],
     )
     answer = await guard.admit(HttpRequest(url=SITE.url), SITE)
     assert isinstance(answer, HttpResponse) and demand(answer).scopes == ("read",)
@@ -198,12 +211,22 @@ def test_the_authorization_servers_may_depend_on_the_place() -> None:
 
 
 async def test_static_tokens_stand_for_whom_they_say() -> None:
-    verify = static_tokens({"a": "ada", "b": {"id": "bob", "scopes": ["read"]}, "c": Principal("cleo")})
+    verify = static_tokens(
+        {"a": "ada", "b": {"id": "bob", "scopes": ["read"]}, "c": Principal("cleo")}
+    )
     found = [await verify(token, SITE) for token in ("a", "b", "c", "d", "")]
-    assert found == [Principal("ada"), Principal("bob", scopes=("read",)), Principal("cleo"), None, None]
+    assert found == [
+        Principal("ada"),
+        Principal("bob", scopes=("read",)),
+        Principal("cleo"),
+        None,
+        None,
+    ]
 
 
-@pytest.mark.parametrize("table", [{}, {"": "ada"}, {"secret-token": 7}, {"secret-token": {"scopes": []}}])
+@pytest.mark.parametrize(
+    "table", [{}, {"": "ada"}, {"secret-token": 7}, {"secret-token": {"scopes": []}}]
+)
 def test_a_table_that_makes_no_sense_is_refused_and_not_shown(table: Any) -> None:
     with pytest.raises(ConfigError) as refusal:
         static_tokens(table)
@@ -212,7 +235,9 @@ def test_a_table_that_makes_no_sense_is_refused_and_not_shown(table: Any) -> Non
 
 @pytest.mark.requirement("authorization-token-storage")
 def test_nothing_that_is_kept_holds_a_token() -> None:
-    assert b"secret" not in digest("secret") and digest("secret") == digest("secret") != digest("secrets")
+    assert b"secret" not in digest("secret") and digest("secret") == digest("secret") != digest(
+        "secrets"
+    )
 
 
 # scopes

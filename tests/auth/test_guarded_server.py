@@ -1,4 +1,5 @@
-"""A server with a guard, over real sockets: who is let in, on each way in, and what the others are told."""
+"""A server with a guard, over real sockets: who is let in, on each way in, and what the others are
+told."""
 
 import asyncio
 import json
@@ -27,11 +28,15 @@ WELL_KNOWN = "/.well-known/oauth-protected-resource"
 
 
 def tokens(**more: Any) -> Any:
-    return static_tokens({"ada-token": Principal("ada", scopes=("read",)), "bob-token": "bob", **more})
+    return static_tokens(
+        {"ada-token": Principal("ada", scopes=("read",)), "bob-token": "bob", **more}
+    )
 
 
 def guarded(*, guard: Any = None, **options: Any) -> Server:
-    server = Server("guarded", auth=guard or Bearer(tokens(), authorization_servers=[ISSUER]), **options)
+    server = Server(
+        "guarded", auth=guard or Bearer(tokens(), authorization_servers=[ISSUER]), **options
+    )
 
     @server.tool
     async def whoami(ctx: Context) -> str:
@@ -59,14 +64,18 @@ async def said(answer: Answer) -> str:
 # the endpoint
 
 
-@pytest.mark.requirement("authorization-401", "authorization-metadata-header", "http-authentication")
+@pytest.mark.requirement(
+    "authorization-401", "authorization-metadata-header", "http-authentication"
+)
 async def test_without_a_token_nobody_gets_in_and_everybody_hears_where_to_get_one() -> None:
     async with hosted(guarded()) as site:
         answer = await site.ask("tools/list")
         assert answer.status == 401
         (challenge,) = parse(answer.headers)
         assert challenge.scheme == "bearer"
-        assert challenge.parameters == {"resource_metadata": f"http://127.0.0.1:{site.port}{WELL_KNOWN}/mcp"}
+        assert challenge.parameters == {
+            "resource_metadata": f"http://127.0.0.1:{site.port}{WELL_KNOWN}/mcp"
+        }
         assert (await answer.json())["error_description"]
 
 
@@ -74,7 +83,9 @@ async def test_without_a_token_nobody_gets_in_and_everybody_hears_where_to_get_o
 async def test_with_a_token_the_tool_knows_who_calls() -> None:
     async with hosted(guarded()) as site:
         assert await said(await site.call("whoami", ADA)) == "ada"
-        assert await said(await site.call("whoami", {"Authorization": "bearer  bob-token"})) == "bob"
+        assert (
+            await said(await site.call("whoami", {"Authorization": "bearer  bob-token"})) == "bob"
+        )
 
 
 @pytest.mark.requirement("authorization-401")
@@ -86,7 +97,9 @@ async def test_a_token_that_is_not_good_is_called_that() -> None:
 
 
 @pytest.mark.requirement("authorization-400")
-@pytest.mark.parametrize("value", ["Bearer", "Bearer ", "Bearer a b", "Bearer é", 'Bearer "x"', "Bearer " + "x" * 20_000])
+@pytest.mark.parametrize(
+    "value", ["Bearer", "Bearer ", "Bearer a b", "Bearer é", 'Bearer "x"', "Bearer " + "x" * 20_000]
+)
 async def test_what_cannot_be_a_token_is_malformed(value: str) -> None:
     async with hosted(guarded()) as site:
         answer = await site.call("whoami", {"Authorization": value})
@@ -115,7 +128,9 @@ async def test_two_tokens_are_one_too_many() -> None:
         two = {**ADA, "authorization": "Bearer bob-token"}
         given = {"Content-Type": "application/json", "Accept": BOTH, **headers, **two}
         assert (await site.send("POST", given, json.dumps(message).encode())).status == 400
-        assert (await site.send("GET", {"Accept": "text/event-stream", **two}, path="/sse")).status == 400
+        assert (
+            await site.send("GET", {"Accept": "text/event-stream", **two}, path="/sse")
+        ).status == 400
 
 
 @pytest.mark.requirement("authorization-before-anything")
@@ -128,17 +143,24 @@ async def test_the_body_of_a_stranger_is_not_waited_for() -> None:
 async def test_the_ladder_comes_before_the_guard() -> None:
     async with hosted(guarded()) as site:
         assert (await site.ask("tools/list", headers={"Host": "evil.example"})).status == 421
-        assert (await site.ask("tools/list", headers={"Origin": "https://evil.example"})).status == 403
+        assert (
+            await site.ask("tools/list", headers={"Origin": "https://evil.example"})
+        ).status == 403
 
 
-async def test_a_page_of_an_allowed_origin_may_read_the_challenge_and_ask_beforehand_without_a_token() -> None:
+async def test_a_page_of_an_allowed_origin_may_read_the_challenge_and_ask_beforehand_without_a_token() -> (  # noqa: E501
+    None
+):
     async with hosted(guarded(), origins=["https://app.example"]) as site:
         origin = {"Origin": "https://app.example"}
         answer = await site.ask("tools/list", headers=origin)
         assert answer.status == 401
         assert answer.headers["access-control-allow-origin"] == "https://app.example"
         assert "WWW-Authenticate" in answer.headers["access-control-expose-headers"]
-        wanted = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization, dpop"}
+        wanted = {
+            "Access-Control-Request-Method": "POST",
+            "Access-Control-Request-Headers": "authorization, dpop",
+        }
         preflight = await site.send("OPTIONS", {**origin, **wanted})
         assert preflight.status == 204
         assert preflight.headers["access-control-allow-headers"] == "authorization, dpop"
@@ -191,7 +213,9 @@ async def test_a_session_from_before_there_was_a_guard_is_none() -> None:
     async with hosted(open_server, keys=keys) as site:
         id = (await site.greet()).id
     async with hosted(guarded(), keys=keys) as site:
-        answer = await site.post(request("ping"), {"Mcp-Session-Id": id, "MCP-Protocol-Version": OLD, **ADA})
+        answer = await site.post(
+            request("ping"), {"Mcp-Session-Id": id, "MCP-Protocol-Version": OLD, **ADA}
+        )
         assert answer.status == 404
 
 
@@ -205,10 +229,15 @@ def expiring(seconds: float = 0.3) -> Server:
 
 @pytest.mark.requirement("authorization-expired", "provider-expiry")
 async def test_a_token_that_expired_is_refused() -> None:
-    server = guarded(guard=Bearer(static_tokens({"ada-token": Principal("ada", expires=time.time() - 1)})))
+    server = guarded(
+        guard=Bearer(static_tokens({"ada-token": Principal("ada", expires=time.time() - 1)}))
+    )
     async with hosted(server) as site:
         answer = await site.call("whoami", ADA)
-        assert (answer.status, asked(answer).description) == (401, "The token is not taken: it has expired")
+        assert (answer.status, asked(answer).description) == (
+            401,
+            "The token is not taken: it has expired",
+        )
 
 
 async def test_the_stream_of_a_session_ends_with_the_token() -> None:
@@ -282,10 +311,15 @@ async def test_a_websocket_ends_when_the_token_is_revoked_and_not_before() -> No
     revocable = Revocable(cnf={"jkt": prover.thumbprint})
     async with on_socket(guarded(guard=Bearer(revocable)).asgi("/mcp", websocket=True)) as port:
         url = f"ws://127.0.0.1:{port}/ws"
-        headers = {"Authorization": "DPoP t0k3n", "DPoP": prover.proof("GET", f"http{url[2:]}", "t0k3n")}
+        headers = {
+            "Authorization": "DPoP t0k3n",
+            "DPoP": prover.proof("GET", f"http{url[2:]}", "t0k3n"),
+        }
         async with connect(url, additional_headers=headers) as channel:
             await looked_at(revocable)  # though a proof is good once
-            await channel.send(json.dumps(modern("tools/call", {"name": "whoami", "arguments": {}})[0]))
+            await channel.send(
+                json.dumps(modern("tools/call", {"name": "whoami", "arguments": {}})[0])
+            )
             assert json.loads(await channel.recv())["result"]["content"][0]["text"] == "ada"
             revocable.good = False
             await channel.wait_closed()
@@ -302,7 +336,9 @@ async def test_while_nobody_can_tell_who_is_in_stays() -> None:
         return who
 
     async with hosted(guarded(guard=Bearer(unreachable))) as site:
-        changes = await site.ask("subscriptions/listen", {"notifications": {"toolsListChanged": True}}, headers=ADA)
+        changes = await site.ask(
+            "subscriptions/listen", {"notifications": {"toolsListChanged": True}}, headers=ADA
+        )
         await looked_at(revocable)
         revocable.good = False
         await looked_at(revocable)
@@ -321,11 +357,24 @@ async def test_a_handler_does_not_see_what_its_caller_proved_itself_by() -> None
 
     @server.tool
     async def headers(ctx: Context) -> list[str]:
-        return [name for name in ctx.headers if name not in ("host", "accept", "content-type", "content-length")]
+        return [
+            name
+            for name in ctx.headers
+            if name not in ("host", "accept", "content-type", "content-length")
+        ]
 
-    secret = {"X-Shop-Key": "k-7Qy0bR8mVfXw2nTz4LpJ", "Cookie": "a=b", "Proxy-Authorization": "Basic x", "DPoP": "x"}
+    secret = {
+        "X-Shop-Key": "k-7Qy0bR8mVfXw2nTz4LpJ",
+        "Cookie": "a=b",
+        "Proxy-Authorization": "Basic x",
+        "DPoP": "x",
+    }
     async with hosted(server) as site:
-        seen = (await (await site.call("headers", {**secret, "Authorization": "Basic x", "X-Trace": "7"})).whole())["result"]
+        seen = (
+            await (
+                await site.call("headers", {**secret, "Authorization": "Basic x", "X-Trace": "7"})
+            ).whole()
+        )["result"]
         assert set(seen["structuredContent"]["result"]) & {name.lower() for name in secret} == set()
         assert "x-trace" in seen["structuredContent"]["result"]
         assert "authorization" not in seen["structuredContent"]["result"]
@@ -352,7 +401,11 @@ async def test_a_websocket_is_opened_with_a_token_and_refused_with_the_challenge
             with pytest.raises(InvalidStatus) as refusal:
                 await connect(url, additional_headers=headers)
             assert refusal.value.response.status_code == 401
-            found = demand(HttpResponse(headers={"www-authenticate": refusal.value.response.headers["www-authenticate"]}))
+            found = demand(
+                HttpResponse(
+                    headers={"www-authenticate": refusal.value.response.headers["www-authenticate"]}
+                )
+            )
             assert found.metadata == f"http://127.0.0.1:{port}{WELL_KNOWN}/ws"
         with pytest.raises(InvalidStatus) as refusal:
             await connect(f"{url}?access_token=ada-token")
@@ -364,7 +417,9 @@ async def test_a_websocket_is_opened_with_a_token_and_refused_with_the_challenge
             params = {"protocolVersion": OLD, "capabilities": {}, "clientInfo": INFO}
             await channel.send(json.dumps(request("initialize", params, 2)))
             await channel.recv()
-            await channel.send(json.dumps(request("tools/call", {"name": "whoami", "arguments": {}}, 3)))
+            await channel.send(
+                json.dumps(request("tools/call", {"name": "whoami", "arguments": {}}, 3))
+            )
             assert json.loads(await channel.recv())["result"]["content"][0]["text"] == "ada"
 
 
@@ -401,11 +456,18 @@ async def test_on_the_old_pair_each_message_has_the_scopes_of_its_own_token() ->
             stream = await site.send("GET", {"Accept": "text/event-stream", **opened}, path="/sse")
             place = (await stream.next()).data
             await site.post(
-                request("initialize", {"protocolVersion": OLD, "capabilities": {}, "clientInfo": INFO}), opened, place
+                request(
+                    "initialize", {"protocolVersion": OLD, "capabilities": {}, "clientInfo": INFO}
+                ),
+                opened,
+                place,
             )
             await stream.next()
             params = {"name": "change", "arguments": {}}
-            for message in (request("tools/call", params, 2), modern("tools/call", params, id=3)[0]):
+            for message in (
+                request("tools/call", params, 2),
+                modern("tools/call", params, id=3)[0],
+            ):
                 await site.post(message, few, place)
                 assert (await stream.next()).message["error"]["data"] == {"scopes": ["write"]}
                 await site.post(message, many, place)
@@ -421,14 +483,23 @@ async def test_a_conversation_of_the_old_pair_ends_with_the_token() -> None:
 
 async def test_a_serverless_function_is_guarded_too() -> None:
     message, headers = modern("tools/call", {"name": "whoami", "arguments": {}})
-    given = {"content-type": "application/json", "accept": BOTH, **{k.lower(): str(v) for k, v in headers.items()}}
-    call = HttpRequest(path="/mcp", headers=given, body=json.dumps(message).encode(), url="https://mcp.example/mcp")
+    given = {
+        "content-type": "application/json",
+        "accept": BOTH,
+        **{k.lower(): str(v) for k, v in headers.items()},
+    }
+    call = HttpRequest(
+        path="/mcp", headers=given, body=json.dumps(message).encode(), url="https://mcp.example/mcp"
+    )
     options = {"public_url": "https://mcp.example/mcp"}
     refused = await guarded().handle(call, **options)
     assert refused.status == 401
     assert demand(refused).metadata == f"https://mcp.example/mcp{WELL_KNOWN}"
     call.headers = {**given, "authorization": "Bearer ada-token"}
-    assert json.loads((await guarded().handle(call, **options)).body)["result"]["content"][0]["text"] == "ada"
+    assert (
+        json.loads((await guarded().handle(call, **options)).body)["result"]["content"][0]["text"]
+        == "ada"
+    )
 
 
 # the metadata
@@ -457,9 +528,15 @@ async def test_the_metadata_is_where_the_challenge_says_and_at_the_root() -> Non
 async def test_any_page_may_read_the_metadata() -> None:
     async with hosted(guarded()) as site:
         await document(site, WELL_KNOWN, Origin="https://app.example")
-        wanted = {"Origin": "https://app.example", "Access-Control-Request-Headers": "mcp-protocol-version"}
+        wanted = {
+            "Origin": "https://app.example",
+            "Access-Control-Request-Headers": "mcp-protocol-version",
+        }
         preflight = await site.send("OPTIONS", wanted, path=WELL_KNOWN)
-        assert preflight.status == 204 and "mcp-protocol-version" in preflight.headers["access-control-allow-headers"]
+        assert (
+            preflight.status == 204
+            and "mcp-protocol-version" in preflight.headers["access-control-allow-headers"]
+        )
         assert (await site.send("POST", {}, b"", path=WELL_KNOWN)).status == 405
         assert (await site.send("GET", {"Host": "evil.example"}, path=WELL_KNOWN)).status == 421
 
@@ -470,7 +547,9 @@ async def test_below_a_mount_point_the_metadata_is_below_it_too() -> None:
 
     for inner, url in (("", "/api"), ("/mcp", "/api/mcp")):
         app = Starlette(routes=[Mount("/api", guarded().asgi(inner))])
-        async with on_port(app, path=url if inner else f"{url}/") as site:  # it sends on who leaves out the slash
+        async with on_port(
+            app, path=url if inner else f"{url}/"
+        ) as site:  # it sends on who leaves out the slash
             origin = f"http://127.0.0.1:{site.port}"
             place = asked(await site.ask("tools/list")).metadata
             assert place == f"{origin}/api{WELL_KNOWN}{inner}"
@@ -481,11 +560,36 @@ async def test_below_a_mount_point_the_metadata_is_below_it_too() -> None:
 @pytest.mark.parametrize(
     ("public", "path", "resource", "metadata"),
     [
-        ("https://mcp.example", "/mcp", "https://mcp.example/mcp", f"https://mcp.example{WELL_KNOWN}/mcp"),
-        ("https://MCP.example/mcp", "/mcp", "https://mcp.example/mcp", f"https://mcp.example{WELL_KNOWN}/mcp"),
-        ("https://mcp.example/a/mcp", "/mcp", "https://mcp.example/a/mcp", f"https://mcp.example/a{WELL_KNOWN}/mcp"),
-        ("https://mcp.example/a", "", "https://mcp.example/a", f"https://mcp.example/a{WELL_KNOWN}"),
-        ("https://mcp.example/x", "/mcp", "https://mcp.example/x", f"https://mcp.example{WELL_KNOWN}/x"),
+        (
+            "https://mcp.example",
+            "/mcp",
+            "https://mcp.example/mcp",
+            f"https://mcp.example{WELL_KNOWN}/mcp",
+        ),
+        (
+            "https://MCP.example/mcp",
+            "/mcp",
+            "https://mcp.example/mcp",
+            f"https://mcp.example{WELL_KNOWN}/mcp",
+        ),
+        (
+            "https://mcp.example/a/mcp",
+            "/mcp",
+            "https://mcp.example/a/mcp",
+            f"https://mcp.example/a{WELL_KNOWN}/mcp",
+        ),
+        (
+            "https://mcp.example/a",
+            "",
+            "https://mcp.example/a",
+            f"https://mcp.example/a{WELL_KNOWN}",
+        ),
+        (
+            "https://mcp.example/x",
+            "/mcp",
+            "https://mcp.example/x",
+            f"https://mcp.example{WELL_KNOWN}/x",
+        ),
     ],
 )
 async def test_behind_a_proxy_the_public_url_is_what_tokens_are_for(
@@ -493,14 +597,19 @@ async def test_behind_a_proxy_the_public_url_is_what_tokens_are_for(
 ) -> None:
     async with hosted(guarded(), path, public_url=public) as site:
         site.path = path or "/"
-        assert asked(await site.ask("tools/list", headers={"Host": "mcp.example"})).metadata == metadata
+        assert (
+            asked(await site.ask("tools/list", headers={"Host": "mcp.example"})).metadata
+            == metadata
+        )
         assert (await document(site, WELL_KNOWN))["resource"] == resource
         whole = metadata.removeprefix("https://mcp.example").removeprefix("/a")
         assert (await document(site, whole))["resource"] == resource
 
 
 @pytest.mark.requirement("authorization-resource-slash")
-@pytest.mark.parametrize("public", ["https://MCP.example", "https://mcp.example/", "https://mcp.example/mcp/"])
+@pytest.mark.parametrize(
+    "public", ["https://MCP.example", "https://mcp.example/", "https://mcp.example/mcp/"]
+)
 async def test_the_server_goes_by_its_name_without_a_slash_at_the_end(public: str) -> None:
     async with hosted(guarded(), public_url=public) as site:
         assert (await document(site, WELL_KNOWN))["resource"] == "https://mcp.example/mcp"
@@ -523,7 +632,9 @@ async def test_a_signed_token_is_for_one_server_and_not_for_another_way_into_it(
             assert (await document(site, WELL_KNOWN))["authorization_servers"] == [issuer.url]
             bearer = {"Authorization": f"Bearer {issuer.token(here)}"}
             assert await said(await site.call("whoami", bearer)) == "ada"
-            assert (await site.send("GET", {"Accept": "text/event-stream", **bearer}, path="/sse")).status == 401
+            assert (
+                await site.send("GET", {"Accept": "text/event-stream", **bearer}, path="/sse")
+            ).status == 401
             other = {"Authorization": f"Bearer {issuer.token('http://127.0.0.1:1/mcp')}"}
             assert (await site.call("whoami", other)).status == 401
 
@@ -534,17 +645,30 @@ async def test_a_stolen_token_is_no_good_with_the_host_it_was_for() -> None:
         server = guarded(guard=Bearer(jwt(issuer.url)))
         for host in ("127.0.0.1:1", "192.0.2.7", "evil.example"):
             async with hosted(server, hosts=["*"]) as site:
-                stolen = {"Authorization": f"Bearer {issuer.token(f'http://{host}/mcp')}", "Host": host}
+                stolen = {
+                    "Authorization": f"Bearer {issuer.token(f'http://{host}/mcp')}",
+                    "Host": host,
+                }
                 assert (await site.call("whoami", stolen)).status == 401
 
 
 @pytest.mark.requirement("authorization-audience")
 async def test_nor_with_another_name_or_port_that_is_let_in() -> None:
     async with issuing() as issuer:
-        async with hosted(guarded(guard=Bearer(jwt(issuer.url))), hosts=["*.example.com", "mcp.example.org"]) as site:
-            at = {"other.example.com": 401, "localhost": 401, "127.0.0.1": 401, "mcp.example.org": 200}
+        async with hosted(
+            guarded(guard=Bearer(jwt(issuer.url))), hosts=["*.example.com", "mcp.example.org"]
+        ) as site:
+            at = {
+                "other.example.com": 401,
+                "localhost": 401,
+                "127.0.0.1": 401,
+                "mcp.example.org": 200,
+            }
             for host, status in {**at, f"localhost:{site.port}": 200}.items():
-                bearer = {"Authorization": f"Bearer {issuer.token(f'http://{host}/mcp')}", "Host": host}
+                bearer = {
+                    "Authorization": f"Bearer {issuer.token(f'http://{host}/mcp')}",
+                    "Host": host,
+                }
                 assert (await site.call("whoami", bearer)).status == status, host
 
 
@@ -590,12 +714,18 @@ async def test_tokens_are_never_logged(caplog: pytest.LogCaptureFixture) -> None
 async def test_a_bound_token_takes_a_proof_on_each_request() -> None:
     prover, thief = Prover(), Prover()
     bound = Principal("ada", claims={"cnf": {"jkt": prover.thumbprint}})
-    server = guarded(guard=Bearer(static_tokens({"t0k3n": bound, "plain": "bob"}), authorization_servers=[ISSUER]))
+    server = guarded(
+        guard=Bearer(
+            static_tokens({"t0k3n": bound, "plain": "bob"}), authorization_servers=[ISSUER]
+        )
+    )
     async with hosted(server) as site:
         url = f"http://127.0.0.1:{site.port}/mcp"
 
         def headers(by: Prover, **how: Any) -> dict[str, str]:
-            proof = by.proof(how.get("method", "POST"), how.get("url", url), how.get("token", "t0k3n"))
+            proof = by.proof(
+                how.get("method", "POST"), how.get("url", url), how.get("token", "t0k3n")
+            )
             return {"Authorization": "DPoP t0k3n", "DPoP": proof}
 
         good = headers(prover)
@@ -615,7 +745,9 @@ async def test_a_bound_token_takes_a_proof_on_each_request() -> None:
             assert (answer.status, challenge.scheme) == (401, "dpop")
             assert challenge.parameters["error"] == "invalid_dpop_proof"
             assert "ES256" in challenge.parameters["algs"]
-        loose = await site.call("whoami", {"Authorization": "DPoP plain", "DPoP": prover.proof("POST", url, "plain")})
+        loose = await site.call(
+            "whoami", {"Authorization": "DPoP plain", "DPoP": prover.proof("POST", url, "plain")}
+        )
         assert (loose.status, asked(loose).error) == (401, "invalid_token")
         assert await said(await site.call("whoami", {"Authorization": "Bearer plain"})) == "bob"
 
@@ -630,15 +762,24 @@ async def test_where_proofs_are_required_with_nonces_the_server_hands_them_out()
     prover = Prover()
     bound = Principal("ada", claims={"cnf": {"jkt": prover.thumbprint}})
     verifier = static_tokens({"t0k3n": bound, "plain": "bob"})
-    server = guarded(guard=Bearer(verifier, dpop=Checker(required=True, nonces=True), authorization_servers=[ISSUER]))
+    server = guarded(
+        guard=Bearer(
+            verifier, dpop=Checker(required=True, nonces=True), authorization_servers=[ISSUER]
+        )
+    )
     async with hosted(server) as site:
         url = f"http://127.0.0.1:{site.port}/mcp"
         assert (await document(site, WELL_KNOWN))["dpop_bound_access_tokens_required"] is True
         assert (await site.call("whoami", {"Authorization": "Bearer plain"})).status == 401
-        first = await site.call("whoami", {"Authorization": "DPoP t0k3n", "DPoP": prover.proof("POST", url, "t0k3n")})
+        first = await site.call(
+            "whoami", {"Authorization": "DPoP t0k3n", "DPoP": prover.proof("POST", url, "t0k3n")}
+        )
         assert (first.status, asked(first).error) == (401, "use_dpop_nonce")
         proof = prover.proof("POST", url, "t0k3n", first.headers["dpop-nonce"])
-        assert await said(await site.call("whoami", {"Authorization": "DPoP t0k3n", "DPoP": proof})) == "ada"
+        assert (
+            await said(await site.call("whoami", {"Authorization": "DPoP t0k3n", "DPoP": proof}))
+            == "ada"
+        )
 
 
 # API keys
@@ -648,9 +789,14 @@ KEY = "a-key-of-some-length"
 
 
 async def test_an_api_key_opens_by_its_own_header_or_as_a_bearer_token() -> None:
-    async with hosted(guarded(guard=ApiKeys({KEY: "ada", "another-key-of-length": {"id": "bob"}}))) as site:
+    async with hosted(
+        guarded(guard=ApiKeys({KEY: "ada", "another-key-of-length": {"id": "bob"}}))
+    ) as site:
         assert await said(await site.call("whoami", {"X-Api-Key": KEY})) == "ada"
-        assert await said(await site.call("whoami", {"Authorization": "Bearer another-key-of-length"})) == "bob"
+        assert (
+            await said(await site.call("whoami", {"Authorization": "Bearer another-key-of-length"}))
+            == "bob"
+        )
         refused = await site.call("whoami")
         assert refused.status == 401 and "x-api-key" in refused.headers["www-authenticate"]
 
@@ -671,7 +817,9 @@ def test_a_key_that_could_be_guessed_is_refused_without_being_shown() -> None:
 
 
 async def test_an_expired_key_is_refused() -> None:
-    async with hosted(guarded(guard=ApiKeys({KEY: Principal("ada", expires=time.time() - 1)}))) as site:
+    async with hosted(
+        guarded(guard=ApiKeys({KEY: Principal("ada", expires=time.time() - 1)}))
+    ) as site:
         assert (await site.call("whoami", {"X-Api-Key": KEY})).status == 401
 
 
@@ -681,12 +829,18 @@ async def test_an_expired_key_is_refused() -> None:
 async def test_any_guard_will_do_and_its_pages_are_served() -> None:
     class Own:
         async def admit(self, request: Any, site: Any) -> Any:
-            return Principal(request.headers["x-user"]) if "x-user" in request.headers else HttpResponse(status=418)
+            return (
+                Principal(request.headers["x-user"])
+                if "x-user" in request.headers
+                else HttpResponse(status=418)
+            )
 
         async def respond(self, request: Any, site: Any) -> Any:
             if request.path != "/login":
                 return None
-            return HttpResponse(headers={"content-type": "text/plain"}, body=request.method.encode() + request.body)
+            return HttpResponse(
+                headers={"content-type": "text/plain"}, body=request.method.encode() + request.body
+            )
 
         def challenge(self, site: Any, principal: Any, scopes: Any) -> Any:
             return {}

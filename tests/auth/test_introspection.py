@@ -20,7 +20,9 @@ from .test_jwt import HERE, SITE
 
 
 def asking(at: Issuer, **options: Any) -> Any:
-    return introspection(f"{at.url}/introspect", client_id="mcp server", client_secret="s3cr&t", **options)
+    return introspection(
+        f"{at.url}/introspect", client_id="mcp server", client_secret="s3cr&t", **options
+    )
 
 
 async def test_a_token_that_its_issuer_vouches_for_is_taken() -> None:
@@ -127,7 +129,10 @@ async def test_its_word_is_kept_for_a_moment_and_then_asked_for_again() -> None:
             return ctx.user.id if ctx.user else ""
 
         async with hosted(server) as site:
-            issuer.known["opaque"] = {"active": True, **issuer.claims(f"http://127.0.0.1:{site.port}/mcp")}
+            issuer.known["opaque"] = {
+                "active": True,
+                **issuer.claims(f"http://127.0.0.1:{site.port}/mcp"),
+            }
             bearer = {"Authorization": "Bearer opaque"}
             for _ in range(3):
                 assert (await site.call("whoami", bearer)).status == 200

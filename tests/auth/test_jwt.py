@@ -25,11 +25,15 @@ async def reach(request: HttpRequest) -> HttpResponse:
     return await fetch(request, private=True)
 
 
-SITE = Site(HERE, "https://mcp.example", key_ring(["a key of sixteen characters"]), fetch, reach=reach)
+SITE = Site(
+    HERE, "https://mcp.example", key_ring(["a key of sixteen characters"]), fetch, reach=reach
+)
 
 
 @asynccontextmanager
-async def verified(algorithm: str = "ES256", **options: Any) -> AsyncIterator[tuple[Issuer, JwtVerifier]]:
+async def verified(
+    algorithm: str = "ES256", **options: Any
+) -> AsyncIterator[tuple[Issuer, JwtVerifier]]:
     async with issuing(algorithm) as issuer:
         yield issuer, jwt(issuer.url, **options)
 
@@ -60,7 +64,9 @@ async def test_a_header_that_nobody_knows_is_ignored() -> None:
         assert (await verify(issuer.token(HERE, header={"vendor": "x" * 1000}), SITE)).id == "ada"
 
 
-@pytest.mark.requirement("authorization-token-validated", "authorization-audience", "authorization-no-other-tokens")
+@pytest.mark.requirement(
+    "authorization-token-validated", "authorization-audience", "authorization-no-other-tokens"
+)
 @pytest.mark.parametrize(
     ("wrong", "complaint"),
     [
@@ -89,7 +95,9 @@ async def test_a_header_that_nobody_knows_is_ignored() -> None:
         ({"header": {"kid": "another"}}, "does not have"),
     ],
 )
-async def test_a_token_that_says_something_else_is_refused(wrong: dict[str, Any], complaint: str) -> None:
+async def test_a_token_that_says_something_else_is_refused(
+    wrong: dict[str, Any], complaint: str
+) -> None:
     async with verified() as (issuer, verify):
         said = {"audience": HERE, **wrong}
         if "aud" in said:
@@ -116,7 +124,7 @@ async def test_clocks_may_differ_by_the_skew() -> None:
 
 def unsigned(token: str, algorithm: str, signature: str = "", **header: Any) -> str:
     """The same token under another head."""
-    return f"{spelled({'typ': 'at+jwt', 'alg': algorithm, 'kid': 'first', **header})}.{token.split('.')[1]}.{signature}"
+    return f"{spelled({'typ': 'at+jwt', 'alg': algorithm, 'kid': 'first', **header})}.{token.split('.')[1]}.{signature}"  # noqa: E501
 
 
 def spelled(part: Any) -> str:
@@ -158,7 +166,11 @@ async def test_a_forged_signature_is_refused() -> None:
             await verify(issuer.token(HERE, key=impostor), SITE)
         head, body, tail = issuer.token(HERE).split(".")
         other = issuer.token(HERE, sub="root").split(".")[1]
-        for token in (f"{head}.{other}.{tail}", f"{head}.{body}.{tail[:-4]}AAAA", f"{head}.{body}."):
+        for token in (
+            f"{head}.{other}.{tail}",
+            f"{head}.{body}.{tail[:-4]}AAAA",
+            f"{head}.{body}.",
+        ):
             with pytest.raises(TokenRefused, match="signature"):
                 await verify(token, SITE)
 
@@ -168,7 +180,9 @@ async def test_a_key_that_the_token_brings_along_is_not_used() -> None:
         impostor = {**jose.generate(), "kid": "evil"}
         for header in ({"jwk": jose.public(impostor)}, {"jku": "http://127.0.0.1:9/keys"}):
             with pytest.raises(TokenRefused):
-                await verify(issuer.token(HERE, key=impostor, header={"kid": "evil", **header}), SITE)
+                await verify(
+                    issuer.token(HERE, key=impostor, header={"kid": "evil", **header}), SITE
+                )
 
 
 async def test_an_algorithm_that_was_not_agreed_on_is_refused() -> None:
@@ -189,7 +203,9 @@ async def test_a_key_for_another_use_or_algorithm_is_not_used() -> None:
             await verify(issuer.token(HERE), SITE)
 
 
-@pytest.mark.parametrize("nonsense", ["", "x", "a.b", "a.b.c", "e30.e30.e30", "...", "é.é.é", "W10.W10.", "[" * 5000])
+@pytest.mark.parametrize(
+    "nonsense", ["", "x", "a.b", "a.b.c", "e30.e30.e30", "...", "é.é.é", "W10.W10.", "[" * 5000]
+)
 async def test_what_is_no_token_is_refused(nonsense: str) -> None:
     async with verified() as (_, verify):
         with pytest.raises(TokenRefused):
@@ -246,7 +262,9 @@ async def test_a_token_of_a_key_that_was_withdrawn_is_refused_once_the_keys_are_
         verify = jwt(issuer.url)
         guard = Bearer(verify)
         request = HttpRequest(url=HERE, headers={"authorization": f"Bearer {issuer.token(HERE)}"})
-        verify._keys._fetched = verify._keys._tried = time.monotonic() - FRESH - 1  # as if the next to fetch were due
+        verify._keys._fetched = verify._keys._tried = (
+            time.monotonic() - FRESH - 1
+        )  # as if the next to fetch were due
         assert isinstance(await guard.admit(request, SITE), Principal)
         assert 0 < verify.keeps <= FRESH
         issuer.listed = [jose.public(jose.generate())]
@@ -303,9 +321,20 @@ async def test_one_of_several_audiences_will_do_and_a_slash_at_the_end_does_not_
 @pytest.mark.requirement("authorization-resource-spelling")
 async def test_a_url_is_the_same_however_its_host_and_port_are_spelled() -> None:
     async with verified() as (issuer, verify):
-        for spelling in ("HTTPS://MCP.Example/mcp", "https://mcp.example:443/mcp", "https://mcp.example:443/mcp/"):
+        for spelling in (
+            "HTTPS://MCP.Example/mcp",
+            "https://mcp.example:443/mcp",
+            "https://mcp.example:443/mcp/",
+        ):
             assert await verify(issuer.token(spelling), SITE)
-        for other in (f"{HERE}?x", f"{HERE}#x", "https://mcp.example/MCP", "https://mcp.example:8443/mcp", "", "mcp"):
+        for other in (
+            f"{HERE}?x",
+            f"{HERE}#x",
+            "https://mcp.example/MCP",
+            "https://mcp.example:8443/mcp",
+            "",
+            "mcp",
+        ):
             with pytest.raises(TokenRefused, match="another server"):
                 await verify(issuer.token(other), SITE)
 
@@ -330,9 +359,16 @@ async def test_a_host_of_the_callers_choice_is_no_audience() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"algorithms": ["HS256"]}, {"algorithms": ["none"]}, {"algorithms": []}, {"algorithms": "ES256"}, {"keys": []},
-     {"keys": [{"kty": "oct", "k": "c2VjcmV0"}]}, {"jwks_uri": "http://keys.example/"}],
-)  # fmt: skip
+    [
+        {"algorithms": ["HS256"]},
+        {"algorithms": ["none"]},
+        {"algorithms": []},
+        {"algorithms": "ES256"},
+        {"keys": []},
+        {"keys": [{"kty": "oct", "k": "c2VjcmV0"}]},
+        {"jwks_uri": "http://keys.example/"},
+    ],
+)
 def test_settings_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         jwt("https://issuer.example", **options)

@@ -1,4 +1,5 @@
-"""What people write that cannot work, and servers that want something else: what they are told, and what to do."""
+"""What people write that cannot work, and servers that want something else: what they are told, and
+what to do."""
 
 import asyncio
 import gc
@@ -11,7 +12,16 @@ import uvicorn
 from aiohttp import web
 
 from dovetail import Client, Context, HttpRequest, Server
-from dovetail.auth import ApiKeys, Bearer, KnownClient, MemoryStore, OAuth, Provider, jwt, static_tokens
+from dovetail.auth import (
+    ApiKeys,
+    Bearer,
+    KnownClient,
+    MemoryStore,
+    OAuth,
+    Provider,
+    jwt,
+    static_tokens,
+)
 from dovetail.auth.guard import expanded
 from dovetail.errors import ConfigError, Unauthorized
 from dovetail.ports import Principal
@@ -45,7 +55,9 @@ def url_of(at: Site) -> str:
 
 @pytest.mark.parametrize("wrong", ["secret", jwt(ISSUER), Bearer, OAuth()])
 def test_what_is_no_guard_is_refused_at_once_with_what_to_write(wrong: Any) -> None:
-    with pytest.raises(ConfigError, match=r"auth= takes a guard, not (a|the class) \w+: Bearer\(jwt\("):
+    with pytest.raises(
+        ConfigError, match=r"auth= takes a guard, not (a|the class) \w+: Bearer\(jwt\("
+    ):
         Server("guarded", auth=wrong)
 
 
@@ -67,7 +79,9 @@ def test_credentials_have_to_be_made_of_their_class() -> None:
         Client("http://127.0.0.1:1/mcp", auth=OAuth)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("target", [["server"], Server("here"), {"mcpServers": {"one": {"command": "x"}}}])
+@pytest.mark.parametrize(
+    "target", [["server"], Server("here"), {"mcpServers": {"one": {"command": "x"}}}]
+)
 def test_credentials_for_a_server_that_asks_nobody_are_a_mistake(target: Any) -> None:
     with pytest.raises(ConfigError, match="auth= is for a URL"):
         Client(target, auth="token")
@@ -80,11 +94,17 @@ async def test_words_in_a_string_are_scopes_everywhere() -> None:
     assert Bearer(static_tokens({"t": "ada"}), scopes="read write").scopes == ("read", "write")
     assert expanded(["admin"], {"admin": "read write"}) == ("admin", "read", "write")
     known = KnownClient(id="nightly", secret="a-long-enough-secret", scopes="read write")
-    provider = Provider(users=HASHES, storage=":memory:", scopes="read write", required="read", clients=[known])
+    provider = Provider(
+        users=HASHES, storage=":memory:", scopes="read write", required="read", clients=[known]
+    )
     agent = Agent(provider)
     metadata = decoded(await agent.get("/.well-known/oauth-authorization-server"))
     assert metadata["scopes_supported"] == ["read", "write", "offline_access"]
-    form = {"grant_type": "client_credentials", "client_id": "nightly", "client_secret": "a-long-enough-secret"}
+    form = {
+        "grant_type": "client_credentials",
+        "client_id": "nightly",
+        "client_secret": "a-long-enough-secret",
+    }
     assert decoded(await agent.form("/token", form))["scope"] == "read write"
     verify = static_tokens({"t": {"id": "ada", "scopes": "read write"}})
     assert await verify("t", site()) == Principal("ada", scopes=("read", "write"))
@@ -93,12 +113,16 @@ async def test_words_in_a_string_are_scopes_everywhere() -> None:
 # why a server says no
 
 
-@pytest.mark.parametrize("options", [{"auth": "forged"}, {"headers": {"Authorization": "Bearer forged"}}])
+@pytest.mark.parametrize(
+    "options", [{"auth": "forged"}, {"headers": {"Authorization": "Bearer forged"}}]
+)
 async def test_a_refused_token_comes_with_the_servers_reason(options: Any) -> None:
     async with hosted(served(Bearer(static_tokens({"t": "ada"})))) as at:
         with pytest.raises(Unauthorized) as caught:
             await Client(url_of(at), **options).connect()
-    assert "nobody here knows it" in str(caught.value) and str(caught.value).endswith("give another one")
+    assert "nobody here knows it" in str(caught.value) and str(caught.value).endswith(
+        "give another one"
+    )
     assert "log in" not in str(caught.value)
 
 
@@ -132,34 +156,48 @@ async def test_a_server_that_wants_an_api_key_is_not_logged_in_to() -> None:
         for auth in (None, OAuth(store=MemoryStore(), browser=Nobody())):
             with pytest.raises(Unauthorized, match=r"wants an API key.*headers=\{'x-api-key': …\}"):
                 await Client(url_of(at), auth=auth).connect()
-        with pytest.raises(Unauthorized, match=r"refuses the X-Api-Key header that it was given .*not known here; give"):
+        with pytest.raises(
+            Unauthorized,
+            match=r"refuses the X-Api-Key header that it was given .*not known here; give",
+        ):
             await Client(url_of(at), headers={"X-Api-Key": "wrong"}).connect()
         async with Client(url_of(at), headers={"X-Api-Key": KEY}) as client:
             assert (await client.call_tool("me")).data == "backup"
 
 
 async def test_scopes_that_are_needed_are_named_as_such() -> None:
-    server = Server("shop", auth=Bearer(static_tokens({"t": {"id": "bo", "scopes": ["shop"]}}), scopes=["shop"]))
+    server = Server(
+        "shop", auth=Bearer(static_tokens({"t": {"id": "bo", "scopes": ["shop"]}}), scopes=["shop"])
+    )
 
     @server.tool(scopes=["orders:cancel"])
     async def cancel() -> None: ...
 
     async with hosted(server) as at, Client(url_of(at), auth="t") as client:
-        with pytest.raises(Unauthorized, match="needs a token with the scopes shop orders:cancel; give another") as caught:
+        with pytest.raises(
+            Unauthorized, match="needs a token with the scopes shop orders:cancel; give another"
+        ) as caught:
             await client.call_tool("cancel")
     assert caught.value.scopes == ("shop", "orders:cancel")
 
 
-async def test_over_websocket_the_reason_is_text_and_nothing_is_complained_of(caplog: pytest.LogCaptureFixture) -> None:
+async def test_over_websocket_the_reason_is_text_and_nothing_is_complained_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     app = served(Bearer(static_tokens({"t": "ada"}))).asgi(websocket=True)
     with socket.create_server(("127.0.0.1", 0)) as listening, caplog.at_level(logging.WARNING):
         running = uvicorn.Server(uvicorn.Config(app, ws=_websocket(), log_config=None))
         task = asyncio.create_task(running.serve([listening]))
         url = f"ws://127.0.0.1:{listening.getsockname()[1]}/ws"
         try:
-            with pytest.raises(Unauthorized, match=r"\(401\): This server wants an access token.*log in with auth=OAuth"):
+            with pytest.raises(
+                Unauthorized,
+                match=r"\(401\): This server wants an access token.*log in with auth=OAuth",
+            ):
                 await Client(url).connect()
-            with pytest.raises(Unauthorized, match=r"refuses this token \(invalid_token: .*nobody here knows it\)"):
+            with pytest.raises(
+                Unauthorized, match=r"refuses this token \(invalid_token: .*nobody here knows it\)"
+            ):
                 await Client(url, auth="forged").connect()
             async with Client(url, auth="t") as client:
                 assert (await client.call_tool("me")).data == "ada"
@@ -174,17 +212,24 @@ async def test_over_websocket_the_reason_is_text_and_nothing_is_complained_of(ca
 
 async def test_the_metadata_of_a_function_lies_where_its_refusal_says() -> None:
     server = served(Bearer(jwt(ISSUER)))
-    refused = await server.handle(HttpRequest(path="/fn", url="https://mcp.example/fn", headers=POSTED), hosts=HOSTS)
+    refused = await server.handle(
+        HttpRequest(path="/fn", url="https://mcp.example/fn", headers=POSTED), hosts=HOSTS
+    )
     assert refused.status == 401
-    where = refused.headers["www-authenticate"].partition('resource_metadata="')[2].partition('"')[0]
+    where = (
+        refused.headers["www-authenticate"].partition('resource_metadata="')[2].partition('"')[0]
+    )
     path = where.removeprefix("https://mcp.example")
     found = await server.handle(
-        HttpRequest(method="GET", path=path, url=where, headers={"host": "mcp.example"}), hosts=HOSTS
+        HttpRequest(method="GET", path=path, url=where, headers={"host": "mcp.example"}),
+        hosts=HOSTS,
     )
     assert found.status == 200 and decoded(found)["resource"] == "https://mcp.example/fn"
 
 
-async def test_an_application_that_nobody_holds_lives_until_its_loop_ends(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_application_that_nobody_holds_lives_until_its_loop_ends(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def once() -> None:
         answered: list[Any] = []
 
@@ -194,7 +239,13 @@ async def test_an_application_that_nobody_holds_lives_until_its_loop_ends(caplog
         async def receive() -> Any:
             return {"type": "http.request"}
 
-        scope = {"type": "http", "method": "GET", "path": "/health", "headers": [], "query_string": b""}
+        scope = {
+            "type": "http",
+            "method": "GET",
+            "path": "/health",
+            "headers": [],
+            "query_string": b"",
+        }
         await Server("dropped").asgi()(scope, receive, send)
         assert answered[0]["status"] == 200
 

@@ -41,8 +41,12 @@ def described(**changes: object) -> dict[str, object]:
 
 
 @pytest.mark.requirement("provider-metadata", "provider-default-endpoints")
-@pytest.mark.parametrize("base", ["https://mcp.example", "https://mcp.example/tools/weather", "http://127.0.0.1:8000"])
-async def test_the_metadata_is_found_where_each_rfc_puts_it_and_names_the_issuer_letter_by_letter(base: str) -> None:
+@pytest.mark.parametrize(
+    "base", ["https://mcp.example", "https://mcp.example/tools/weather", "http://127.0.0.1:8000"]
+)
+async def test_the_metadata_is_found_where_each_rfc_puts_it_and_names_the_issuer_letter_by_letter(
+    base: str,
+) -> None:
     agent = Agent(provider(), site(base=base))
     path = urlsplit(base).path
     for place in (
@@ -61,16 +65,26 @@ async def test_the_metadata_is_found_where_each_rfc_puts_it_and_names_the_issuer
 
 @pytest.mark.requirement("provider-metadata", "provider-openid-pkce", "provider-iss-advertised")
 async def test_the_metadata_says_what_the_server_can() -> None:
-    document = decoded(await Agent(provider(scopes=["read"])).get("/.well-known/oauth-authorization-server"))
+    document = decoded(
+        await Agent(provider(scopes=["read"])).get("/.well-known/oauth-authorization-server")
+    )
     assert document["code_challenge_methods_supported"] == ["S256"]
     assert document["response_types_supported"] == ["code"]
-    assert document["grant_types_supported"] == ["authorization_code", "refresh_token", "client_credentials"]
+    assert document["grant_types_supported"] == [
+        "authorization_code",
+        "refresh_token",
+        "client_credentials",
+    ]
     assert document["client_id_metadata_document_supported"] is True
     assert document["authorization_response_iss_parameter_supported"] is True
     assert document["registration_endpoint"] == f"{BASE}/register"
     assert document["revocation_endpoint"] == f"{BASE}/revoke"
     assert document["scopes_supported"] == ["read", "offline_access"]
-    assert set(document["token_endpoint_auth_methods_supported"]) >= {"none", "client_secret_basic", "private_key_jwt"}
+    assert set(document["token_endpoint_auth_methods_supported"]) >= {
+        "none",
+        "client_secret_basic",
+        "private_key_jwt",
+    }
 
 
 async def test_the_guard_points_to_the_provider() -> None:
@@ -85,8 +99,17 @@ async def test_the_guard_points_to_the_provider() -> None:
 
 
 async def test_a_path_that_is_nobodys_is_left_to_others() -> None:
-    for path in ("/mcp", "/", "/authorize/x", "/tokens", "/.well-known/oauth-authorization-server/elsewhere"):
-        assert await provider().respond(HttpRequest(method="GET", path=path, url=BASE + path), site()) is None
+    for path in (
+        "/mcp",
+        "/",
+        "/authorize/x",
+        "/tokens",
+        "/.well-known/oauth-authorization-server/elsewhere",
+    ):
+        assert (
+            await provider().respond(HttpRequest(method="GET", path=path, url=BASE + path), site())
+            is None
+        )
 
 
 @pytest.mark.requirement("provider-oauth", "provider-iss")
@@ -118,7 +141,10 @@ async def test_a_user_logs_in_consents_and_the_client_gets_in() -> None:
 async def test_the_consent_page_shows_client_host_redirect_scopes_and_user() -> None:
     web = Web()
     web.pages[DOCUMENT] = described()
-    agent = Agent(provider(scopes={"read": "Read your notes", "write": "Change your notes"}, name="Weather"), site(web))
+    agent = Agent(
+        provider(scopes={"read": "Read your notes", "write": "Change your notes"}, name="Weather"),
+        site(web),
+    )
     shown = text(await agent.login(agent.wish(DOCUMENT, redirect_uri=WEB, scope="read")))
     for part in (
         "Allow App to use Weather?",
@@ -183,7 +209,9 @@ async def test_consent_to_a_web_client_is_remembered_for_these_scopes_and_that_u
         agent.wish(client, redirect_uri=WEB, scope="read write"),
         agent.wish(client, redirect_uri="https://other.example/cb", scope="read"),
         agent.wish(client, redirect_uri=WEB, scope="read", prompt="consent"),
-        agent.wish((await agent.register(redirect_uris=[WEB]))["client_id"], redirect_uri=WEB, scope="read"),
+        agent.wish(
+            (await agent.register(redirect_uris=[WEB]))["client_id"], redirect_uri=WEB, scope="read"
+        ),
     ):
         assert (await agent.get(asked_again)).status == 200
     url = agent.wish(client, redirect_uri=WEB, scope="read")
@@ -209,7 +237,9 @@ async def test_without_a_scope_the_client_gets_all_that_there_are_and_the_page_s
 
 @pytest.mark.requirement("authorization-scopes-minimal")
 async def test_where_something_is_needed_in_any_case_it_gets_no_more_than_that() -> None:
-    agent = Agent(provider(scopes=["read", "write"], required=["read"]), site(scopes=("tools:run",)))
+    agent = Agent(
+        provider(scopes=["read", "write"], required=["read"]), site(scopes=("tools:run",))
+    )
     client = (await agent.register())["client_id"]
     assert (await agent.tokens(client))["scope"] == "read"
     assert (await agent.tokens(client, scope="write"))["scope"] == "write"
@@ -286,7 +316,9 @@ async def test_a_refresh_may_ask_for_fewer_scopes_and_later_for_all_again() -> N
     assert decoded(await agent.refresh(client, fewer["refresh_token"]))["scope"] == "read write"
 
 
-async def test_a_client_that_wants_no_refresh_tokens_gets_none_unless_it_asks_for_offline_access() -> None:
+async def test_a_client_that_wants_no_refresh_tokens_gets_none_unless_it_asks_for_offline_access() -> (  # noqa: E501
+    None
+):
     agent = Agent(provider())
     client = (await agent.register(grant_types=["authorization_code"]))["client_id"]
     assert "refresh_token" not in await agent.tokens(client)
@@ -331,7 +363,9 @@ async def test_after_a_restart_nobody_has_to_log_in_again(tmp_path: Path) -> Non
     assert "Signed in as ada" in text(await again.get(again.wish(client)))
 
 
-async def test_servers_that_share_a_file_share_no_tokens_sessions_or_clients(tmp_path: Path) -> None:
+async def test_servers_that_share_a_file_share_no_tokens_sessions_or_clients(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "provider.sqlite"
     one = Agent(provider(storage=file))
     two = Agent(provider(storage=file), site(base="https://other.example"))
@@ -368,12 +402,20 @@ async def test_documents_can_be_switched_off_as_registration_can() -> None:
     agent = Agent(provider(documents=False), site(web))
     assert (await agent.get(agent.wish(DOCUMENT))).status in (400, 401) and web.asked == []
     metadata = decoded(await agent.get("/.well-known/oauth-authorization-server"))
-    assert "client_id_metadata_document_supported" not in metadata and "registration_endpoint" in metadata
+    assert (
+        "client_id_metadata_document_supported" not in metadata
+        and "registration_endpoint" in metadata
+    )
 
 
 @pytest.mark.requirement("provider-cimd-cache")
-@pytest.mark.parametrize(("control", "after", "times"), [("max-age=50", 60, 2), ("max-age=500", 60, 1), ("no-store", 0, 2)])
-async def test_a_document_is_kept_as_long_as_its_server_says(control: str, after: float, times: int) -> None:
+@pytest.mark.parametrize(
+    ("control", "after", "times"),
+    [("max-age=50", 60, 2), ("max-age=500", 60, 1), ("no-store", 0, 2)],
+)
+async def test_a_document_is_kept_as_long_as_its_server_says(
+    control: str, after: float, times: int
+) -> None:
     import msgspec
 
     web, clock = Web(), Clock()
@@ -388,7 +430,9 @@ async def test_a_document_is_kept_as_long_as_its_server_says(control: str, after
 
 async def test_a_described_client_proves_itself_with_its_key() -> None:
     web, key = Web(), jose.generate()
-    web.pages[DOCUMENT] = described(token_endpoint_auth_method="private_key_jwt", jwks={"keys": [jose.public(key)]})
+    web.pages[DOCUMENT] = described(
+        token_endpoint_auth_method="private_key_jwt", jwks={"keys": [jose.public(key)]}
+    )
     agent = Agent(provider(), site(web))
     code = await agent.code(DOCUMENT)
     assert (await agent.redeem(DOCUMENT, code, **assertion(DOCUMENT, key))).status == 200
@@ -399,9 +443,19 @@ def assertion(client: str, key: dict[str, object], **changes: object) -> dict[st
     import time
     from secrets import token_urlsafe
 
-    claims = {"iss": client, "sub": client, "aud": BASE, "exp": time.time() + 60, "jti": token_urlsafe(), **changes}
+    claims = {
+        "iss": client,
+        "sub": client,
+        "aud": BASE,
+        "exp": time.time() + 60,
+        "jti": token_urlsafe(),
+        **changes,
+    }
     signed = jose.sign({"alg": "ES256"}, claims, jose.load(key))
-    return {"client_assertion": signed, "client_assertion_type": "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"}
+    return {
+        "client_assertion": signed,
+        "client_assertion_type": "urn:ietf:params:oauth:client-assertion-type:jwt-bearer",
+    }
 
 
 async def test_a_known_client_acts_for_itself_with_a_secret_or_a_key() -> None:
@@ -425,7 +479,10 @@ async def test_a_known_client_acts_for_itself_with_a_secret_or_a_key() -> None:
     reply = decoded(await agent.form("/token", {**own, **assertion("bot", key), "scope": "write"}))
     assert reply["scope"] == "write"
     refused(
-        await agent.form("/token", {**own, "scope": "write"}, basic("cron", "hush hush, said the vault")), "invalid_scope"
+        await agent.form(
+            "/token", {**own, "scope": "write"}, basic("cron", "hush hush, said the vault")
+        ),
+        "invalid_scope",
     )
     document = decoded(await agent.get("/.well-known/oauth-authorization-server"))
     assert "authorization_endpoint" not in document
@@ -437,7 +494,9 @@ async def test_a_registered_client_with_a_secret_has_to_show_it() -> None:
     told = await agent.register(token_endpoint_auth_method="client_secret_post")
     id, secret = told["client_id"], told["client_secret"]
     refused(await agent.redeem(id, await agent.code(id)), "invalid_client", 401)
-    refused(await agent.redeem(id, await agent.code(id), client_secret="wrong"), "invalid_client", 401)
+    refused(
+        await agent.redeem(id, await agent.code(id), client_secret="wrong"), "invalid_client", 401
+    )
     assert (await agent.redeem(id, await agent.code(id), client_secret=secret)).status == 200
 
 
@@ -473,10 +532,19 @@ async def test_a_token_asked_for_with_a_proof_is_bound_to_its_key() -> None:
 
     assert await admitted(prover)
     assert not await admitted(thief)
-    again = {"client_id": client, "grant_type": "refresh_token", "refresh_token": reply["refresh_token"]}
-    refused(await agent.form("/token", again, {"dpop": thief.proof("POST", f"{BASE}/token")}), "invalid_grant")
+    again = {
+        "client_id": client,
+        "grant_type": "refresh_token",
+        "refresh_token": reply["refresh_token"],
+    }
+    refused(
+        await agent.form("/token", again, {"dpop": thief.proof("POST", f"{BASE}/token")}),
+        "invalid_grant",
+    )
     refused(await agent.form("/token", again), "invalid_grant")
-    assert (await agent.form("/token", again, {"dpop": prover.proof("POST", f"{BASE}/token")})).status == 200
+    assert (
+        await agent.form("/token", again, {"dpop": prover.proof("POST", f"{BASE}/token")})
+    ).status == 200
 
 
 async def test_a_proof_without_the_nonce_is_told_it() -> None:
@@ -508,7 +576,10 @@ async def test_a_client_in_a_browser_may_call_what_takes_no_cookies() -> None:
         ({}, "nobody could log in"),
         ({"users": {"ada": "plain text"}}, "hash_password"),
         ({"users": HASHES, "issuer": "http://mcp.example"}, "https"),
-        ({"users": HASHES, "clients": [KnownClient(id="ada", secret="plain text")]}, "tell them apart"),
+        (
+            {"users": HASHES, "clients": [KnownClient(id="ada", secret="plain text")]},
+            "tell them apart",
+        ),
     ],
 )
 @pytest.mark.requirement("provider-https")
@@ -521,14 +592,21 @@ def test_settings_that_make_no_sense_say_so(settings: dict[str, object], says: s
 @pytest.mark.requirement("provider-https")
 async def test_nothing_is_served_that_others_could_overhear() -> None:
     agent = Agent(provider(), site(base="http://mcp.example"))
-    for path in ("/authorize?client_id=x", "/token", "/register", "/.well-known/oauth-authorization-server"):
+    for path in (
+        "/authorize?client_id=x",
+        "/token",
+        "/register",
+        "/.well-known/oauth-authorization-server",
+    ):
         answer = await agent.ask("POST" if path in ("/token", "/register") else "GET", path)
         assert answer.status == 400 and b"https" in answer.body
     with pytest.raises(ConfigError, match="https"):
         Server("overheard", auth=provider()).asgi("/mcp", public_url="http://mcp.example")
     for fine in ("https://mcp.example", "http://127.0.0.1:8000"):
         Server("private", auth=provider()).asgi("/mcp", public_url=fine)
-    Server("moved", auth=provider(issuer="https://login.example")).asgi("/mcp", public_url="http://mcp.example")
+    Server("moved", auth=provider(issuer="https://login.example")).asgi(
+        "/mcp", public_url="http://mcp.example"
+    )
 
 
 def test_a_hashed_password_is_salted_and_found_again() -> None:
@@ -544,7 +622,10 @@ async def test_secrets_do_not_show_in_reprs() -> None:
 
 async def test_the_issuer_may_be_given() -> None:
     agent = Agent(provider(issuer="https://login.example/"))
-    assert decoded(await agent.get("/.well-known/oauth-authorization-server"))["issuer"] == "https://login.example"
+    assert (
+        decoded(await agent.get("/.well-known/oauth-authorization-server"))["issuer"]
+        == "https://login.example"
+    )
     assert pkce.matches(VERIFIER, pkce.challenge(VERIFIER))
     assert csrf(await agent.get(agent.wish((await agent.register())["client_id"])))
 
@@ -556,20 +637,32 @@ async def test_a_token_is_for_the_endpoint_it_was_asked_for_or_for_all_of_them()
     beside = Agent(agent.provider, site(path="/ws"))
     one, all_of_them = await agent.tokens(client), await agent.tokens(client, resource=None)
     other = await agent.tokens(client, resource=f"{BASE}/ws")
-    for tokens, here, there in ((one, True, False), (all_of_them, True, True), (other, False, True)):
+    for tokens, here, there in (
+        (one, True, False),
+        (all_of_them, True, True),
+        (other, False, True),
+    ):
         assert (await agent.who(tokens["access_token"]) is not None) is here
         assert (await beside.who(tokens["access_token"]) is not None) is there
     narrow = decoded(await agent.refresh(client, all_of_them["refresh_token"], resource=URL))
     assert await beside.who(narrow["access_token"]) is None
-    refused(await agent.refresh(client, one["refresh_token"], resource=f"{BASE}/ws"), "invalid_target")
-    assert (await agent.refresh(client, one["refresh_token"], resource=URL.upper().replace("/MCP", "/mcp"))).status == 200
+    refused(
+        await agent.refresh(client, one["refresh_token"], resource=f"{BASE}/ws"), "invalid_target"
+    )
+    assert (
+        await agent.refresh(
+            client, one["refresh_token"], resource=URL.upper().replace("/MCP", "/mcp")
+        )
+    ).status == 200
 
 
 async def test_a_server_that_is_not_sure_of_its_name_takes_no_tokens_and_says_what_to_do() -> None:
     agent = Agent(provider())
     tokens = await agent.tokens((await agent.register())["client_id"])
     unsure = site(sure=False)
-    request = HttpRequest(path="/mcp", url=URL, headers={"authorization": f"Bearer {tokens['access_token']}"})
+    request = HttpRequest(
+        path="/mcp", url=URL, headers={"authorization": f"Bearer {tokens['access_token']}"}
+    )
     answer = await agent.provider.admit(request, unsure)
     assert isinstance(answer, HttpResponse)
     assert b"public_url" in answer.body

@@ -141,7 +141,9 @@ async def test_nor_is_a_program_on_the_users_own_machine_started(uri: str) -> No
     ],
 )
 @pytest.mark.requirement("provider-pkce", "provider-iss")
-async def test_what_is_wrong_is_told_the_client_with_state_and_issuer(changes: dict[str, Any], error: str) -> None:
+async def test_what_is_wrong_is_told_the_client_with_state_and_issuer(
+    changes: dict[str, Any], error: str
+) -> None:
     agent = Agent(provider(scopes=["read"], clients=[KNOWN]))
     answer = returned(await agent.get(agent.wish(KNOWN.id, **changes)))
     assert answer["error"] == error
@@ -156,10 +158,18 @@ async def test_one_of_several_resources_for_another_server_is_one_too_many() -> 
 
 async def test_a_parameter_that_comes_twice_is_refused_without_a_redirect() -> None:
     agent, client = await ready()
-    for twice in ("state=1", "redirect_uri=https://evil.example/", "client_id=x", "code_challenge_method=plain"):
+    for twice in (
+        "state=1",
+        "redirect_uri=https://evil.example/",
+        "client_id=x",
+        "code_challenge_method=plain",
+    ):
         is_error_page(await agent.get(f"{agent.wish(client)}&{twice}"))
     answer = await agent.ask(
-        "POST", "/token", b"grant_type=a&grant_type=b", {"content-type": "application/x-www-form-urlencoded"}
+        "POST",
+        "/token",
+        b"grant_type=a&grant_type=b",
+        {"content-type": "application/x-www-form-urlencoded"},
     )
     refused(answer, "invalid_request")
 
@@ -186,7 +196,10 @@ async def test_a_code_is_good_for_a_minute() -> None:
 
 
 @pytest.mark.requirement("provider-pkce")
-@pytest.mark.parametrize("verifier", ["", "w" * 43, VERIFIER + "x", VERIFIER.upper(), pkce.challenge(VERIFIER), "x" * 200])
+@pytest.mark.parametrize(
+    "verifier",
+    ["", "w" * 43, VERIFIER + "x", VERIFIER.upper(), pkce.challenge(VERIFIER), "x" * 200],
+)
 async def test_a_code_without_its_verifier_is_worth_nothing_from_then_on(verifier: str) -> None:
     agent, client = await ready()
     code = await agent.code(client)
@@ -199,7 +212,10 @@ async def test_a_code_is_for_its_client_and_its_redirect_uri_only() -> None:
     other = (await agent.register())["client_id"]
     refused(await agent.redeem(other, await agent.code(client)), "invalid_grant")
     refused(await agent.redeem(client, await agent.code(client), redirect_uri=WEB), "invalid_grant")
-    refused(await agent.redeem(client, await agent.code(client), resource="https://other.example/"), "invalid_target")
+    refused(
+        await agent.redeem(client, await agent.code(client), resource="https://other.example/"),
+        "invalid_target",
+    )
 
 
 async def test_a_code_is_no_refresh_token_and_a_refresh_token_no_code() -> None:
@@ -238,14 +254,19 @@ async def test_grace_is_for_the_last_token_only() -> None:
 async def test_a_refresh_gives_no_more_scopes_than_were_granted() -> None:
     agent, client = await ready(scopes=["read", "write"])
     tokens = await agent.tokens(client, scope="read")
-    refused(await agent.refresh(client, tokens["refresh_token"], scope="read write"), "invalid_scope")
+    refused(
+        await agent.refresh(client, tokens["refresh_token"], scope="read write"), "invalid_scope"
+    )
     assert (await agent.refresh(client, tokens["refresh_token"])).status == 200
 
 
 async def test_a_refresh_may_ask_for_a_part_of_a_scope_that_was_granted() -> None:
     agent, client = await ready(scopes=["read", "admin"], implies={"admin": ["read"]})
     tokens = await agent.tokens(client, scope="admin")
-    assert decoded(await agent.refresh(client, tokens["refresh_token"], scope="read"))["scope"] == "read"
+    assert (
+        decoded(await agent.refresh(client, tokens["refresh_token"], scope="read"))["scope"]
+        == "read"
+    )
 
 
 async def test_a_refresh_token_of_another_client_ends_for_both() -> None:
@@ -332,16 +353,24 @@ async def test_the_cookie_is_out_of_reach_of_scripts_other_sites_and_plain_http(
     for part in ("HttpOnly", "SameSite=Lax", "Secure", "Path=/"):
         assert part in cookie.split("; ")
     local = Agent(provider(), site(base="http://127.0.0.1:8000"))
-    cookie = (await local.get(local.wish((await local.register())["client_id"]))).headers["set-cookie"]
+    cookie = (await local.get(local.wish((await local.register())["client_id"]))).headers[
+        "set-cookie"
+    ]
     assert "Secure" not in cookie
 
 
-@pytest.mark.parametrize("attack", ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "'; --", "{{7*7}}"])
+@pytest.mark.parametrize(
+    "attack", ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "'; --", "{{7*7}}"]
+)
 async def test_nothing_of_a_client_becomes_part_of_a_page(attack: str) -> None:
     agent = Agent(provider(scopes=["read"]))
     client = (await agent.register(client_name=attack, client_uri=attack))["client_id"]
     url = agent.wish(client, state=attack, scope=f"read {quote(attack)}")
-    for page in (await agent.get(url), await agent.login(url, attack, attack), await agent.login(url)):
+    for page in (
+        await agent.get(url),
+        await agent.login(url, attack, attack),
+        await agent.login(url),
+    ):
         assert b"<script" not in page.body
         assert b"<img" not in page.body
     assert returned(await agent.press(url, await agent.login(url), "approve"))["state"] == attack
@@ -412,7 +441,9 @@ async def test_one_machine_has_as_many_addresses_as_it_likes_and_counts_once() -
     assert (await agent.login(url, "ada", "123456")).status == 403
 
 
-async def test_passwords_that_are_tried_keep_nothing_else_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_passwords_that_are_tried_keep_nothing_else_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     go = threading.Event()
 
     def slow(password: str, hashed: str) -> bool:
@@ -426,7 +457,9 @@ async def test_passwords_that_are_tried_keep_nothing_else_waiting(monkeypatch: p
     async def attempt(number: int) -> int:
         robot = Agent(agent.provider, address=f"198.51.{number}.1")
         robot.cookies = dict(agent.cookies)
-        return (await robot.press(url, shown, "login", username=f"user {number}", password="x")).status
+        return (
+            await robot.press(url, shown, "login", username=f"user {number}", password="x")
+        ).status
 
     tries = [asyncio.create_task(attempt(number)) for number in range(60)]
     assert {await tries[number] for number in range(34, 60)} == {503}
@@ -435,7 +468,9 @@ async def test_passwords_that_are_tried_keep_nothing_else_waiting(monkeypatch: p
     assert 503 not in await asyncio.gather(*tries[:34])
 
 
-async def test_an_unknown_user_costs_the_same_and_reads_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unknown_user_costs_the_same_and_reads_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     agent, client = await ready()
     url = agent.wish(client)
     work: list[tuple[int, ...]] = []
@@ -446,13 +481,18 @@ async def test_an_unknown_user_costs_the_same_and_reads_the_same(monkeypatch: py
         return digest(password, salt, *cost)
 
     monkeypatch.setattr(passwords, "_digest", counted)
-    known, unknown = await agent.login(url, "ada", "wrong"), await agent.login(url, "nobody", "wrong")
+    known, unknown = (
+        await agent.login(url, "ada", "wrong"),
+        await agent.login(url, "nobody", "wrong"),
+    )
     assert work[0] == work[1]
     assert text(known) == text(unknown)
 
 
 @pytest.mark.parametrize("place", [authorize, clients, passwords])
-async def test_secrets_are_compared_in_constant_time(place: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_secrets_are_compared_in_constant_time(
+    place: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     compared: list[int] = []
 
     def compare(one: Any, two: Any) -> bool:
@@ -495,26 +535,43 @@ async def test_secrets_are_compared_in_constant_time(place: Any, monkeypatch: py
 )
 @pytest.mark.requirement("provider-redirect-kinds")
 async def test_what_cannot_be_a_redirect_uri_cannot_be_registered(uris: Any) -> None:
-    answer = await Agent(provider()).ask("POST", "/register", msgspec.json.encode({"redirect_uris": uris}))
+    answer = await Agent(provider()).ask(
+        "POST", "/register", msgspec.json.encode({"redirect_uris": uris})
+    )
     assert answer.status == 400
     assert decoded(answer)["error"] in ("invalid_redirect_uri", "invalid_client_metadata")
 
 
 @pytest.mark.parametrize(
-    "uri", ["https://[::1::]/cb", "https://[2001:]/cb", "https://a.example:70000/cb", "http://localhost:0/"]
+    "uri",
+    [
+        "https://[::1::]/cb",
+        "https://[2001:]/cb",
+        "https://a.example:70000/cb",
+        "http://localhost:0/",
+    ],
 )
 def test_an_address_that_does_not_exist_is_no_redirect_uri(uri: str) -> None:
     assert not redirects.acceptable(uri)
 
 
 @pytest.mark.parametrize(
-    "uri", ["com.example.app:/cb", "cursor://anysphere.cursor/cb", "http://[::1]:99/cb", "https://[2001:db8::1]/"]
+    "uri",
+    [
+        "com.example.app:/cb",
+        "cursor://anysphere.cursor/cb",
+        "http://[::1]:99/cb",
+        "https://[2001:db8::1]/",
+    ],
 )
 def test_native_programs_have_their_schemes(uri: str) -> None:
     assert redirects.acceptable(uri, ("cursor", "com.example.app"))
 
 
-@pytest.mark.parametrize("uri", ["http://app.example/cb", "myapp://callback", "javascript:alert(1)", "https://a.example/#x"])
+@pytest.mark.parametrize(
+    "uri",
+    ["http://app.example/cb", "myapp://callback", "javascript:alert(1)", "https://a.example/#x"],
+)
 @pytest.mark.requirement("provider-redirect-kinds")
 def test_what_cannot_be_a_redirect_uri_cannot_be_configured_either(uri: str) -> None:
     with pytest.raises(ConfigError, match="schemes="):
@@ -529,7 +586,8 @@ def test_a_secret_that_could_be_guessed_is_refused_without_being_shown() -> None
 
 async def test_no_user_has_the_name_of_a_client_that_acts_for_itself() -> None:
     agent, client = await ready(
-        users=lambda name, password: True, clients=[KnownClient(id="cron", secret="hush hush, said the vault")]
+        users=lambda name, password: True,
+        clients=[KnownClient(id="cron", secret="hush hush, said the vault")],
     )
     answer = returned(await agent.approve(agent.wish(client), "cron", "x"))
     assert answer["error"] == "access_denied"
@@ -592,28 +650,45 @@ async def test_nobody_acts_for_itself_who_only_registered() -> None:
     web.pages[DOCUMENT] = described()
     agent = Agent(provider(), site(web))
     told = await agent.register(
-        token_endpoint_auth_method="client_secret_post", grant_types=["authorization_code", "client_credentials"]
+        token_endpoint_auth_method="client_secret_post",
+        grant_types=["authorization_code", "client_credentials"],
     )
     assert told["grant_types"] == ["authorization_code"]
     own = {"grant_type": "client_credentials"}
-    refused(await agent.token(told["client_id"], client_secret=told["client_secret"], **own), "unauthorized_client")
+    refused(
+        await agent.token(told["client_id"], client_secret=told["client_secret"], **own),
+        "unauthorized_client",
+    )
     refused(await agent.token(DOCUMENT, **own), "unauthorized_client")
 
 
 async def test_a_client_that_proves_itself_wrongly_or_twice_is_refused() -> None:
-    agent = Agent(Provider(clients=[KnownClient(id="cron", secret="hush hush, said the vault")], storage=":memory:"))
+    agent = Agent(
+        Provider(
+            clients=[KnownClient(id="cron", secret="hush hush, said the vault")], storage=":memory:"
+        )
+    )
     own = {"grant_type": "client_credentials"}
     answer = await agent.form("/token", own, basic("cron", "wrong"))
     refused(answer, "invalid_client", 401)
     assert answer.headers["www-authenticate"].startswith("Basic")
-    refused(await agent.form("/token", own, basic("nobody", "hush hush, said the vault")), "invalid_client", 401)
+    refused(
+        await agent.form("/token", own, basic("nobody", "hush hush, said the vault")),
+        "invalid_client",
+        401,
+    )
     refused(await agent.form("/token", own, {"authorization": "Basic !!"}), "invalid_client", 401)
     refused(await agent.token("cron", **own), "invalid_client", 401)
     refused(await agent.token("cron", client_secret="", **own), "invalid_client", 401)
     both = {**own, "client_secret": "hush hush, said the vault"}
-    refused(await agent.form("/token", both, basic("cron", "hush hush, said the vault")), "invalid_request")
     refused(
-        await agent.form("/token", {**own, "client_id": "other"}, basic("cron", "hush hush, said the vault")),
+        await agent.form("/token", both, basic("cron", "hush hush, said the vault")),
+        "invalid_request",
+    )
+    refused(
+        await agent.form(
+            "/token", {**own, "client_id": "other"}, basic("cron", "hush hush, said the vault")
+        ),
         "invalid_request",
     )
     refused(await agent.form("/token", own), "invalid_request")
@@ -639,21 +714,35 @@ async def test_a_client_that_proves_itself_wrongly_or_twice_is_refused() -> None
 )
 async def test_an_assertion_that_says_the_wrong_thing_is_refused(changes: dict[str, Any]) -> None:
     key = jose.generate()
-    agent = Agent(Provider(clients=[KnownClient(id="bot", jwks={"keys": [jose.public(key)]})], storage=":memory:"))
-    fields = {"grant_type": "client_credentials", "client_id": "bot", **assertion("bot", key, **changes)}
+    agent = Agent(
+        Provider(
+            clients=[KnownClient(id="bot", jwks={"keys": [jose.public(key)]})], storage=":memory:"
+        )
+    )
+    fields = {
+        "grant_type": "client_credentials",
+        "client_id": "bot",
+        **assertion("bot", key, **changes),
+    }
     refused(await agent.form("/token", fields), "invalid_client", 401)
 
 
 async def test_an_assertion_is_good_once_and_only_by_the_right_key() -> None:
     key = jose.generate()
-    agent = Agent(Provider(clients=[KnownClient(id="bot", jwks={"keys": [jose.public(key)]})], storage=":memory:"))
+    agent = Agent(
+        Provider(
+            clients=[KnownClient(id="bot", jwks={"keys": [jose.public(key)]})], storage=":memory:"
+        )
+    )
     fields = {"grant_type": "client_credentials", **assertion("bot", key)}
     assert (await agent.form("/token", fields)).status == 200
     refused(await agent.form("/token", fields), "invalid_client", 401)
     forged = {"grant_type": "client_credentials", **assertion("bot", jose.generate())}
     refused(await agent.form("/token", forged), "invalid_client", 401)
     for junk in ("", "a.b.c", "eyJhbGciOiJub25lIn0.e30."):
-        answer = await agent.form("/token", {**fields, "client_id": "bot", "client_assertion": junk})
+        answer = await agent.form(
+            "/token", {**fields, "client_id": "bot", "client_assertion": junk}
+        )
         refused(answer, "invalid_client", 401)
 
 
@@ -691,7 +780,9 @@ async def test_what_is_no_proper_url_is_never_fetched(id: str) -> None:
     assert web.asked == []
 
 
-@pytest.mark.requirement("provider-cimd", "provider-cimd-identical", "provider-cimd-fields", "provider-cimd-redirect")
+@pytest.mark.requirement(
+    "provider-cimd", "provider-cimd-identical", "provider-cimd-fields", "provider-cimd-redirect"
+)
 @pytest.mark.parametrize(
     "page",
     [
@@ -703,11 +794,18 @@ async def test_what_is_no_proper_url_is_never_fetched(id: str) -> None:
         described(redirect_uris=[]),
         described(redirect_uris=["https://other.example/cb"]),
         [],
-        HttpResponse(status=404, headers={"content-type": "application/json"}, body=msgspec.json.encode(described())),
+        HttpResponse(
+            status=404,
+            headers={"content-type": "application/json"},
+            body=msgspec.json.encode(described()),
+        ),
         HttpResponse(status=302, headers={"location": EVIL}),
         HttpResponse(headers={"content-type": "text/html"}, body=msgspec.json.encode(described())),
         HttpResponse(headers={"content-type": "application/json"}, body=b"{" * 1000),
-        HttpResponse(headers={"content-type": "application/json"}, body=msgspec.json.encode(described()) + b" " * 100_000),
+        HttpResponse(
+            headers={"content-type": "application/json"},
+            body=msgspec.json.encode(described()) + b" " * 100_000,
+        ),
     ],
 )
 async def test_a_document_that_is_not_in_order_describes_nobody(page: Any) -> None:
@@ -742,7 +840,9 @@ async def test_a_body_or_query_that_is_too_long_is_not_read() -> None:
     assert (await agent.get(agent.wish(client, state="x" * 20_000))).status == 413
     assert (await agent.ask("POST", "/register", b" " * 20_000)).status == 413
     many = "&".join(f"a{number}=1" for number in range(100)).encode()
-    answer = await agent.ask("POST", "/token", many, {"content-type": "application/x-www-form-urlencoded"})
+    answer = await agent.ask(
+        "POST", "/token", many, {"content-type": "application/x-www-form-urlencoded"}
+    )
     refused(answer, "invalid_request")
     assert "cannot be read" in decoded(answer)["error_description"]
 
@@ -750,9 +850,14 @@ async def test_a_body_or_query_that_is_too_long_is_not_read() -> None:
 async def test_a_token_request_has_to_be_a_posted_form() -> None:
     agent, _ = await ready()
     assert (await agent.get("/token?grant_type=client_credentials")).status == 405
-    refused(await agent.ask("POST", "/token", b"{}", {"content-type": "application/json"}), "invalid_request")
     refused(
-        await agent.ask("POST", "/token", b"\xff=\xfe", {"content-type": "application/x-www-form-urlencoded"}),
+        await agent.ask("POST", "/token", b"{}", {"content-type": "application/json"}),
+        "invalid_request",
+    )
+    refused(
+        await agent.ask(
+            "POST", "/token", b"\xff=\xfe", {"content-type": "application/x-www-form-urlencoded"}
+        ),
         "invalid_request",
     )
 

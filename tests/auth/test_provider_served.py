@@ -1,4 +1,5 @@
-"""The embedded authorization server where it is served: on a port, below a mount point, for several endpoints."""
+"""The embedded authorization server where it is served: on a port, below a mount point, for several
+endpoints."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -30,7 +31,9 @@ class Robot:
 
 
 def served(**settings: Any) -> Server:
-    server = Server("guarded", auth=Provider(**{"users": HASHES, "storage": ":memory:", **settings}))
+    server = Server(
+        "guarded", auth=Provider(**{"users": HASHES, "storage": ":memory:", **settings})
+    )
 
     @server.tool
     async def whoami(ctx: Context) -> str:
@@ -56,7 +59,13 @@ async def test_below_a_mount_point_everything_is_found_there() -> None:
     async def mounted(scope: Any, receive: Any, send: Any) -> None:
         assert scope["type"] == "http"
         if not scope["path"].startswith("/tools/"):
-            await send({"type": "http.response.start", "status": 404, "headers": [(b"content-length", b"0")]})
+            await send(
+                {
+                    "type": "http.response.start",
+                    "status": 404,
+                    "headers": [(b"content-length", b"0")],
+                }
+            )
             await send({"type": "http.response.body", "body": b""})
             return
         await inner({**scope, "root_path": "/tools"}, receive, send)

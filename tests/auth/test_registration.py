@@ -54,17 +54,29 @@ def test_an_issuer_that_reads_no_documents_is_registered_at(world: World) -> Non
 
 @pytest.mark.requirement("auth-client-document-https")
 @pytest.mark.parametrize(
-    "url", ["http://app.example.com/c.json", "https://app.example.com", "https://app.example.com/", "c.json"]
+    "url",
+    [
+        "http://app.example.com/c.json",
+        "https://app.example.com",
+        "https://app.example.com/",
+        "c.json",
+    ],
 )
 def test_a_document_has_to_be_at_https_and_below_a_path(url: str) -> None:
     with pytest.raises(ConfigError, match="client_metadata_url"):
         OAuth(client_metadata_url=url)
 
 
-@pytest.mark.requirement("auth-application-type", "auth-application-type-fits", "auth-refresh-grant-type")
+@pytest.mark.requirement(
+    "auth-application-type", "auth-application-type-fits", "auth-refresh-grant-type"
+)
 @pytest.mark.requirement("auth-registration-dynamic", "auth-redirect-registered")
-@pytest.mark.parametrize(("redirect", "kind"), [(REDIRECT, "native"), ("https://app.example.com/cb", "web")])
-def test_registering_says_what_kind_of_client_this_is(world: World, redirect: str, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("redirect", "kind"), [(REDIRECT, "native"), ("https://app.example.com/cb", "web")]
+)
+def test_registering_says_what_kind_of_client_this_is(
+    world: World, redirect: str, kind: str
+) -> None:
     world.described["scopes_supported"] = ["a", "b"]
     world.login(redirect_uri=redirect, name="A client")
     (asked,) = world.issuer.registered
@@ -103,7 +115,13 @@ def test_where_nothing_is_possible_the_way_out_is_named(world: World) -> None:
     ("answer", "said"),
     [
         (
-            reply({"error": "invalid_redirect_uri", "error_description": "loopback\x1b\nis not for web"}, 400),
+            reply(
+                {
+                    "error": "invalid_redirect_uri",
+                    "error_description": "loopback\x1b\nis not for web",
+                },
+                400,
+            ),
             "loopback  is not for web",
         ),
         (HttpResponse(status=403, body=b"<html>"), "status 403"),
@@ -206,14 +224,18 @@ def test_another_issuer_is_registered_at_anew_and_sees_nothing_of_the_first(worl
     move(world)
     tokens = world.login()
     assert tokens.issuer == OTHER and tokens.client.client_id == "client-1-other.example.com"
-    seen = b" ".join(request.url.encode() + request.body for request in world.internet.to("other.example.com"))
+    seen = b" ".join(
+        request.url.encode() + request.body for request in world.internet.to("other.example.com")
+    )
     assert b"as.example.com" not in seen and b"access-1" not in seen and b"refresh-1" not in seen
     assert set(world.record.clients) == {ISSUER, OTHER}
 
 
 @pytest.mark.requirement("auth-given-per-issuer", "auth-given-moved")
 @pytest.mark.parametrize("named", [ISSUER, None])
-def test_a_name_that_was_given_is_never_shown_to_another_issuer(world: World, named: str | None) -> None:
+def test_a_name_that_was_given_is_never_shown_to_another_issuer(
+    world: World, named: str | None
+) -> None:
     world.issuer.clients["mine"] = {"client_secret": "hidden"}
     world.login(client_id="mine", client_secret="hidden", issuer=named)
     move(world)
@@ -223,7 +245,9 @@ def test_a_name_that_was_given_is_never_shown_to_another_issuer(world: World, na
 
 
 @pytest.mark.requirement("auth-given-per-issuer")
-def test_a_name_that_was_given_is_not_tried_elsewhere_while_its_issuer_is_in_trouble(world: World) -> None:
+def test_a_name_that_was_given_is_not_tried_elsewhere_while_its_issuer_is_in_trouble(
+    world: World,
+) -> None:
     other = Issuer(world.internet, OTHER)
     world.described["authorization_servers"] = [ISSUER, OTHER]
     world.internet.pages[f"GET {world.issuer.well}"] = HttpResponse(status=503)
@@ -258,7 +282,9 @@ def test_a_secret_needs_a_name_that_it_belongs_to() -> None:
         OAuth(client_secret="a")
 
 
-@pytest.mark.parametrize("key", ["", "rubbish", b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"])
+@pytest.mark.parametrize(
+    "key", ["", "rubbish", b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"]
+)
 def test_a_key_that_is_none_is_refused_without_being_shown(key: str | bytes) -> None:
     with pytest.raises(ConfigError, match="private_key") as caught:
         ClientCredentials("me", private_key=key)

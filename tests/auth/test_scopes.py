@@ -1,4 +1,5 @@
-"""Scopes of tools, resources and prompts: who may use what, who sees what, and what the others are told."""
+"""Scopes of tools, resources and prompts: who may use what, who sees what, and what the others are
+told."""
 
 import asyncio
 from pathlib import Path
@@ -26,7 +27,9 @@ TOKENS = {
 }
 
 
-def scoped(tmp_path: Path | None = None, *, scopes: Any = (), implies: Any = None, **options: Any) -> Server:
+def scoped(
+    tmp_path: Path | None = None, *, scopes: Any = (), implies: Any = None, **options: Any
+) -> Server:
     guard = Bearer(
         static_tokens(TOKENS),
         authorization_servers=[ISSUER],
@@ -94,9 +97,14 @@ async def names(answer: Answer, field: str, by: str = "name") -> list[str]:
 
 
 @pytest.mark.requirement(
-    "authorization-403", "authorization-insufficient-scope", "authorization-scopes-at-once", "tools-access"
+    "authorization-403",
+    "authorization-insufficient-scope",
+    "authorization-scopes-at-once",
+    "tools-access",
 )
-async def test_a_tool_that_takes_more_than_the_token_has_is_refused_with_all_that_it_takes() -> None:
+async def test_a_tool_that_takes_more_than_the_token_has_is_refused_with_all_that_it_takes() -> (
+    None
+):
     async with hosted(scoped()) as site:
         answer = await site.call("change", READER)
         assert answer.status == 403
@@ -119,9 +127,13 @@ async def test_in_a_session_it_is_refused_just_so() -> None:
 async def test_a_scope_has_others_in_it_where_the_server_says_so() -> None:
     async with hosted(scoped()) as site:
         assert (await site.call("change", ADMIN)).status == 200
-    async with hosted(scoped(implies={"admin": ["owner"], "owner": ["read", "write", "admin"]})) as site:
+    async with hosted(
+        scoped(implies={"admin": ["owner"], "owner": ["read", "write", "admin"]})
+    ) as site:
         assert (await site.call("change", ADMIN)).status == 200
-    async with hosted(scoped(implies=lambda scope: ["read", "write"] if scope == "admin" else [])) as site:
+    async with hosted(
+        scoped(implies=lambda scope: ["read", "write"] if scope == "admin" else [])
+    ) as site:
         assert (await site.call("change", ADMIN)).status == 200
     async with hosted(scoped(implies={})) as site:
         assert (await site.call("change", ADMIN)).status == 403
@@ -144,7 +156,9 @@ async def test_an_endless_hierarchy_ends() -> None:
     ],
 )
 @pytest.mark.requirement("resources-access", "cache-access-control")
-async def test_resources_files_and_prompts_are_refused_too(tmp_path: Path, method: str, params: Any) -> None:
+async def test_resources_files_and_prompts_are_refused_too(
+    tmp_path: Path, method: str, params: Any
+) -> None:
     async with hosted(scoped(tmp_path)) as site:
         answer = await site.ask(method, params, headers=READER)
         assert (answer.status, asked(answer).scopes) == (403, ("write",))
@@ -182,17 +196,26 @@ async def test_a_handler_may_want_more_as_it_goes() -> None:
 
 
 @pytest.mark.requirement("authorization-challenge-scope", "authorization-scope-consistent")
-async def test_what_everybody_needs_is_asked_for_at_the_door_and_with_whatever_else_is_needed() -> None:
+async def test_what_everybody_needs_is_asked_for_at_the_door_and_with_whatever_else_is_needed() -> (
+    None
+):
     async with hosted(scoped(scopes=["read"])) as site:
         assert asked(await site.ask("tools/list")).scopes == ("read",)
         answer = await site.call("open_to_all", NOBODY)
-        assert (answer.status, asked(answer).error, asked(answer).scopes) == (403, "insufficient_scope", ("read",))
+        assert (answer.status, asked(answer).error, asked(answer).scopes) == (
+            403,
+            "insufficient_scope",
+            ("read",),
+        )
         answer = await site.ask("resources/read", {"uri": "vault://secret"}, headers=READER)
         assert asked(answer).scopes == ("read", "write")
 
 
 async def test_two_tokens_of_one_user_in_one_session_are_told_apart() -> None:
-    tokens = {"weak": Principal("ada", scopes=("read",)), "strong": Principal("ada", scopes=("read", "write"))}
+    tokens = {
+        "weak": Principal("ada", scopes=("read",)),
+        "strong": Principal("ada", scopes=("read", "write")),
+    }
     server = Server("two", auth=Bearer(static_tokens(tokens)))
     begun, go = asyncio.Event(), asyncio.Event()
 
@@ -229,8 +252,15 @@ async def test_lists_show_what_the_caller_may_use() -> None:
             (READER, ["open_to_all", "look", "sneak"]),
         ):
             assert await names(await site.ask("tools/list", headers=who), "tools") == tools
-        assert await names(await site.ask("resources/list", headers=READER), "resources", "uri") == ["vault://open"]
-        assert await names(await site.ask("resources/templates/list", headers=READER), "resourceTemplates") == []
+        assert await names(
+            await site.ask("resources/list", headers=READER), "resources", "uri"
+        ) == ["vault://open"]
+        assert (
+            await names(
+                await site.ask("resources/templates/list", headers=READER), "resourceTemplates"
+            )
+            == []
+        )
         assert await names(await site.ask("prompts/list", headers=READER), "prompts") == []
         assert await names(await site.ask("prompts/list", headers=ADMIN), "prompts") == ["draft"]
 
@@ -240,7 +270,9 @@ async def test_with_pages_too() -> None:
         seen: list[str] = []
         cursor: dict[str, str] = {}
         while True:
-            result = (await (await site.ask("tools/list", cursor, headers=READER)).whole())["result"]
+            result = (await (await site.ask("tools/list", cursor, headers=READER)).whole())[
+                "result"
+            ]
             seen += [tool["name"] for tool in result["tools"]]
             if "nextCursor" not in result:
                 break
@@ -253,7 +285,11 @@ async def test_with_middleware_too() -> None:
         return await next(call)
 
     async with hosted(scoped(middleware=[pass_on])) as site:
-        assert await names(await site.ask("tools/list", headers=READER), "tools") == ["open_to_all", "look", "sneak"]
+        assert await names(await site.ask("tools/list", headers=READER), "tools") == [
+            "open_to_all",
+            "look",
+            "sneak",
+        ]
 
 
 async def test_a_list_is_encoded_once_for_all_who_see_the_same() -> None:
@@ -269,12 +305,18 @@ async def test_a_list_is_encoded_once_for_all_who_see_the_same() -> None:
 async def test_what_differs_by_caller_is_private_to_the_cache() -> None:
     server = scoped(cache=Cache(60, "public"))
     server.add_resource(lambda: "", "open://a", name="a", cache=Cache(60, "public"))
-    server.add_resource(lambda: "", "closed://a", name="b", cache=Cache(60, "public"), scopes=["read"])
+    server.add_resource(
+        lambda: "", "closed://a", name="b", cache=Cache(60, "public"), scopes=["read"]
+    )
     async with hosted(server) as site:
         for method in ("tools/list", "resources/list", "prompts/list"):
-            assert (await (await site.ask(method, headers=READER)).whole())["result"]["cacheScope"] == "private"
+            assert (await (await site.ask(method, headers=READER)).whole())["result"][
+                "cacheScope"
+            ] == "private"
         for uri, scope in (("open://a", "public"), ("closed://a", "private")):
-            result = (await (await site.ask("resources/read", {"uri": uri}, headers=READER)).whole())["result"]
+            result = (
+                await (await site.ask("resources/read", {"uri": uri}, headers=READER)).whole()
+            )["result"]
             assert result["cacheScope"] == scope
 
 
@@ -286,8 +328,14 @@ async def test_completions_know_nothing_of_what_the_caller_may_not_use() -> None
         ):
             params = {"ref": reference, "argument": {"name": argument, "value": ""}}
             hidden = await (await site.ask("completion/complete", params, headers=READER)).whole()
-            unknown = {**reference, "name": "none"} if "name" in reference else {**reference, "uri": "none://"}
-            none = await (await site.ask("completion/complete", {**params, "ref": unknown}, headers=READER)).whole()
+            unknown = (
+                {**reference, "name": "none"}
+                if "name" in reference
+                else {**reference, "uri": "none://"}
+            )
+            none = await (
+                await site.ask("completion/complete", {**params, "ref": unknown}, headers=READER)
+            ).whole()
             assert hidden["error"]["code"] == none["error"]["code"]
             shown = await (await site.ask("completion/complete", params, headers=ADMIN)).whole()
             assert len(shown["result"]["completion"]["values"]) == 1
@@ -336,7 +384,9 @@ async def test_nor_does_a_session_that_had_more_before() -> None:
 async def test_the_metadata_names_the_scopes_that_everybody_needs_and_no_more() -> None:
     for scopes, supported in ((["read", "offline_access"], ["read"]), ([], None)):
         async with hosted(scoped(scopes=scopes)) as site:
-            assert (await (await site.send("GET", {}, path=WELL_KNOWN)).json()).get("scopes_supported") == supported
+            assert (await (await site.send("GET", {}, path=WELL_KNOWN)).json()).get(
+                "scopes_supported"
+            ) == supported
             assert asked(await site.ask("tools/list")).scopes == tuple(supported or ())
 
 
@@ -352,7 +402,9 @@ async def test_over_websocket_it_is_an_error_of_the_protocol() -> None:
 
     async with on_socket(scoped().asgi("/mcp", websocket=True)) as port:
         async with connect(f"ws://127.0.0.1:{port}/ws", additional_headers=READER) as channel:
-            await channel.send(json.dumps(modern("tools/call", {"name": "change", "arguments": {}})[0]))
+            await channel.send(
+                json.dumps(modern("tools/call", {"name": "change", "arguments": {}})[0])
+            )
             error = json.loads(await channel.recv())["error"]
             assert (error["code"], error["data"]) == (Forbidden.code, {"scopes": ["read", "write"]})
             await channel.send(json.dumps(modern("tools/list", id=2)[0]))
@@ -363,9 +415,15 @@ async def test_over_websocket_it_is_an_error_of_the_protocol() -> None:
 async def test_in_a_batch_it_is_one_of_the_answers() -> None:
     async with hosted(scoped()) as site:
         session = await site.greet("2025-03-26", headers=READER)
-        batch = [request("tools/call", {"name": name, "arguments": {}}, name) for name in ("open_to_all", "change")]
+        batch = [
+            request("tools/call", {"name": name, "arguments": {}}, name)
+            for name in ("open_to_all", "change")
+        ]
         answers = {one["id"]: one for one in await (await session.post(batch)).whole()}
-        assert answers["change"]["error"]["code"] == Forbidden.code and "result" in answers["open_to_all"]
+        assert (
+            answers["change"]["error"]["code"] == Forbidden.code
+            and "result" in answers["open_to_all"]
+        )
 
 
 @pytest.mark.requirement("authorization-not-on-stdio")

@@ -19,7 +19,9 @@ from .provider_kit import Agent, Clock, provider
 
 @pytest.fixture(params=[":memory:", "file"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> SqliteStorage:
-    return SqliteStorage(tmp_path / "rows.sqlite" if request.param == "file" else ":memory:", now=Clock())
+    return SqliteStorage(
+        tmp_path / "rows.sqlite" if request.param == "file" else ":memory:", now=Clock()
+    )
 
 
 LATER = Clock().time + 100
@@ -124,7 +126,10 @@ async def main():
     print(won)
 asyncio.run(main())
 """
-    runs = [subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    runs = [
+        subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
     won = [int(run.communicate(timeout=30)[0]) for run in runs]
     assert sum(won) == 50
 
@@ -159,7 +164,13 @@ async def test_nothing_in_the_file_lets_anybody_in(tmp_path: Path) -> None:
 
     tokens = msgspec.json.decode(reply.body)
     stored = b"".join(file.read_bytes() for file in tmp_path.iterdir())
-    for word in (secret, code, tokens["access_token"], tokens["refresh_token"], *agent.cookies.values()):
+    for word in (
+        secret,
+        code,
+        tokens["access_token"],
+        tokens["refresh_token"],
+        *agent.cookies.values(),
+    ):
         assert word.encode() not in stored
         assert word.partition(".")[2].encode() not in stored or "." not in word
 

@@ -15,7 +15,14 @@ from typing import Any
 import pytest
 
 from dovetail.auth import store as stores
-from dovetail.auth.store import FileStore, KeychainStore, MemoryStore, Store, data_folder, default_store
+from dovetail.auth.store import (
+    FileStore,
+    KeychainStore,
+    MemoryStore,
+    Store,
+    data_folder,
+    default_store,
+)
 from dovetail.errors import ConfigError, TimedOut
 
 ROOT = Path(__file__).parents[2]
@@ -30,7 +37,11 @@ def no_keys_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(params=["memory", "file"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    return MemoryStore() if request.param == "memory" else FileStore(tmp_path / "kept" / "grants.sealed")
+    return (
+        MemoryStore()
+        if request.param == "memory"
+        else FileStore(tmp_path / "kept" / "grants.sealed")
+    )
 
 
 def mode(path: Path) -> int:
@@ -110,7 +121,9 @@ async def test_what_fails_under_a_lock_is_passed_on_as_it_is_and_frees_it(store:
         pass
 
 
-async def test_a_lock_that_is_never_free_is_given_up(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_lock_that_is_never_free_is_given_up(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(stores, "PATIENCE", 0.05)
     async with store.lock(HERE):
         with pytest.raises(TimedOut, match="another program has been logging in"):
@@ -136,7 +149,9 @@ async def test_nothing_that_is_kept_can_be_read_in_the_file(tmp_path: Path) -> N
     await FileStore(tmp_path / "grants").save(HERE, b"s3cret-token")
     for path in tmp_path.rglob("*"):
         if path.is_file():
-            assert b"s3cret" not in path.read_bytes() and b"here.example" not in path.read_bytes(), path
+            assert (
+                b"s3cret" not in path.read_bytes() and b"here.example" not in path.read_bytes()
+            ), path
 
 
 @posix
@@ -174,7 +189,9 @@ async def test_a_folder_that_others_may_write_to_is_refused(tmp_path: Path) -> N
 
 
 @posix
-async def test_the_folder_that_is_ours_is_made_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_folder_that_is_ours_is_made_private(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     (tmp_path / "dovetail").mkdir()
     (tmp_path / "dovetail").chmod(0o777)
@@ -235,7 +252,9 @@ async def test_a_file_that_was_changed_by_one_byte_is_not_believed(tmp_path: Pat
     assert await store.load(HERE) is None
 
 
-async def test_the_key_may_come_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_key_may_come_from_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("DOVETAIL_KEYS", "a key of the environment")
     store = FileStore(tmp_path / "grants")
     await store.save(HERE, b"token")
@@ -290,7 +309,11 @@ HOLDING = """
 
 def run(program: str, *words: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program), *words], capture_output=True, text=True, cwd=ROOT, timeout=30
+        [sys.executable, "-c", textwrap.dedent(program), *words],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=30,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -303,10 +326,14 @@ async def test_processes_that_save_at_once_lose_nothing(tmp_path: Path) -> None:
 
 
 @posix
-async def test_a_lock_ends_with_the_process_that_held_it_and_blocks_nothing_else(tmp_path: Path) -> None:
+async def test_a_lock_ends_with_the_process_that_held_it_and_blocks_nothing_else(
+    tmp_path: Path,
+) -> None:
     store = FileStore(tmp_path / "grants")
     program = textwrap.dedent(HOLDING.format(path=str(tmp_path / "grants"), name=HERE))
-    holder = await asyncio.create_subprocess_exec(sys.executable, "-c", program, cwd=ROOT, stdout=asyncio.subprocess.PIPE)
+    holder = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, cwd=ROOT, stdout=asyncio.subprocess.PIPE
+    )
     assert holder.stdout is not None and await holder.stdout.readline() == b"held\n"
     waiting = asyncio.create_task(store.lock(HERE).__aenter__())
     await store.save(THERE, b"meanwhile")
@@ -320,7 +347,8 @@ async def test_a_lock_ends_with_the_process_that_held_it_and_blocks_nothing_else
 
 
 class Keychain(ModuleType):
-    """A stand-in for the library, which is not installed everywhere: it keeps passwords in memory."""
+    """A stand-in for the library, which is not installed everywhere: it keeps passwords in
+    memory."""
 
     priority = 5.0
 
@@ -349,7 +377,9 @@ def keychain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Keycha
     yield found
 
 
-async def test_the_keychain_keeps_the_key_and_the_file_the_logins(keychain: Keychain, tmp_path: Path) -> None:
+async def test_the_keychain_keeps_the_key_and_the_file_the_logins(
+    keychain: Keychain, tmp_path: Path
+) -> None:
     store = KeychainStore(tmp_path / "grants")
     await store.save(HERE, b"x" * 10_000)  # more than some keychains take
     assert await KeychainStore(tmp_path / "grants").load(HERE) == b"x" * 10_000
@@ -358,16 +388,22 @@ async def test_the_keychain_keeps_the_key_and_the_file_the_logins(keychain: Keyc
     assert await store.load(HERE) is None
 
 
-async def test_a_keychain_that_refuses_is_said_without_what_it_said(keychain: Keychain, tmp_path: Path) -> None:
+async def test_a_keychain_that_refuses_is_said_without_what_it_said(
+    keychain: Keychain, tmp_path: Path
+) -> None:
     store = KeychainStore(tmp_path / "grants")
     await store.save(HERE, b"token")
     keychain.locked = True
-    with pytest.raises(ConfigError, match=r"The keychain refuses: RuntimeError; unlock it") as refused:
+    with pytest.raises(
+        ConfigError, match=r"The keychain refuses: RuntimeError; unlock it"
+    ) as refused:
         await store.load(HERE)
     assert "hunter2" not in str(refused.value)
 
 
-async def test_the_keychain_is_the_default_where_there_is_one(keychain: Keychain, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_keychain_is_the_default_where_there_is_one(
+    keychain: Keychain, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert type(default_store()) is KeychainStore
     keychain.priority = 0.5
     assert type(default_store()) is FileStore
@@ -399,7 +435,9 @@ def test_each_system_has_its_place(
     assert data_folder(environment) == Path.home() / place
 
 
-@pytest.mark.parametrize(("platform", "variable"), [("linux", "XDG_DATA_HOME"), ("win32", "APPDATA"), ("darwin", "HOME")])
+@pytest.mark.parametrize(
+    ("platform", "variable"), [("linux", "XDG_DATA_HOME"), ("win32", "APPDATA"), ("darwin", "HOME")]
+)
 def test_a_user_without_a_home_is_told_what_to_set(
     platform: str, variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

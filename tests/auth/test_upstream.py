@@ -50,11 +50,15 @@ class Idp:
         code = token_urlsafe(8)
         self.codes[code] = asked
         answer = {"code": code, "state": asked["state"], **changes}
-        return f"{asked['redirect_uri']}?" + "&".join(f"{name}={value}" for name, value in answer.items())
+        return f"{asked['redirect_uri']}?" + "&".join(
+            f"{name}={value}" for name, value in answer.items()
+        )
 
     def token(self, request: HttpRequest) -> HttpResponse:
         if self.down:
-            return HttpResponse(status=503, headers={"content-type": "application/json"}, body=b"{}")
+            return HttpResponse(
+                status=503, headers={"content-type": "application/json"}, body=b"{}"
+            )
         form = dict(parse_qsl(request.body.decode()))
         assert request.headers["authorization"].startswith("Basic ")
         if form["grant_type"] == "refresh_token":
@@ -63,21 +67,45 @@ class Idp:
             self.refreshed += 1
             self.refresh = f"r{self.refreshed}"
             renewed = {"id_token": self.signed(self.renewed)} if self.renewed else {}
-            return self.reply({"access_token": "up", "token_type": "Bearer", "refresh_token": self.refresh, **renewed})
+            return self.reply(
+                {
+                    "access_token": "up",
+                    "token_type": "Bearer",
+                    "refresh_token": self.refresh,
+                    **renewed,
+                }
+            )
         asked = self.codes.pop(form["code"])
         assert pkce.matches(form["code_verifier"], asked["code_challenge"])
         signed = self.signed({"nonce": asked["nonce"], **self.claims})
-        tokens = {"access_token": "up", "token_type": "Bearer", "expires_in": 600, "id_token": signed}
+        tokens = {
+            "access_token": "up",
+            "token_type": "Bearer",
+            "expires_in": 600,
+            "id_token": signed,
+        }
         return self.reply({**tokens, **({"refresh_token": self.refresh} if self.refresh else {})})
 
     def signed(self, changes: dict[str, Any]) -> str:
         now = time.time()
-        claims = {"iss": ISSUER, "sub": "u-17", "aud": "us", "exp": now + 60, "iat": now, "name": "Ada", **changes}
+        claims = {
+            "iss": ISSUER,
+            "sub": "u-17",
+            "aud": "us",
+            "exp": now + 60,
+            "iat": now,
+            "name": "Ada",
+            **changes,
+        }
         return jose.sign(self.header, claims, jose.load(self.signer or self.key))
 
     @staticmethod
     def reply(data: dict[str, Any], status: int = 200) -> HttpResponse:
-        return HttpResponse(status=status, headers={"content-type": "application/json"}, body=msgspec.json.encode(data))
+        return HttpResponse(
+            status=status,
+            headers={"content-type": "application/json"},
+            body=msgspec.json.encode(data),
+        )
 
 
 async def ready(upstream: dict[str, Any] | None = None, **metadata: Any) -> tuple[Agent, Idp, str]:
@@ -128,7 +156,10 @@ async def test_nobody_is_sent_to_the_upstream_before_a_consent_to_this_client() 
         url = agent.wish((await agent.register())["client_id"])
         shown = await agent.get(url)
         assert shown.status == 200
-        assert "You will then sign in at idp.example , which is asked for: openid, profile, email." in text(shown)
+        assert (
+            "You will then sign in at idp.example , which is asked for: openid, profile, email."
+            in text(shown)
+        )
         assert f"At {LOCAL}" in text(shown)
     answer = returned(await agent.press(url, shown, "deny"))
     assert answer["error"] == "access_denied"
@@ -150,7 +181,9 @@ async def test_each_refresh_asks_the_upstream_and_ends_with_it() -> None:
 
 @pytest.mark.requirement("provider-session-binding")
 async def test_what_the_upstream_says_of_the_user_is_judged_again_at_each_refresh() -> None:
-    agent, idp, client = await ready({"user": lambda claims: claims["sub"] if "shop" in claims["groups"] else None})
+    agent, idp, client = await ready(
+        {"user": lambda claims: claims["sub"] if "shop" in claims["groups"] else None}
+    )
     idp.claims = {"groups": ["shop", "admins"]}
     reply = await tokens(agent, idp, client)
     idp.renewed = {"groups": ["shop"]}
@@ -162,7 +195,9 @@ async def test_what_the_upstream_says_of_the_user_is_judged_again_at_each_refres
     assert await agent.who(reply["access_token"]) is None
 
 
-@pytest.mark.parametrize("changes", [{"sub": "u-18"}, {"aud": "them"}, {"iss": "https://evil.example"}, {"exp": 0}])
+@pytest.mark.parametrize(
+    "changes", [{"sub": "u-18"}, {"aud": "them"}, {"iss": "https://evil.example"}, {"exp": 0}]
+)
 @pytest.mark.requirement("provider-session-binding")
 async def test_a_login_that_is_renewed_for_somebody_else_ends(changes: dict[str, Any]) -> None:
     agent, idp, client = await ready({"user": lambda claims: "everybody"})
@@ -219,7 +254,10 @@ async def test_the_way_back_works_once_and_only_in_the_browser_that_was_sent_the
     victim = Agent(agent.provider, agent.site)
     await victim.get(victim.wish(client))
     stolen = idp.visit(await there(agent, client))
-    for other, url in ((victim, stolen), (Agent(agent.provider, agent.site), idp.visit(await there(agent, client)))):
+    for other, url in (
+        (victim, stolen),
+        (Agent(agent.provider, agent.site), idp.visit(await there(agent, client))),
+    ):
         answer = await other.get(url)
         assert answer.status == 400
         assert "another browser" in text(answer)
@@ -255,9 +293,13 @@ async def test_an_id_token_that_says_the_wrong_thing_lets_nobody_in(claims: dict
 async def test_an_id_token_by_another_key_or_none_lets_nobody_in() -> None:
     agent, idp, client = await ready()
     idp.signer = jose.generate()
-    assert returned(await agent.get(idp.visit(await there(agent, client))))["error"] == "access_denied"
+    assert (
+        returned(await agent.get(idp.visit(await there(agent, client))))["error"] == "access_denied"
+    )
     idp.signer, idp.header = None, {"alg": "ES256", "kid": "unknown"}
-    assert returned(await agent.get(idp.visit(await there(agent, client))))["error"] == "access_denied"
+    assert (
+        returned(await agent.get(idp.visit(await there(agent, client))))["error"] == "access_denied"
+    )
 
 
 async def test_keys_that_were_changed_are_fetched_anew() -> None:
@@ -279,7 +321,11 @@ async def test_an_answer_of_another_issuer_is_refused() -> None:
 async def test_who_cancels_at_the_upstream_is_sent_back_with_that() -> None:
     agent, _, client = await ready()
     state = dict(parse_qsl(urlsplit(await there(agent, client)).query))["state"]
-    answer = returned(await agent.get(f"/callback?error=access_denied&error_description=no%3Cscript%3E&state={state}"))
+    answer = returned(
+        await agent.get(
+            f"/callback?error=access_denied&error_description=no%3Cscript%3E&state={state}"
+        )
+    )
     assert answer["error"] == "access_denied"
     assert answer["state"] == "xyz"
 
@@ -289,7 +335,9 @@ async def test_an_operator_says_who_may_come_in() -> None:
         return claims["email"] if claims.get("email", "").endswith("@example.org") else None
 
     agent, idp, client = await ready({"user": user})
-    assert returned(await agent.get(idp.visit(await there(agent, client))))["error"] == "access_denied"
+    assert (
+        returned(await agent.get(idp.visit(await there(agent, client))))["error"] == "access_denied"
+    )
     idp.claims = {"email": "ada@example.org"}
     who = await agent.who((await tokens(agent, idp, client))["access_token"])
     assert who is not None
@@ -298,7 +346,10 @@ async def test_an_operator_says_who_may_come_in() -> None:
 
 @pytest.mark.requirement("provider-upstream-errors")
 async def test_an_upstream_that_cannot_be_reached_or_lies_is_told_the_client() -> None:
-    for metadata in ({"issuer": "https://evil.example"}, {"token_endpoint": "http://idp.example/token"}):
+    for metadata in (
+        {"issuer": "https://evil.example"},
+        {"token_endpoint": "http://idp.example/token"},
+    ):
         agent, _, client = await ready(**metadata)
         url = agent.wish(client)
         answer = returned(await agent.press(url, await agent.get(url), "approve"))

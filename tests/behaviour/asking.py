@@ -1,8 +1,10 @@
-"""A server whose tools ask, for the tests of asking. Run as a script it serves on stdio, or over HTTP with a port.
+"""A server whose tools ask, for the tests of asking. Run as a script it serves on stdio, or over
+HTTP with a port.
 
-`book` is the tool of the whole matrix: two questions one after the other, something that must be done once, and a word of
-the model; where its client cannot be asked, it finishes all the same. What was done is counted in the file $CHARGES, if
-there is one, so that several processes can be held to it.
+`book` is the tool of the whole matrix: two questions one after the other, something that must be
+done once, and a word of the model; where its client cannot be asked, it finishes all the same. What
+was done is counted in the file $CHARGES, if there is one, so that several processes can be held to
+it.
 """
 
 import asyncio
@@ -63,7 +65,9 @@ def build(**options: Any) -> Server:
     @server.tool
     async def three(ctx: Context) -> list[Any]:
         """Ask three things at once."""
-        answers = await asyncio.gather(*(ctx.elicit(f"Number {number}?", int) for number in range(3)))
+        answers = await asyncio.gather(
+            *(ctx.elicit(f"Number {number}?", int) for number in range(3))
+        )
         return [answer.data for answer in answers]
 
     @server.tool
@@ -76,7 +80,9 @@ def build(**options: Any) -> Server:
         """Ask in the protocol's own words."""
         if not ctx.input_responses:
             form = {"type": "object", "properties": {"name": {"type": "string"}}}
-            return InputRequired({"who": ElicitParams(message="Who?", requested_schema=form)}, state="asked")
+            return InputRequired(
+                {"who": ElicitParams(message="Who?", requested_schema=form)}, state="asked"
+            )
         return f"{ctx.input_responses['who']['content']['name']}, {ctx.request_state}"
 
     @server.prompt
@@ -110,6 +116,8 @@ if __name__ == "__main__":
     limits = msgspec.json.decode(os.environ.get("LIMITS", "{}"), type=Limits)
     made = build(resume=os.environ.get("RESUME", "live"), limits=limits)
     if len(sys.argv) > 1:
-        made.run("http", port=int(sys.argv[1]), **msgspec.json.decode(os.environ.get("OPTIONS", "{}")))
+        made.run(
+            "http", port=int(sys.argv[1]), **msgspec.json.decode(os.environ.get("OPTIONS", "{}"))
+        )
     else:
         made.run()

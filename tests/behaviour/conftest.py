@@ -1,8 +1,9 @@
 """The matrix: each behaviour over every transport and in every revision, by parametrising.
 
-A test takes `talk`, and opens a conversation with the server of everything.py: `async with talk() as client:`. All messages
-are taped; when the block ends, each of them is held against the official schema of the revision it was sent in. The little
-in which transports differ is a row of `TRANSPORTS`.
+A test takes `talk`, and opens a conversation with the server of everything.py: `async with talk()
+as client:`. All messages are taped; when the block ends, each of them is held against the official
+schema of the revision it was sent in. The little in which transports differ is a row of
+`TRANSPORTS`.
 """
 
 import asyncio
@@ -69,13 +70,19 @@ class Talk:
     def cancelled(self) -> list[Any]:
         """The ids of the requests that the client cancelled, in the one way that is right here."""
         sent = self.tape.messages("client")
-        by_message = [one["params"]["requestId"] for one in sent if one.get("method") == "notifications/cancelled"]
+        by_message = [
+            one["params"]["requestId"]
+            for one in sent
+            if one.get("method") == "notifications/cancelled"
+        ]
         if not (self.facts.hang_up and self.stateless):
             return by_message
         assert by_message == []
         return self.hung_up
 
-    def __call__(self, server: Server | None = None, **options: Any) -> AbstractAsyncContextManager[Client]:
+    def __call__(
+        self, server: Server | None = None, **options: Any
+    ) -> AbstractAsyncContextManager[Client]:
         return self._open(server, options)
 
     @asynccontextmanager
@@ -86,8 +93,12 @@ class Talk:
             yield client
         check_tape(self.tape, self.revision)
 
-    def _memory(self, server: Server | None, options: dict[str, Any]) -> AbstractAsyncContextManager[Client]:
-        return pair(server or everything.build(), revision=self.revision, record=self.tape, **options)
+    def _memory(
+        self, server: Server | None, options: dict[str, Any]
+    ) -> AbstractAsyncContextManager[Client]:
+        return pair(
+            server or everything.build(), revision=self.revision, record=self.tape, **options
+        )
 
     @asynccontextmanager
     async def _stdio(self, server: Server | None, options: dict[str, Any]) -> AsyncIterator[Client]:
@@ -112,11 +123,15 @@ class Talk:
     @asynccontextmanager
     async def _tcp(self, server: Server | None, options: dict[str, Any]) -> AsyncIterator[Client]:
         async with self._sockets(server, options, asyncio.start_server, "127.0.0.1", 0) as connect:
-            async with connect(await asyncio.open_connection("127.0.0.1", self.port, limit=LIMIT)) as client:
+            async with connect(
+                await asyncio.open_connection("127.0.0.1", self.port, limit=LIMIT)
+            ) as client:
                 yield client
 
     @asynccontextmanager
-    async def _sockets(self, server: Any, options: dict[str, Any], listen: Any, *place: Any) -> AsyncIterator[Any]:
+    async def _sockets(
+        self, server: Any, options: dict[str, Any], listen: Any, *place: Any
+    ) -> AsyncIterator[Any]:
         served = server or everything.build()
         done: asyncio.Queue[None] = asyncio.Queue()
 
@@ -139,12 +154,18 @@ class Talk:
             await listener.wait_closed()
 
     @asynccontextmanager
-    async def _on_a_port(self, server: Server | None, options: dict[str, Any]) -> AsyncIterator[Client]:
+    async def _on_a_port(
+        self, server: Server | None, options: dict[str, Any]
+    ) -> AsyncIterator[Client]:
         assert self.facts.url is not None
-        app = TapedApp((server or everything.build()).asgi(path="/mcp", sse=True, websocket=True), self.tape)
+        app = TapedApp(
+            (server or everything.build()).asgi(path="/mcp", sse=True, websocket=True), self.tape
+        )
         self.hung_up = app.hung_up
         async with on_a_port(first_era_only(app)) as address:
-            async with Client(self.facts.url.format(address), revision=self.revision, **options) as client:
+            async with Client(
+                self.facts.url.format(address), revision=self.revision, **options
+            ) as client:
                 yield client
 
 
@@ -165,8 +186,8 @@ def in_memory(revision: str) -> Talk:
     return Talk("memory", revision)
 
 
-# Tests that open their own conversation in memory, or poke at a server by hand, are held to the same: all that *our* code
-# sends is valid in the revision that the conversation is in.
+# Tests that open their own conversation in memory, or poke at a server by hand, are held to the
+# same: all that *our* code sends is valid in the revision that the conversation is in.
 
 
 class Overheard:
@@ -181,7 +202,9 @@ class Overheard:
         agreed: str | None = None
         versions: dict[Any, str | None] = {}
         asked: dict[str, dict[Any, str]] = {"client": {}, "server": {}}
-        for sender, message in zip((who for who, _ in self.tape.entries), self.tape.messages(), strict=True):
+        for sender, message in zip(
+            (who for who, _ in self.tape.entries), self.tape.messages(), strict=True
+        ):
             for part in message if isinstance(message, list) else [message]:
                 if not isinstance(part, dict):
                     continue
@@ -191,9 +214,14 @@ class Overheard:
                     versions[id] = _named_version(part) if sender == "client" else versions.get(id)
                 if sender == "server" and isinstance(part.get("result"), dict):
                     agreed = (
-                        part["result"].get("protocolVersion", agreed) if asked["client"].get(id) == "initialize" else agreed
+                        part["result"].get("protocolVersion", agreed)
+                        if asked["client"].get(id) == "initialize"
+                        else agreed
                     )
-                spoken = _spoken(part, versions.get(id) if isinstance(id, (int, str)) else None) or agreed
+                spoken = (
+                    _spoken(part, versions.get(id) if isinstance(id, (int, str)) else None)
+                    or agreed
+                )
                 if sender not in self.handmade and spoken in REVISIONS:
                     answers = asked["server" if sender == "client" else "client"]
                     found = problems(spoken, part, direction=sender, method=answers)
@@ -203,12 +231,15 @@ class Overheard:
 def _named_version(message: dict[str, Any]) -> str | None:
     params = message.get("params")
     meta = params.get("_meta") if isinstance(params, dict) else None
-    version = meta.get("io.modelcontextprotocol/protocolVersion") if isinstance(meta, dict) else None
+    version = (
+        meta.get("io.modelcontextprotocol/protocolVersion") if isinstance(meta, dict) else None
+    )
     return version if isinstance(version, str) else None
 
 
 def _spoken(message: dict[str, Any], asked: str | None) -> str | None:
-    """The stateless revision that a message is of, if it is: by its own word, by its request's, or by its stream's."""
+    """The stateless revision that a message is of, if it is: by its own word, by its request's, or
+    by its stream's."""
     params = message.get("params")
     meta = params.get("_meta") if isinstance(params, dict) else None
     if isinstance(meta, dict) and "io.modelcontextprotocol/subscriptionId" in meta:
@@ -245,9 +276,13 @@ def overheard(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Overheard]]:
             conversation.check()
 
 
-def _listened(conversation: Overheard, send: Callable[[bytes], None], side: str) -> Callable[[bytes], None]:
+def _listened(
+    conversation: Overheard, send: Callable[[bytes], None], side: str
+) -> Callable[[bytes], None]:
     def listened(data: bytes) -> None:
-        with suppress(ValueError):  # what is no JSON at all can only come from a side that is driven by hand
+        with suppress(
+            ValueError
+        ):  # what is no JSON at all can only come from a side that is driven by hand
             json.loads(data)
             conversation.tape.entries.append((side, data))
         send(data)

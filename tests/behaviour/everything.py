@@ -50,7 +50,14 @@ def build(**options: Any) -> Server:
         title="Everything",
         description="One of everything",
         website_url="https://example.com",
-        icons=[Icon("https://example.com/icon.png", mime_type="image/png", sizes=["48x48"], theme="light")],
+        icons=[
+            Icon(
+                "https://example.com/icon.png",
+                mime_type="image/png",
+                sizes=["48x48"],
+                theme="light",
+            )
+        ],
         instructions="Try it all.",
         lifespan=lifespan,
         experimental={"flag": {"on": True}},
@@ -80,12 +87,22 @@ def build(**options: Any) -> Server:
     @server.tool
     async def content() -> list[Any]:
         return [
-            TextContent("text", Annotations(audience=["user"], priority=0.5, last_modified="2025-01-01T00:00:00Z")),
+            TextContent(
+                "text",
+                Annotations(audience=["user"], priority=0.5, last_modified="2025-01-01T00:00:00Z"),
+            ),
             Image(data=PIXEL, mime_type="image/png"),
             Audio(data=b"RIFF", mime_type="audio/wav"),
             AudioContent("UklGRg==", "audio/wav"),
-            ResourceLink("doc://linked", "linked", title="Linked", icons=[Icon("https://example.com/doc.png")]),
-            EmbeddedResource(TextResourceContents(uri="doc://embedded", text="inside", mime_type="text/plain")),
+            ResourceLink(
+                "doc://linked",
+                "linked",
+                title="Linked",
+                icons=[Icon("https://example.com/doc.png")],
+            ),
+            EmbeddedResource(
+                TextResourceContents(uri="doc://embedded", text="inside", mime_type="text/plain")
+            ),
             File(data=b"\x00\x01", mime_type="application/octet-stream", uri="doc://file"),
         ]
 
@@ -118,7 +135,16 @@ def build(**options: Any) -> Server:
 
     @server.tool
     async def talk(ctx: Context) -> str:
-        for level in ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"):
+        for level in (
+            "debug",
+            "info",
+            "notice",
+            "warning",
+            "error",
+            "critical",
+            "alert",
+            "emergency",
+        ):
             getattr(ctx, level)(f"a {level}", logger="talker")
         return "said"
 
@@ -157,7 +183,11 @@ def build(**options: Any) -> Server:
 
     @server.tool
     async def who(ctx: Context) -> dict[str, Any]:
-        return {"client": ctx.client.name if ctx.client else None, "revision": ctx.revision, "state": ctx.state}
+        return {
+            "client": ctx.client.name if ctx.client else None,
+            "revision": ctx.revision,
+            "state": ctx.state,
+        }
 
     @server.tool
     async def read_own(uri: str, ctx: Context) -> str:
@@ -175,7 +205,13 @@ def build(**options: Any) -> Server:
     async def shrink(name: str) -> None:
         server.remove_tool(name)
 
-    @server.resource("doc://text", title="Text", mime_type="text/plain", size=5, annotations={"audience": ["user"], "x": 1})
+    @server.resource(
+        "doc://text",
+        title="Text",
+        mime_type="text/plain",
+        size=5,
+        annotations={"audience": ["user"], "x": 1},
+    )
     def text() -> str:
         """Some text."""
         return "hello"

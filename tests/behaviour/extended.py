@@ -1,12 +1,23 @@
-"""A server with an extension of its own, and a client's part of it. Run as a script it serves on stdio.
+"""A server with an extension of its own, and a client's part of it. Run as a script it serves on
+stdio.
 
-Its methods begin with `greetings/`, which is how the oracle (`tests/spec.py`) knows that they are in no schema.
+Its methods begin with `greetings/`, which is how the oracle (`tests/spec.py`) knows that they are
+in no schema.
 """
 
 from typing import Any
 
 from dovetail import Context, Server, TextContent, ToolResult
-from dovetail.extensions import EmptyResult, Extension, Kind, Method, Params, Result, declares, notify
+from dovetail.extensions import (
+    EmptyResult,
+    Extension,
+    Kind,
+    Method,
+    Params,
+    Result,
+    declares,
+    notify,
+)
 
 ID = "com.example/greetings"
 LATE = "com.example/late"
@@ -77,7 +88,9 @@ def build(**options: Any) -> Server:
         handlers={SAY.name: say, TOLD.name: hear, RECALL.name: recall, ANNOUNCE.name: announce},
         around={"tools/call": greet},
     )
-    free = Extension(id="com.example/free", methods=[FREE], handlers={FREE.name: done}, mutual=False)
+    free = Extension(
+        id="com.example/free", methods=[FREE], handlers={FREE.name: done}, mutual=False
+    )
     late = Extension(id=LATE, methods=[LATER], handlers={LATER.name: done}, handshake=False)
     server = Server("extended", extensions=[greetings, free, late], **options)
 

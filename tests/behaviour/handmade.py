@@ -1,4 +1,5 @@
-"""A client that talks to a server by hand: `async with handmade() as (client, server):`, and the test says what it likes."""
+"""A client that talks to a server by hand: `async with handmade() as (client, server):`, and the
+test says what it likes."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -26,7 +27,12 @@ def complete(**fields: Any) -> dict[str, Any]:
 
 def discovery(capabilities: Any = OFFERED, *versions: str) -> dict[str, Any]:
     """What a server of the stateless era says of itself."""
-    return complete(supportedVersions=versions or [NEWEST], capabilities=capabilities, ttlMs=0, cacheScope="private")
+    return complete(
+        supportedVersions=versions or [NEWEST],
+        capabilities=capabilities,
+        ttlMs=0,
+        cacheScope="private",
+    )
 
 
 def reply(request: Any, result: Any) -> dict[str, Any]:
@@ -36,7 +42,11 @@ def reply(request: Any, result: Any) -> dict[str, Any]:
 
 def refusal(request: Any, code: int, message: str = "no", data: Any = None) -> dict[str, Any]:
     """The refusal of a request."""
-    return {"jsonrpc": "2.0", "id": request["id"], "error": {"code": code, "message": message, "data": data}}
+    return {
+        "jsonrpc": "2.0",
+        "id": request["id"],
+        "error": {"code": code, "message": message, "data": data},
+    }
 
 
 def notification(method: str, **params: Any) -> dict[str, Any]:
@@ -58,7 +68,12 @@ async def handmade(
         await opening
     else:
         info = {"name": "handmade", "version": "0"}
-        server.send(reply(asked, {"protocolVersion": revision, "capabilities": capabilities, "serverInfo": info}))
+        server.send(
+            reply(
+                asked,
+                {"protocolVersion": revision, "capabilities": capabilities, "serverInfo": info},
+            )
+        )
         await opening
         assert (await server.receive())["method"] == "notifications/initialized"
     try:

@@ -1,4 +1,5 @@
-"""Asking the client: the same handlers in every revision, over every transport, live and run again."""
+"""Asking the client: the same handlers in every revision, over every transport, live and run
+again."""
 
 import asyncio
 import json
@@ -32,7 +33,11 @@ from tests.transports.http.raw import request as old_request
 
 ASKING = ["2025-06-18", "2025-11-25", "2026-07-28"]
 NEW = ASKING[-1]
-EVERYTHING = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}, "context": {}}, "roots": {}}
+EVERYTHING = {
+    "elicitation": {"form": {}, "url": {}},
+    "sampling": {"tools": {}, "context": {}},
+    "roots": {},
+}
 
 
 class AskingTalk(Talk):
@@ -41,14 +46,20 @@ class AskingTalk(Talk):
     resume = "live"
 
     def __call__(self, server: Server | None = None, **options: Any) -> Any:
-        served = None if self.transport == "stdio" and server is None else server or build(resume=self.resume)
+        served = (
+            None
+            if self.transport == "stdio" and server is None
+            else server or build(resume=self.resume)
+        )
         return super().__call__(served, **options)
 
     @asynccontextmanager
     async def _stdio(self, server: Server | None, options: dict[str, Any]) -> AsyncIterator[Client]:
         command = [sys.executable, "-m", "tests.behaviour.asking"]
         env = {"RESUME": self.resume}
-        channel = await spawn(command, cwd=Path(__file__).parents[2], env=env, on_stderr=lambda line: None)
+        channel = await spawn(
+            command, cwd=Path(__file__).parents[2], env=env, on_stderr=lambda line: None
+        )
         async with Client(Taped(channel, self.tape), revision=self.revision, **options) as client:
             yield client
 
@@ -73,14 +84,22 @@ def in_memory(revision: str) -> AskingTalk:
 def questions(talk: Talk) -> list[str]:
     """The methods of all that the client was asked, however it was asked."""
     if not talk.stateless:
-        return [name for name in talk.tape.methods("server") if not name.startswith("notifications/")]
+        return [
+            name for name in talk.tape.methods("server") if not name.startswith("notifications/")
+        ]
     results = [message.get("result") or {} for message in talk.tape.messages("server")]
-    return [asked["method"] for result in results for asked in result.get("inputRequests", {}).values()]
+    return [
+        asked["method"] for result in results for asked in result.get("inputRequests", {}).values()
+    ]
 
 
 def modern(capabilities: Any = EVERYTHING, **params: Any) -> dict[str, Any]:
     """Params of the stateless era."""
-    meta = {PROTOCOL_VERSION: NEW, CLIENT_CAPABILITIES: capabilities, CLIENT_INFO: {"name": "bare", "version": "0"}}
+    meta = {
+        PROTOCOL_VERSION: NEW,
+        CLIENT_CAPABILITIES: capabilities,
+        CLIENT_INFO: {"name": "bare", "version": "0"},
+    }
     return {**params, "_meta": {**meta, **params.get("_meta", {})}}
 
 
@@ -93,7 +112,9 @@ def called(tool: str, capabilities: Any = EVERYTHING, **params: Any) -> dict[str
 
 
 @pytest.mark.parametrize("resume", ["live", "replay"])
-@pytest.mark.requirement("rounds-no-requests", "elicitation-message", "elicitation-form-schema", "sampling-roles")
+@pytest.mark.requirement(
+    "rounds-no-requests", "elicitation-message", "elicitation-form-schema", "sampling-roles"
+)
 async def test_one_tool_body_gives_the_same_answer_wherever_it_can_ask_and_finishes_where_it_cannot(
     talk: AskingTalk, resume: str
 ) -> None:
@@ -117,7 +138,9 @@ async def test_the_draft_dialect_meets_the_exception_too() -> None:
         said = {"mcpVersion": "2025-06-18", "clientCapabilities": EVERYTHING}
         await peer.ask("initialize", {**said, "client": {"name": "old", "version": "1"}})
         peer.send({"jsonrpc": "2.0", "method": "initialized"})
-        reply = await peer.ask("tools/invoke", {"name": "book", "arguments": {"city": "Rome"}}, id=2)
+        reply = await peer.ask(
+            "tools/invoke", {"name": "book", "arguments": {"city": "Rome"}}, id=2
+        )
     assert UNASKED in str(reply["result"])
 
 
@@ -160,7 +183,9 @@ async def test_prompts_and_resources_ask_too(talk: AskingTalk) -> None:
 
 
 @pytest.mark.parametrize("resume", ["live", "replay"])
-async def test_questions_asked_at_once_are_answered_at_once(in_memory: AskingTalk, resume: str) -> None:
+async def test_questions_asked_at_once_are_answered_at_once(
+    in_memory: AskingTalk, resume: str
+) -> None:
     in_memory.resume = resume
     waiting, all_here = [], asyncio.Event()
 
@@ -209,27 +234,45 @@ async def test_a_client_that_answers_with_an_error_has_refused(revision: str) ->
     async with bare(server) as peer:
         await peer.greet(revision, EVERYTHING)
         for catch in (True, False):
-            peer.send(old_request("tools/call", {"name": "polite", "arguments": {"catch": catch}}, 7))
+            peer.send(
+                old_request("tools/call", {"name": "polite", "arguments": {"catch": catch}}, 7)
+            )
             asked = await peer.receive()
             assert asked["method"] == "sampling/createMessage"
-            peer.send({"jsonrpc": "2.0", "id": asked["id"], "error": {"code": -1, "message": "User rejected it"}})
+            peer.send(
+                {
+                    "jsonrpc": "2.0",
+                    "id": asked["id"],
+                    "error": {"code": -1, "message": "User rejected it"},
+                }
+            )
             result = (await peer.receive())["result"]
             assert "User rejected it" in result["content"][0]["text"]
             assert bool(result.get("isError")) is not catch
 
 
 @pytest.mark.requirement("elicitation-answer-checked")
-async def test_a_form_that_is_not_filled_in_as_asked_is_refused_and_can_be_filled_in_again() -> None:
+async def test_a_form_that_is_not_filled_in_as_asked_is_refused_and_can_be_filled_in_again() -> (
+    None
+):
     async with bare(build()) as peer:
         first = (await peer.ask("tools/call", called("book", arguments={"city": "Rome"})))["result"]
         [key] = first["inputRequests"]
         again = {"arguments": {"city": "Rome"}, "requestState": first["requestState"]}
         for content in ({"name": 3}, {}, {"name": "Ann", "age": "old"}, None):
-            answer = {"action": "accept", "content": content} if content is not None else {"action": "accept"}
-            reply = await peer.ask("tools/call", called("book", **again, inputResponses={key: answer}))
+            answer = (
+                {"action": "accept", "content": content}
+                if content is not None
+                else {"action": "accept"}
+            )
+            reply = await peer.ask(
+                "tools/call", called("book", **again, inputResponses={key: answer})
+            )
             assert reply["error"]["code"] == -32602
         answer = {"action": "accept", "content": {"name": "Ann"}}
-        second = (await peer.ask("tools/call", called("book", **again, inputResponses={key: answer})))["result"]
+        second = (
+            await peer.ask("tools/call", called("book", **again, inputResponses={key: answer}))
+        )["result"]
         [question] = second["inputRequests"].values()
         assert question["params"]["message"] == "Really to Rome?"
 
@@ -244,9 +287,14 @@ def by_hand() -> Server:
         if not ctx.input_responses:
             assert ctx.request_state is None
             form = {"type": "object", "properties": {"name": {"type": "string"}}}
-            return InputRequired({"who": ElicitParams(message="Who?", requested_schema=form), "where": None}, "mine")
+            return InputRequired(
+                {"who": ElicitParams(message="Who?", requested_schema=form), "where": None}, "mine"
+            )
         answers = ctx.input_responses
-        return f"{answers['who']['content']['name']} {answers['where']['roots'][0]['uri']} {ctx.request_state}"
+        return (
+            f"{answers['who']['content']['name']} {answers['where']['roots'][0]['uri']} "
+            f"{ctx.request_state}"
+        )
 
     @server.tool
     async def tool(ctx: Context) -> Any:
@@ -267,7 +315,9 @@ def by_hand() -> Server:
     return server
 
 
-async def test_handlers_may_ask_by_themselves_in_both_eras(in_memory: AskingTalk, tmp_path: Path) -> None:
+async def test_handlers_may_ask_by_themselves_in_both_eras(
+    in_memory: AskingTalk, tmp_path: Path
+) -> None:
     expected = f"Ann {tmp_path.as_uri()} mine"
     async with in_memory(by_hand(), **ANSWERS, roots=[tmp_path]) as client:
         assert (await client.call_tool("tool")).data == expected
@@ -283,12 +333,18 @@ async def test_a_handler_that_asks_by_itself_over_a_port(talk: AskingTalk) -> No
         assert (await client.call_tool("by_hand")).data == "Ann, asked"
 
 
-async def test_state_only_rounds_go_through_the_client_where_it_can_come_back(in_memory: AskingTalk) -> None:
+async def test_state_only_rounds_go_through_the_client_where_it_can_come_back(
+    in_memory: AskingTalk,
+) -> None:
     server = Server("asks")
 
     @server.tool
     async def patient(ctx: Context) -> Any:
-        return "ready" if ctx.request_state == "xx" else InputRequired(state=f"{ctx.request_state or ''}x")
+        return (
+            "ready"
+            if ctx.request_state == "xx"
+            else InputRequired(state=f"{ctx.request_state or ''}x")
+        )
 
     async with in_memory(server) as client:  # which can be asked nothing at all
         assert (await client.call_tool("patient")).data == "ready"
@@ -300,7 +356,13 @@ async def test_a_handler_that_asks_by_itself_without_end_is_stopped(in_memory: A
 
     @server.tool
     async def curious() -> Any:
-        return InputRequired({"who": ElicitParams(message="Who?", requested_schema={"type": "object", "properties": {}})})
+        return InputRequired(
+            {
+                "who": ElicitParams(
+                    message="Who?", requested_schema={"type": "object", "properties": {}}
+                )
+            }
+        )
 
     async with in_memory(server, on_elicit=lambda request: True) as client:
         with pytest.raises(ProtocolError, match="3 times in a row"):
@@ -329,10 +391,16 @@ async def test_completions_and_the_like_may_not_ask(revision: str) -> None:
     asks.add_prompt(greet)
     async with bare(asks) as peer:
         if revision == NEW:
-            await peer.ask("completion/complete", modern(ref={"type": "ref/prompt", "name": "greet"}, argument=ARGUMENT))
+            await peer.ask(
+                "completion/complete",
+                modern(ref={"type": "ref/prompt", "name": "greet"}, argument=ARGUMENT),
+            )
         else:
             await peer.greet(revision, EVERYTHING)
-            await peer.ask("completion/complete", {"ref": {"type": "ref/prompt", "name": "greet"}, "argument": ARGUMENT})
+            await peer.ask(
+                "completion/complete",
+                {"ref": {"type": "ref/prompt", "name": "greet"}, "argument": ARGUMENT},
+            )
     assert call
 
 
@@ -396,11 +464,19 @@ DECLARED: list[tuple[Any, set[str]]] = [
     "asking-declared", "elicitation-modes-asked", "sampling-tools-asked", "sampling-context-asked",
     "stateless-missing-capability", "rounds-content",
 )  # fmt: skip
-async def test_in_the_stateless_era_nothing_is_asked_that_was_not_declared(capabilities: Any, allowed: set[str]) -> None:
+async def test_in_the_stateless_era_nothing_is_asked_that_was_not_declared(
+    capabilities: Any, allowed: set[str]
+) -> None:
     async with bare(curious()) as peer:
         for kind, needs in NEEDS.items():
-            requests = [("tools/call", called(kind, capabilities)), ("prompts/get", modern(capabilities, name=kind))]
-            for method, params in [*requests, ("resources/read", modern(capabilities, uri=f"asks://{kind}"))]:
+            requests = [
+                ("tools/call", called(kind, capabilities)),
+                ("prompts/get", modern(capabilities, name=kind)),
+            ]
+            for method, params in [
+                *requests,
+                ("resources/read", modern(capabilities, uri=f"asks://{kind}")),
+            ]:
                 reply = await peer.ask(method, params)
                 if kind in allowed:
                     assert reply["result"]["resultType"] == "input_required"
@@ -412,8 +488,12 @@ async def test_in_the_stateless_era_nothing_is_asked_that_was_not_declared(capab
 
 
 @pytest.mark.parametrize(("capabilities", "allowed"), DECLARED)
-@pytest.mark.requirement("asking-declared", "elicitation-modes-asked", "sampling-tools-asked", "sampling-context-asked")
-async def test_in_the_handshake_era_it_is_a_tool_error(capabilities: Any, allowed: set[str]) -> None:
+@pytest.mark.requirement(
+    "asking-declared", "elicitation-modes-asked", "sampling-tools-asked", "sampling-context-asked"
+)
+async def test_in_the_handshake_era_it_is_a_tool_error(
+    capabilities: Any, allowed: set[str]
+) -> None:
     for revision in ASKING[:2]:
         async with bare(curious()) as peer:
             await peer.greet(revision, capabilities)
@@ -423,10 +503,23 @@ async def test_in_the_handshake_era_it_is_a_tool_error(capabilities: Any, allowe
                 old = revision == ASKING[0]
                 may = kind in allowed and not (old and kind in ("url", "tools"))
                 # which nobody had to declare
-                may = may or (old and (kind, *capabilities) in (("context", "sampling"), ("form", "elicitation")))
+                may = may or (
+                    old
+                    and (kind, *capabilities) in (("context", "sampling"), ("form", "elicitation"))
+                )
                 if may:
-                    assert reply["method"] in ("elicitation/create", "sampling/createMessage", "roots/list")
-                    peer.send({"jsonrpc": "2.0", "id": reply["id"], "error": {"code": -1, "message": "no"}})
+                    assert reply["method"] in (
+                        "elicitation/create",
+                        "sampling/createMessage",
+                        "roots/list",
+                    )
+                    peer.send(
+                        {
+                            "jsonrpc": "2.0",
+                            "id": reply["id"],
+                            "error": {"code": -1, "message": "no"},
+                        }
+                    )
                     reply = await peer.receive()
                 assert reply["id"] == kind
                 assert reply["result"]["isError"], (revision, kind)
@@ -443,7 +536,9 @@ async def test_over_http_an_undeclared_question_is_400() -> None:
             assert (error["code"], error["data"]) == (-32021, {"requiredCapabilities": needs})
 
 
-async def test_a_handler_that_asks_by_itself_what_it_may_not_fails_in_the_same_way(revision: str) -> None:
+async def test_a_handler_that_asks_by_itself_what_it_may_not_fails_in_the_same_way(
+    revision: str,
+) -> None:
     async with bare(by_hand()) as peer:
         if revision == NEW:
             reply = await peer.ask("tools/call", called("tool", {"elicitation": {}}))
@@ -474,7 +569,9 @@ async def test_no_form_asks_for_a_secret(in_memory: AskingTalk) -> None:
 
 
 @pytest.mark.requirement("elicitation-url", "elicitation-url-valid", "elicitation-complete")
-async def test_a_page_to_visit_is_asked_for_in_the_words_of_the_revision(in_memory: AskingTalk) -> None:
+async def test_a_page_to_visit_is_asked_for_in_the_words_of_the_revision(
+    in_memory: AskingTalk,
+) -> None:
     server = Server("asks")
 
     @server.tool
@@ -495,7 +592,11 @@ async def test_a_page_to_visit_is_asked_for_in_the_words_of_the_revision(in_memo
     assert result.data == "accept"
     [request] = seen
     assert (request.mode, request.url, request.message) == ("url", "https://example.com/pay", "Pay")
-    told = [message for message in in_memory.tape.messages("server") if "elicitation/complete" in message.get("method", "")]
+    told = [
+        message
+        for message in in_memory.tape.messages("server")
+        if "elicitation/complete" in message.get("method", "")
+    ]
     if in_memory.stateless:
         assert (request.elicitation_id, told) == (None, [])
     else:
@@ -515,30 +616,53 @@ async def test_a_page_without_an_id_is_the_same_question_when_the_tool_is_run_ag
 
 
 @pytest.mark.requirement("sampling-tool-balance", "sampling-tool-results")
-async def test_a_model_that_used_tools_is_answered_with_all_their_results_and_nothing_else() -> None:
+async def test_a_model_that_used_tools_is_answered_with_all_their_results_and_nothing_else() -> (
+    None
+):
     server = Server("asks")
 
     @server.tool
     async def chat(ctx: Context) -> str:
         use = {"type": "tool_use", "id": "u1", "name": "t", "input": {}}
-        result = {"type": "tool_result", "toolUseId": "u1", "content": [{"type": "text", "text": "42"}]}
+        result = {
+            "type": "tool_result",
+            "toolUseId": "u1",
+            "content": [{"type": "text", "text": "42"}],
+        }
         used = {"role": "assistant", "content": [use]}
-        for after in ([], [result, {"type": "text", "text": "so?"}], [{**result, "toolUseId": "u2"}], ["so?"]):
+        for after in (
+            [],
+            [result, {"type": "text", "text": "so?"}],
+            [{**result, "toolUseId": "u2"}],
+            ["so?"],
+        ):
             with pytest.raises(ConfigError):
-                await ctx.sample(["?", used, *([{"role": "user", "content": after}] if after else [])])
-        return (await ctx.sample(["?", used, [result]], tools=[{"name": "t", "inputSchema": {"type": "object"}}])).text
+                await ctx.sample(
+                    ["?", used, *([{"role": "user", "content": after}] if after else [])]
+                )
+        return (
+            await ctx.sample(
+                ["?", used, [result]], tools=[{"name": "t", "inputSchema": {"type": "object"}}]
+            )
+        ).text
 
     async with bare(server) as peer:
         reply = await peer.ask("tools/call", called("chat"))
         [question] = reply["result"]["inputRequests"].values()
-        assert [message["role"] for message in question["params"]["messages"]] == ["user", "assistant", "user"]
+        assert [message["role"] for message in question["params"]["messages"]] == [
+            "user",
+            "assistant",
+            "user",
+        ]
 
 
 # roots
 
 
 @pytest.mark.requirement("roots-consulted", "roots-changes-heard")
-async def test_roots_are_read_once_and_again_when_they_changed(in_memory: AskingTalk, tmp_path: Path) -> None:
+async def test_roots_are_read_once_and_again_when_they_changed(
+    in_memory: AskingTalk, tmp_path: Path
+) -> None:
     server = Server("asks")
 
     @server.tool
@@ -567,14 +691,23 @@ async def test_a_path_is_held_against_the_roots(in_memory: AskingTalk, tmp_path:
 
     async with in_memory(server, roots=[inside, gone]) as client:
         gone.rmdir()
-        assert (await client.call_tool("open_it", {"path": f"{inside}/file"})).data == f"{inside}/file"
-        for path in (f"{inside}/../file", f"{inside}/link/file", f"{tmp_path}/insider", f"{gone}/file"):
+        assert (
+            await client.call_tool("open_it", {"path": f"{inside}/file"})
+        ).data == f"{inside}/file"
+        for path in (
+            f"{inside}/../file",
+            f"{inside}/link/file",
+            f"{tmp_path}/insider",
+            f"{gone}/file",
+        ):
             with pytest.raises(ToolError, match="outside"):
                 await client.call_tool("open_it", {"path": path})
 
 
 @pytest.mark.parametrize("revision", ASKING[:2], indirect=True)
-async def test_the_roots_of_a_client_that_tells_of_no_changes_are_read_each_time(revision: str) -> None:
+async def test_the_roots_of_a_client_that_tells_of_no_changes_are_read_each_time(
+    revision: str,
+) -> None:
     server = Server("asks")
 
     @server.tool
@@ -593,7 +726,9 @@ async def test_the_roots_of_a_client_that_tells_of_no_changes_are_read_each_time
 
 @pytest.mark.requirement("roots-changes-heard")
 @pytest.mark.parametrize("first", ["answer", "change"])
-async def test_roots_that_changed_while_their_answer_was_on_its_way_are_asked_for_again(first: str) -> None:
+async def test_roots_that_changed_while_their_answer_was_on_its_way_are_asked_for_again(
+    first: str,
+) -> None:
     server = Server("asks")
 
     @server.tool
@@ -664,18 +799,24 @@ def stoppable() -> tuple[Server, asyncio.Event, asyncio.Event]:
 
 
 @pytest.mark.parametrize("revision", ASKING[:2], indirect=True)
-async def test_a_call_that_is_cancelled_while_it_asks_takes_its_question_back(revision: str) -> None:
+async def test_a_call_that_is_cancelled_while_it_asks_takes_its_question_back(
+    revision: str,
+) -> None:
     server, _, ended = stoppable()
     async with bare(server) as peer:
         await peer.greet(revision, EVERYTHING)
         peer.send(old_request("tools/call", {"name": "work", "arguments": {}}, 7))
         asked = await peer.receive()
-        peer.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}})
+        peer.send(
+            {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}
+        )
         taken_back = await peer.receive()
         assert taken_back["method"] == "notifications/cancelled"
         assert taken_back["params"]["requestId"] == asked["id"]
         await ended.wait()
-        peer.send({"jsonrpc": "2.0", "id": asked["id"], "result": {"action": "accept"}})  # late: ignored
+        peer.send(
+            {"jsonrpc": "2.0", "id": asked["id"], "result": {"action": "accept"}}
+        )  # late: ignored
         assert (await peer.ask("ping", id="alive?"))["result"] == {}
 
 
@@ -683,18 +824,27 @@ async def test_cancelling_a_request_that_was_answered_with_a_question_does_nothi
     server, works, ended = stoppable()
     async with bare(server) as peer:
         first = (await peer.ask("tools/call", called("work"), id=7))["result"]
-        peer.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": modern(requestId=7)})
-        again = {"requestState": first["requestState"], "inputResponses": {"may": {"action": "accept"}}}
+        peer.send(
+            {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": modern(requestId=7)}
+        )
+        again = {
+            "requestState": first["requestState"],
+            "inputResponses": {"may": {"action": "accept"}},
+        }
         peer.send(old_request("tools/call", called("work", **again), 8))
         await works.wait()
         assert not ended.is_set()
-        peer.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": modern(requestId=8)})
+        peer.send(
+            {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": modern(requestId=8)}
+        )
         await ended.wait()
         assert peer.waiting() == 0
         works.clear()
         peer.send(old_request("tools/call", called("work", **again), 9))
         await works.wait()  # the same state starts it again
-        peer.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": modern(requestId=9)})
+        peer.send(
+            {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": modern(requestId=9)}
+        )
 
 
 async def test_a_client_that_leaves_takes_parked_runs_along() -> None:
@@ -721,18 +871,26 @@ async def test_what_a_tool_says_belongs_to_the_request_that_it_goes_on_for(resum
     capabilities = {"elicitation": {}}
     async with hosted(server) as site:
         state: dict[str, Any] = {}
-        for number, answers in enumerate([{}, {"1": {"action": "accept"}}, {"2": {"action": "accept"}}]):
+        for number, answers in enumerate(
+            [{}, {"1": {"action": "accept"}}, {"2": {"action": "accept"}}]
+        ):
             meta = {"progressToken": f"token {number}", "round": number}
             params = {"name": "talk", "arguments": {}, "_meta": meta, **state}
             if answers:
                 params["inputResponses"] = answers
             headers = {"X-Round": str(number)}
-            answer = await site.ask("tools/call", params, id=f"id {number}", headers=headers, capabilities=capabilities)
+            answer = await site.ask(
+                "tools/call", params, id=f"id {number}", headers=headers, capabilities=capabilities
+            )
             *progress, reply = (
-                await answer.messages() if "event" in answer.headers["content-type"] else [await answer.json()]
+                await answer.messages()
+                if "event" in answer.headers["content-type"]
+                else [await answer.json()]
             )
             assert reply["id"] == f"id {number}"
-            assert {message["params"]["progressToken"] for message in progress} <= {f"token {number}"}
+            assert {message["params"]["progressToken"] for message in progress} <= {
+                f"token {number}"
+            }
             if number:
                 assert [message["params"]["progress"] for message in progress][-1] == number
             state = {"requestState": reply["result"].get("requestState")}
@@ -741,7 +899,9 @@ async def test_what_a_tool_says_belongs_to_the_request_that_it_goes_on_for(resum
     assert seen[0] == ("id 1", "1", 1)
 
 
-async def test_what_a_tool_says_before_it_asks_is_heard_before_the_question(in_memory: AskingTalk) -> None:
+async def test_what_a_tool_says_before_it_asks_is_heard_before_the_question(
+    in_memory: AskingTalk,
+) -> None:
     server = Server("asks")
     heard: list[Any] = []
 
@@ -756,7 +916,9 @@ async def test_what_a_tool_says_before_it_asks_is_heard_before_the_question(in_m
         heard.append(request.message)
         return True
 
-    async with in_memory(server, on_elicit=on_elicit, on_progress=lambda told: heard.append(told.message)) as client:
+    async with in_memory(
+        server, on_elicit=on_elicit, on_progress=lambda told: heard.append(told.message)
+    ) as client:
         await client.call_tool("talk")
     assert heard == ["before", "May I?", "after"]
 
@@ -765,8 +927,13 @@ async def test_a_client_that_hangs_up_cancels_what_went_on_for_it() -> None:
     server, works, ended = stoppable()
     async with hosted(server) as site:
         params = {"name": "work", "arguments": {}}
-        first = (await (await site.ask("tools/call", params, capabilities=EVERYTHING)).json())["result"]
-        params |= {"requestState": first["requestState"], "inputResponses": {"may": {"action": "accept"}}}
+        first = (await (await site.ask("tools/call", params, capabilities=EVERYTHING)).json())[
+            "result"
+        ]
+        params |= {
+            "requestState": first["requestState"],
+            "inputResponses": {"may": {"action": "accept"}},
+        }
         message, headers = modern_http("tools/call", params, capabilities=EVERYTHING)
         proper = {"Content-Type": "application/json", "Accept": BOTH, **headers}
         _, writer = await site.begin("POST", proper, json.dumps(message).encode())
@@ -797,7 +964,9 @@ async def test_a_client_that_lost_its_stream_finds_the_question_when_it_comes_ba
 # what it costs those who do not ask
 
 
-async def test_a_tool_without_a_context_is_answered_without_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_tool_without_a_context_is_answered_without_a_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     made: list[Any] = []
     begun = rounds.Run.__init__
 
@@ -829,19 +998,33 @@ async def test_a_call_that_becomes_one_that_asks_sends_no_request_in_the_statele
 
 
 @pytest.mark.requirement("rounds-state-protected", "rounds-state-request", "rounds-state-expires")
-async def test_on_the_wire_no_two_bad_states_can_be_told_apart(caplog: pytest.LogCaptureFixture) -> None:
+async def test_on_the_wire_no_two_bad_states_can_be_told_apart(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with bare(build(limits=Limits(state_life=0.05))) as peer, bare(build()) as lasting:
 
         async def state(of: Bare, city: str) -> str:
             reply = await of.ask("tools/call", called("book", arguments={"city": city}))
             return str(reply["result"]["requestState"])
 
-        expired, tampered, other = await state(peer, "Rome"), await state(lasting, "Rome"), await state(lasting, "Oslo")
+        expired, tampered, other = (
+            await state(peer, "Rome"),
+            await state(lasting, "Rome"),
+            await state(lasting, "Oslo"),
+        )
         await asyncio.sleep(0.1)
-        bad = [(peer, expired), (lasting, tampered[:-6] + "AAAAAA"), (lasting, other), (lasting, "x"), (lasting, "")]
+        bad = [
+            (peer, expired),
+            (lasting, tampered[:-6] + "AAAAAA"),
+            (lasting, other),
+            (lasting, "x"),
+            (lasting, ""),
+        ]
         with caplog.at_level(logging.WARNING, "dovetail"):
             replies = [
-                await one.ask("tools/call", called("book", arguments={"city": "Rome"}, requestState=state))
+                await one.ask(
+                    "tools/call", called("book", arguments={"city": "Rome"}, requestState=state)
+                )
                 for one, state in bad
             ]
     assert {str(reply["error"]) for reply in replies} == {str(replies[0]["error"])}
@@ -854,7 +1037,9 @@ async def test_on_the_wire_no_two_bad_states_can_be_told_apart(caplog: pytest.Lo
 async def test_answers_of_no_sense_are_refused_as_invalid_params(field: str) -> None:
     async with bare(build()) as peer:
         for value in (3, [], True) if field == "requestState" else (3, "x", [], True):
-            reply = await peer.ask("tools/call", called("book", arguments={"city": "Rome"}, **{field: value}))
+            reply = await peer.ask(
+                "tools/call", called("book", arguments={"city": "Rome"}, **{field: value})
+            )
             assert reply["error"]["code"] == -32602, value
 
 
@@ -867,8 +1052,14 @@ async def test_an_answer_counts_once_in_its_own_session_only() -> None:
         ours, theirs = [await _greeted(site, EVERYTHING) for _ in range(2)]
         stream = await ours.call("by_hand", _id="mine")
         event = await stream.next()
-        asked = (event if event.data else await stream.next()).message  # an empty one may come first
-        answer = {"jsonrpc": "2.0", "id": asked["id"], "result": {"action": "accept", "content": {"name": "Eve"}}}
+        asked = (
+            event if event.data else await stream.next()
+        ).message  # an empty one may come first
+        answer = {
+            "jsonrpc": "2.0",
+            "id": asked["id"],
+            "result": {"action": "accept", "content": {"name": "Eve"}},
+        }
         assert (await theirs.post(answer)).status == 400
         assert (await site.post(answer)).status == 400
         answer["result"]["content"]["name"] = "Ann"
@@ -885,8 +1076,14 @@ async def test_a_client_that_takes_no_stream_cannot_be_asked_in_the_handshake_er
 
 
 async def _greeted(site: Any, capabilities: Any) -> Any:
-    params = {"protocolVersion": "2025-11-25", "capabilities": capabilities, "clientInfo": {"name": "raw", "version": "0"}}
+    params = {
+        "protocolVersion": "2025-11-25",
+        "capabilities": capabilities,
+        "clientInfo": {"name": "raw", "version": "0"},
+    }
     answer = await site.post(old_request("initialize", params, 0))
-    session = type(await site.greet())(site, answer.headers["mcp-session-id"], "2025-11-25", await answer.json())
+    session = type(await site.greet())(
+        site, answer.headers["mcp-session-id"], "2025-11-25", await answer.json()
+    )
     await session.tell("notifications/initialized")
     return session

@@ -1,7 +1,9 @@
-"""What is HTTP's own, from our client to our server: finding the era, servers that die and come back, streams of changes,
-many and large calls, several processes, and an end that leaves nothing behind.
+"""What is HTTP's own, from our client to our server: finding the era, servers that die and come
+back, streams of changes, many and large calls, several processes, and an end that leaves nothing
+behind.
 
-What holds over every transport is in the matrix, which runs over HTTP too. `Program` is a server in a process of its own.
+What holds over every transport is in the matrix, which runs over HTTP too. `Program` is a server in
+a process of its own.
 """
 
 import asyncio
@@ -26,7 +28,9 @@ from tests.behaviour.conftest import REVISIONS
 from tests.behaviour.web import TapedApp, first_era_only, on_a_port
 from tests.faults.raw_http import Program, running
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="kills without mercy, and counts open files")
+pytestmark = pytest.mark.skipif(
+    sys.platform == "win32", reason="kills without mercy, and counts open files"
+)
 
 ERAS = ["handshake", "stateless"]
 KEYS = {"DOVETAIL_KEYS": "a key that outlives the process"}
@@ -62,7 +66,9 @@ async def served(server: Server, port: int = 0) -> AsyncIterator[str]:
 
 @pytest.mark.parametrize("url", ["http://{}/mcp", "ws://{}/ws"])
 @pytest.mark.parametrize("served", REVISIONS)
-async def test_a_client_finds_whatever_single_revision_a_server_speaks(served: str, url: str) -> None:
+async def test_a_client_finds_whatever_single_revision_a_server_speaks(
+    served: str, url: str
+) -> None:
     app = everything.build(revisions=[served]).asgi(path="/mcp", websocket=True)
     async with on_a_port(app) as address, Client(url.format(address)) as client:
         assert client.revision == served
@@ -72,15 +78,24 @@ async def test_a_client_finds_whatever_single_revision_a_server_speaks(served: s
 @pytest.mark.parametrize("wanted", [None, "handshake"])
 async def test_a_server_of_the_old_pair_is_found_behind_a_plain_url(wanted: str | None) -> None:
     tape = Tape()
-    app = first_era_only(TapedApp(everything.build(revisions=["2024-11-05"]).asgi(path="/mcp", sse=True), tape))
-    async with on_a_port(app) as address, Client(f"http://{address}/sse", revision=wanted) as client:
+    app = first_era_only(
+        TapedApp(everything.build(revisions=["2024-11-05"]).asgi(path="/mcp", sse=True), tape)
+    )
+    async with (
+        on_a_port(app) as address,
+        Client(f"http://{address}/sse", revision=wanted) as client,
+    ):
         assert client.revision == "2024-11-05"
         assert (await client.call_tool("add", {"a": 1})).text == "2"
-    assert tape.methods("client") == ["initialize", "notifications/initialized", "tools/call"], "all of it over the pair"
+    assert tape.methods("client") == ["initialize", "notifications/initialized", "tools/call"], (
+        "all of it over the pair"
+    )
 
 
 @pytest.mark.parametrize("url", ["http://{}/mcp", "ws://{}/ws"])
-async def test_the_era_of_a_server_is_remembered_and_found_out_anew_when_it_changes(url: str) -> None:
+async def test_the_era_of_a_server_is_remembered_and_found_out_anew_when_it_changes(
+    url: str,
+) -> None:
     async def opening(port: int, *revisions: str) -> tuple[str, list[str], int]:
         tape = Tape()
         app = TapedApp(Server("s", revisions=revisions).asgi(path="/mcp", websocket=True), tape)
@@ -111,7 +126,8 @@ class Restarted:
         self.program = Program(**self._options)
 
     def keeps_sessions(self, era: str) -> bool:
-        """Whether a client goes on after a restart as if nothing had been: there is no session, or it can still be read."""
+        """Whether a client goes on after a restart as if nothing had been: there is no session, or
+        it can still be read."""
         return era == "stateless" or bool(self._options["env"])
 
     async def again(self, how: signal.Signals) -> None:
@@ -134,7 +150,9 @@ def how(request: pytest.FixtureRequest) -> signal.Signals:
     return request.param
 
 
-async def test_a_server_may_be_restarted_between_two_calls(restarted: Restarted, era: str, how: signal.Signals) -> None:
+async def test_a_server_may_be_restarted_between_two_calls(
+    restarted: Restarted, era: str, how: signal.Signals
+) -> None:
     states: list[str] = []
     async with Client(at(restarted.program), revision=era) as client:
         client.on_change("state", states.append)
@@ -149,7 +167,9 @@ async def test_a_server_may_be_restarted_between_two_calls(restarted: Restarted,
         assert "add" in [tool.name for tool in await client.list_tools()]
 
 
-async def test_changes_of_lists_are_heard_after_a_restart_too(restarted: Restarted, era: str, how: signal.Signals) -> None:
+async def test_changes_of_lists_are_heard_after_a_restart_too(
+    restarted: Restarted, era: str, how: signal.Signals
+) -> None:
     async with Client(at(restarted.program), revision=era) as client:
         lists: asyncio.Queue[str] = asyncio.Queue()
         await client.on_change("tools", lists.put_nowait)
@@ -174,7 +194,8 @@ async def test_a_websocket_is_opened_anew_after_a_restart(restarted: Restarted, 
 
 
 async def repeated(change: Callable[[int], Any], heard: asyncio.Queue[str]) -> None:
-    """Changes something until the client hears of it: the stream that tells it needs a moment to stand again."""
+    """Changes something until the client hears of it: the stream that tells it needs a moment to
+    stand again."""
     for number in range(30):
         await change(number)
         try:
@@ -219,7 +240,9 @@ async def standing(server: Server, heard: asyncio.Queue[str]) -> None:
     await repeated(touch, heard)
 
 
-async def test_logs_and_progress_arrive_in_the_order_of_the_call_and_before_its_answer(era: str) -> None:
+async def test_logs_and_progress_arrive_in_the_order_of_the_call_and_before_its_answer(
+    era: str,
+) -> None:
     server = Server("s", limits=Limits(progress_interval=0.0))
 
     @server.tool
@@ -232,16 +255,24 @@ async def test_logs_and_progress_arrive_in_the_order_of_the_call_and_before_its_
 
     heard: list[tuple[str, Any]] = []
     async with served(server) as url:
-        async with Client(url, revision=era, on_log=lambda entry: heard.append(("log", entry.data))) as client:
-            await client.call_tool("work", on_progress=lambda update: heard.append(("progress", update.progress)))
-            assert heard == [one for step in range(50) for one in (("log", step), ("progress", step + 1))]
+        async with Client(
+            url, revision=era, on_log=lambda entry: heard.append(("log", entry.data))
+        ) as client:
+            await client.call_tool(
+                "work", on_progress=lambda update: heard.append(("progress", update.progress))
+            )
+            assert heard == [
+                one for step in range(50) for one in (("log", step), ("progress", step + 1))
+            ]
 
 
 # many, and large
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_sixty_four_calls_of_one_client_are_in_flight_at_once(era: str, streamed: bool) -> None:
+async def test_sixty_four_calls_of_one_client_are_in_flight_at_once(
+    era: str, streamed: bool
+) -> None:
     server = Server("s")
     arrived: list[int] = []
     everybody = asyncio.Event()
@@ -256,8 +287,13 @@ async def test_sixty_four_calls_of_one_client_are_in_flight_at_once(era: str, st
         await everybody.wait()
         return number
 
-    async with served(server) as url, Client(url, revision=era, on_log=lambda entry: None) as client:
-        results = await asyncio.gather(*(client.call_tool("meet", {"number": n}, type=int) for n in range(64)))
+    async with (
+        served(server) as url,
+        Client(url, revision=era, on_log=lambda entry: None) as client,
+    ):
+        results = await asyncio.gather(
+            *(client.call_tool("meet", {"number": n}, type=int) for n in range(64))
+        )
     assert [result.data for result in results] == list(range(64))
 
 
@@ -271,9 +307,14 @@ async def test_five_megabytes_travel_both_ways(era: str) -> None:
         return text[::-1]
 
     text = "ab" * (5 * MIB // 2)
-    async with served(server) as url, Client(url, revision=era, on_log=lambda entry: None) as client:
+    async with (
+        served(server) as url,
+        Client(url, revision=era, on_log=lambda entry: None) as client,
+    ):
         for aloud in (False, True):
-            assert (await client.call_tool("echo", {"text": text, "aloud": aloud})).text == text[::-1]
+            assert (await client.call_tool("echo", {"text": text, "aloud": aloud})).text == text[
+                ::-1
+            ]
 
 
 # several processes
@@ -292,17 +333,26 @@ ANYWHERE = {"Connection": "close"}
 """Each request has a connection of its own, which goes to whichever process takes it first."""
 
 
-async def test_a_client_does_not_notice_that_its_server_is_two_processes(workers: Program, era: str) -> None:
+async def test_a_client_does_not_notice_that_its_server_is_two_processes(
+    workers: Program, era: str
+) -> None:
     updates: asyncio.Queue[str] = asyncio.Queue()
     logs: list[str] = []
-    options: dict[str, Any] = {"revision": era, "headers": ANYWHERE, "on_log": lambda entry: logs.append(entry.data)}
+    options: dict[str, Any] = {
+        "revision": era,
+        "headers": ANYWHERE,
+        "on_log": lambda entry: logs.append(entry.data),
+    }
     uris = [f"doc://{number}" for number in range(64)]
     async with Client(at(workers), **options) as client:
         await client.set_log_level("error")
         await asyncio.gather(*(client.subscribe(uri, updates.put_nowait) for uri in uris))
         pids: set[str] = set()
         while len(pids) < 2:
-            pids |= {result.text for result in await asyncio.gather(*(client.call_tool("pid") for _ in range(32)))}
+            pids |= {
+                result.text
+                for result in await asyncio.gather(*(client.call_tool("pid") for _ in range(32)))
+            }
         await repeated(lambda number: client.call_tool("touch", {"uri": uris[0]}), updates)
         for uri in uris:  # the stream stands: what is missing now is missing for good
             await client.call_tool("touch", {"uri": uri})
@@ -315,7 +365,11 @@ async def test_a_client_does_not_notice_that_its_server_is_two_processes(workers
 
 async def test_a_call_is_cancelled_in_whichever_process_it_runs(workers: Program, era: str) -> None:
     began: asyncio.Queue[str] = asyncio.Queue()
-    options: dict[str, Any] = {"revision": era, "headers": ANYWHERE, "on_log": lambda entry: began.put_nowait(entry.data)}
+    options: dict[str, Any] = {
+        "revision": era,
+        "headers": ANYWHERE,
+        "on_log": lambda entry: began.put_nowait(entry.data),
+    }
     async with Client(at(workers), **options) as client:
         tags = [f"{era} {number}" for number in range(16)]
         calls = [asyncio.create_task(client.call_tool("wait", {"tag": tag})) for tag in tags]
@@ -325,15 +379,23 @@ async def test_a_call_is_cancelled_in_whichever_process_it_runs(workers: Program
             call.cancel()
         await asyncio.gather(*calls, return_exceptions=True)
         for tag in tags:
-            while (await client.call_tool("outcomes", {"tag": tag}, type=list[int])).data != [1, 0, 1]:
+            while (await client.call_tool("outcomes", {"tag": tag}, type=list[int])).data != [
+                1,
+                0,
+                1,
+            ]:
                 await asyncio.sleep(0.01)  # it may be the other process that was asked
 
 
 # the end
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:{}/mcp", "http://127.0.0.1:{}/sse", "ws://127.0.0.1:{}/ws"])
-async def test_a_client_that_closes_leaves_nothing_behind(program: Program, era: str, url: str) -> None:
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:{}/mcp", "http://127.0.0.1:{}/sse", "ws://127.0.0.1:{}/ws"]
+)
+async def test_a_client_that_closes_leaves_nothing_behind(
+    program: Program, era: str, url: str
+) -> None:
     async def use() -> None:
         began = asyncio.Event()
         client = Client(at(program, url), revision=era, on_log=lambda entry: began.set())
@@ -354,7 +416,9 @@ async def test_a_client_that_closes_leaves_nothing_behind(program: Program, era:
     assert asyncio.all_tasks() == tasks
     assert sorted(os.listdir("/dev/fd")) == files
     async with Client(at(program)) as client:
-        while (await client.call_tool("outcomes", {"tag": f"left {url} {era}"}, type=list[int])).data != [2, 0, 2]:
+        while (
+            await client.call_tool("outcomes", {"tag": f"left {url} {era}"}, type=list[int])
+        ).data != [2, 0, 2]:
             await asyncio.sleep(0.01)
 
 
@@ -373,7 +437,9 @@ def test_code_without_async_uses_the_same_client(program: Program, era: str) -> 
         client.call_tool("speak", {"tag": "x", "times": 3}, on_progress=updates.append)
 
 
-async def test_a_configuration_brings_url_and_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, era: str) -> None:
+async def test_a_configuration_brings_url_and_headers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, era: str
+) -> None:
     server = Server("s")
 
     @server.tool
@@ -384,8 +450,25 @@ async def test_a_configuration_brings_url_and_headers(tmp_path: Path, monkeypatc
     async with served(server) as url:
         headers = {"Authorization": "Bearer ${TOKEN}", "X-Tenant": "${TENANT:-nobody}"}
         path = tmp_path / "mcp.json"
-        path.write_text(json.dumps({"mcpServers": {"remote": {"url": url, "headers": headers}, "other": {"command": "x"}}}))
+        path.write_text(
+            json.dumps(
+                {
+                    "mcpServers": {
+                        "remote": {"url": url, "headers": headers},
+                        "other": {"command": "x"},
+                    }
+                }
+            )
+        )
         async with Client(path, server="remote", revision=era) as client:
-            assert (await client.call_tool("seen", type=list[Any])).data == ["Bearer secret", "nobody"]
-        async with Client(path, server="remote", revision=era, headers={"X-Tenant": "somebody"}) as client:
-            assert (await client.call_tool("seen", type=list[Any])).data == ["Bearer secret", "somebody"]
+            assert (await client.call_tool("seen", type=list[Any])).data == [
+                "Bearer secret",
+                "nobody",
+            ]
+        async with Client(
+            path, server="remote", revision=era, headers={"X-Tenant": "somebody"}
+        ) as client:
+            assert (await client.call_tool("seen", type=list[Any])).data == [
+                "Bearer secret",
+                "somebody",
+            ]

@@ -1,6 +1,7 @@
 """Extensions, as server and client see them: over each kind of transport, in every revision.
 
-The extension is the one of extended.py. Revisions before 2025-06-18 have no place to declare one, so there it falls back.
+The extension is the one of extended.py. Revisions before 2025-06-18 have no place to declare one,
+so there it falls back.
 """
 
 import asyncio
@@ -61,7 +62,9 @@ def meet(request: pytest.FixtureRequest) -> Extended:
 
 
 @pytest.mark.requirement("stateless-extension-names")
-async def test_both_sides_declare_what_they_have_where_the_revision_can_carry_it(meet: Extended) -> None:
+async def test_both_sides_declare_what_they_have_where_the_revision_can_carry_it(
+    meet: Extended,
+) -> None:
     async with meet.open() as client:
         await client.list_tools()
         offered = client.capabilities.extensions
@@ -83,7 +86,9 @@ async def test_a_method_of_an_extension_is_answered_with_its_type(meet: Extended
             assert isinstance(said, extended.SayResult)
             assert said.text == "HELLO ADA"
         else:
-            with pytest.raises(MethodNotFound, match=r"does not offer the extension com.example/greetings"):
+            with pytest.raises(
+                MethodNotFound, match=r"does not offer the extension com.example/greetings"
+            ):
                 await client.request("greetings/say", {"name": "Ada"})
         assert (await client.call_tool("greet_", {"name": "Ada"})).text == "good day, Ada"
 
@@ -103,12 +108,19 @@ def extension_of(*methods: Any, **more: Any) -> extended.Extension:
     return extended.Extension(id=ID, methods=methods, **more)
 
 
-async def test_a_caller_who_did_not_declare_it_is_told_which_extension_it_takes(meet: Extended) -> None:
-    """The client here knows the methods by another extension of its own, so that it asks all the same."""
-    other = extended.Extension(id="com.example/other", methods=[extended.SAY, extended.RECALL], mutual=False)
+async def test_a_caller_who_did_not_declare_it_is_told_which_extension_it_takes(
+    meet: Extended,
+) -> None:
+    """The client here knows the methods by another extension of its own, so that it asks all the
+    same."""
+    other = extended.Extension(
+        id="com.example/other", methods=[extended.SAY, extended.RECALL], mutual=False
+    )
     async with meet.open([other]) as client:
         for method, params in (("greetings/say", {"name": "Ada"}), ("greetings/recall", None)):
-            with pytest.raises(ProtocolError, match=r"declare the extension com.example/greetings") as caught:
+            with pytest.raises(
+                ProtocolError, match=r"declare the extension com.example/greetings"
+            ) as caught:
                 await client.request(method, params)
             assert isinstance(caught.value, MissingCapability if meet.stateless else MethodNotFound)
             assert caught.value.code == (-32021 if meet.stateless else -32601)
@@ -141,7 +153,8 @@ async def test_a_server_notifies_while_it_answers(meet: Extended) -> None:
 
 
 async def test_a_server_tells_all_who_declared_it_whatever_they_do(meet: Extended) -> None:
-    """In the stateless era those that listen; each notification by itself, though they come at once."""
+    """In the stateless era those that listen; each notification by itself, though they come at
+    once."""
     if not meet.declares:
         pytest.skip("it is not to be had here")
     heard = Words()
@@ -169,8 +182,15 @@ async def test_who_did_not_declare_it_is_told_nothing(revision: str) -> None:
 
 def test_a_server_tells_only_what_its_extensions_have_a_notification_for() -> None:
     server = extended.build()
-    for method in ("notifications/tools/list_changed", extended.TOLD.name, extended.SAY.name, "notifications/x"):
-        with pytest.raises(ConfigError, match="is no notification that an extension of this server sends"):
+    for method in (
+        "notifications/tools/list_changed",
+        extended.TOLD.name,
+        extended.SAY.name,
+        "notifications/x",
+    ):
+        with pytest.raises(
+            ConfigError, match="is no notification that an extension of this server sends"
+        ):
             server.notify(method, extended.Heard(text="hi"))
 
 
@@ -206,7 +226,9 @@ async def test_a_client_notifies_whenever_it_likes(meet: Extended) -> None:
         assert set(recalled.split(", ")) == {f"hi in {meet.revision}", f"ho in {meet.revision}"}
 
 
-async def test_a_result_of_another_kind_becomes_the_one_that_the_caller_waits_for(meet: Extended) -> None:
+async def test_a_result_of_another_kind_becomes_the_one_that_the_caller_waits_for(
+    meet: Extended,
+) -> None:
     async with meet.open() as client:
         result = await client.call_tool("greet", {"name": "Ada"})
         assert type(result) is ToolResult
@@ -222,38 +244,65 @@ async def test_a_client_without_the_extension_gets_what_the_core_has(meet: Exten
             await client.request("greetings/say", {"name": "Ada"})
         with pytest.raises(MethodNotFound, match="in an extension that was given"):
             await client.notify("notifications/greetings/told", {"text": "hi"})
-    assert "notifications/greetings/heard" not in meet.tape.methods("server"), "it is not told of what it has no word for"
+    assert "notifications/greetings/heard" not in meet.tape.methods("server"), (
+        "it is not told of what it has no word for"
+    )
 
 
 @pytest.mark.requirement("extensions-opt-in")
-async def test_where_nothing_was_given_nothing_is_declared_but_a_clients_tasks_which_can_be_turned_off(
+async def test_where_nothing_was_given_nothing_is_declared_but_a_clients_tasks_which_can_be_turned_off(  # noqa: E501
     revision: str,
 ) -> None:
-    """Tasks are on by default, so that `call_tool` can wait for one: a departure, and the only one."""
+    """Tasks are on by default, so that `call_tool` can wait for one: a departure, and the only
+    one."""
     for tasks in (False, True):
         tape = Tape()
-        async with pair(everything.build(), revision=revision, record=tape, tasks=tasks, on_elicit=lambda _: None) as client:
+        async with pair(
+            everything.build(),
+            revision=revision,
+            record=tape,
+            tasks=tasks,
+            on_elicit=lambda _: None,
+        ) as client:
             await client.call_tool("add", {"a": 1})
             assert client.capabilities.extensions is None
             assert client.capabilities.tasks is None
-        said = [capabilities for message in tape.messages("client") for capabilities in declared_in(message)]
-        found = {name for capabilities in said for name in capabilities if name in ("tasks", "extensions")}
+        said = [
+            capabilities
+            for message in tape.messages("client")
+            for capabilities in declared_in(message)
+        ]
+        found = {
+            name
+            for capabilities in said
+            for name in capabilities
+            if name in ("tasks", "extensions")
+        }
         own = {"2026-07-28": {"extensions"}, "2025-11-25": {"tasks"}}.get(revision, set())
         assert said and found == (own if tasks else set())
-        assert {name for one in said for name in one.get("extensions", ())} <= {"io.modelcontextprotocol/tasks"}
+        assert {name for one in said for name in one.get("extensions", ())} <= {
+            "io.modelcontextprotocol/tasks"
+        }
 
 
 def declared_in(message: dict[str, Any]) -> list[dict[str, Any]]:
     params = message.get("params") or {}
-    found = [params.get("capabilities"), (params.get("_meta") or {}).get("io.modelcontextprotocol/clientCapabilities")]
+    found = [
+        params.get("capabilities"),
+        (params.get("_meta") or {}).get("io.modelcontextprotocol/clientCapabilities"),
+    ]
     return [one for one in found if one is not None]
 
 
 @pytest.mark.requirement("stateless-extensions")
-async def test_a_server_without_the_extension_leaves_the_client_with_the_core(revision: str) -> None:
+async def test_a_server_without_the_extension_leaves_the_client_with_the_core(
+    revision: str,
+) -> None:
     async with pair(everything.build(), revision=revision, extensions=extended.part()) as client:
         assert (await client.call_tool("add", {"a": 1})).text == "2"
-        with pytest.raises(MethodNotFound, match=r"does not offer the extension com.example/greetings"):
+        with pytest.raises(
+            MethodNotFound, match=r"does not offer the extension com.example/greetings"
+        ):
             await client.request("greetings/say", {"name": "Ada"})
 
 
@@ -299,14 +348,26 @@ async def test_a_client_answers_and_hears_only_a_server_that_declared_it(revisio
 
 
 @pytest.mark.parametrize(
-    "missing", ["io.modelcontextprotocol/clientCapabilities", "io.modelcontextprotocol/protocolVersion"]
+    "missing",
+    ["io.modelcontextprotocol/clientCapabilities", "io.modelcontextprotocol/protocolVersion"],
 )
-async def test_a_notification_that_does_not_say_who_sends_it_is_not_heard_and_ends_nothing(missing: str) -> None:
-    told = {"method": extended.TOLD.name, "params": {"text": "hi", "_meta": {**STATELESS, missing: None}}}
+async def test_a_notification_that_does_not_say_who_sends_it_is_not_heard_and_ends_nothing(
+    missing: str,
+) -> None:
+    told = {
+        "method": extended.TOLD.name,
+        "params": {"text": "hi", "_meta": {**STATELESS, missing: None}},
+    }
     del told["params"]["_meta"][missing]
     async with bare(extended.build()) as peer:
         peer.send({"jsonrpc": "2.0", **told})
-        peer.send({"jsonrpc": "2.0", "method": extended.TOLD.name, "params": {"text": "ho", "_meta": STATELESS}})
+        peer.send(
+            {
+                "jsonrpc": "2.0",
+                "method": extended.TOLD.name,
+                "params": {"text": "ho", "_meta": STATELESS},
+            }
+        )
         recalled = await peer.ask("greetings/recall", {"_meta": STATELESS})
         assert recalled["result"]["text"] == "ho in 2026-07-28"
     async with on_a_port(extended.build().asgi(path="/mcp")) as address:
@@ -345,22 +406,30 @@ async def posted(address: str, message: dict[str, Any]) -> int:
 
 
 @pytest.mark.parametrize("revision", DECLARE)
-async def test_who_tells_something_over_a_guarded_endpoint_is_known_to_who_hears_it(revision: str) -> None:
+async def test_who_tells_something_over_a_guarded_endpoint_is_known_to_who_hears_it(
+    revision: str,
+) -> None:
     heard: asyncio.Queue[Any] = asyncio.Queue()
 
     async def hear(call: Any) -> None:
         extended.notify(call, extended.HEARD.name, extended.Heard(text="nobody waits for this"))
-        heard.put_nowait((call.principal.id, call.caller.principal.id, call.connection.headers["x-from"]))
+        heard.put_nowait(
+            (call.principal.id, call.caller.principal.id, call.connection.headers["x-from"])
+        )
 
     part = extension_of(extended.TOLD, extended.HEARD, handlers={extended.TOLD.name: hear})
     server = extended.Server(
-        "guarded", auth=ApiKeys({f"{who} has this key": who for who in ("ada", "bob")}), extensions=[part]
+        "guarded",
+        auth=ApiKeys({f"{who} has this key": who for who in ("ada", "bob")}),
+        extensions=[part],
     )
     async with on_a_port(server.asgi(path="/mcp")) as address:
         for who in ("ada", "bob"):
             headers = {"X-API-Key": f"{who} has this key", "X-From": f"{who}'s desk"}
             url = f"http://{address}/mcp"
-            async with Client(url, revision=revision, headers=headers, extensions=extended.part()[:1]) as client:
+            async with Client(
+                url, revision=revision, headers=headers, extensions=extended.part()[:1]
+            ) as client:
                 await client.notify(extended.TOLD.name, {"text": "hi"})
                 assert await heard.get() == (who, who, f"{who}'s desk")
 
@@ -373,12 +442,16 @@ async def test_over_http_who_tells_too_much_is_told_so() -> None:
 
     part = extension_of(extended.TOLD, handlers={extended.TOLD.name: hear})
     told = {"method": extended.TOLD.name, "params": {"text": "hi", "_meta": STATELESS}}
-    async with on_a_port(extended.Server("few", limits=Limits(calls=2), extensions=[part]).asgi(path="/mcp")) as address:
+    async with on_a_port(
+        extended.Server("few", limits=Limits(calls=2), extensions=[part]).asgi(path="/mcp")
+    ) as address:
         assert [await posted(address, told) for _ in range(4)] == [202, 202, 503, 503]
         go.set()
         assert await posted(address, told) == 202
     rates = Rates(others=Rate(1, per=60, burst=2))
-    async with on_a_port(extended.Server("slow", rates=rates, extensions=[part]).asgi(path="/mcp")) as address:
+    async with on_a_port(
+        extended.Server("slow", rates=rates, extensions=[part]).asgi(path="/mcp")
+    ) as address:
         assert [await posted(address, told) for _ in range(3)] == [202, 202, 429]
 
 
@@ -388,14 +461,18 @@ class Opened(extended.Params, kw_only=True):
 
 async def test_what_a_method_is_about_is_repeated_in_a_header_that_the_server_compares() -> None:
     """As with the methods of the core; the client here is ours, and then one that leaves it out."""
-    opened = extended.Method("greetings/open", "client", Opened, extended.EmptyResult, named="door_id")
+    opened = extended.Method(
+        "greetings/open", "client", Opened, extended.EmptyResult, named="door_id"
+    )
     names: list[str] = []
 
     async def open_(call: Any) -> Any:
         names.append(call.connection.headers["mcp-name"])
         return extended.EmptyResult()
 
-    server = extended.Server("doors", extensions=[extension_of(opened, handlers={opened.name: open_})])
+    server = extended.Server(
+        "doors", extensions=[extension_of(opened, handlers={opened.name: open_})]
+    )
     async with on_a_port(server.asgi(path="/mcp")) as address:
         url = f"http://{address}/mcp"
         async with Client(url, revision="stateless", extensions=[extension_of(opened)]) as client:
@@ -403,6 +480,8 @@ async def test_what_a_method_is_about_is_repeated_in_a_header_that_the_server_co
             await client.request("greetings/open", Opened(door_id="bäck"))
         careless = extended.Method("greetings/open", "client", Opened, extended.EmptyResult)
         async with Client(url, revision="stateless", extensions=[extension_of(careless)]) as client:
-            with pytest.raises(HeaderMismatch, match=r"Mcp-Name is missing; send it with params\.doorId"):
+            with pytest.raises(
+                HeaderMismatch, match=r"Mcp-Name is missing; send it with params\.doorId"
+            ):
                 await client.request("greetings/open", {"doorId": "front"})
     assert names == ["front", "=?base64?YsOkY2s=?="]

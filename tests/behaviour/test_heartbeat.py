@@ -16,7 +16,9 @@ QUICK = Limits(ping_interval=0.01, ping_timeout=0.05)
 @pytest.mark.requirement("ping")
 async def test_a_client_pings_its_server_at_an_interval(revision: str) -> None:
     tape = Tape()
-    async with pair(everything.build(), revision=revision, record=tape, limits=Limits(ping_interval=0.01)) as client:
+    async with pair(
+        everything.build(), revision=revision, record=tape, limits=Limits(ping_interval=0.01)
+    ) as client:
         name = "server/discover" if revision >= "2026" else "ping"
         while tape.methods("client").count(name) < 3:
             await asyncio.sleep(0.01)
@@ -42,7 +44,11 @@ async def test_a_client_notices_that_its_server_is_gone() -> None:
     client.on_change("state", lambda state: lost.set() if state == "disconnected" else None)
     opening = asyncio.create_task(client.connect())
     asked = await peer.receive()
-    answer = {"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": {"name": "s", "version": "0"}}
+    answer = {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "serverInfo": {"name": "s", "version": "0"},
+    }
     peer.send({"jsonrpc": "2.0", "id": asked["id"], "result": answer})
     await opening
     await lost.wait()

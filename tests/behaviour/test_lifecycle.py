@@ -6,7 +6,13 @@ import pytest
 
 from dovetail import Client, Server
 from dovetail.errors import NoCommonRevision
-from dovetail.protocol.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION, SERVER_INFO
+from dovetail.protocol.meta import (
+    CLIENT_CAPABILITIES,
+    CLIENT_INFO,
+    LOG_LEVEL,
+    PROTOCOL_VERSION,
+    SERVER_INFO,
+)
 from dovetail.protocol.tasks import EXTENSION
 from dovetail.testing import Tape, bare, pair
 from tests.behaviour import everything
@@ -111,7 +117,9 @@ async def test_every_stateless_request_carries_version_capabilities_and_identity
     for message in tape.messages("client"):
         meta = message["params"]["_meta"]
         assert meta[PROTOCOL_VERSION] == "2026-07-28"
-        assert meta[CLIENT_CAPABILITIES] == {"extensions": {EXTENSION: {}}}, "tasks are waited for by themselves"
+        assert meta[CLIENT_CAPABILITIES] == {"extensions": {EXTENSION: {}}}, (
+            "tasks are waited for by themselves"
+        )
         assert meta[CLIENT_INFO]["name"] == "dovetail"
         assert meta[LOG_LEVEL] == "debug"
 
@@ -198,10 +206,17 @@ async def test_a_client_may_be_opened_in_one_task_and_closed_in_another() -> Non
 async def test_batches_are_answered_as_one_where_the_revision_has_them() -> None:
     async with bare(everything.build()) as peer:
         await peer.greet("2025-03-26")
-        call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "add", "arguments": {"a": 1}}}
+        call = {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "tools/call",
+            "params": {"name": "add", "arguments": {"a": 1}},
+        }
         note = {"jsonrpc": "2.0", "method": "notifications/nothing"}
         greeting = {"jsonrpc": "2.0", "id": 2, "method": "initialize", "params": {}}
-        peer.send([call, note, {"jsonrpc": "2.0", "id": 3, "method": "ping"}, greeting, {"garbage": True}])
+        peer.send(
+            [call, note, {"jsonrpc": "2.0", "id": 3, "method": "ping"}, greeting, {"garbage": True}]
+        )
         replies = {reply.get("id"): reply for reply in await peer.receive()}
         assert replies[1]["result"]["content"][0]["text"] == "2"
         assert replies[3]["result"] == {}

@@ -87,8 +87,12 @@ async def test_a_list_is_encoded_once_and_then_sent_as_the_same_bytes() -> None:
         assert len((await peer.ask("tools/list", id=2))["result"]["tools"]) == 999
 
 
-@pytest.mark.parametrize(("cursors", "said"), [(["x", "x", "x"], "more than 3 pages"), (None, "more than 3 pages")])
-async def test_a_list_that_never_ends_is_the_servers_mistake(cursors: list[str] | None, said: str) -> None:
+@pytest.mark.parametrize(
+    ("cursors", "said"), [(["x", "x", "x"], "more than 3 pages"), (None, "more than 3 pages")]
+)
+async def test_a_list_that_never_ends_is_the_servers_mistake(
+    cursors: list[str] | None, said: str
+) -> None:
     from dovetail import Limits
 
     async def endless(call, next):  # type: ignore[no-untyped-def]
@@ -111,7 +115,8 @@ async def test_an_empty_string_is_a_cursor_like_any_other() -> None:
             return await next(call)
         first = call.params.cursor is None
         return ListToolsResult(
-            tools=[Tool("first" if first else "second", {"type": "object"})], next_cursor="" if first else None
+            tools=[Tool("first" if first else "second", {"type": "object"})],
+            next_cursor="" if first else None,
         )
 
     tape = Tape()

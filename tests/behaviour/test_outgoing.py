@@ -1,4 +1,5 @@
-"""Everything that leaves passes one filter: it can be encoded, is valid UTF-8, is bounded, and secrets are taken out."""
+"""Everything that leaves passes one filter: it can be encoded, is valid UTF-8, is bounded, and
+secrets are taken out."""
 
 from typing import Any
 
@@ -19,7 +20,12 @@ SECRETS = [
     "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N",
     "-----BEGIN RSA PRIVATE KEY-----\nMIIEow\n-----END RSA PRIVATE KEY-----",
 ]
-ORDINARY = ["the basic idea", "a password is needed", "https://example.com/a:b", "SGVsbG8gd29ybGQhIFRoaXMgaXMgYmFzZTY0IQ=="]
+ORDINARY = [
+    "the basic idea",
+    "a password is needed",
+    "https://example.com/a:b",
+    "SGVsbG8gd29ybGQhIFRoaXMgaXMgYmFzZTY0IQ==",
+]
 
 
 @pytest.mark.parametrize("text", SECRETS)

@@ -23,7 +23,9 @@ async def test_a_prompt_is_filled_in(talk: Talk) -> None:
         greeting = await client.get_prompt("greet", {"name": "Ada", "times": 2})
         conversation = await client.get_prompt("talk_about", {"topic": "joints"})
     assert greeting.description == "Say hello."
-    assert [(one.role, one.content.text) for one in greeting.messages] == [("user", "Hello Ada! Hello Ada!")]
+    assert [(one.role, one.content.text) for one in greeting.messages] == [
+        ("user", "Hello Ada! Hello Ada!")
+    ]
     assert [one.role for one in conversation.messages] == ["user", "assistant"]
 
 
@@ -52,20 +54,26 @@ async def test_arguments_are_completed_best_first(talk: Talk) -> None:
     async with talk() as client:
         names = await client.complete(prompt="greet", argument="name", value="a")
         assert names.values == ["Ada", "Alan", "Barbara", "Grace"]
-        assert (await client.complete(prompt="greet", argument="name", value="ar")).values == ["Barbara"]
+        assert (await client.complete(prompt="greet", argument="name", value="ar")).values == [
+            "Barbara"
+        ]
 
 
 @pytest.mark.requirement("completion-limit")
 async def test_at_most_a_hundred_values_are_sent_with_the_total(in_memory: Talk) -> None:
     async with in_memory() as client:
-        numbers = await client.complete(resource="item://{number}/name", argument="number", value="")
+        numbers = await client.complete(
+            resource="item://{number}/name", argument="number", value=""
+        )
     assert (len(numbers.values), numbers.total, numbers.has_more) == (100, 300, True)
 
 
 @pytest.mark.requirement("completion-context")
 async def test_arguments_chosen_before_are_the_context(in_memory: Talk) -> None:
     async with in_memory() as client:
-        topic = await client.complete(prompt="talk_about", argument="topic", value="x", context={"kind": "wood"})
+        topic = await client.complete(
+            prompt="talk_about", argument="topic", value="x", context={"kind": "wood"}
+        )
     assert topic.values == (["wood-x"] if in_memory.at_least("2025-06-18") else ["any-x"])
 
 

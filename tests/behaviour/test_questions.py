@@ -1,4 +1,5 @@
-"""What holds of every question, however it is put: by the context, by `InputRequired`, by `UrlRequired`, in either era."""
+"""What holds of every question, however it is put: by the context, by `InputRequired`, by
+`UrlRequired`, in either era."""
 
 import asyncio
 import logging
@@ -60,7 +61,13 @@ async def reply_of(peer: Bare, revision: str, capabilities: Any = EVERYTHING) ->
 def refusal(reply: Any) -> str:
     """The words in which a call failed; empty where it did not."""
     failed = reply.get("result", {}).get("isError")
-    return str(reply["error"]["message"] if "error" in reply else reply["result"]["content"][0]["text"] if failed else "")
+    return str(
+        reply["error"]["message"]
+        if "error" in reply
+        else reply["result"]["content"][0]["text"]
+        if failed
+        else ""
+    )
 
 
 # the model
@@ -68,21 +75,30 @@ def refusal(reply: Any) -> str:
 
 @pytest.mark.requirement("sampling-tools-asked")
 @pytest.mark.parametrize("revision", [OLDER, OLD, NEW])
-async def test_a_conversation_that_speaks_of_tools_is_only_for_who_declared_them(revision: str) -> None:
+async def test_a_conversation_that_speaks_of_tools_is_only_for_who_declared_them(
+    revision: str,
+) -> None:
     async def ask(ctx: Context) -> Any:
         await ctx.sample([HELLO, USE, RESULT])
 
     for capabilities in ({"sampling": {}}, {"sampling": {"tools": {}}}):
         async with bare(asking(ask)) as peer:
             refused = refusal(await reply_of(peer, revision, capabilities))
-        assert ("sampling/createMessage (tools)" in refused) is (revision == OLDER or not capabilities["sampling"])
+        assert ("sampling/createMessage (tools)" in refused) is (
+            revision == OLDER or not capabilities["sampling"]
+        )
 
 
 @ERAS
 @pytest.mark.requirement("sampling-tool-balance", "sampling-tool-results", "sampling-roles")
 @pytest.mark.parametrize("by_itself", [True, False])
-@pytest.mark.parametrize("messages", [[HELLO, USE], [USE, HELLO], [HELLO, RESULT], [SamplingMessage("user", USE.content)]])
-async def test_a_conversation_out_of_balance_is_never_sent(messages: Any, by_itself: bool, revision: str) -> None:
+@pytest.mark.parametrize(
+    "messages",
+    [[HELLO, USE], [USE, HELLO], [HELLO, RESULT], [SamplingMessage("user", USE.content)]],
+)
+async def test_a_conversation_out_of_balance_is_never_sent(
+    messages: Any, by_itself: bool, revision: str
+) -> None:
     async def ask(ctx: Context) -> Any:
         await ctx.sample(messages)
 
@@ -95,7 +111,9 @@ async def test_a_conversation_out_of_balance_is_never_sent(messages: Any, by_its
 
 
 @pytest.mark.parametrize(("revision", "asked"), [(OLDER, True), (OLD, False)])
-async def test_where_there_are_no_modes_whoever_can_be_asked_at_all_takes_forms(revision: str, asked: bool) -> None:
+async def test_where_there_are_no_modes_whoever_can_be_asked_at_all_takes_forms(
+    revision: str, asked: bool
+) -> None:
     async def ask(ctx: Context) -> Any:
         await ctx.elicit("Who?", str)
 
@@ -111,15 +129,26 @@ async def test_where_there_are_no_modes_whoever_can_be_asked_at_all_takes_forms(
 @pytest.mark.requirement("elicitation-url-valid", "elicitation-url-error")
 @pytest.mark.parametrize("how", ["context", "by itself", "error"])
 @pytest.mark.parametrize(
-    "url", ["https://", "https:///x", "https://exa mple.com/a b", "https://h:99999/", "HTTPS://example.com"]
+    "url",
+    [
+        "https://",
+        "https:///x",
+        "https://exa mple.com/a b",
+        "https://h:99999/",
+        "HTTPS://example.com",
+    ],
 )
-async def test_a_page_that_no_browser_can_open_is_never_asked_for(how: str, url: str, revision: str) -> None:
+async def test_a_page_that_no_browser_can_open_is_never_asked_for(
+    how: str, url: str, revision: str
+) -> None:
     async def ask(ctx: Context) -> Any:
         if how == "error":
             raise UrlRequired("Pay", url=url)
         await ctx.elicit_url("Pay", url)
 
-    asks = returning(k=ElicitParams(message="Pay", mode="url", url=url)) if how == "by itself" else ask
+    asks = (
+        returning(k=ElicitParams(message="Pay", mode="url", url=url)) if how == "by itself" else ask
+    )
     async with bare(asking(asks)) as peer:
         reply = await reply_of(peer, revision)
     if url == "HTTPS://example.com":
@@ -132,7 +161,9 @@ async def test_a_page_that_no_browser_can_open_is_never_asked_for(how: str, url:
 @pytest.mark.requirement("elicitation-url-error")
 async def test_of_the_pages_of_an_error_those_that_are_none_stay_here() -> None:
     async def ask(ctx: Context) -> Any:
-        raise UrlRequired("x", pages=[Page("ok", "https://e.com/", "1"), Page("bad", "javascript:alert(1)", "2")])
+        raise UrlRequired(
+            "x", pages=[Page("ok", "https://e.com/", "1"), Page("bad", "javascript:alert(1)", "2")]
+        )
 
     async with bare(asking(ask)) as peer:
         reply = await reply_of(peer, OLD)
@@ -152,7 +183,10 @@ async def test_that_a_page_is_done_with_is_told_to_who_was_sent_there_whoever_sa
         ctx.elicitation_complete("mine")
 
     options: dict[str, Any] = {"revision": OLD, "on_elicit": lambda request: True}
-    async with pair(server, record=ours, **options) as client, pair(server, record=theirs, **options) as other:
+    async with (
+        pair(server, record=ours, **options) as client,
+        pair(server, record=theirs, **options) as other,
+    ):
         await client.call_tool("pay")
         await other.call_tool("done")
         await client.ping()
@@ -171,11 +205,18 @@ async def test_that_a_page_is_done_with_is_told_to_who_was_sent_there_whoever_sa
         ("m", {"type": "object", "properties": {"password": {"type": "string"}}}),
         ("m", {"type": "object", "properties": {"x": {"type": "object"}}}),
         ("m", {"type": "array"}),
-        ("Enter your GitHub password", {"type": "object", "properties": {"value": {"type": "string"}}}),
+        (
+            "Enter your GitHub password",
+            {"type": "object", "properties": {"value": {"type": "string"}}},
+        ),
     ],
 )
-async def test_a_form_that_a_handler_gives_by_itself_is_held_to_the_rules(message: str, schema: Any, revision: str) -> None:
-    async with bare(asking(returning(k=ElicitParams(message=message, requested_schema=schema)))) as peer:
+async def test_a_form_that_a_handler_gives_by_itself_is_held_to_the_rules(
+    message: str, schema: Any, revision: str
+) -> None:
+    async with bare(
+        asking(returning(k=ElicitParams(message=message, requested_schema=schema)))
+    ) as peer:
         reply = await reply_of(peer, revision)
     assert "cannot ask 'k'" in refusal(reply)
 
@@ -191,17 +232,27 @@ async def test_a_bare_field_is_known_by_the_message_it_comes_with() -> None:
 
 @ERAS
 @pytest.mark.requirement("elicitation-answer-checked")
-@pytest.mark.parametrize("answer", [{"bogus": [1]}, {"action": "accept", "content": {"name": 3}}, {"action": "accept"}])
-async def test_an_answer_that_does_not_fit_never_reaches_a_handler_that_asks_by_itself(answer: Any, revision: str) -> None:
+@pytest.mark.parametrize(
+    "answer", [{"bogus": [1]}, {"action": "accept", "content": {"name": 3}}, {"action": "accept"}]
+)
+async def test_an_answer_that_does_not_fit_never_reaches_a_handler_that_asks_by_itself(
+    answer: Any, revision: str
+) -> None:
     form = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
-    async with bare(asking(returning(k=ElicitParams(message="Who?", requested_schema=form)))) as peer:
+    async with bare(
+        asking(returning(k=ElicitParams(message="Who?", requested_schema=form)))
+    ) as peer:
         first = await reply_of(peer, revision)
         if revision == NEW:
             state = first["result"]["requestState"]
-            reply = await peer.ask("tools/call", called("t", requestState=state, inputResponses={"k": answer}))
+            reply = await peer.ask(
+                "tools/call", called("t", requestState=state, inputResponses={"k": answer})
+            )
             assert reply["error"]["code"] == -32602
             fits = {"k": {"action": "accept", "content": {"name": "Ann"}}}
-            reply = await peer.ask("tools/call", called("t", requestState=state, inputResponses=fits))
+            reply = await peer.ask(
+                "tools/call", called("t", requestState=state, inputResponses=fits)
+            )
             assert reply["result"]["content"][0]["text"] == "done"
         else:
             peer.send({"jsonrpc": "2.0", "id": first["id"], "result": answer})
@@ -219,7 +270,11 @@ async def test_a_handler_that_never_stops_asking_is_stopped_in_either_era(revisi
 
     asked: list[Any] = []
     server = asking(ask, limits=Limits(asks=3))
-    async with pair(server, revision=revision, on_elicit=lambda request: asked.append(request) or {"value": True}) as client:
+    async with pair(
+        server,
+        revision=revision,
+        on_elicit=lambda request: asked.append(request) or {"value": True},
+    ) as client:
         with pytest.raises((ProtocolError, ToolError), match="3 times in a row"):
             await client.call_tool("t")
     assert len(asked) == 6, "what is asked at once counts once"
@@ -232,7 +287,10 @@ async def test_an_answer_that_never_comes_is_not_waited_for_longer_than_it_may_t
     async with bare(asking(ask, limits=Limits(ask_time=0.05))) as peer:
         asked = await reply_of(peer, OLD)
         withdrawn = await peer.receive()
-        assert (withdrawn["method"], withdrawn["params"]["requestId"]) == ("notifications/cancelled", asked["id"])
+        assert (withdrawn["method"], withdrawn["params"]["requestId"]) == (
+            "notifications/cancelled",
+            asked["id"],
+        )
         assert "did not answer elicitation/create within 0.05 s" in refusal(await peer.receive())
 
 
@@ -261,18 +319,25 @@ async def test_when_one_question_comes_to_nothing_the_others_are_taken_back() ->
         first, second = await reply_of(peer, OLD), await peer.receive()
         peer.send({"jsonrpc": "2.0", "id": first["id"], "error": {"code": -1, "message": "no"}})
         withdrawn = await peer.receive()
-        assert (withdrawn["method"], withdrawn["params"]["requestId"]) == ("notifications/cancelled", second["id"])
+        assert (withdrawn["method"], withdrawn["params"]["requestId"]) == (
+            "notifications/cancelled",
+            second["id"],
+        )
         assert "The client refused elicitation/create: no" in refusal(await peer.receive())
 
 
-async def test_a_client_that_leaves_while_it_is_asked_is_no_error_of_the_server(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_client_that_leaves_while_it_is_asked_is_no_error_of_the_server(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def ask(ctx: Context) -> Any:
         await ctx.elicit("Who?", str)
 
     with caplog.at_level(logging.INFO, "dovetail"):
         async with bare(asking(ask)) as peer:
             await reply_of(peer, OLD)
-    assert [record for record in caplog.records if record.exc_info or record.levelno > logging.INFO] == []
+    assert [
+        record for record in caplog.records if record.exc_info or record.levelno > logging.INFO
+    ] == []
 
 
 # asking by oneself
@@ -281,7 +346,9 @@ async def test_a_client_that_leaves_while_it_is_asked_is_no_error_of_the_server(
 @pytest.mark.requirement("rounds-where")
 @ERAS
 @pytest.mark.parametrize("asked", [InputRequired(state="x"), InputRequired({"k": None})])
-async def test_what_may_not_ask_cannot_do_so_by_itself_either(asked: InputRequired, revision: str) -> None:
+async def test_what_may_not_ask_cannot_do_so_by_itself_either(
+    asked: InputRequired, revision: str
+) -> None:
     async def middleware(call: Any, answer: Any) -> Any:
         return asked if call.name == "tools/list" else await answer(call)
 
@@ -343,7 +410,9 @@ async def _other_user(call: Any, answer: Any) -> Any:
 @pytest.mark.requirement("rounds-state-principal", "rounds-state-request")
 @pytest.mark.parametrize("middleware", [_other_arguments, _other_user])
 @pytest.mark.parametrize("how", ["context", "by itself", "error"])
-async def test_a_retry_is_known_by_what_came_and_not_by_what_middleware_made_of_it(middleware: Any, how: str) -> None:
+async def test_a_retry_is_known_by_what_came_and_not_by_what_middleware_made_of_it(
+    middleware: Any, how: str
+) -> None:
     server, visited = Server("s", middleware=[middleware]), []
 
     @server.tool
@@ -352,7 +421,11 @@ async def test_a_retry_is_known_by_what_came_and_not_by_what_middleware_made_of_
             raise UrlRequired("Pay", url="https://example.com/")
         if how == "by itself" and not ctx.input_responses:
             return InputRequired({"k": ElicitParams(message="Sure?")})
-        return "done" if how != "context" else f"done{(await ctx.elicit('Sure?', bool)).data or ''}"[:4]
+        return (
+            "done"
+            if how != "context"
+            else f"done{(await ctx.elicit('Sure?', bool)).data or ''}"[:4]
+        )
 
     def on_elicit(request: Any) -> Any:
         visited.append(request)

@@ -51,7 +51,9 @@ class Point(Struct):
 @pytest.mark.requirement("tools-output-conforms")
 @pytest.mark.parametrize("lie", LIES)
 @pytest.mark.parametrize("how", ["announced by type", "given"])
-async def test_a_tool_that_breaks_its_own_schema_has_failed(in_memory: Talk, lie: str, how: str) -> None:
+async def test_a_tool_that_breaks_its_own_schema_has_failed(
+    in_memory: Talk, lie: str, how: str
+) -> None:
     server = Server("liar")
 
     async def inferred() -> Point:
@@ -65,7 +67,9 @@ async def test_a_tool_that_breaks_its_own_schema_has_failed(in_memory: Talk, lie
     else:
         server.add_tool(inferred, name="lie")
     async with in_memory(server) as client:
-        with pytest.raises(ToolError, match="lie returned what breaks its own output schema") as caught:
+        with pytest.raises(
+            ToolError, match="lie returned what breaks its own output schema"
+        ) as caught:
             await client.call_tool("lie")
         assert caught.value.result.structured_content is None
 
@@ -73,7 +77,14 @@ async def test_a_tool_that_breaks_its_own_schema_has_failed(in_memory: Talk, lie
 @pytest.mark.requirement("tools-output-conforms")
 @pytest.mark.parametrize(
     ("returns", "value"),
-    [(int, "one"), (str, 1), (bool, 1), (float, float("nan")), (list[int], ["one"]), (dict[str, int], {"x": "y"})],
+    [
+        (int, "one"),
+        (str, 1),
+        (bool, 1),
+        (float, float("nan")),
+        (list[int], ["one"]),
+        (dict[str, int], {"x": "y"}),
+    ],
 )
 async def test_a_plain_value_of_another_type_has_failed_too(returns: Any, value: Any) -> None:
     server = Server("liar")
@@ -89,7 +100,9 @@ async def test_a_plain_value_of_another_type_has_failed_too(returns: Any, value:
         assert "structuredContent" not in result
 
 
-@pytest.mark.requirement("tools-output-conforms", "tools-structured-text", "tools-structured-content")
+@pytest.mark.requirement(
+    "tools-output-conforms", "tools-structured-text", "tools-structured-content"
+)
 @pytest.mark.parametrize(
     ("schema", "value", "structured", "text"),
     [
@@ -113,7 +126,9 @@ async def test_what_keeps_to_its_schema_arrives_as_data_and_as_text(
     async with in_memory(server) as client:
         result = await client.call_tool("honest")
     assert result.text == text
-    told = in_memory.stateless or (isinstance(structured, dict) and in_memory.at_least("2025-06-18"))
+    told = in_memory.stateless or (
+        isinstance(structured, dict) and in_memory.at_least("2025-06-18")
+    )
     assert result.structured_content == (structured if told else None)
 
 
@@ -146,8 +161,18 @@ async def test_a_tool_never_sees_input_that_is_wrong() -> None:
         seen.append(number)
 
     async with bare(server) as peer:
-        for arguments in ({}, {"number": "x"}, {"number": None}, {"number": 1, "more": 2}, [1], None, "x"):
-            reply = await peer.ask("tools/call", {"name": "strict", "arguments": arguments, "_meta": META})
+        for arguments in (
+            {},
+            {"number": "x"},
+            {"number": None},
+            {"number": 1, "more": 2},
+            [1],
+            None,
+            "x",
+        ):
+            reply = await peer.ask(
+                "tools/call", {"name": "strict", "arguments": arguments, "_meta": META}
+            )
             assert "error" in reply or reply["result"]["isError"]
     assert seen == []
 
@@ -156,7 +181,9 @@ async def test_a_tool_never_sees_input_that_is_wrong() -> None:
 
 
 @pytest.mark.requirement("resources-schemes", "resources-uris")
-@pytest.mark.parametrize("uri", ["nothing", "1x://a", "my scheme://a", "-x:a", "://a", "\u00e9://a", ""])
+@pytest.mark.parametrize(
+    "uri", ["nothing", "1x://a", "my scheme://a", "-x:a", "://a", "\u00e9://a", ""]
+)
 def test_a_scheme_that_is_none_is_refused(uri: str) -> None:
     with pytest.raises(ConfigError, match="scheme"):
         Server("uris").resource(uri)(lambda: "x")
@@ -168,13 +195,17 @@ async def test_bytes_are_base64_as_everybody_knows_it(size: int) -> None:
     server, data = Server("bytes"), bytes(range(256)) * 4
     server.add_resource(lambda: data[:size], "x:bytes", name="bytes")
     async with bare(server) as peer:
-        (content,) = (await peer.ask("resources/read", {"uri": "x:bytes", "_meta": META}))["result"]["contents"]
+        (content,) = (await peer.ask("resources/read", {"uri": "x:bytes", "_meta": META}))[
+            "result"
+        ]["contents"]
         assert b64decode(content["blob"], validate=True) == data[:size]
 
 
 @pytest.mark.requirement("resources-not-found-empty")
 @pytest.mark.parametrize("value", [[], None, "", b""])
-async def test_a_resource_that_is_there_is_never_an_empty_answer(in_memory: Talk, value: Any) -> None:
+async def test_a_resource_that_is_there_is_never_an_empty_answer(
+    in_memory: Talk, value: Any
+) -> None:
     server = Server("empty")
     server.add_resource(lambda: value, "x:empty", name="empty")
     async with in_memory(server) as client:
@@ -205,7 +236,9 @@ async def test_pictures_sounds_and_resources_in_prompts_are_whole(in_memory: Tal
             Message("assistant", Audio(data=b"RIFF", mime_type="audio/wav")),
             File(data=b"\x00", mime_type="application/octet-stream", uri="x:file"),
             EmbeddedResource(TextResourceContents(uri="x:text", text="t", mime_type="text/plain")),
-            EmbeddedResource(BlobResourceContents(uri="x:blob", blob="AA==", mime_type="image/gif")),
+            EmbeddedResource(
+                BlobResourceContents(uri="x:blob", blob="AA==", mime_type="image/gif")
+            ),
         ]
 
     async with in_memory(server) as client:
@@ -213,12 +246,21 @@ async def test_pictures_sounds_and_resources_in_prompts_are_whole(in_memory: Tal
     messages = in_memory.tape.messages("server")[-1]["result"]["messages"]
     assert [one["role"] for one in messages] == ["user", "assistant", "user", "user", "user"]
     picture, sound, *resources = [one["content"] for one in messages]
-    assert (b64decode(picture["data"], validate=True), picture["mimeType"]) == (b"\x89PNG", "image/png")
+    assert (b64decode(picture["data"], validate=True), picture["mimeType"]) == (
+        b"\x89PNG",
+        "image/png",
+    )
     if in_memory.at_least("2025-03-26"):
-        assert (b64decode(sound["data"], validate=True), sound["mimeType"]) == (b"RIFF", "audio/wav")
+        assert (b64decode(sound["data"], validate=True), sound["mimeType"]) == (
+            b"RIFF",
+            "audio/wav",
+        )
     for block in resources:
         assert block["type"] == "resource"
-        assert block["resource"].keys() in ({"uri", "mimeType", "text"}, {"uri", "mimeType", "blob"})
+        assert block["resource"].keys() in (
+            {"uri", "mimeType", "text"},
+            {"uri", "mimeType", "blob"},
+        )
 
 
 # completion and logging
@@ -262,8 +304,13 @@ async def test_a_client_follows_pages_of_any_size_by_cursors_of_any_kind(revisio
         listing = asyncio.create_task(client.list_tools())
         for number, size in enumerate(sizes):
             asked = await server.receive()
-            assert asked.get("params", {}).get("cursor") == (cursors[number - 1] if number else None)
-            tools = [{"name": f"t{number}-{one}", "inputSchema": {"type": "object"}} for one in range(size)]
+            assert asked.get("params", {}).get("cursor") == (
+                cursors[number - 1] if number else None
+            )
+            tools = [
+                {"name": f"t{number}-{one}", "inputSchema": {"type": "object"}}
+                for one in range(size)
+            ]
             more = {"nextCursor": cursors[number]} if number < len(cursors) else {}
             server.send(reply(asked, complete(tools=tools, ttlMs=0, cacheScope="private", **more)))
         assert len(await listing) == sum(sizes)
@@ -280,15 +327,22 @@ CACHED = {
 UNCACHED = {
     "tools/call": {"name": "add", "arguments": {"a": 1}},
     "prompts/get": {"name": "greet", "arguments": {"name": "x"}},
-    "completion/complete": {"ref": {"type": "ref/prompt", "name": "greet"}, "argument": {"name": "name", "value": ""}},
+    "completion/complete": {
+        "ref": {"type": "ref/prompt", "name": "greet"},
+        "argument": {"name": "name", "value": ""},
+    },
 }
 
 
-@pytest.mark.requirement("cache-hints", "cache-hints-elsewhere", "cache-ttl", "result-type", "stateless-server-info")
+@pytest.mark.requirement(
+    "cache-hints", "cache-hints-elsewhere", "cache-ttl", "result-type", "stateless-server-info"
+)
 @pytest.mark.parametrize("method", [*CACHED, *UNCACHED])
 async def test_hints_for_caches_are_where_they_must_be_and_nowhere_else(method: str) -> None:
     async with bare(everything.build()) as peer:
-        result = (await peer.ask(method, {**CACHED, **UNCACHED}[method] | {"_meta": META}))["result"]
+        result = (await peer.ask(method, {**CACHED, **UNCACHED}[method] | {"_meta": META}))[
+            "result"
+        ]
         assert result["resultType"] == "complete"
         if method in CACHED:
             assert type(result["ttlMs"]) is int
@@ -307,7 +361,11 @@ async def test_all_pages_of_a_list_have_one_scope() -> None:
     scopes, cursor = [], None
     async with bare(everything.build(page_size=3)) as peer:
         while True:
-            page = (await peer.ask("tools/list", {"_meta": META} | ({"cursor": cursor} if cursor else {})))["result"]
+            page = (
+                await peer.ask(
+                    "tools/list", {"_meta": META} | ({"cursor": cursor} if cursor else {})
+                )
+            )["result"]
             scopes.append(page["cacheScope"])
             cursor = page.get("nextCursor")
             if cursor is None:
@@ -318,14 +376,22 @@ async def test_all_pages_of_a_list_have_one_scope() -> None:
 
 @pytest.mark.requirement("cache-ttl-odd", "result-type-absent")
 @pytest.mark.parametrize(
-    "hints", [{}, {"ttlMs": -5, "cacheScope": "private"}, {"ttlMs": 0}, {"cacheScope": "odd", "ttlMs": 1}]
+    "hints",
+    [{}, {"ttlMs": -5, "cacheScope": "private"}, {"ttlMs": 0}, {"cacheScope": "odd", "ttlMs": 1}],
 )
 @pytest.mark.parametrize("kind", [{}, {"resultType": "complete"}])
-async def test_odd_hints_and_a_missing_type_change_nothing(hints: dict[str, Any], kind: dict[str, str]) -> None:
+async def test_odd_hints_and_a_missing_type_change_nothing(
+    hints: dict[str, Any], kind: dict[str, str]
+) -> None:
     async with handmade() as (client, server):
         for _ in range(1 if hints.get("ttlMs", 0) > 0 else 2):  # nothing of it was kept
             reading = asyncio.create_task(client.read_resource("x:y"))
-            server.send(reply(await server.receive(), {"contents": [{"uri": "x:y", "text": "t"}], **hints, **kind}))
+            server.send(
+                reply(
+                    await server.receive(),
+                    {"contents": [{"uri": "x:y", "text": "t"}], **hints, **kind},
+                )
+            )
             assert [one.text for one in await reading] == ["t"]
 
 
@@ -333,10 +399,26 @@ async def test_odd_hints_and_a_missing_type_change_nothing(hints: dict[str, Any]
 @pytest.mark.parametrize("kind", ["tasks", "partial", "", "COMPLETE"])
 async def test_an_answer_of_another_type_is_invalid_for_every_method(kind: str) -> None:
     async with handmade() as (client, server):
-        for ask in (client.list_tools(), client.call_tool("x"), client.read_resource("x:y"), client.get_prompt("x")):
+        for ask in (
+            client.list_tools(),
+            client.call_tool("x"),
+            client.read_resource("x:y"),
+            client.get_prompt("x"),
+        ):
             asking = asyncio.create_task(ask)
             asked = await server.receive()
-            server.send(reply(asked, {"resultType": kind, "tools": [], "content": [], "contents": [], "messages": []}))
+            server.send(
+                reply(
+                    asked,
+                    {
+                        "resultType": kind,
+                        "tools": [],
+                        "content": [],
+                        "contents": [],
+                        "messages": [],
+                    },
+                )
+            )
             with pytest.raises(InvalidRequest, match=r"unknown type"):
                 await asking
 
@@ -348,5 +430,10 @@ async def test_an_answer_is_never_served_for_another_request() -> None:
             reading = asyncio.create_task(client.read_resource(uri))
             asked = await server.receive()
             assert asked["params"]["uri"] == uri
-            server.send(reply(asked, complete(contents=[{"uri": uri, "text": uri}], ttlMs=0, cacheScope="public")))
+            server.send(
+                reply(
+                    asked,
+                    complete(contents=[{"uri": uri, "text": uri}], ttlMs=0, cacheScope="public"),
+                )
+            )
             assert [one.text for one in await reading] == [uri]

@@ -45,48 +45,70 @@ async def busy(talk: Talk) -> Tape:
 
 @pytest.mark.requirement("request-id-type", "request-id-unique", "request-id-in-flight")
 async def test_each_request_has_an_id_of_its_own(in_memory: Talk) -> None:
-    ids = [message["id"] for message in (await busy(in_memory)).messages("client") if "id" in message]
+    ids = [
+        message["id"] for message in (await busy(in_memory)).messages("client") if "id" in message
+    ]
     assert len(ids) > 5
     assert all(type(id) is int for id in ids)
     assert len(set(ids)) == len(ids)
 
 
 @pytest.mark.requirement("response-id", "response-one-outcome", "notification-no-id")
-async def test_each_request_has_one_reply_with_one_outcome_and_notifications_have_no_id(in_memory: Talk) -> None:
+async def test_each_request_has_one_reply_with_one_outcome_and_notifications_have_no_id(
+    in_memory: Talk,
+) -> None:
     tape = await busy(in_memory)
     asked = sorted(message["id"] for message in tape.messages("client") if "id" in message)
     replies = [message for message in tape.messages("server") if "method" not in message]
     assert sorted(message["id"] for message in replies) == asked
     assert all(("result" in message) != ("error" in message) for message in replies)
-    told = [message for message in tape.messages() if "method" in message and "result" not in message]
-    assert all("id" not in message for message in told if message["method"].startswith("notifications/"))
+    told = [
+        message for message in tape.messages() if "method" in message and "result" not in message
+    ]
+    assert all(
+        "id" not in message for message in told if message["method"].startswith("notifications/")
+    )
 
 
 @pytest.mark.requirement("response-id")
 @pytest.mark.parametrize("id", [0, -1, 2**53, "", "1", "a b\n", "\u00e9"])
 async def test_an_id_comes_back_as_it_was(id: Any) -> None:
     async with bare(everything.build()) as peer:
-        peer.send({"jsonrpc": "2.0", "id": id, "method": "server/discover", "params": {"_meta": META}})
+        peer.send(
+            {"jsonrpc": "2.0", "id": id, "method": "server/discover", "params": {"_meta": META}}
+        )
         back = (await peer.receive())["id"]
         assert (back, type(back)) == (id, type(id))
 
 
 @pytest.mark.requirement("error-codes-reserved", "error-codes-own")
 def test_of_the_reserved_codes_only_the_defined_ones_are_ours() -> None:
-    classes = [one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, ProtocolError)]
+    classes = [
+        one
+        for one in vars(errors).values()
+        if isinstance(one, type) and issubclass(one, ProtocolError)
+    ]
     codes = {one.__name__: one.code for one in classes}
     reserved = {name: code for name, code in codes.items() if -32099 <= code <= -32000}
     retired = {"UrlRequired": -32042}  # sent in the one revision that has it
-    assert reserved == {"HeaderMismatch": -32020, "MissingCapability": -32021, "UnsupportedVersion": -32022} | retired
+    assert (
+        reserved
+        == {"HeaderMismatch": -32020, "MissingCapability": -32021, "UnsupportedVersion": -32022}
+        | retired
+    )
     own = {"Forbidden", "Overloaded", "TooLarge"}
     assert all(
-        code in (-32700, -32600, -32601, -32602, -32603) for name, code in codes.items() if name not in {*reserved, *own}
+        code in (-32700, -32600, -32601, -32602, -32603)
+        for name, code in codes.items()
+        if name not in {*reserved, *own}
     )
     assert not any(-32768 <= codes[name] <= -32000 for name in own)
 
 
 @pytest.mark.requirement("error-codes-retired")
-@pytest.mark.parametrize(("code", "sent"), [(-32002, -32602), (-32042, -32603), (-32001, -32001), (7, 7)])
+@pytest.mark.parametrize(
+    ("code", "sent"), [(-32002, -32602), (-32042, -32603), (-32001, -32001), (7, 7)]
+)
 async def test_a_handler_cannot_send_a_retired_code(code: int, sent: int) -> None:
     server = Server("old-fashioned")
 
@@ -95,7 +117,9 @@ async def test_a_handler_cannot_send_a_retired_code(code: int, sent: int) -> Non
         raise ProtocolError(code, "no", {"elicitations": []})
 
     async with bare(server) as peer:
-        assert (await peer.ask("tools/call", {"name": "refuse", "_meta": META}))["error"]["code"] == sent
+        assert (await peer.ask("tools/call", {"name": "refuse", "_meta": META}))["error"][
+            "code"
+        ] == sent
         await peer.greet("2025-11-25")
         assert (await peer.ask("tools/call", {"name": "refuse"}, id=2))["error"]["code"] == code
 
@@ -107,7 +131,10 @@ async def test_a_stateless_request_knows_nothing_of_what_came_before_it() -> Non
     @server.tool
     async def seen(ctx: Context) -> dict[str, Any]:
         ctx.info("heard?")
-        return {"name": ctx.client.name if ctx.client else None, "roots": ctx._call.caller.capabilities.roots is not None}
+        return {
+            "name": ctx.client.name if ctx.client else None,
+            "roots": ctx._call.caller.capabilities.roots is not None,
+        }
 
     async with bare(server) as peer:
         await peer.greet("2025-11-25", {"roots": {}})
@@ -119,7 +146,14 @@ async def test_a_stateless_request_knows_nothing_of_what_came_before_it() -> Non
             LOG_LEVEL: "debug",
         }
         for id, meta, expected in ((3, named, ("named", True)), (4, META, (None, False))):
-            peer.send({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": "seen", "_meta": meta}})
+            peer.send(
+                {
+                    "jsonrpc": "2.0",
+                    "id": id,
+                    "method": "tools/call",
+                    "params": {"name": "seen", "_meta": meta},
+                }
+            )
             if LOG_LEVEL in meta:
                 assert (await peer.receive())["method"] == "notifications/message"
             result = (await peer.receive())["result"]["structuredContent"]
@@ -129,7 +163,9 @@ async def test_a_stateless_request_knows_nothing_of_what_came_before_it() -> Non
 
 @pytest.mark.requirement("meta-key-format")
 async def test_every_key_that_we_put_into_meta_is_a_valid_one(in_memory: Talk) -> None:
-    assert not KEY.fullmatch("-bad/name") and not KEY.fullmatch("a..b/c") and not KEY.fullmatch("1a/b")
+    assert (
+        not KEY.fullmatch("-bad/name") and not KEY.fullmatch("a..b/c") and not KEY.fullmatch("1a/b")
+    )
     found = [value for name, value in vars(meta).items() if name.isupper() and name != "PREFIX"]
     declared = [key for value in found for key in ((value,) if isinstance(value, str) else value)]
     keys = {key for key, _ in _metas((await busy(in_memory)).messages())}
@@ -154,10 +190,19 @@ async def test_odd_values_in_the_meta_of_a_server_disturb_no_client(odd: Any) ->
         client.on_change("tools", changes.append)
         listen = await server.receive()
         server.send(notification("notifications/tools/list_changed", _meta={SUBSCRIPTION_ID: odd}))
-        server.send(notification("notifications/progress", progressToken="x", progress=1, _meta={SUBSCRIPTION_ID: odd}))
+        server.send(
+            notification(
+                "notifications/progress",
+                progressToken="x",
+                progress=1,
+                _meta={SUBSCRIPTION_ID: odd},
+            )
+        )
         calling = asyncio.create_task(client.call_tool("x"))
         asked = await server.receive()
-        server.send(reply(asked, complete(content=[], _meta={SERVER_INFO: odd, "progressToken": odd})))
+        server.send(
+            reply(asked, complete(content=[], _meta={SERVER_INFO: odd, "progressToken": odd}))
+        )
         assert (await calling).content == []
         assert listen["method"] == "subscriptions/listen"
         assert changes == []
@@ -171,7 +216,11 @@ async def test_trace_context_reaches_the_handler_as_it_was(in_memory: Talk) -> N
     async def traced(ctx: Context) -> None:
         seen.append(ctx.meta)
 
-    trace = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01", "tracestate": "a=b", "baggage": "k=v"}
+    trace = {
+        "traceparent": "00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01",
+        "tracestate": "a=b",
+        "baggage": "k=v",
+    }
     async with in_memory(server) as client:
         await client.call_tool("traced", meta=trace)
     assert trace.items() <= seen[0].items()
@@ -187,7 +236,10 @@ async def test_a_capability_that_is_missing_is_named() -> None:
 
     async with bare(server) as peer:
         error = (await peer.ask("tools/call", {"name": "ask", "_meta": META}))["error"]
-        assert (error["code"], error["data"]) == (-32021, {"requiredCapabilities": {"elicitation": {}}})
+        assert (error["code"], error["data"]) == (
+            -32021,
+            {"requiredCapabilities": {"elicitation": {}}},
+        )
 
 
 @pytest.mark.requirement("stateless-extensions")
@@ -211,12 +263,19 @@ def declared(schema: dict[str, Any]) -> Server:
     return server
 
 
-TUPLE = {"type": "object", "properties": {"x": {"type": "array", "prefixItems": [{"type": "integer"}]}}}
+TUPLE = {
+    "type": "object",
+    "properties": {"x": {"type": "array", "prefixItems": [{"type": "integer"}]}},
+}
 
 
 @pytest.mark.requirement("schema-default-dialect", "schema-dialect", "tools-input-checked")
-@pytest.mark.parametrize(("dialect", "refused"), [(None, True), ("http://json-schema.org/draft-07/schema#", False)])
-async def test_a_schema_is_read_in_its_dialect_and_by_default_in_the_newest(dialect: str | None, refused: bool) -> None:
+@pytest.mark.parametrize(
+    ("dialect", "refused"), [(None, True), ("http://json-schema.org/draft-07/schema#", False)]
+)
+async def test_a_schema_is_read_in_its_dialect_and_by_default_in_the_newest(
+    dialect: str | None, refused: bool
+) -> None:
     schema = TUPLE if dialect is None else {"$schema": dialect, **TUPLE}
     async with pair(declared(schema)) as client:
         result = await client.call_tool("echo", {"x": ["no integer"]}, raise_on_error=False)
@@ -230,7 +289,11 @@ def test_a_dialect_that_is_not_supported_is_refused_by_name() -> None:
 
 
 @pytest.mark.requirement(
-    "schema-valid", "tools-input-schema", "schema-no-network", "schema-reference-refused", "schema-bounded"
+    "schema-valid",
+    "tools-input-schema",
+    "schema-no-network",
+    "schema-reference-refused",
+    "schema-bounded",
 )
 @pytest.mark.parametrize(
     "broken",
@@ -242,7 +305,9 @@ def test_a_dialect_that_is_not_supported_is_refused_by_name() -> None:
     ],
     ids=["invalid", "network", "nowhere", "deep"],
 )
-def test_a_schema_that_cannot_be_used_is_refused_before_it_is_announced(broken: dict[str, Any]) -> None:
+def test_a_schema_that_cannot_be_used_is_refused_before_it_is_announced(
+    broken: dict[str, Any],
+) -> None:
     with pytest.raises(SchemaError):
         declared({"type": "object", "properties": broken})
     server = Server("schemas")

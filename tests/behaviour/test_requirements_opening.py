@@ -29,7 +29,9 @@ def dial(**options: Any) -> tuple[Client, Bare]:
 
 @pytest.mark.requirement("lifecycle-open", "lifecycle-initialized", "lifecycle-client-quiet")
 @pytest.mark.parametrize("revision", HANDSHAKE)
-async def test_a_client_greets_waits_for_the_answer_and_says_that_it_is_ready(revision: str) -> None:
+async def test_a_client_greets_waits_for_the_answer_and_says_that_it_is_ready(
+    revision: str,
+) -> None:
     client, server = dial(revision=revision, on_log=print, roots=[])
     opening = asyncio.create_task(client.connect())
     early = asyncio.create_task(client.list_tools())
@@ -41,7 +43,11 @@ async def test_a_client_greets_waits_for_the_answer_and_says_that_it_is_ready(re
         await asyncio.sleep(0)
     assert server.waiting() == 0, "nothing is asked before the answer"
     info = {"name": "x", "version": "0"}
-    server.send(reply(asked, {"protocolVersion": revision, "capabilities": {"tools": {}}, "serverInfo": info}))
+    server.send(
+        reply(
+            asked, {"protocolVersion": revision, "capabilities": {"tools": {}}, "serverInfo": info}
+        )
+    )
     assert (await server.receive())["method"] == "notifications/initialized"
     listed = await server.receive()
     assert listed["method"] == "tools/list"
@@ -62,7 +68,9 @@ async def test_a_client_asks_for_the_latest_version_that_it_speaks() -> None:
 
 @pytest.mark.requirement("lifecycle-disconnect")
 @pytest.mark.parametrize("answered", ["1999-01-01", "2026-07-28"])
-async def test_a_client_leaves_where_it_does_not_speak_the_version_it_was_answered_with(answered: str) -> None:
+async def test_a_client_leaves_where_it_does_not_speak_the_version_it_was_answered_with(
+    answered: str,
+) -> None:
     client, server = dial(revision="handshake")
     opening = asyncio.create_task(client.connect())
     info = {"name": "x", "version": "0"}
@@ -98,7 +106,9 @@ UNOFFERED = {
 
 @pytest.mark.requirement("capabilities-client")
 @pytest.mark.parametrize("capability", UNOFFERED)
-async def test_what_a_server_does_not_offer_is_not_asked_of_it(revision: str, capability: str) -> None:
+async def test_what_a_server_does_not_offer_is_not_asked_of_it(
+    revision: str, capability: str
+) -> None:
     if (capability, revision) == ("completions", "2024-11-05"):
         pytest.skip("the first revision has no word for it")
     async with handmade(revision, {}) as (client, server):
@@ -118,7 +128,11 @@ async def test_subscriptions_and_levels_that_a_server_does_not_offer_are_not_ask
 
 
 @pytest.mark.requirement(
-    "tools-capability", "resources-capability", "prompts-capability", "completion-capability", "logging-capability"
+    "tools-capability",
+    "resources-capability",
+    "prompts-capability",
+    "completion-capability",
+    "logging-capability",
 )
 async def test_a_server_declares_all_that_it_does(in_memory: Talk) -> None:
     async with in_memory(Server("empty")) as client:
@@ -126,7 +140,12 @@ async def test_a_server_declares_all_that_it_does(in_memory: Talk) -> None:
         assert {"tools", "resources", "prompts", "logging"} <= declared
         assert ("completions" in declared) == in_memory.at_least("2025-03-26")
         assert (client.capabilities.resources or {}).get("subscribe") is True
-        assert await client.list_tools() == await client.list_resources() == await client.list_prompts() == []
+        assert (
+            await client.list_tools()
+            == await client.list_resources()
+            == await client.list_prompts()
+            == []
+        )
 
 
 # versions, without a handshake
@@ -137,11 +156,20 @@ async def test_a_client_whose_version_is_refused_takes_one_that_both_speak() -> 
     client, server = dial()
     opening = asyncio.create_task(client.connect())
     asked = await server.receive()
-    server.send(refusal(asked, -32022, "no", {"supported": ["2025-06-18", "2024-11-05"], "requested": "2026-07-28"}))
+    server.send(
+        refusal(
+            asked,
+            -32022,
+            "no",
+            {"supported": ["2025-06-18", "2024-11-05"], "requested": "2026-07-28"},
+        )
+    )
     asked = await server.receive()
     assert (asked["method"], asked["params"]["protocolVersion"]) == ("initialize", "2025-11-25")
     info = {"name": "x", "version": "0"}
-    server.send(reply(asked, {"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": info}))
+    server.send(
+        reply(asked, {"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": info})
+    )
     await opening
     assert client.revision == "2025-06-18"
     await client.close()
@@ -149,7 +177,9 @@ async def test_a_client_whose_version_is_refused_takes_one_that_both_speak() -> 
 
 @pytest.mark.requirement("stateless-version-retry", "dual-era-modern-error")
 @pytest.mark.parametrize("supported", [["2030-01-01"], []])
-async def test_a_refusal_that_leaves_no_version_is_said_and_no_reason_to_greet(supported: list[str]) -> None:
+async def test_a_refusal_that_leaves_no_version_is_said_and_no_reason_to_greet(
+    supported: list[str],
+) -> None:
     client, server = dial()
     opening = asyncio.create_task(client.connect())
     asked = await server.receive()
@@ -193,7 +223,9 @@ async def test_a_client_of_the_stateless_era_never_replies(method: Any) -> None:
 
 
 @pytest.mark.requirement("capabilities-server", "asking-undeclared")
-@pytest.mark.parametrize("method", ["sampling/createMessage", "roots/list", "elicitation/create", "no/such"])
+@pytest.mark.parametrize(
+    "method", ["sampling/createMessage", "roots/list", "elicitation/create", "no/such"]
+)
 async def test_a_client_of_the_handshake_era_refuses_what_it_did_not_declare(method: str) -> None:
     async with handmade("2025-11-25") as (_, server):
         assert (await server.ask(method, {}))["error"]["code"] == -32601
@@ -235,7 +267,9 @@ async def test_no_message_holds_a_newline_whatever_is_in_it(in_memory: Talk) -> 
 @pytest.mark.requirement("stdio-utf8")
 async def test_messages_are_utf8_as_they_are(in_memory: Talk) -> None:
     async with in_memory() as client:
-        assert (await client.call_tool("shout", {"text": "\u00e9\u4e16\U0001f600"})).text == "\u00c9\u4e16\U0001f600"
+        assert (
+            await client.call_tool("shout", {"text": "\u00e9\u4e16\U0001f600"})
+        ).text == "\u00c9\u4e16\U0001f600"
     assert all(data.decode() for _, data in in_memory.tape.entries)
 
 

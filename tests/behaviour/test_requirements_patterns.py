@@ -10,7 +10,13 @@ import pytest
 from dovetail import Client, Context, Limits, NotFound, Server
 from dovetail.errors import ConfigError, ConnectionClosed, InvalidRequest, MethodNotFound, TimedOut
 from dovetail.protocol.lifecycle import ProgressParams
-from dovetail.protocol.meta import CLIENT_CAPABILITIES, LOG_LEVEL, PROTOCOL_VERSION, SERVER_INFO, SUBSCRIPTION_ID
+from dovetail.protocol.meta import (
+    CLIENT_CAPABILITIES,
+    LOG_LEVEL,
+    PROTOCOL_VERSION,
+    SERVER_INFO,
+    SUBSCRIPTION_ID,
+)
 from dovetail.testing import Bare, bare
 from dovetail.transports import memory
 from tests.behaviour import everything
@@ -72,7 +78,10 @@ async def test_a_reply_that_crosses_the_cancellation_harms_nobody(revision: str)
         server.send(reply(asked, complete(content=[])))
         await asyncio.wait([calling])
         told = await server.receive()
-        assert (told["method"], told["params"]["requestId"]) == ("notifications/cancelled", asked["id"])
+        assert (told["method"], told["params"]["requestId"]) == (
+            "notifications/cancelled",
+            asked["id"],
+        )
         again = asyncio.create_task(client.call_tool("y"))
         second = await server.receive()
         assert second["id"] != asked["id"]
@@ -134,7 +143,9 @@ async def test_a_stream_that_the_server_cancels_has_ended_and_is_asked_for_again
         calling = asyncio.create_task(client.call_tool("x"))
         other = await server.receive()
         server.send(notification("notifications/cancelled", requestId=other["id"]))
-        server.send(notification("notifications/cancelled", requestId=asked["id"], reason="shutting down"))
+        server.send(
+            notification("notifications/cancelled", requestId=asked["id"], reason="shutting down")
+        )
         again = await server.receive()
         assert (again["method"], again["id"] != asked["id"]) == ("subscriptions/listen", True)
         server.send(reply(other, complete(content=[])))
@@ -162,13 +173,18 @@ async def test_tokens_of_open_requests_differ_and_each_hears_its_own(revision: s
         def follow(number: int) -> Any:
             return lambda update: heard[number].append(update.progress)
 
-        calls = [asyncio.create_task(client.call_tool("x", on_progress=follow(number))) for number in heard]
+        calls = [
+            asyncio.create_task(client.call_tool("x", on_progress=follow(number)))
+            for number in heard
+        ]
         asked = [await server.receive() for _ in calls]
         tokens = [request["params"]["_meta"]["progressToken"] for request in asked]
         assert len(set(tokens)) == 3
         assert all(type(token) in (int, str) for token in tokens)
         for number, token in enumerate(tokens):
-            server.send(notification("notifications/progress", progressToken=token, progress=number + 1))
+            server.send(
+                notification("notifications/progress", progressToken=token, progress=number + 1)
+            )
         server.send(notification("notifications/progress", progressToken="nobody's", progress=9))
         for request in asked:
             server.send(reply(request, complete(content=[])))
@@ -240,7 +256,10 @@ async def test_a_stream_begins_with_an_acknowledgement_of_what_was_asked_for() -
         some = await listen(peer, 2, toolsListChanged=True, somethingElse=True)
         while some["method"] != first["method"]:
             some = await peer.receive()
-        assert some["params"] == {"notifications": {"toolsListChanged": True}, "_meta": {SUBSCRIPTION_ID: 2}}
+        assert some["params"] == {
+            "notifications": {"toolsListChanged": True},
+            "_meta": {SUBSCRIPTION_ID: 2},
+        }
 
 
 @pytest.mark.requirement(
@@ -251,9 +270,17 @@ async def test_a_stream_begins_with_an_acknowledgement_of_what_was_asked_for() -
     "prompts-list-changed",
 )
 @pytest.mark.parametrize(
-    "wanted", [{}, *({key: value} for key, value in EVERYTHING.items()), EVERYTHING, {"toolsListChanged": False}]
+    "wanted",
+    [
+        {},
+        *({key: value} for key, value in EVERYTHING.items()),
+        EVERYTHING,
+        {"toolsListChanged": False},
+    ],
 )
-async def test_only_what_was_asked_for_is_told_and_all_of_it_carries_the_streams_id(wanted: dict[str, Any]) -> None:
+async def test_only_what_was_asked_for_is_told_and_all_of_it_carries_the_streams_id(
+    wanted: dict[str, Any],
+) -> None:
     server = everything.build()
     async with bare(server) as peer:
         await listen(peer, "s", **wanted)
@@ -269,7 +296,9 @@ async def test_only_what_was_asked_for_is_told_and_all_of_it_carries_the_streams
             "resourcesListChanged": "notifications/resources/list_changed",
             "resourceSubscriptions": "notifications/resources/updated",
         }
-        assert sorted(one["method"] for one in came) == sorted(kinds[key] for key, value in wanted.items() if value)
+        assert sorted(one["method"] for one in came) == sorted(
+            kinds[key] for key, value in wanted.items() if value
+        )
         assert all(one["params"]["_meta"] == {SUBSCRIPTION_ID: "s"} for one in came)
         assert all(one["params"]["uri"] == "doc://text" for one in came if "uri" in one["params"])
 
@@ -308,12 +337,18 @@ async def test_a_client_ends_a_stream_by_cancelling_its_request() -> None:
         opening = asyncio.create_task(client.subscribe("x:y", print))
         asked = await server.receive()
         assert asked["params"]["notifications"] == {"resourceSubscriptions": ["x:y"]}
-        granted = notification("notifications/subscriptions/acknowledged", notifications=asked["params"]["notifications"])
+        granted = notification(
+            "notifications/subscriptions/acknowledged",
+            notifications=asked["params"]["notifications"],
+        )
         granted["params"]["_meta"] = {SUBSCRIPTION_ID: asked["id"]}
         server.send(granted)
         await (await opening).close()
         told = await server.receive()
-        assert (told["method"], told["params"]["requestId"]) == ("notifications/cancelled", asked["id"])
+        assert (told["method"], told["params"]["requestId"]) == (
+            "notifications/cancelled",
+            asked["id"],
+        )
 
 
 @pytest.mark.requirement("subscriptions-graceful", "subscriptions-id", "cancel-server-only-streams")
@@ -342,7 +377,9 @@ async def test_a_client_tells_its_streams_apart_by_their_ids() -> None:
         client.on_change("tools", lambda kind: heard.append(("second", kind)))
         first, second = await server.receive(), await server.receive()
         for stream in (second["id"], first["id"], 12345, str(first["id"])):
-            server.send(notification("notifications/tools/list_changed", _meta={SUBSCRIPTION_ID: stream}))
+            server.send(
+                notification("notifications/tools/list_changed", _meta={SUBSCRIPTION_ID: stream})
+            )
         server.send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
         asking = asyncio.create_task(client.ping())
         server.send(refusal(await server.receive(), -32603))
@@ -352,20 +389,27 @@ async def test_a_client_tells_its_streams_apart_by_their_ids() -> None:
 
 
 @pytest.mark.requirement("subscriptions-ack-checked")
-@pytest.mark.parametrize("granted", [{}, {"promptsListChanged": True}, {"resourceSubscriptions": []}])
+@pytest.mark.parametrize(
+    "granted", [{}, {"promptsListChanged": True}, {"resourceSubscriptions": []}]
+)
 async def test_what_a_server_does_not_grant_is_not_waited_for(granted: dict[str, Any]) -> None:
     async with handmade() as (client, server):
         opening = asyncio.create_task(client.subscribe("x:y", print))
         asked = await server.receive()
         server.send(
             notification(
-                "notifications/subscriptions/acknowledged", notifications=granted, _meta={SUBSCRIPTION_ID: asked["id"]}
+                "notifications/subscriptions/acknowledged",
+                notifications=granted,
+                _meta={SUBSCRIPTION_ID: asked["id"]},
             )
         )
         with pytest.raises(MethodNotFound, match="x:y"):
             await opening
         told = await server.receive()
-        assert (told["method"], told["params"]["requestId"]) == ("notifications/cancelled", asked["id"])
+        assert (told["method"], told["params"]["requestId"]) == (
+            "notifications/cancelled",
+            asked["id"],
+        )
 
 
 @pytest.mark.requirement("subscriptions-renewed")
@@ -377,7 +421,10 @@ async def test_streams_are_asked_for_again_in_a_new_conversation() -> None:
         assert calling is not None
         await client._subscriptions.renew(calling)
         renewed = [await server.receive() for _ in range(2)]
-        assert sorted(one["method"] for one in renewed) == ["notifications/cancelled", "subscriptions/listen"]
+        assert sorted(one["method"] for one in renewed) == [
+            "notifications/cancelled",
+            "subscriptions/listen",
+        ]
 
 
 MORTAL = """
@@ -421,35 +468,57 @@ async def test_log_messages_do_not_come_on_a_stream() -> None:
 
 def question(message: str = "Who?", **params: Any) -> dict[str, Any]:
     schema = {"type": "object", "properties": {"name": {"type": "string"}}}
-    return {"method": "elicitation/create", "params": {"message": message, "requestedSchema": schema, **params}}
+    return {
+        "method": "elicitation/create",
+        "params": {"message": message, "requestedSchema": schema, **params},
+    }
 
 
 ASKING = {
     "tools/call": (lambda client: client.call_tool("x", {"a": 1}), {"content": []}),
     "prompts/get": (lambda client: client.get_prompt("x", {"a": "1"}), {"messages": []}),
-    "resources/read": (lambda client: client.read_resource("x:y"), {"contents": [], "ttlMs": 0, "cacheScope": "private"}),
+    "resources/read": (
+        lambda client: client.read_resource("x:y"),
+        {"contents": [], "ttlMs": 0, "cacheScope": "private"},
+    ),
 }
 
 
 @pytest.mark.requirement(
-    "rounds-answers-first", "rounds-state-echoed", "rounds-new-id", "rounds-apart", "elicitation-mode-default"
+    "rounds-answers-first",
+    "rounds-state-echoed",
+    "rounds-new-id",
+    "rounds-apart",
+    "elicitation-mode-default",
 )
 @pytest.mark.parametrize("method", ASKING)
 @pytest.mark.parametrize("state", ["", "opaque", '{"not": "yours"}', "\u00e9 \n\u2028"])
-async def test_a_round_comes_back_with_all_answers_and_the_very_state(method: str, state: str) -> None:
+async def test_a_round_comes_back_with_all_answers_and_the_very_state(
+    method: str, state: str
+) -> None:
     ask, last = ASKING[method]
-    async with handmade(on_elicit=lambda request: {"name": request.mode}, roots=["file:///r"]) as (client, server):
+    async with handmade(on_elicit=lambda request: {"name": request.mode}, roots=["file:///r"]) as (
+        client,
+        server,
+    ):
         asking = asyncio.create_task(ask(client))
         first = await server.receive()
         other = asyncio.create_task(ask(client))
         parallel = await server.receive()
         asked = {"who": question(), "where": {"method": "roots/list"}}
-        server.send(reply(first, {"resultType": "input_required", "inputRequests": asked, "requestState": state}))
+        server.send(
+            reply(
+                first,
+                {"resultType": "input_required", "inputRequests": asked, "requestState": state},
+            )
+        )
         second = await server.receive()
         assert second["method"] == method
         assert second["id"] not in (first["id"], parallel["id"])
         added = {"inputResponses", "requestState"}
-        assert {key: value for key, value in second["params"].items() if key not in added} == first["params"]
+        assert {key: value for key, value in second["params"].items() if key not in added} == first[
+            "params"
+        ]
         assert second["params"]["requestState"] == state
         assert second["params"]["inputResponses"] == {
             "who": {"action": "accept", "content": {"name": "form"}},
@@ -465,14 +534,20 @@ async def test_a_round_comes_back_with_all_answers_and_the_very_state(method: st
 
 
 @pytest.mark.requirement("rounds-state-absent")
-async def test_a_round_without_state_is_answered_without_and_one_without_questions_at_once() -> None:
+async def test_a_round_without_state_is_answered_without_and_one_without_questions_at_once() -> (
+    None
+):
     async with handmade(on_elicit=lambda request: None) as (client, server):
         asking = asyncio.create_task(client.call_tool("x"))
-        server.send(reply(await server.receive(), {"resultType": "input_required", "requestState": "s"}))
+        server.send(
+            reply(await server.receive(), {"resultType": "input_required", "requestState": "s"})
+        )
         second = await server.receive()
         assert second["params"]["requestState"] == "s"
         assert "inputResponses" not in second["params"]
-        server.send(reply(second, {"resultType": "input_required", "inputRequests": {"q": question()}}))
+        server.send(
+            reply(second, {"resultType": "input_required", "inputRequests": {"q": question()}})
+        )
         third = await server.receive()
         assert "requestState" not in third["params"]
         assert third["params"]["inputResponses"] == {"q": {"action": "decline"}}
@@ -484,7 +559,12 @@ async def test_a_round_without_state_is_answered_without_and_one_without_questio
 async def test_questions_in_place_of_a_list_are_an_unknown_answer() -> None:
     async with handmade(on_elicit=lambda request: None) as (client, server):
         asking = asyncio.create_task(client.list_tools())
-        server.send(reply(await server.receive(), {"resultType": "input_required", "inputRequests": {"q": question()}}))
+        server.send(
+            reply(
+                await server.receive(),
+                {"resultType": "input_required", "inputRequests": {"q": question()}},
+            )
+        )
         with pytest.raises(InvalidRequest, match="input_required"):
             await asking
 
@@ -493,7 +573,12 @@ async def test_questions_in_place_of_a_list_are_an_unknown_answer() -> None:
 async def test_a_question_in_a_round_that_was_not_declared_is_not_answered() -> None:
     async with handmade(roots=[]) as (client, server):
         asking = asyncio.create_task(client.call_tool("x"))
-        server.send(reply(await server.receive(), {"resultType": "input_required", "inputRequests": {"q": question()}}))
+        server.send(
+            reply(
+                await server.receive(),
+                {"resultType": "input_required", "inputRequests": {"q": question()}},
+            )
+        )
         with pytest.raises(InvalidRequest, match="elicitation/create"):
             await asking
         assert server.waiting() == 0
@@ -501,20 +586,34 @@ async def test_a_question_in_a_round_that_was_not_declared_is_not_answered() -> 
 
 @pytest.mark.requirement("elicitation-mode-default", "elicitation-mode-undeclared")
 async def test_a_question_of_a_mode_that_was_not_declared_is_refused() -> None:
-    async with handmade("2025-11-25", on_elicit=lambda request: {"name": request.mode}) as (_, server):
+    async with handmade("2025-11-25", on_elicit=lambda request: {"name": request.mode}) as (
+        _,
+        server,
+    ):
         params = question()["params"]
-        assert (await server.ask("elicitation/create", params))["result"]["content"] == {"name": "form"}
+        assert (await server.ask("elicitation/create", params))["result"]["content"] == {
+            "name": "form"
+        }
         reply_ = await server.ask("elicitation/create", {**params, "mode": "telepathy"})
         assert reply_["error"]["code"] == -32602
 
 
 @pytest.mark.requirement("sampling-tools-undeclared")
 @pytest.mark.parametrize("extra", [{"tools": []}, {"toolChoice": {"mode": "auto"}}])
-async def test_sampling_with_tools_is_refused_where_tools_were_not_declared(extra: dict[str, Any]) -> None:
+async def test_sampling_with_tools_is_refused_where_tools_were_not_declared(
+    extra: dict[str, Any],
+) -> None:
     async with handmade("2025-11-25", on_sample=lambda request: "yes") as (_, server):
-        params = {"messages": [{"role": "user", "content": {"type": "text", "text": "?"}}], "maxTokens": 5}
-        assert (await server.ask("sampling/createMessage", params))["result"]["content"]["text"] == "yes"
-        assert (await server.ask("sampling/createMessage", {**params, **extra}))["error"]["code"] == -32602
+        params = {
+            "messages": [{"role": "user", "content": {"type": "text", "text": "?"}}],
+            "maxTokens": 5,
+        }
+        assert (await server.ask("sampling/createMessage", params))["result"]["content"][
+            "text"
+        ] == "yes"
+        assert (await server.ask("sampling/createMessage", {**params, **extra}))["error"][
+            "code"
+        ] == -32602
 
 
 @pytest.mark.requirement("roots-list-changed", "roots-file-uris")

@@ -14,7 +14,12 @@ async def test_resources_and_templates_are_listed(talk: Talk) -> None:
         resources = {resource.uri: resource for resource in await client.list_resources()}
         templates = await client.list_resource_templates()
     text = resources["doc://text"]
-    assert (text.name, text.mime_type, text.size, text.description) == ("text", "text/plain", 5, "Some text.")
+    assert (text.name, text.mime_type, text.size, text.description) == (
+        "text",
+        "text/plain",
+        5,
+        "Some text.",
+    )
     assert text.annotations is not None
     assert text.annotations["x"] == 1
     assert [template.uri_template for template in templates] == ["item://{number}/name"]
@@ -36,7 +41,10 @@ async def test_a_resource_is_read(talk: Talk) -> None:
 
 @pytest.mark.requirement("resources-not-found-empty", "resources-uris")
 @pytest.mark.requirement("resources-not-found")
-@pytest.mark.parametrize("uri", ["doc://nothing", "item://x/name", "item://101/name", "item://1%2F2/name", "item://../name"])
+@pytest.mark.parametrize(
+    "uri",
+    ["doc://nothing", "item://x/name", "item://101/name", "item://1%2F2/name", "item://../name"],
+)
 async def test_what_does_not_exist_is_not_found(in_memory: Talk, uri: str) -> None:
     async with in_memory() as client:
         with pytest.raises(NotFound) as caught:

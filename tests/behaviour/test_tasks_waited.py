@@ -1,4 +1,5 @@
-"""Tools that run as tasks, called by our client over every transport: whoever calls does not notice."""
+"""Tools that run as tasks, called by our client over every transport: whoever calls does not
+notice."""
 
 import asyncio
 import sys
@@ -57,7 +58,9 @@ async def test_a_call_waits_for_its_task_without_noticing(talk: Talk) -> None:
     stage, heard = Stage(), list[Any]()
     async with talk(stage.server) as client:
         calling = asyncio.create_task(
-            client.call_tool("paint", {"colour": "red"}, on_progress=lambda update: heard.append(update.message))
+            client.call_tool(
+                "paint", {"colour": "red"}, on_progress=lambda update: heard.append(update.message)
+            )
         )
         await stage.begun.wait()
         while not heard:
@@ -73,7 +76,9 @@ async def test_a_question_of_a_task_reaches_the_callback(talk: Talk) -> None:
     if not talk.at_least("2025-06-18"):
         pytest.skip("this revision has no elicitation")
     asked: list[Any] = []
-    async with talk(Stage().server, on_elicit=lambda request: asked.append(request) or {"name": "Ann"}) as client:
+    async with talk(
+        Stage().server, on_elicit=lambda request: asked.append(request) or {"name": "Ann"}
+    ) as client:
         assert (await client.call_tool("greet")).text == "Hello, Ann!"
         handle = await client.start_tool("greet")
         assert (await handle.result()).text == "Hello, Ann!"
@@ -87,14 +92,26 @@ async def test_what_is_asked_on_behalf_of_a_task_is_answered_with_its_mark(talk:
     async with talk(Stage().server, on_elicit=lambda request: {"name": "Ann"}) as client:
         handle = await client.start_tool("greet")
         assert (await handle.result()).text == "Hello, Ann!"
-    [question] = [one for one in talk.tape.messages("server") if one.get("method") == "elicitation/create"]
-    [answer] = [one for one in talk.tape.messages("client") if one.get("id") == question["id"] and "result" in one]
-    assert answer["result"]["_meta"] == question["params"]["_meta"] == {RELATED_TASK: {"taskId": handle.id}}
+    [question] = [
+        one for one in talk.tape.messages("server") if one.get("method") == "elicitation/create"
+    ]
+    [answer] = [
+        one
+        for one in talk.tape.messages("client")
+        if one.get("id") == question["id"] and "result" in one
+    ]
+    assert (
+        answer["result"]["_meta"]
+        == question["params"]["_meta"]
+        == {RELATED_TASK: {"taskId": handle.id}}
+    )
 
 
 @pytest.mark.requirement("tasks-client-related")
 @pytest.mark.parametrize("transport", ["memory", "http"])
-async def test_a_question_of_a_task_that_is_cancelled_is_withdrawn_with_its_mark(transport: str) -> None:
+async def test_a_question_of_a_task_that_is_cancelled_is_withdrawn_with_its_mark(
+    transport: str,
+) -> None:
     """A client by hand: ours does not read on once it knows that the task is over."""
     able, server = {"elicitation": {}}, Stage().server
     if transport == "memory":
@@ -172,7 +189,9 @@ async def test_a_task_that_is_cancelled_says_so_to_who_waits(talk: Talk) -> None
 
 
 @pytest.mark.parametrize("transport", ["memory", "http", "websocket"])
-async def test_of_a_task_that_takes_long_the_server_tells_by_itself(transport: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_of_a_task_that_takes_long_the_server_tells_by_itself(
+    transport: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tasks, "LISTENED", 0.1)  # which is long, here
     stage, talk = Stage(), Talk(transport, "2026-07-28")
 
@@ -218,7 +237,9 @@ async def test_what_was_lost_with_its_server_is_told_as_lost(revision: str, tmp_
 
 
 @pytest.mark.parametrize("revision", TASKED)
-async def test_a_call_survives_the_end_of_its_server_where_the_task_does(revision: str, tmp_path: Path) -> None:
+async def test_a_call_survives_the_end_of_its_server_where_the_task_does(
+    revision: str, tmp_path: Path
+) -> None:
     script = tmp_path / "server.py"
     script.write_text(
         "import os\n"
@@ -243,7 +264,9 @@ async def test_a_call_survives_the_end_of_its_server_where_the_task_does(revisio
         return {"value": True}
 
     command = [sys.executable, str(script)]
-    async with Client(command, revision=revision, env=env, cwd=tmp_path, on_elicit=on_elicit) as client:
+    async with Client(
+        command, revision=revision, env=env, cwd=tmp_path, on_elicit=on_elicit
+    ) as client:
         assert (await client.call_tool("rise")).text == "risen True"
     assert asked == ["Burn?"]
     assert (tmp_path / "lives").read_text() == "xx"

@@ -23,7 +23,11 @@ async def test_tools_are_listed_as_the_revision_knows_them(talk: Talk) -> None:
         tools = {tool.name: tool for tool in await client.list_tools()}
     add = tools["add"]
     assert add.description == "Add two numbers."
-    assert add.input_schema["properties"]["b"] == {"type": "integer", "description": "the other one", "default": 1}
+    assert add.input_schema["properties"]["b"] == {
+        "type": "integer",
+        "description": "the other one",
+        "default": 1,
+    }
     assert add.input_schema["required"] == ["a"]
     assert (add.title == "Add") == talk.at_least("2025-06-18")
     assert (add.annotations is not None) == talk.at_least("2025-03-26")
@@ -64,7 +68,9 @@ async def test_a_result_comes_back_as_the_type_asked_for(in_memory: Talk) -> Non
 
 
 @pytest.mark.requirement("tools-content-kinds")
-async def test_content_of_every_kind_arrives_as_the_nearest_the_revision_has(in_memory: Talk) -> None:
+async def test_content_of_every_kind_arrives_as_the_nearest_the_revision_has(
+    in_memory: Talk,
+) -> None:
     async with in_memory() as client:
         kinds = [block.type for block in (await client.call_tool("content")).content]
     audio = "audio" if in_memory.at_least("2025-03-26") else "resource"
@@ -102,9 +108,16 @@ async def test_wrong_arguments_are_a_result_that_a_model_can_act_on(
 @pytest.mark.requirement("tools-errors")
 @pytest.mark.parametrize(
     ("kind", "said"),
-    [("tool", "as it is"), ("plain", "plain trouble"), ("exit", "SystemExit"), ("missing", "no such thing")],
+    [
+        ("tool", "as it is"),
+        ("plain", "plain trouble"),
+        ("exit", "SystemExit"),
+        ("missing", "no such thing"),
+    ],
 )
-async def test_a_tool_that_fails_says_so_and_the_server_lives_on(talk: Talk, kind: str, said: str) -> None:
+async def test_a_tool_that_fails_says_so_and_the_server_lives_on(
+    talk: Talk, kind: str, said: str
+) -> None:
     async with talk() as client:
         with pytest.raises(ToolError, match=said):
             await client.call_tool("fail", {"kind": kind})
@@ -156,7 +169,11 @@ async def test_tools_that_come_and_go_are_announced(talk: Talk) -> None:
 async def test_a_handler_knows_who_calls(talk: Talk) -> None:
     async with talk() as client:
         told = await client.call_tool("who", type=dict[str, Any])
-        assert told.data == {"client": "dovetail", "revision": talk.revision, "state": {"started": True}}
+        assert told.data == {
+            "client": "dovetail",
+            "revision": talk.revision,
+            "state": {"started": True},
+        }
 
 
 async def test_blocking_tools_never_starve_the_rest(talk: Talk) -> None:

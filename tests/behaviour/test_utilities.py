@@ -45,9 +45,15 @@ async def test_cancelling_the_task_cancels_the_call_at_the_server(talk: Talk, to
             await task
         assert (await client.call_tool("given_up")).text == tool
     sent = talk.tape.messages("client")
-    called = next(one["id"] for one in sent if one.get("method") == "tools/call" and one["params"]["name"] == tool)
+    called = next(
+        one["id"]
+        for one in sent
+        if one.get("method") == "tools/call" and one["params"]["name"] == tool
+    )
     assert talk.cancelled() == [called]
-    assert called not in [one.get("id") for one in talk.tape.messages("server")], "a cancelled call is not answered"
+    assert called not in [one.get("id") for one in talk.tape.messages("server")], (
+        "a cancelled call is not answered"
+    )
 
 
 @pytest.mark.requirement("timeout-per-request")
@@ -66,7 +72,9 @@ async def test_log_messages_of_every_level_arrive(talk: Talk) -> None:
     async with talk(on_log=heard.append) as client:
         await client.call_tool("talk")
     levels = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
-    assert [(entry.level, entry.data, entry.logger) for entry in heard] == [(one, f"a {one}", "talker") for one in levels]
+    assert [(entry.level, entry.data, entry.logger) for entry in heard] == [
+        (one, f"a {one}", "talker") for one in levels
+    ]
 
 
 @pytest.mark.requirement("logging-level")
@@ -96,7 +104,9 @@ async def test_a_ping_is_answered(talk: Talk) -> None:
 @pytest.mark.requirement("ping")
 async def test_many_calls_at_once_get_each_its_own_answer(talk: Talk) -> None:
     async with talk() as client:
-        results = await asyncio.gather(*(client.call_tool("add", {"a": n, "b": n}) for n in range(200)))
+        results = await asyncio.gather(
+            *(client.call_tool("add", {"a": n, "b": n}) for n in range(200))
+        )
     assert [result.text for result in results] == [str(2 * n) for n in range(200)]
 
 

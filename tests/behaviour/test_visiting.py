@@ -1,4 +1,5 @@
-"""Pages that a user has to visit before a call can be answered, in every era, and what happens at them."""
+"""Pages that a user has to visit before a call can be answered, in every era, and what happens at
+them."""
 
 import asyncio
 import logging
@@ -8,7 +9,14 @@ import pytest
 from msgspec import Struct
 
 from dovetail import Context, Limits, Server, ToolError
-from dovetail.errors import InternalError, MissingCapability, Page, ProtocolError, UrlRefused, UrlRequired
+from dovetail.errors import (
+    InternalError,
+    MissingCapability,
+    Page,
+    ProtocolError,
+    UrlRefused,
+    UrlRequired,
+)
 from dovetail.ports import PAGES, Call, Principal
 from dovetail.protocol.elicitation import ElicitResult
 from dovetail.sealing import KeyRing
@@ -22,7 +30,8 @@ FORM_ONLY = {"elicitation": {}}
 
 
 class Office(Struct):
-    """A server whose tools want a page visited first, and how often the user has to be asked until they have."""
+    """A server whose tools want a page visited first, and how often the user has to be asked until
+    they have."""
 
     server: Server
     visits_left: int = 1
@@ -56,7 +65,9 @@ def office(visits: int = 1, **options: Any) -> Office:
 
     @server.tool
     async def both() -> str:
-        raise UrlRequired("Two pages", pages=[Page("One", f"{URL}/1", "1"), Page("Two", f"{URL}/2", "2")])
+        raise UrlRequired(
+            "Two pages", pages=[Page("One", f"{URL}/1", "1"), Page("Two", f"{URL}/2", "2")]
+        )
 
     @server.tool
     async def nowhere() -> str:
@@ -80,16 +91,29 @@ def office(visits: int = 1, **options: Any) -> Office:
 
 @pytest.mark.requirement("elicitation-url-error")
 @pytest.mark.parametrize("tool", ["files", "plain"])
-async def test_the_error_lists_the_pages_and_the_client_raises_it_as_it_was_raised(tool: str) -> None:
+async def test_the_error_lists_the_pages_and_the_client_raises_it_as_it_was_raised(
+    tool: str,
+) -> None:
     tape = Tape()
-    async with pair(office().server, revision=OLD, record=tape, on_elicit=lambda request: True) as client:
+    async with pair(
+        office().server, revision=OLD, record=tape, on_elicit=lambda request: True
+    ) as client:
         with pytest.raises(UrlRequired, match="Sign in to Example Co first") as caught:
             await client.call_tool(tool)
     [page] = caught.value.elicitations
     assert page == ("Sign in to Example Co first", URL, "sign-in-1")
     error = tape.messages("server")[-1]["error"]
-    wire = {"mode": "url", "elicitationId": "sign-in-1", "url": URL, "message": "Sign in to Example Co first"}
-    assert error == {"code": -32042, "message": "Sign in to Example Co first", "data": {"elicitations": [wire]}}
+    wire = {
+        "mode": "url",
+        "elicitationId": "sign-in-1",
+        "url": URL,
+        "message": "Sign in to Example Co first",
+    }
+    assert error == {
+        "code": -32042,
+        "message": "Sign in to Example Co first",
+        "data": {"elicitations": [wire]},
+    }
     check_tape(tape, OLD)
 
 
@@ -98,7 +122,10 @@ async def test_an_error_may_list_several_pages() -> None:
     async with pair(office().server, revision=OLD, on_elicit=lambda request: True) as client:
         with pytest.raises(UrlRequired) as caught:
             await client.call_tool("both")
-    assert [(page.message, page.id) for page in caught.value.elicitations] == [("One", "1"), ("Two", "2")]
+    assert [(page.message, page.id) for page in caught.value.elicitations] == [
+        ("One", "1"),
+        ("Two", "2"),
+    ]
 
 
 async def test_resources_and_prompts_may_want_a_page_visited_too() -> None:
@@ -111,14 +138,18 @@ async def test_resources_and_prompts_may_want_a_page_visited_too() -> None:
 
 @pytest.mark.requirement("elicitation-url-error-only")
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-06-18", OLD])
-async def test_a_client_that_shows_no_pages_gets_a_failed_tool_in_place_of_the_error(revision: str) -> None:
+async def test_a_client_that_shows_no_pages_gets_a_failed_tool_in_place_of_the_error(
+    revision: str,
+) -> None:
     async with bare(office().server) as peer:
         await peer.greet(revision, FORM_ONLY)
         reply = await peer.ask("tools/call", {"name": "files", "arguments": {}}, id=2)
         assert reply["result"]["isError"]
         assert reply["result"]["content"][0]["text"].startswith("Sign in to Example Co first (")
         reply = await peer.ask("resources/read", {"uri": "office://files"}, id=3)
-        assert reply["error"]["code"] == (MissingCapability.code if revision == OLD else InternalError.code)
+        assert reply["error"]["code"] == (
+            MissingCapability.code if revision == OLD else InternalError.code
+        )
 
 
 @pytest.mark.requirement("elicitation-url-error-only")
@@ -132,12 +163,24 @@ async def test_an_error_without_a_page_is_a_mistake_of_the_server(revision: str)
 @pytest.mark.parametrize(
     "data",
     [
-        None, [], "x", {}, {"elicitations": None}, {"elicitations": [1, None, {}]}, {"elicitations": {"url": URL}},
-        {"elicitations": [{"url": URL}, {"elicitationId": "1"}, {"url": 1, "elicitationId": "1", "message": "m"}]},
+        None,
+        [],
+        "x",
+        {},
+        {"elicitations": None},
+        {"elicitations": [1, None, {}]},
+        {"elicitations": {"url": URL}},
+        {
+            "elicitations": [
+                {"url": URL},
+                {"elicitationId": "1"},
+                {"url": 1, "elicitationId": "1", "message": "m"},
+            ]
+        },
         {"elicitations": [{"url": "javascript:alert(1)", "elicitationId": "1", "message": "m"}]},
         {"elicitations": [{"url": URL, "elicitationId": ["1"], "message": "m"}]},
     ],
-)  # fmt: skip
+)
 def test_pages_that_make_no_sense_are_left_out(data: Any) -> None:
     assert UrlRequired(-32042, "m", data).elicitations == []
 
@@ -175,10 +218,16 @@ async def test_in_the_stateless_era_the_page_is_a_question_and_the_handler_is_ru
 ) -> None:
     made, tape = office(visits), Tape()
     on_elicit = accepting(made)
-    async with pair(made.server, revision=NEW, record=tape, replay=replay, on_elicit=on_elicit) as client:
+    async with pair(
+        made.server, revision=NEW, record=tape, replay=replay, on_elicit=on_elicit
+    ) as client:
         assert (await client.call_tool(tool)).data.endswith("files")
     assert (made.runs, len(on_elicit.seen)) == (visits + 1, visits)
-    results = [message["result"] for message in tape.messages("server") if "inputRequests" in message.get("result", {})]
+    results = [
+        message["result"]
+        for message in tape.messages("server")
+        if "inputRequests" in message.get("result", {})
+    ]
     page = {"mode": "url", "url": URL, "message": "Sign in to Example Co first"}
     first = {"sign-in-1": {"method": "elicitation/create", "params": page}}
     assert results[0]["inputRequests"] == first
@@ -207,7 +256,9 @@ async def test_what_was_answered_before_is_not_asked_again(replay: bool) -> None
 @pytest.mark.parametrize("action", ["decline", "cancel"])
 async def test_a_user_who_does_not_want_to_go_there_ends_the_call(action: Any) -> None:
     made = office(100)
-    async with pair(made.server, revision=NEW, on_elicit=lambda request: ElicitResult(action=action)) as client:
+    async with pair(
+        made.server, revision=NEW, on_elicit=lambda request: ElicitResult(action=action)
+    ) as client:
         with pytest.raises(ToolError, match="did not want to visit the page"):
             await client.call_tool("files")
         with pytest.raises(ProtocolError, match="did not want to visit the page"):
@@ -225,14 +276,18 @@ async def test_a_page_that_is_never_done_with_does_not_go_on_for_ever() -> None:
 
 @pytest.mark.requirement("elicitation-modes-asked")
 @pytest.mark.parametrize("tool", ["files", "plain"])
-async def test_a_client_of_the_stateless_era_that_shows_no_pages_is_told_what_is_missing(tool: str) -> None:
+async def test_a_client_of_the_stateless_era_that_shows_no_pages_is_told_what_is_missing(
+    tool: str,
+) -> None:
     async with pair(office().server, revision=NEW) as client:
         with pytest.raises(MissingCapability, match="Sign in to Example Co first") as caught:
             await client.call_tool(tool)
     assert caught.value.data == {"requiredCapabilities": {"elicitation": {"url": {}}}}
 
 
-async def test_without_encryption_the_handler_is_run_again_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_encryption_the_handler_is_run_again_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(KeyRing, "encrypts", False)
     made = office()
     async with pair(made.server, revision=NEW, on_elicit=accepting(made)) as client:
@@ -282,7 +337,9 @@ async def test_a_bound_url_of_nobody_in_particular_is_not_for_somebody() -> None
         server.check_url(url, "ann")
 
 
-async def test_a_bound_url_expires_with_the_state_of_its_question(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_bound_url_expires_with_the_state_of_its_question(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     server = bank(limits=Limits(state_life=0))
     async with pair(server) as client:
         url = (await client.call_tool("link")).data
@@ -293,7 +350,11 @@ async def test_a_bound_url_expires_with_the_state_of_its_question(caplog: pytest
 
 async def test_the_keys_that_a_server_is_served_with_seal_its_tickets() -> None:
     one, two, other = bank(), bank(), bank()
-    for server, key in ((one, "a key of one server"), (two, "a key of one server"), (other, "one of another server")):
+    for server, key in (
+        (one, "a key of one server"),
+        (two, "a key of one server"),
+        (other, "one of another server"),
+    ):
         server.asgi(keys=[key])
     async with pair(one) as client:
         url = (await client.call_tool("link")).data
@@ -339,7 +400,9 @@ def teller() -> Server:
 
 
 @pytest.mark.requirement("elicitation-complete", "elicitation-bound")
-async def test_that_a_page_is_done_with_is_told_to_the_client_that_was_asked_and_to_nobody_else() -> None:
+async def test_that_a_page_is_done_with_is_told_to_the_client_that_was_asked_and_to_nobody_else() -> (  # noqa: E501
+    None
+):
     server, ours, theirs = teller(), Tape(), Tape()
     async with (
         pair(server, revision=OLD, record=ours, on_elicit=lambda request: True) as client,
@@ -360,13 +423,21 @@ async def test_that_a_page_is_done_with_is_told_to_the_client_that_was_asked_and
 
 
 def completed(tape: Tape) -> list[str]:
-    told = [one for one in tape.messages("server") if one.get("method") == "notifications/elicitation/complete"]
+    told = [
+        one
+        for one in tape.messages("server")
+        if one.get("method") == "notifications/elicitation/complete"
+    ]
     return [one["params"]["elicitationId"] for one in told]
 
 
 async def greeted(site: Site) -> Session:
     """A session whose client shows pages."""
-    said = {"protocolVersion": OLD, "capabilities": {"elicitation": {"url": {}}}, "clientInfo": INFO}
+    said = {
+        "protocolVersion": OLD,
+        "capabilities": {"elicitation": {"url": {}}},
+        "clientInfo": INFO,
+    }
     answer = await site.post(request("initialize", said, 0))
     session = Session(site, answer.headers["mcp-session-id"], OLD, await answer.json())
     await session.tell("notifications/initialized")

@@ -1,8 +1,9 @@
 """A server on a port in the test's own loop, and a tape of what passes there.
 
-The tape is made where HTTP becomes messages, between uvicorn and our application: a POST is a message of the client, its
-body or each event of its stream one of the server, a WebSocket frame is one of either. So it holds what was on the wire, and
-nothing that was not: a client that cancels by hanging up sends no message, it is in `hung_up`.
+The tape is made where HTTP becomes messages, between uvicorn and our application: a POST is a
+message of the client, its body or each event of its stream one of the server, a WebSocket frame is
+one of either. So it holds what was on the wire, and nothing that was not: a client that cancels by
+hanging up sends no message, it is in `hung_up`.
 """
 
 import asyncio
@@ -92,11 +93,18 @@ class TapedApp:
 
 
 def first_era_only(app: App) -> App:
-    """The application as a server of the first revision has it: at the address of the old pair nothing can be posted."""
+    """The application as a server of the first revision has it: at the address of the old pair
+    nothing can be posted."""
 
     async def refusing(scope: Any, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and (scope["method"], scope["path"]) == ("POST", "/sse"):
-            await send({"type": "http.response.start", "status": 405, "headers": [(b"content-length", b"0")]})
+            await send(
+                {
+                    "type": "http.response.start",
+                    "status": 405,
+                    "headers": [(b"content-length", b"0")],
+                }
+            )
             await send({"type": "http.response.body", "body": b""})
         else:
             await app(scope, receive, send)
@@ -108,8 +116,8 @@ def first_era_only(app: App) -> App:
 async def on_a_port(app: App, port: int = 0) -> AsyncIterator[str]:
     """The application under uvicorn, in this loop; gives `127.0.0.1:<port>`.
 
-    uvicorn's own loop looks ten times a second whether it should end, and its end sleeps as long: too slow for hundreds of
-    tests, so both are done here, step by step and without a pause.
+    uvicorn's own loop looks ten times a second whether it should end, and its end sleeps as long:
+    too slow for hundreds of tests, so both are done here, step by step and without a pause.
     """
     listening = socket.create_server(("127.0.0.1", port))
     config = uvicorn.Config(app, log_config=None, lifespan="on", ws="websockets-sansio")
@@ -123,7 +131,9 @@ async def on_a_port(app: App, port: int = 0) -> AsyncIterator[str]:
         for one in server.servers:
             one.close()
         for connection in list(server.server_state.connections):
-            getattr(connection, "pipeline", deque[Any]()).clear()  # what waits behind a stream must not begin when that ends
+            getattr(
+                connection, "pipeline", deque[Any]()
+            ).clear()  # what waits behind a stream must not begin when that ends
         await server.lifespan.shutdown()  # which ends the streams, so that the connections can
         for connection in list(server.server_state.connections):
             connection.shutdown()

@@ -1,4 +1,5 @@
-"""What the benchmarks say is what was measured: gains, goals, the page, the chart and the table in the README."""
+"""What the benchmarks say is what was measured: gains, goals, the page, the chart and the table in
+the README."""
 
 import json
 import re
@@ -22,13 +23,18 @@ def of(ours: Figure, sdk: Figure, floor: Figure) -> dict[str, Figure]:
 def test_rows_have_names_of_their_own_and_all_that_name_one_name_one_that_exists() -> None:
     names = [row.name for row in ROWS]
     assert len(set(names)) == len(names)
-    assert {*SHOWN, *report.IN_README, *check.CHECKED, *(name for _, few, many, _ in GROWTH for name in (few, many))} <= {
-        *names
-    }
+    assert {
+        *SHOWN,
+        *report.IN_README,
+        *check.CHECKED,
+        *(name for _, few, many, _ in GROWTH for name in (few, many)),
+    } <= {*names}
 
 
 @pytest.mark.parametrize(("row", "ours", "theirs"), [(RATE, 300.0, 100.0), (TIME, 100.0, 300.0)])
-def test_a_gain_is_how_many_times_better_whether_more_is_better_or_less(row: Row, ours: float, theirs: float) -> None:
+def test_a_gain_is_how_many_times_better_whether_more_is_better_or_less(
+    row: Row, ours: float, theirs: float
+) -> None:
     found = words.gain(row, of(Figure(ours), Figure(theirs), Figure(1)), SDK)
     assert found is not None
     assert found.plain == 3
@@ -45,7 +51,9 @@ def test_a_gain_is_how_many_times_better_whether_more_is_better_or_less(row: Row
         (Figure(149), Figure(10), "missed"),
     ],
 )
-def test_a_goal_is_met_by_the_figure_and_by_processor_time_or_it_says_by_which(ours: Figure, sdk: Figure, said: str) -> None:
+def test_a_goal_is_met_by_the_figure_and_by_processor_time_or_it_says_by_which(
+    ours: Figure, sdk: Figure, said: str
+) -> None:
     assert words.verdict(RATE, Goal(SDK, 15), of(ours, sdk, Figure(1))) == said
 
 
@@ -85,7 +93,10 @@ def test_the_page_its_chart_and_the_readme_are_made_of_the_figures_that_were_kep
 def test_the_chart_is_xml_with_a_label_for_each_row_that_it_shows() -> None:
     kept = json.loads(report.KEPT.read_text(encoding="utf-8"))
     words = {
-        text.text for text in ElementTree.fromstring(drawn(report.figures(kept))).iter("{http://www.w3.org/2000/svg}text")
+        text.text
+        for text in ElementTree.fromstring(drawn(report.figures(kept))).iter(
+            "{http://www.w3.org/2000/svg}text"
+        )
     }
     assert {row.title for row in ROWS if row.name in SHOWN} <= words
 
@@ -94,4 +105,6 @@ def test_the_machine_is_named_by_its_class_and_nothing_else() -> None:
     kept = report.KEPT.read_text(encoding="utf-8")
     assert re.search(r"\d+ cores", kept)
     assert not re.search(r"/(home|root|tmp|work)\b", kept)
-    assert {party.name for party in ALL} >= {name for row in json.loads(kept)["figures"].values() for name in row}
+    assert {party.name for party in ALL} >= {
+        name for row in json.loads(kept)["figures"].values() for name in row
+    }

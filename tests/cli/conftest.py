@@ -1,8 +1,9 @@
 """The command as a user has it: a process of its own, against servers that are small scripts.
 
-`dovetail("call", path, "add", "a=1")` runs it and gives exit code, stdout and stderr. `server(source)` writes a script with
-a Server in it. `scripted({method: answer})` writes one that answers with whatever it is told, however hostile: it is made
-of bare JSON, so nothing of ours smooths what it says.
+`dovetail("call", path, "add", "a=1")` runs it and gives exit code, stdout and stderr.
+`server(source)` writes a script with a Server in it. `scripted({method: answer})` writes one that
+answers with whatever it is told, however hostile: it is made of bare JSON, so nothing of ours
+smooths what it says.
 """
 
 import json
@@ -43,7 +44,7 @@ for line in sys.stdin:
         print(json.dumps({{"jsonrpc": "2.0", "method": method, "params": params}}), flush=True)
     reply = {{key: answer[key] for key in ("result", "error") if key in answer}}
     print(json.dumps({{"jsonrpc": "2.0", "id": message["id"], **reply}}), flush=True)
-"""
+"""  # noqa: E501
 
 
 class Done(NamedTuple):
@@ -68,7 +69,11 @@ class Done(NamedTuple):
 def command(*words: str) -> list[str]:
     """The command line; a server that it starts finds the package where we do."""
     alone = ("run", "logout", "whoami")  # these start no server
-    found = ["--env", f"PYTHONPATH={ROOT}"] if words and words[0] not in alone and not words[0].startswith("-") else []
+    found = (
+        ["--env", f"PYTHONPATH={ROOT}"]
+        if words and words[0] not in alone and not words[0].startswith("-")
+        else []
+    )
     return [sys.executable, "-m", "dovetail", *words, *found]
 
 
@@ -102,12 +107,18 @@ def handshake(info: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]
 
 def tool(name: str = "go", **more: Any) -> dict[str, Any]:
     """A list with one tool."""
-    return {"tools/list": {"result": {"tools": [{"name": name, "inputSchema": {"type": "object"}, **more}]}}}
+    return {
+        "tools/list": {
+            "result": {"tools": [{"name": name, "inputSchema": {"type": "object"}, **more}]}
+        }
+    }
 
 
 def says(*blocks: Any, **more: Any) -> dict[str, Any]:
     """A tool that gives these blocks; a string stands for text."""
-    content = [{"type": "text", "text": block} if isinstance(block, str) else block for block in blocks]
+    content = [
+        {"type": "text", "text": block} if isinstance(block, str) else block for block in blocks
+    ]
     return {"tools/call": {"result": {"content": content, **more.pop("result", {})}, **more}}
 
 
@@ -116,7 +127,9 @@ def scripted(tmp_path: Path) -> Callable[..., str]:
     """A server that answers each method with what it is told, and refuses the others."""
 
     def write(*answers: dict[str, Any]) -> str:
-        told = {method: answer for group in (handshake(), *answers) for method, answer in group.items()}
+        told = {
+            method: answer for group in (handshake(), *answers) for method, answer in group.items()
+        }
         path = tmp_path / "scripted.py"
         path.write_text(SCRIPTED.format(answers=json.dumps(told)))
         return str(path)
@@ -131,7 +144,9 @@ def server(tmp_path: Path) -> Callable[..., str]:
     def write(source: str, name: str = "served.py") -> str:
         path = tmp_path / name
         head = f"from dovetail import {NAMES}\nserver = Server('small', version='1.2.3')\n"
-        path.write_text(head + textwrap.dedent(source) + "\nif __name__ == '__main__':\n    server.run()\n")
+        path.write_text(
+            head + textwrap.dedent(source) + "\nif __name__ == '__main__':\n    server.run()\n"
+        )
         return str(path)
 
     return write

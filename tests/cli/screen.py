@@ -14,12 +14,17 @@ PROMPTS = (b"> ", b"] ")
 
 
 def on_screen(
-    *words: str, screen: str = "stderr", columns: int = 80, typed: Sequence[str] | None = None, **variables: str
+    *words: str,
+    screen: str = "stderr",
+    columns: int = 80,
+    typed: Sequence[str] | None = None,
+    **variables: str,
 ) -> tuple[int, str, str]:
-    """Exit code, what the terminal got and what the other stream did; `screen` says which stream is the terminal.
+    """Exit code, what the terminal got and what the other stream did; `screen` says which stream is
+    the terminal.
 
-    With "both" there is one terminal for the two of them, as there is for a user. With `typed` it is stdin too, and at each
-    prompt the next of these is typed, unseen; without, stdin is empty.
+    With "both" there is one terminal for the two of them, as there is for a user. With `typed` it
+    is stdin too, and at each prompt the next of these is typed, unseen; without, stdin is empty.
     """
     ours, theirs = os.openpty()
     tty.setraw(theirs)

@@ -16,7 +16,7 @@ from typing import Any
 @server.tool
 def echo(text: str = "", number: int | None = None, values: list[str] = [], extra: dict[str, Any] = {}) -> str:
     return repr((text, number, values, extra))
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.parametrize(
@@ -44,13 +44,17 @@ def test_arguments_arrive_as_the_tool_wants_them(
 def test_a_file_is_an_argument(server: Callable[..., str], tmp_path: Path) -> None:
     (tmp_path / "note").write_text("from a file\n")
     assert (
-        dovetail("call", server(ECHO), "echo", f"text=@{tmp_path}/note").out == repr(("from a file\n", None, [], {})) + "\n"
+        dovetail("call", server(ECHO), "echo", f"text=@{tmp_path}/note").out
+        == repr(("from a file\n", None, [], {})) + "\n"
     )
 
 
 def test_the_result_is_a_document_with_json() -> None:
     found = dovetail("call", WEATHER, "forecast", "city=Oslo", "days=1", "--json").json
-    assert found["structuredContent"] == {"city": "Oslo", "days": [{"day": 1, "sky": "clear", "celsius": 8.1}]}
+    assert found["structuredContent"] == {
+        "city": "Oslo",
+        "days": [{"day": 1, "sky": "clear", "celsius": 8.1}],
+    }
     assert json.loads(found["content"][0]["text"]) == found["structuredContent"]
 
 
@@ -61,7 +65,10 @@ BLOCKS: list[tuple[dict[str, Any], str]] = [
     ({"type": "image", "data": "AAA", "mimeType": "image/png"}, "[image/png, invalid base64]"),
     ({"type": "resource_link", "uri": "a://b", "name": "Bee"}, "[Bee: a://b]"),
     ({"type": "resource", "resource": {"uri": "a://b", "text": "inside"}}, "inside"),
-    ({"type": "resource", "resource": {"uri": "a://b", "blob": "AAAA"}}, "[application/octet-stream, 3 B]"),
+    (
+        {"type": "resource", "resource": {"uri": "a://b", "blob": "AAAA"}},
+        "[application/octet-stream, 3 B]",
+    ),
     ({"type": "hologram", "depth": 3}, "[hologram, shown by --json]"),
     ({"type": "text", "text": "two\nlines\n"}, "two\nlines"),
 ]
@@ -70,18 +77,27 @@ BLOCKS: list[tuple[dict[str, Any], str]] = [
 def test_text_is_printed_and_what_is_no_text_summed_up(scripted: Callable[..., str]) -> None:
     path = scripted(tool(), says(*(block for block, _ in BLOCKS)))
     assert dovetail("call", path, "go") == (0, "".join(f"{shown}\n" for _, shown in BLOCKS), "")
-    assert dovetail("call", path, "go", "--json").json == {"content": [block for block, _ in BLOCKS]}
+    assert dovetail("call", path, "go", "--json").json == {
+        "content": [block for block, _ in BLOCKS]
+    }
 
 
 def test_structured_content_without_any_other_is_printed(scripted: Callable[..., str]) -> None:
-    assert dovetail("call", scripted(tool(), says(result={"structuredContent": {"a": 1}})), "go").json == {"a": 1}
+    assert dovetail(
+        "call", scripted(tool(), says(result={"structuredContent": {"a": 1}})), "go"
+    ).json == {"a": 1}
 
 
-def test_pictures_sounds_and_blobs_are_saved_under_our_names(scripted: Callable[..., str], tmp_path: Path) -> None:
+def test_pictures_sounds_and_blobs_are_saved_under_our_names(
+    scripted: Callable[..., str], tmp_path: Path
+) -> None:
     blob = {"uri": "file:///../../etc/passwd", "blob": "AQID", "mimeType": "../../x"}
     path = scripted(
         tool(),
-        says({"type": "image", "data": PIXEL, "mimeType": "image/png"}, {"type": "resource", "resource": blob}),
+        says(
+            {"type": "image", "data": PIXEL, "mimeType": "image/png"},
+            {"type": "resource", "resource": blob},
+        ),
     )
     folder = tmp_path / "new" / "folder"
     done = dovetail("call", path, "go", "--output", str(folder))
@@ -90,14 +106,24 @@ def test_pictures_sounds_and_blobs_are_saved_under_our_names(scripted: Callable[
     assert Path(image).read_bytes() == base64.b64decode(PIXEL)
     assert Path(other).read_bytes() == b"\x01\x02\x03"
     assert "image-2.png" in dovetail("call", path, "go", "--output", str(folder)).out
-    assert sorted(one.name for one in folder.iterdir()) == ["blob-1.bin", "blob-2.bin", "image-1.png", "image-2.png"]
+    assert sorted(one.name for one in folder.iterdir()) == [
+        "blob-1.bin",
+        "blob-2.bin",
+        "image-1.png",
+        "image-2.png",
+    ]
 
 
-def test_a_folder_that_cannot_be_written_to_is_a_failure(scripted: Callable[..., str], tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_to_is_a_failure(
+    scripted: Callable[..., str], tmp_path: Path
+) -> None:
     (tmp_path / "file").touch()
     path = scripted(tool(), says({"type": "image", "data": PIXEL, "mimeType": "image/png"}))
     done = dovetail("call", path, "go", "--output", f"{tmp_path}/file/folder")
-    assert (done.code, done.failure) == (1, f"cannot save to {tmp_path}/file/folder: Not a directory")
+    assert (done.code, done.failure) == (
+        1,
+        f"cannot save to {tmp_path}/file/folder: Not a directory",
+    )
 
 
 def test_a_tool_that_fails_says_so_on_stderr() -> None:
@@ -130,7 +156,9 @@ def test_a_failed_result_is_a_document_too(scripted: Callable[..., str]) -> None
         (["forecast", "city=Oslo", "--args", "[]"], 2, "--args takes a JSON object, not '[]'"),
     ],
 )
-def test_a_call_that_cannot_be_made_fails_in_one_line(words: list[str], code: int, failure: str) -> None:
+def test_a_call_that_cannot_be_made_fails_in_one_line(
+    words: list[str], code: int, failure: str
+) -> None:
     done = dovetail("call", WEATHER, *words)
     assert (done.code, done.out) == (code, "")
     assert failure in done.failure

@@ -20,32 +20,50 @@ CRASH = "import sys; print('no key in the environment', file=sys.stderr); sys.ex
         (["dance"], "invalid choice: 'dance'"),
         (["ping"], "the following arguments are required: TARGET (see `dovetail ping --help`)"),
         (["call", WEATHER], "the following arguments are required: TOOL"),
-        (["ping", WEATHER, "--what"], "unrecognized arguments: --what (see `dovetail ping --help`)"),
+        (
+            ["ping", WEATHER, "--what"],
+            "unrecognized arguments: --what (see `dovetail ping --help`)",
+        ),
         (["ping", WEATHER, "more"], "unrecognized arguments: more"),
-        (["call", WEATHER, "forecast", "--json", "--what", "city=Oslo"], "unrecognized arguments: --what city=Oslo"),
+        (
+            ["call", WEATHER, "forecast", "--json", "--what", "city=Oslo"],
+            "unrecognized arguments: --what city=Oslo",
+        ),
         (["ping", WEATHER, "--timeout", "soon"], "argument --timeout"),
         (["ping", WEATHER, "--timeout", "-1"], "argument --timeout: must be more than 0"),
         (["ping", WEATHER, "--timeout", "nan"], "argument --timeout: must be more than 0"),
         (["ping", WEATHER, "--env", "KEY"], "argument --env: 'KEY' is not KEY=VALUE"),
         (["ping", "no/such/server.py"], "There is no file no/such/server.py"),
-        (["ping", "no/such/mcp.json"], "no/such/mcp.json cannot be read: No such file or directory"),
+        (
+            ["ping", "no/such/mcp.json"],
+            "no/such/mcp.json cannot be read: No such file or directory",
+        ),
         (["ping", " "], "the target is empty"),
         (["ping", "unclosed 'quote"], "cannot be split into words: No closing quotation"),
         (["ping", "gopher://example.com"], "gopher://example.com"),
-        (["ping", WEATHER, "--server", "x"], "--server chooses from an mcp.json, but the target is"),
+        (
+            ["ping", WEATHER, "--server", "x"],
+            "--server chooses from an mcp.json, but the target is",
+        ),
         (["ping", WEATHER, "--revision", "1999"], "There is no revision '1999'; there are"),
         (["run"], "the following arguments are required: FILE[:OBJECT]"),
         (["ping", WEATHER, "\x1b[31m"], r"unrecognized arguments: \x1b[31m"),
     ],
 )
-def test_a_command_line_that_makes_no_sense_is_refused_in_one_line(words: list[str], failure: str) -> None:
+def test_a_command_line_that_makes_no_sense_is_refused_in_one_line(
+    words: list[str], failure: str
+) -> None:
     done = dovetail(*words)
     assert (done.code, done.out) == (2, "")
     assert failure in done.failure
 
 
-@pytest.mark.parametrize("verb", [["inspect"], ["ping"], ["read", "a://b"], ["call", "go"], ["prompt", "go"]])
-def test_a_server_that_dies_leaves_its_last_words_in_the_line(tmp_path: Path, verb: list[str]) -> None:
+@pytest.mark.parametrize(
+    "verb", [["inspect"], ["ping"], ["read", "a://b"], ["call", "go"], ["prompt", "go"]]
+)
+def test_a_server_that_dies_leaves_its_last_words_in_the_line(
+    tmp_path: Path, verb: list[str]
+) -> None:
     path = tmp_path / "crash.py"
     path.write_text(CRASH)
     done = dovetail(verb[0], str(path), *verb[1:])
@@ -54,7 +72,9 @@ def test_a_server_that_dies_leaves_its_last_words_in_the_line(tmp_path: Path, ve
     assert "no key in the environment" in done.failure
 
 
-def test_a_server_that_dies_in_the_middle_fails_in_one_line_as_well(scripted: Callable[..., str]) -> None:
+def test_a_server_that_dies_in_the_middle_fails_in_one_line_as_well(
+    scripted: Callable[..., str],
+) -> None:
     done = dovetail("call", scripted(tool(), says(stderr="out of memory\n", exit=4)), "go")
     assert (done.code, done.out) == (1, "")
     assert "exited with code 4; its last words: out of memory" in done.failure
@@ -72,7 +92,9 @@ def test_a_folder_that_does_not_exist_is_named() -> None:
     assert "no/such/folder" in done.failure
 
 
-@pytest.mark.parametrize("verb", [["inspect"], ["ping"], ["read", "a://b"], ["call", "go"], ["prompt", "go"]])
+@pytest.mark.parametrize(
+    "verb", [["inspect"], ["ping"], ["read", "a://b"], ["call", "go"], ["prompt", "go"]]
+)
 def test_a_failure_is_a_document_too(verb: list[str]) -> None:
     done = dovetail(verb[0], "no-such-command", *verb[1:], "--json")
     assert done.code == 1
@@ -91,7 +113,11 @@ def test_the_document_of_a_refusal_has_its_code_and_data(scripted: Callable[...,
 def test_pages_that_have_to_be_visited_first_are_shown_whole(scripted: Callable[..., str]) -> None:
     url = f"https://shop.example/{'x' * 600}?sign=in"
     page = {"mode": "url", "elicitationId": "1", "url": url, "message": "Sign in"}
-    refusal = {"code": -32042, "message": "Sign in first", "data": {"elicitations": [page, {**page, "url": "file:///x"}]}}
+    refusal = {
+        "code": -32042,
+        "message": "Sign in first",
+        "data": {"elicitations": [page, {**page, "url": "file:///x"}]},
+    }
     done = dovetail("call", scripted(tool(), {"tools/call": {"error": refusal}}), "go")
     assert (done.code, done.err) == (1, f"dovetail: error: Sign in first\n  visit first: {url}\n")
 
@@ -110,39 +136,58 @@ def test_verbose_shows_what_the_server_wrote_and_where_we_were(tmp_path: Path) -
     assert lines[-1].startswith("dovetail: error: ")
 
 
-def test_the_stderr_of_a_server_that_works_is_shown_only_with_verbose(scripted: Callable[..., str]) -> None:
+def test_the_stderr_of_a_server_that_works_is_shown_only_with_verbose(
+    scripted: Callable[..., str],
+) -> None:
     path = scripted({"ping": {"result": {}, "stderr": "just saying\n"}})
     assert dovetail("ping", path).err == ""
     assert "server: just saying\n" in dovetail("ping", path, "--verbose").err
 
 
 @pytest.mark.parametrize("verbose", [False, True])
-def test_log_messages_are_shown_only_with_verbose(scripted: Callable[..., str], verbose: bool) -> None:
+def test_log_messages_are_shown_only_with_verbose(
+    scripted: Callable[..., str], verbose: bool
+) -> None:
     logs = [
         ["notifications/message", {"level": "info", "data": "plain"}],
         ["notifications/message", {"level": "error", "logger": "db", "data": {"a": [1]}}],
         ["notifications/message", {"level": "debug", "data": "one\ndovetail: error: forged"}],
     ]
-    done = dovetail("ping", scripted({"ping": {"result": {}, "before": logs}}), *["--verbose"] * verbose)
+    done = dovetail(
+        "ping", scripted({"ping": {"result": {}, "before": logs}}), *["--verbose"] * verbose
+    )
     assert done.code == 0
     told = 'info: plain\nerror: db: {"a":[1]}\ndebug: one\ndebug: dovetail: error: forged\n'
     assert done.err == (told if verbose else "")
 
 
-def test_the_environment_and_folder_of_the_server_are_set(server: Callable[..., str], tmp_path: Path) -> None:
-    path = server("import os\n@server.tool\ndef where() -> list: return [os.getcwd(), os.environ.get('KEY')]")
+def test_the_environment_and_folder_of_the_server_are_set(
+    server: Callable[..., str], tmp_path: Path
+) -> None:
+    path = server(
+        "import os\n@server.tool\ndef where() -> list: return [os.getcwd(), os.environ.get('KEY')]"
+    )
     (tmp_path / "sub").mkdir()
     name = Path(path).name
-    done = dovetail("call", name, "where", "--cwd", "sub", "--env", "KEY=a=b", "--json", cwd=tmp_path)
+    done = dovetail(
+        "call", name, "where", "--cwd", "sub", "--env", "KEY=a=b", "--json", cwd=tmp_path
+    )
     assert done.json["structuredContent"]["result"] == [str(tmp_path / "sub"), "a=b"]
 
 
-def test_a_program_and_a_command_line_are_targets(scripted: Callable[..., str], tmp_path: Path) -> None:
+def test_a_program_and_a_command_line_are_targets(
+    scripted: Callable[..., str], tmp_path: Path
+) -> None:
     path = scripted({"ping": {"result": {}}})
     program = tmp_path / "a program"
     program.write_text(f"#!/bin/sh\nexec {sys.executable} {path}\n")
     program.chmod(0o755)
-    for target in (str(program), "./a program", shlex.join([sys.executable, path]), f"{sys.executable} {path} x.json"):
+    for target in (
+        str(program),
+        "./a program",
+        shlex.join([sys.executable, path]),
+        f"{sys.executable} {path} x.json",
+    ):
         assert dovetail("ping", target, "--json", cwd=tmp_path).json["server"] == "scripted"
 
 

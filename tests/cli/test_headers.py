@@ -37,10 +37,16 @@ def test_headers_reach_the_server() -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as listener:
         threading.Thread(target=listener.serve_forever, args=(0.01,)).start()
         url = f"http://127.0.0.1:{listener.server_port}/mcp"
-        done = dovetail("ping", url, "--header", "Authorization: Bearer a:b", "--header", "X-Tenant:acme")
+        done = dovetail(
+            "ping", url, "--header", "Authorization: Bearer a:b", "--header", "X-Tenant:acme"
+        )
         listener.shutdown()
     assert done.code == 1
-    assert [(head["authorization"], head["x-tenant"]) for head in seen] == [("Bearer a:b", "acme")] * len(seen) != []
+    assert (
+        [(head["authorization"], head["x-tenant"]) for head in seen]
+        == [("Bearer a:b", "acme")] * len(seen)
+        != []
+    )
 
 
 def test_headers_go_with_an_mcp_json(tmp_path: Path) -> None:

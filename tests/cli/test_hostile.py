@@ -1,4 +1,5 @@
-"""A server that puts control characters into everything it says: none of them reaches the terminal."""
+"""A server that puts control characters into everything it says: none of them reaches the
+terminal."""
 
 import re
 import sys
@@ -17,19 +18,38 @@ LOG = ["notifications/message", {"level": "info", "logger": EVIL, "data": EVIL}]
 LOG_OBJECT = ["notifications/message", {"level": "info", "data": {EVIL: [EVIL]}}]
 PROGRESS = ["notifications/progress", {"progress": 1, "total": 2, "message": EVIL}]
 ARGUMENT = {"name": EVIL, "description": EVIL}
-SCHEMA = {"properties": {EVIL: {"type": EVIL, "description": EVIL, "default": EVIL}}, "required": [EVIL]}
+SCHEMA = {
+    "properties": {EVIL: {"type": EVIL, "description": EVIL, "default": EVIL}},
+    "required": [EVIL],
+}
 THING = {"name": EVIL, "title": EVIL, "description": EVIL, "mimeType": EVIL}
 ANSWERS: list[dict[str, Any]] = [
     handshake({"name": EVIL, "version": EVIL, "title": EVIL}, instructions=EVIL),
     {"ping": {"result": {}, "stderr": f"{EVIL}\n"}},
     {"tools/list": {"result": {"tools": [{**THING, "name": "go", "inputSchema": SCHEMA}]}}},
     {"resources/list": {"result": {"resources": [{**THING, "uri": EVIL}]}}},
-    {"resources/templates/list": {"result": {"resourceTemplates": [{**THING, "uriTemplate": EVIL}]}}},
+    {
+        "resources/templates/list": {
+            "result": {"resourceTemplates": [{**THING, "uriTemplate": EVIL}]}
+        }
+    },
     {"prompts/list": {"result": {"prompts": [{**THING, "arguments": [ARGUMENT]}]}}},
-    {"resources/read": {"result": {"contents": [{"uri": EVIL, "text": EVIL}, {"uri": EVIL, "blob": "", "mimeType": EVIL}]}}},
+    {
+        "resources/read": {
+            "result": {
+                "contents": [
+                    {"uri": EVIL, "text": EVIL},
+                    {"uri": EVIL, "blob": "", "mimeType": EVIL},
+                ]
+            }
+        }
+    },
     {
         "prompts/get": {
-            "result": {"description": EVIL, "messages": [{"role": "user", "content": {"type": "text", "text": EVIL}}]}
+            "result": {
+                "description": EVIL,
+                "messages": [{"role": "user", "content": {"type": "text", "text": EVIL}}],
+            }
         }
     },
     says(
@@ -48,12 +68,19 @@ VERBS = [["inspect"], ["ping"], ["call", "go"], ["read", "a://b"], ["prompt", "x
 def dangers(text: str) -> set[str]:
     """The characters of a text that do something; newline and tab may."""
     kinds = {"Cc", "Cf", "Zl", "Zp"}
-    return {character for character in text if unicodedata.category(character) in kinds} - {"\n", "\t"}
+    return {character for character in text if unicodedata.category(character) in kinds} - {
+        "\n",
+        "\t",
+    }
 
 
-@pytest.mark.parametrize("option", [[], ["--json"], ["--verbose"], ["--json", "--verbose"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "option", [[], ["--json"], ["--verbose"], ["--json", "--verbose"]], ids=" ".join
+)
 @pytest.mark.parametrize("verb", VERBS, ids=" ".join)
-def test_no_control_character_gets_through(scripted: Callable[..., str], verb: list[str], option: list[str]) -> None:
+def test_no_control_character_gets_through(
+    scripted: Callable[..., str], verb: list[str], option: list[str]
+) -> None:
     done = dovetail(verb[0], scripted(*ANSWERS), *verb[1:], *option)
     assert done.code == 0
     assert dangers(done.out) | dangers(done.err) == set()
@@ -63,7 +90,9 @@ def test_no_control_character_gets_through(scripted: Callable[..., str], verb: l
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
 @pytest.mark.parametrize("verb", VERBS, ids=" ".join)
-def test_on_a_terminal_the_only_escape_sequences_are_ours(scripted: Callable[..., str], verb: list[str]) -> None:
+def test_on_a_terminal_the_only_escape_sequences_are_ours(
+    scripted: Callable[..., str], verb: list[str]
+) -> None:
     code, screen, _ = on_screen(verb[0], scripted(*ANSWERS), *verb[1:], screen="both")
     assert code == 0
     assert "\x1b[1m" in screen or verb[0] in ("call", "read")
@@ -82,7 +111,15 @@ def test_json_gives_every_character_back(scripted: Callable[..., str]) -> None:
     "answers",
     [
         {"initialize": {"error": {"code": -32603, "message": EVIL, "data": EVIL}}},
-        {"initialize": {"result": {"protocolVersion": EVIL, "capabilities": {}, "serverInfo": {"name": EVIL}}}},
+        {
+            "initialize": {
+                "result": {
+                    "protocolVersion": EVIL,
+                    "capabilities": {},
+                    "serverInfo": {"name": EVIL},
+                }
+            }
+        },
         {"initialize": {"result": EVIL}},
         {"tools/list": {"error": {"code": -32603, "message": EVIL, "data": {EVIL: EVIL}}}},
         {"tools/list": {"result": {"tools": [{"name": EVIL, "inputSchema": {}}]}}},
@@ -92,10 +129,15 @@ def test_json_gives_every_character_back(scripted: Callable[..., str]) -> None:
         {"tools/call": {"result": {"content": [], "resultType": EVIL}, "stderr": EVIL}},
     ],
 )
-def test_failures_are_made_harmless_too(scripted: Callable[..., str], answers: dict[str, Any], option: list[str]) -> None:
+def test_failures_are_made_harmless_too(
+    scripted: Callable[..., str], answers: dict[str, Any], option: list[str]
+) -> None:
     done = dovetail("call", scripted(tool(), says("fine"), answers), "go", *option)
     assert dangers(done.out) | dangers(done.err) == set()
-    assert (done.code, done.err != "") in {(1, True), (0, "stderr" in str(answers) and option == ["--verbose"])}
+    assert (done.code, done.err != "") in {
+        (1, True),
+        (0, "stderr" in str(answers) and option == ["--verbose"]),
+    }
 
 
 def test_last_words_are_made_harmless(tmp_path: Any) -> None:

@@ -67,7 +67,7 @@ async def skills(call):
 
 server = Server("skilled", extensions=[Extension(id=ID, methods=METHODS, handlers={"skills/list": skills}, mutual=False)])
 server.run()
-"""
+"""  # noqa: E501
 
 
 def test_it_shows_skills_and_what_is_wrong_with_them(tmp_path: Path) -> None:
@@ -82,7 +82,10 @@ def test_it_shows_skills_and_what_is_wrong_with_them(tmp_path: Path) -> None:
         "    It cannot be used: its URI does not end in /fine/SKILL.md",
     ]
     found = dovetail("inspect", str(tmp_path / "server.py"), "--json").json["skills"]
-    assert [(one["frontmatter"]["name"], "problem" in one) for one in found] == [("fine", False), ("fine", True)]
+    assert [(one["frontmatter"]["name"], "problem" in one) for one in found] == [
+        ("fine", False),
+        ("fine", True),
+    ]
 
 
 def test_what_a_server_does_not_offer_is_not_asked_for(scripted: Callable[..., str]) -> None:
@@ -90,7 +93,9 @@ def test_what_a_server_does_not_offer_is_not_asked_for(scripted: Callable[..., s
     assert dovetail("inspect", scripted(bare)) == (0, "scripted 1, revision 2025-06-18\n", "")
 
 
-def test_titles_and_only_the_first_line_of_a_description_are_shown(scripted: Callable[..., str]) -> None:
+def test_titles_and_only_the_first_line_of_a_description_are_shown(
+    scripted: Callable[..., str],
+) -> None:
     path = scripted(tool(title="The Tool", description="\n  First.\nSecond."))
     assert "  go  The Tool\n    First.\n" in dovetail("inspect", path).out
 
@@ -111,7 +116,11 @@ def test_odd_schemas_are_shown_as_far_as_they_make_sense(scripted: Callable[...,
     tools = [{"name": "go", "inputSchema": schema} for schema, _ in SCHEMAS]
     shown = "".join(f"  go\n{arguments}" for _, arguments in SCHEMAS)
     path = scripted({"tools/list": {"result": {"tools": tools}}})
-    assert dovetail("inspect", path) == (0, f"scripted 1, revision 2025-06-18\n\nTools\n{shown}", "")
+    assert dovetail("inspect", path) == (
+        0,
+        f"scripted 1, revision 2025-06-18\n\nTools\n{shown}",
+        "",
+    )
 
 
 def test_a_list_that_fails_is_a_failure(scripted: Callable[..., str]) -> None:
@@ -123,9 +132,17 @@ def test_a_list_that_fails_is_a_failure(scripted: Callable[..., str]) -> None:
 def test_a_server_of_an_mcp_json_is_chosen_by_name(tmp_path: Path) -> None:
     one = {"command": sys.executable, "args": [WEATHER]}
     config = tmp_path / "mcp.json"
-    config.write_text(json.dumps({"mcpServers": {"one": one, "two": {"command": "no-such-command"}}}))
+    config.write_text(
+        json.dumps({"mcpServers": {"one": one, "two": {"command": "no-such-command"}}})
+    )
     assert dovetail("inspect", str(config), "--server", "one").out == WEATHER_SHOWN
     several = dovetail("inspect", str(config))
-    assert (several.code, several.failure) == (2, f"{config} names several servers; choose one with --server: one, two")
+    assert (several.code, several.failure) == (
+        2,
+        f"{config} names several servers; choose one with --server: one, two",
+    )
     unknown = dovetail("inspect", str(config), "--server", "three")
-    assert (unknown.code, unknown.failure) == (2, f"{config} names no server 'three'; it has one, two")
+    assert (unknown.code, unknown.failure) == (
+        2,
+        f"{config} names no server 'three'; it has one, two",
+    )

@@ -1,4 +1,5 @@
-"""`dovetail login`, `logout` and `whoami`, against a server that lets nobody in without a token, and its own login page."""
+"""`dovetail login`, `logout` and `whoami`, against a server that lets nobody in without a token,
+and its own login page."""
 
 import base64
 import hashlib
@@ -66,7 +67,11 @@ class Handler(BaseHTTPRequestHandler):
     def reply(self, status: int, value: Any = None, **headers: str) -> None:
         body = b"" if value is None else json.dumps(value).encode()
         self.send_response(status)
-        for name, text in {"Content-Type": "application/json", "Content-Length": str(len(body)), **headers}.items():
+        for name, text in {
+            "Content-Type": "application/json",
+            "Content-Length": str(len(body)),
+            **headers,
+        }.items():
             self.send_header(name.replace("_", "-"), text)
         self.end_headers()
         self.wfile.write(body)
@@ -76,7 +81,14 @@ class Handler(BaseHTTPRequestHandler):
         given = dict(parse_qsl(target.query))
         server.asked.append((target.path, given))
         if target.path == "/.well-known/oauth-protected-resource/mcp":
-            self.reply(200, {"resource": server.url, "authorization_servers": [server.origin], "scopes_supported": ["read"]})
+            self.reply(
+                200,
+                {
+                    "resource": server.url,
+                    "authorization_servers": [server.origin],
+                    "scopes_supported": ["read"],
+                },
+            )
         elif target.path == "/.well-known/oauth-authorization-server":
             names = {
                 "authorization_endpoint": "/authorize",
@@ -89,7 +101,11 @@ class Handler(BaseHTTPRequestHandler):
             lists = {
                 "code_challenge_methods_supported": ["S256"],
                 "response_types_supported": ["code"],
-                "token_endpoint_auth_methods_supported": ["none", "client_secret_post", "client_secret_basic"],
+                "token_endpoint_auth_methods_supported": [
+                    "none",
+                    "client_secret_post",
+                    "client_secret_basic",
+                ],
                 "authorization_response_iss_parameter_supported": True,
             }
             self.reply(200, {"issuer": server.origin, **known, **lists})
@@ -109,12 +125,18 @@ class Handler(BaseHTTPRequestHandler):
         if self.path == "/mcp":
             token = (self.headers["Authorization"] or "").removeprefix("Bearer ")
             if not server.open and token not in server.tokens:
-                where = f'Bearer resource_metadata="{server.origin}/.well-known/oauth-protected-resource/mcp"'
+                where = (
+                    "Bearer "
+                    f'resource_metadata="{server.origin}/.well-known/oauth-protected-resource/mcp"'
+                )
                 self.reply(401, WWW_Authenticate=where)
                 return
             message = json.loads(body)
             if message["method"] == "tools/call":
-                self.reply(403, WWW_Authenticate=f'Bearer error="insufficient_scope", scope="{server.takes}"')
+                self.reply(
+                    403,
+                    WWW_Authenticate=f'Bearer error="insufficient_scope", scope="{server.takes}"',
+                )
                 return
             result = NO_TOOLS if message["method"] == "tools/list" else DISCOVERED
             self.reply(200, {"jsonrpc": "2.0", "id": message["id"], "result": result})
@@ -129,7 +151,9 @@ class Handler(BaseHTTPRequestHandler):
             server.asked.append(("/token", given))
             code = server.codes.pop(given.get("code", ""), None)
             if given["grant_type"] == "authorization_code" and code is not None:
-                digest = base64.urlsafe_b64encode(hashlib.sha256(given["code_verifier"].encode()).digest()).rstrip(b"=")
+                digest = base64.urlsafe_b64encode(
+                    hashlib.sha256(given["code_verifier"].encode()).digest()
+                ).rstrip(b"=")
                 assert digest.decode() == code["code_challenge"]
             self.reply(200, server.grant())
 
@@ -137,7 +161,9 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def guarded() -> Iterator[Guarded]:
     with Guarded() as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))  # how often it looks whether to end
+        thread = threading.Thread(
+            target=server.serve_forever, args=(0.01,)
+        )  # how often it looks whether to end
         thread.start()
         yield server
         server.shutdown()
@@ -148,11 +174,22 @@ def guarded() -> Iterator[Guarded]:
 def run(tmp_path: Path) -> Run:
     """The command, with a browser that says yes at once, and a home of its own."""
     browser = tmp_path / "browser"
-    browser.write_text(f"#!{sys.executable}\nimport sys, urllib.request\nurllib.request.urlopen(sys.argv[1]).read()\n")
+    browser.write_text(
+        f"#!{sys.executable}\nimport sys, "
+        "urllib.request\nurllib.request.urlopen(sys.argv[1]).read()\n"
+    )
     browser.chmod(0o755)
 
     def home(*words: str, **more: str) -> Done:
-        return dovetail(*words, **{"BROWSER": str(browser), "XDG_DATA_HOME": str(tmp_path), "DOVETAIL_KEYS": "", **more})
+        return dovetail(
+            *words,
+            **{
+                "BROWSER": str(browser),
+                "XDG_DATA_HOME": str(tmp_path),
+                "DOVETAIL_KEYS": "",
+                **more,
+            },
+        )
 
     return home
 
@@ -166,7 +203,11 @@ def test_a_login_lets_every_other_verb_in(guarded: Guarded, run: Run) -> None:
     done = run("login", guarded.url)
     assert done.code == 0, done.err
     assert done.out.splitlines()[0] == f"Logged in to {guarded.url}"
-    assert f"issuer   {guarded.origin}" in done.out and "scopes   read write" in done.out and "renews itself" in done.out
+    assert (
+        f"issuer   {guarded.origin}" in done.out
+        and "scopes   read write" in done.out
+        and "renews itself" in done.out
+    )
     assert done.err.startswith("Your browser opens to log in to ")
     for _ in range(2):
         again = run("ping", guarded.url)
@@ -175,9 +216,14 @@ def test_a_login_lets_every_other_verb_in(guarded: Guarded, run: Run) -> None:
     secretless(done, again)
 
 
-def test_without_a_login_the_command_is_named_and_no_browser_opens(guarded: Guarded, run: Run) -> None:
+def test_without_a_login_the_command_is_named_and_no_browser_opens(
+    guarded: Guarded, run: Run
+) -> None:
     done = run("ping", guarded.url)
-    assert (done.code, done.failure) == (1, f"{guarded.url} wants a login, or a new one: dovetail login {guarded.url}")
+    assert (done.code, done.failure) == (
+        1,
+        f"{guarded.url} wants a login, or a new one: dovetail login {guarded.url}",
+    )
     assert guarded.saw("/authorize") == []
 
 
@@ -186,7 +232,10 @@ def test_who_is_logged_in_already_is_not_asked_again(guarded: Guarded, run: Run)
     done = run("login", guarded.url, "--json")
     assert done.code == 0 and done.json["server"] == guarded.url and done.err == ""
     told = run("login", guarded.url)
-    assert told.out.startswith(f"Already logged in to {guarded.url}\n") and told.err == "--force logs in anew\n"
+    assert (
+        told.out.startswith(f"Already logged in to {guarded.url}\n")
+        and told.err == "--force logs in anew\n"
+    )
     assert len(guarded.saw("/authorize")) == 1
 
 
@@ -198,7 +247,9 @@ def test_who_insists_logs_in_anew(guarded: Guarded, run: Run) -> None:
 
 
 @pytest.mark.parametrize("option", ["--force", "--scope=more", "--client-id=other"])
-def test_a_login_that_does_not_come_to_its_end_costs_nobody_the_one_before(guarded: Guarded, run: Run, option: str) -> None:
+def test_a_login_that_does_not_come_to_its_end_costs_nobody_the_one_before(
+    guarded: Guarded, run: Run, option: str
+) -> None:
     run("login", guarded.url)
     guarded.says_no = True
     assert run("login", guarded.url, option).code == 1
@@ -212,12 +263,17 @@ def test_scopes_that_were_not_granted_are_named(guarded: Guarded, run: Run) -> N
     assert "refused" not in run("login", guarded.url, "--scope", "write").out
 
 
-def test_a_tool_that_is_not_listed_is_called_and_the_scopes_that_it_takes_are_named(guarded: Guarded, run: Run) -> None:
+def test_a_tool_that_is_not_listed_is_called_and_the_scopes_that_it_takes_are_named(
+    guarded: Guarded, run: Run
+) -> None:
     run("login", guarded.url)
     guarded.takes = "notes:read no$(id)"
     done = run("call", guarded.url, "add", "text=x")
     remedy = f"dovetail login {guarded.url} --scope notes:read --scope 'no$(id)'"
-    assert (done.code, done.failure) == (1, f"{guarded.url} takes notes:read no$(id) for this: {remedy}")
+    assert (done.code, done.failure) == (
+        1,
+        f"{guarded.url} takes notes:read no$(id) for this: {remedy}",
+    )
     assert len(guarded.saw("/authorize")) == 1
 
 
@@ -230,7 +286,15 @@ def test_the_help_of_a_login_says_what_its_target_is(run: Run) -> None:
 def test_a_login_says_who_it_is_and_what_it_wants(guarded: Guarded, run: Run) -> None:
     run("login", guarded.url)
     done = run(
-        "login", guarded.url, "--client-id", "mine", "--scope", "admin", "--scope", "read", DOVETAIL_CLIENT_SECRET="hush"
+        "login",
+        guarded.url,
+        "--client-id",
+        "mine",
+        "--scope",
+        "admin",
+        "--scope",
+        "read",
+        DOVETAIL_CLIENT_SECRET="hush",
     )
     assert done.code == 0, done.err
     asked = guarded.saw("/authorize")[-1]
@@ -243,13 +307,20 @@ def test_a_client_id_is_used_at_its_issuer_and_nowhere_else(guarded: Guarded, ru
     assert done.code == 1 and "the client id is one of https://elsewhere.example" in done.failure
     assert not guarded.saw("/authorize")
     issuer = run("login", guarded.url, "--json").json["issuer"]
-    assert run("login", guarded.url, "--client-id", "mine", "--issuer", issuer, "--json").json["client"] == "mine"
+    assert (
+        run("login", guarded.url, "--client-id", "mine", "--issuer", issuer, "--json").json[
+            "client"
+        ]
+        == "mine"
+    )
 
 
 def test_a_refused_login_is_one_line(guarded: Guarded, run: Run) -> None:
     guarded.says_no = True
     done = run("login", guarded.url)
-    assert done.code == 1 and "access_denied" in done.err.splitlines()[-1] and "\x1b" not in done.err
+    assert (
+        done.code == 1 and "access_denied" in done.err.splitlines()[-1] and "\x1b" not in done.err
+    )
     assert run("whoami", guarded.url).code == 1
 
 
@@ -281,7 +352,9 @@ def test_whoami_tells_all_but_the_token(guarded: Guarded, run: Run) -> None:
 
 def test_whoami_without_a_login_says_how_to_get_one(run: Run) -> None:
     done = run("whoami", "https://example.com/mcp")
-    expected = "There is no login to https://example.com/mcp: dovetail login https://example.com/mcp"
+    expected = (
+        "There is no login to https://example.com/mcp: dovetail login https://example.com/mcp"
+    )
     assert (done.code, done.failure) == (1, expected)
 
 
@@ -289,15 +362,24 @@ def test_logout_forgets_the_login_and_asking_twice_is_fine(guarded: Guarded, run
     run("login", guarded.url)
     done = run("logout", guarded.url)
     assert (done.code, done.out) == (0, f"Logged out of {guarded.url}\n")
-    assert run("logout", guarded.url, "--json").json == {"server": guarded.url, "forgotten": False, "revoked": False}
+    assert run("logout", guarded.url, "--json").json == {
+        "server": guarded.url,
+        "forgotten": False,
+        "revoked": False,
+    }
     assert run("whoami", guarded.url).code == run("ping", guarded.url).code == 1
 
 
-def test_a_logout_has_the_tokens_ended_where_that_can_be_asked_for(guarded: Guarded, run: Run) -> None:
+def test_a_logout_has_the_tokens_ended_where_that_can_be_asked_for(
+    guarded: Guarded, run: Run
+) -> None:
     guarded.revokes = True
     run("login", guarded.url)
     done = run("logout", guarded.url)
-    assert (done.code, done.out) == (0, f"Logged out of {guarded.url}, where its tokens are worth nothing any more\n")
+    assert (done.code, done.out) == (
+        0,
+        f"Logged out of {guarded.url}, where its tokens are worth nothing any more\n",
+    )
     (asked,) = guarded.saw("/revoke")
     assert asked.pop("token").startswith("refresh-")
     assert asked == {"token_type_hint": "refresh_token", "client_id": "registered-1"}
@@ -305,13 +387,17 @@ def test_a_logout_has_the_tokens_ended_where_that_can_be_asked_for(guarded: Guar
 
 
 def test_whoami_says_who_where_the_authorization_server_does(guarded: Guarded, run: Run) -> None:
-    claims = base64.urlsafe_b64encode(json.dumps({"sub": "17", "preferred_username": "ada\x1b[31m"}).encode())
+    claims = base64.urlsafe_b64encode(
+        json.dumps({"sub": "17", "preferred_username": "ada\x1b[31m"}).encode()
+    )
     guarded.id_token = f"e30.{claims.rstrip(b'=').decode()}.c2ln"
     run("login", guarded.url)
     assert run("whoami", guarded.url).out.splitlines()[1] == "user     ada [31m"
 
 
-def test_a_server_of_an_mcp_json_is_logged_in_to_by_its_name(guarded: Guarded, run: Run, tmp_path: Path) -> None:
+def test_a_server_of_an_mcp_json_is_logged_in_to_by_its_name(
+    guarded: Guarded, run: Run, tmp_path: Path
+) -> None:
     path = tmp_path / "mcp.json"
     entry = {"url": guarded.url, "auth": {"clientId": "configured"}}
     path.write_text(json.dumps({"mcpServers": {"far": entry, "other": {"command": "x"}}}))
@@ -324,7 +410,9 @@ def test_a_server_of_an_mcp_json_is_logged_in_to_by_its_name(guarded: Guarded, r
     assert "choose one with --server" in run("whoami", str(path)).failure
 
 
-def test_a_token_of_the_configuration_or_a_header_goes_first(guarded: Guarded, run: Run, tmp_path: Path) -> None:
+def test_a_token_of_the_configuration_or_a_header_goes_first(
+    guarded: Guarded, run: Run, tmp_path: Path
+) -> None:
     guarded.tokens.add("given")
     path = tmp_path / "mcp.json"
     path.write_text(json.dumps({"mcpServers": {"far": {"url": guarded.url, "auth": "given"}}}))
@@ -338,7 +426,10 @@ def test_a_token_of_the_configuration_or_a_header_goes_first(guarded: Guarded, r
 def test_what_is_no_server_on_the_web_has_no_login(verb: str, target: str, run: Run) -> None:
     done = run(verb, target)
     assert done.code == 2
-    assert done.failure == f"a login is for the URL of a server, or an mcp.json that names it; {target} is neither"
+    assert (
+        done.failure
+        == f"a login is for the URL of a server, or an mcp.json that names it; {target} is neither"
+    )
 
 
 def test_a_login_does_not_go_over_plain_http_to_another_host(run: Run) -> None:
@@ -347,8 +438,11 @@ def test_a_login_does_not_go_over_plain_http_to_another_host(run: Run) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs a pseudo-terminal")
-def test_no_browser_prints_the_address_and_takes_what_is_pasted(guarded: Guarded, tmp_path: Path) -> None:
-    """The page is visited on another machine, where nobody listens at the address that it ends at."""
+def test_no_browser_prints_the_address_and_takes_what_is_pasted(
+    guarded: Guarded, tmp_path: Path
+) -> None:
+    """The page is visited on another machine, where nobody listens at the address that it ends
+    at."""
     ours, theirs = os.openpty()
     process = subprocess.Popen(
         command("login", guarded.url, "--no-browser"),

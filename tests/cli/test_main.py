@@ -13,7 +13,9 @@ import dovetail as package
 from dovetail.cli.main import VERBS, main
 from tests.cli.conftest import SECONDS, WEATHER, command, dovetail, environment, says, tool
 
-posix = pytest.mark.skipif(sys.platform == "win32", reason="signals and terminals as POSIX has them")
+posix = pytest.mark.skipif(
+    sys.platform == "win32", reason="signals and terminals as POSIX has them"
+)
 
 
 def test_help_loads_nothing_heavy() -> None:
@@ -22,9 +24,15 @@ def test_help_loads_nothing_heavy() -> None:
         "try: main(['call', '--help'])\nexcept SystemExit: pass\n"
         "print(*sys.modules, sep='\\n', file=sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment(), check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment(), check=True
+    )
     loaded = set(done.stderr.split())
-    assert loaded & {"asyncio", "msgspec", "logging", "dovetail.client.client", "dovetail.server.server"} == set()
+    assert (
+        loaded
+        & {"asyncio", "msgspec", "logging", "dovetail.client.client", "dovetail.server.server"}
+        == set()
+    )
     assert "dovetail.cli.call" in loaded
 
 
@@ -50,7 +58,10 @@ def test_the_command_can_be_called_from_python(capsys: pytest.CaptureFixture[str
 def test_ctrl_c_ends_a_call_without_a_word(scripted: Callable[..., str]) -> None:
     path = scripted(tool(), says(stderr="called\n", silent=True))
     with subprocess.Popen(
-        command("call", path, "go", "--verbose"), stderr=subprocess.PIPE, env=environment(), text=True
+        command("call", path, "go", "--verbose"),
+        stderr=subprocess.PIPE,
+        env=environment(),
+        text=True,
     ) as process:
         assert process.stderr is not None
         assert process.stderr.readline() == "server: called\n"
@@ -61,10 +72,15 @@ def test_ctrl_c_ends_a_call_without_a_word(scripted: Callable[..., str]) -> None
 
 @posix
 @pytest.mark.parametrize("option", [[], ["--json"]])
-def test_a_reader_that_goes_away_ends_it_quietly(scripted: Callable[..., str], option: list[str]) -> None:
+def test_a_reader_that_goes_away_ends_it_quietly(
+    scripted: Callable[..., str], option: list[str]
+) -> None:
     path = scripted(tool(), says("line\n" * 100_000))
     with subprocess.Popen(
-        command("call", path, "go", *option), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
+        command("call", path, "go", *option),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
     ) as process:
         assert process.stdout is not None
         process.stdout.read(1)
@@ -79,7 +95,9 @@ def test_a_reader_that_goes_away_ends_it_quietly(scripted: Callable[..., str], o
 def test_a_reader_that_was_never_there_ends_it_quietly(words: list[str]) -> None:
     ours, theirs = os.pipe()
     os.close(ours)
-    done = subprocess.run(command(*words), stdout=theirs, stderr=subprocess.PIPE, env=environment(), timeout=SECONDS)
+    done = subprocess.run(
+        command(*words), stdout=theirs, stderr=subprocess.PIPE, env=environment(), timeout=SECONDS
+    )
     os.close(theirs)
     assert (done.returncode, done.stderr) == (141, b"")
 
@@ -88,15 +106,21 @@ def test_a_reader_that_was_never_there_ends_it_quietly(words: list[str]) -> None
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
 def test_it_works_where_nobody_listens(closed: str) -> None:
     line = f"{shlex.join(command('inspect', WEATHER))} {closed}"
-    done = subprocess.run(["sh", "-c", line], capture_output=True, env=environment(), timeout=SECONDS, check=False)
+    done = subprocess.run(
+        ["sh", "-c", line], capture_output=True, env=environment(), timeout=SECONDS, check=False
+    )
     assert (done.returncode, done.stderr) == (0, b"")
 
 
 @posix
 @pytest.mark.parametrize(
-    ("variables", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)], ids=str
+    ("variables", "coloured"),
+    [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)],
+    ids=str,
 )
-def test_colours_are_for_terminals_that_want_them(variables: dict[str, str], coloured: bool) -> None:
+def test_colours_are_for_terminals_that_want_them(
+    variables: dict[str, str], coloured: bool
+) -> None:
     from tests.cli.screen import on_screen
 
     _, out, _ = on_screen("ping", WEATHER, screen="stdout", **variables)

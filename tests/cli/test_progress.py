@@ -29,18 +29,31 @@ def drawn(text: str) -> list[str]:
 HALF = "█" * 12 + "░" * 12
 
 
-def test_a_bar_is_drawn_over_itself_and_wiped_before_the_result(scripted: Callable[..., str]) -> None:
+def test_a_bar_is_drawn_over_itself_and_wiped_before_the_result(
+    scripted: Callable[..., str],
+) -> None:
     updates = steps((1, 4, "a long message"), (2, 4, "short"), (4, 4, None))
     code, err, out = on_screen("call", scripted(tool(), says("done", before=updates)), "go")
     assert (code, out) == (0, "done\n")
-    first, second, third = f"{'█' * 6}{'░' * 18}  25%  a long message", f"{HALF}  50%  short", f"{'█' * 24} 100%"
+    first, second, third = (
+        f"{'█' * 6}{'░' * 18}  25%  a long message",
+        f"{HALF}  50%  short",
+        f"{'█' * 24} 100%",
+    )
     assert drawn(err) == ["", first, second, third, "", ""]
     assert "\n" not in err
 
 
-def test_on_one_terminal_the_result_comes_after_the_bar_is_wiped(scripted: Callable[..., str]) -> None:
+def test_on_one_terminal_the_result_comes_after_the_bar_is_wiped(
+    scripted: Callable[..., str],
+) -> None:
     path = scripted(tool(), says("done", before=steps((1, 2, "x"))))
-    assert drawn(on_screen("call", path, "go", screen="both")[1]) == ["", f"{HALF}  50%  x", "", "done"]
+    assert drawn(on_screen("call", path, "go", screen="both")[1]) == [
+        "",
+        f"{HALF}  50%  x",
+        "",
+        "done",
+    ]
 
 
 def test_what_is_shorter_covers_what_was_longer(scripted: Callable[..., str]) -> None:
@@ -82,8 +95,12 @@ def test_the_line_never_wraps(scripted: Callable[..., str], message: str, column
     assert columns - 3 <= sum(2 if character == "日" else 1 for character in line) < columns
 
 
-@pytest.mark.parametrize("verb", [["read", "a://b"], ["prompt", "p"], ["inspect"], ["ping"]], ids=" ".join)
-def test_every_verb_shows_progress_where_it_is_reported(scripted: Callable[..., str], verb: list[str]) -> None:
+@pytest.mark.parametrize(
+    "verb", [["read", "a://b"], ["prompt", "p"], ["inspect"], ["ping"]], ids=" ".join
+)
+def test_every_verb_shows_progress_where_it_is_reported(
+    scripted: Callable[..., str], verb: list[str]
+) -> None:
     before = steps((1, 2, "halfway"))
     path = scripted(
         {"resources/read": {"result": {"contents": []}, "before": before}},
@@ -119,8 +136,12 @@ def test_a_terminal_without_such_characters_gets_plain_ones(scripted: Callable[.
 
 
 @pytest.mark.parametrize("option", [[], ["--json"]])
-def test_without_a_terminal_there_is_no_bar(scripted: Callable[..., str], option: list[str]) -> None:
-    done = dovetail("call", scripted(tool(), says("done", before=steps((1, 2, "x")))), "go", *option)
+def test_without_a_terminal_there_is_no_bar(
+    scripted: Callable[..., str], option: list[str]
+) -> None:
+    done = dovetail(
+        "call", scripted(tool(), says("done", before=steps((1, 2, "x")))), "go", *option
+    )
     assert (done.code, done.err) == (0, "")
 
 
@@ -130,6 +151,8 @@ def test_with_json_there_is_no_bar_on_a_terminal_either(scripted: Callable[..., 
 
 
 def test_with_verbose_each_update_is_a_line(scripted: Callable[..., str]) -> None:
-    path = scripted(tool(), says("done", before=steps((1, 2, "x\ny"), (2, 2, None), (3, None, "z"))))
+    path = scripted(
+        tool(), says("done", before=steps((1, 2, "x\ny"), (2, 2, None), (3, None, "z")))
+    )
     done = dovetail("call", path, "go", "--verbose")
     assert done.err == "progress: 1/2 x\nprogress: y\nprogress: 2/2\nprogress: 3 z\n"

@@ -1,4 +1,5 @@
-"""Servers that ask back: the person at the terminal answers, and where there is none, nobody or the defaults."""
+"""Servers that ask back: the person at the terminal answers, and where there is none, nobody or the
+defaults."""
 
 import sys
 from collections.abc import Callable
@@ -51,9 +52,13 @@ def test_the_person_at_the_terminal_is_asked_and_told_by_whom(revision: str) -> 
     assert "  | Book berth 11 (upper) to Oslo for Bo?\nDo you agree? [y/N] " in screen
 
 
-def test_a_server_of_an_mcp_json_is_named_as_the_file_names_it(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_server_of_an_mcp_json_is_named_as_the_file_names_it(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
     config = tmp_path_factory.mktemp("config") / "mcp.json"
-    config.write_text(f'{{"mcpServers": {{"trains": {{"command": "{sys.executable}", "args": ["{BOOKING}"]}}}}}}')
+    config.write_text(
+        f'{{"mcpServers": {{"trains": {{"command": "{sys.executable}", "args": ["{BOOKING}"]}}}}}}'
+    )
     done = dovetail("call", str(config), "book", "city=Oslo", "--server", "trains")
     assert done.err.startswith("booking (trains) asks: Who takes the night train to Oslo?")
 
@@ -72,7 +77,9 @@ def test_a_person_may_say_no(typed: list[str]) -> None:
     [(["prompt", "letter"], "user:\nDear Bo\n"), (["read", "guide://mine"], "Bo's guide\n")],
     ids=["prompt", "read"],
 )
-def test_prompts_and_resources_ask_too(server: Callable[..., str], verb: list[str], out: str) -> None:
+def test_prompts_and_resources_ask_too(
+    server: Callable[..., str], verb: list[str], out: str
+) -> None:
     assert on_screen(verb[0], server(ASKS), verb[1], typed=["Bo\n", "\n"])[::2] == (0, out)
 
 
@@ -88,7 +95,10 @@ def test_without_a_terminal_nobody_is_asked_and_a_line_says_so(revision: str) ->
 @pytest.mark.parametrize("option", ["--yes", "--defaults"])
 def test_the_defaults_are_an_answer(option: str, revision: str) -> None:
     done = dovetail(*BOOK, option, "--revision", revision)
-    assert (done.code, done.out) == (0, "Berth 11 (lower) to Oslo is booked for Ada. Have a good journey!\n")
+    assert (done.code, done.out) == (
+        0,
+        "Berth 11 (lower) to Oslo is booked for Ada. Have a good journey!\n",
+    )
     assert done.err.count("(answered with the defaults)\n") == 2
 
 
@@ -102,15 +112,23 @@ def test_yes_makes_nothing_up_and_visits_no_page(server: Callable[..., str]) -> 
     path = server(ASKS)
     done = dovetail("call", path, "name", "--yes")
     assert done.out == "decline None\n"
-    assert done.err == rf"small ({path}) asks: Who are you?\x1b[2J (declined: it has fields without a default)" + "\n"
+    assert (
+        done.err
+        == rf"small ({path}) asks: Who are you?\x1b[2J (declined: it has fields without a default)"
+        + "\n"
+    )
     done = dovetail("call", path, "page", "--yes")
     assert done.out == "decline\n"
-    assert done.err == f"small ({path}) asks: Log in (declined: a page needs somebody at a terminal)\n"
+    assert (
+        done.err == f"small ({path}) asks: Log in (declined: a page needs somebody at a terminal)\n"
+    )
 
 
 def test_with_json_the_questions_are_on_stderr() -> None:
     done = dovetail(*BOOK, "--json", "--yes")
-    assert done.json["structuredContent"] == {"result": "Berth 11 (lower) to Oslo is booked for Ada. Have a good journey!"}
+    assert done.json["structuredContent"] == {
+        "result": "Berth 11 (lower) to Oslo is booked for Ada. Have a good journey!"
+    }
     code, screen, out = on_screen(*BOOK, "--json", typed=["!\n"])
     assert code == 0
     assert "Who takes the night train" in screen

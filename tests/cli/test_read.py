@@ -5,11 +5,18 @@ from pathlib import Path
 
 from tests.cli.conftest import WEATHER, dovetail
 
-CONTENTS = {"uri": "a://1", "text": "one\r\n"}, {"uri": "a://2", "blob": "AAAA", "mimeType": "image/png"}
+CONTENTS = (
+    {"uri": "a://1", "text": "one\r\n"},
+    {"uri": "a://2", "blob": "AAAA", "mimeType": "image/png"},
+)
 
 
 def test_a_resource_is_printed() -> None:
-    assert dovetail("read", WEATHER, "weather://Oslo/place") == (0, '{"latitude":59.9,"longitude":10.7}\n', "")
+    assert dovetail("read", WEATHER, "weather://Oslo/place") == (
+        0,
+        '{"latitude":59.9,"longitude":10.7}\n',
+        "",
+    )
 
 
 def test_several_contents_are_printed_under_their_uris(scripted: Callable[..., str]) -> None:

@@ -21,7 +21,11 @@ GREETING = {
     "jsonrpc": "2.0",
     "id": 1,
     "method": "initialize",
-    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
+    "params": {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "t", "version": "1"},
+    },
 }
 
 
@@ -87,7 +91,9 @@ def test_the_example_is_served() -> None:
         ("print('noise', flush=True); server = Server('quiet')", "", "quiet"),
     ],
 )
-def test_the_server_is_found(write: Callable[[str], str], source: str, object: str, name: str) -> None:
+def test_the_server_is_found(
+    write: Callable[[str], str], source: str, object: str, name: str
+) -> None:
     assert served(write(source) + object) == name
 
 
@@ -95,7 +101,9 @@ def test_the_folder_of_the_file_can_be_imported_from(tmp_path: Path) -> None:
     folder = tmp_path / "deep"
     folder.mkdir()
     (folder / "helper.py").write_text("NAME = 'from a sibling'")
-    (folder / "main.py").write_text("import helper\nfrom dovetail import Server\nserver = Server(helper.NAME)")
+    (folder / "main.py").write_text(
+        "import helper\nfrom dovetail import Server\nserver = Server(helper.NAME)"
+    )
     assert served("deep/main.py", cwd=tmp_path) == "from a sibling"
 
 
@@ -110,13 +118,23 @@ def test_a_file_may_have_any_name(tmp_path: Path, name: str) -> None:
     [
         ("x = 1\n1 / 0", "", 1, "{path}:3: ZeroDivisionError: division by zero"),
         ("def f(): 1 / 0\nf()", "", 1, "{path}:2: ZeroDivisionError: division by zero"),
-        ("import no_such_module", "", 1, "{path}:2: ModuleNotFoundError: No module named 'no_such_module'"),
+        (
+            "import no_such_module",
+            "",
+            1,
+            "{path}:2: ModuleNotFoundError: No module named 'no_such_module'",
+        ),
         ("x = (", "", 1, "{path}:2: SyntaxError: '(' was never closed"),
         ("raise SystemExit('no key')", "", 1, "{path}:2: SystemExit: no key"),
         ("raise ValueError('two\\nlines')", "", 1, "{path}:2: ValueError: two lines"),
         ("raise ValueError", "", 1, "{path}:2: ValueError"),
         ("", "", 2, "{path} has no Server at module level; make one, or name it: {path}:OBJECT"),
-        ("a = Server('a'); b = Server('b')", "", 2, "{path} has several servers; choose one: {path}:a, {path}:b"),
+        (
+            "a = Server('a'); b = Server('b')",
+            "",
+            2,
+            "{path} has several servers; choose one: {path}:a, {path}:b",
+        ),
         ("a = 3", ":a", 2, "{path}: a is no Server but 'int'"),
         ("a = 3", ":b", 2, "{path}: b is not there"),
         ("a = 3", ":a.b.c", 2, "{path}: a.b.c is not there"),
@@ -139,19 +157,34 @@ def test_verbose_shows_the_traceback(write: Callable[[str], str]) -> None:
 def test_a_file_that_is_not_there_or_not_python_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
     assert dovetail("run", "no/such.py").failure == "there is no file no/such.py"
-    assert dovetail("run", str(tmp_path / "notes.txt")).failure == f"{tmp_path}/notes.txt is no Python file"
+    assert (
+        dovetail("run", str(tmp_path / "notes.txt")).failure
+        == f"{tmp_path}/notes.txt is no Python file"
+    )
 
 
 @pytest.mark.parametrize(
-    "words", [["--host", "::1"], ["--port", "80"], ["--workers", "2"], ["--certfile", "x"], ["--public-url", "https://x"]]
+    "words",
+    [
+        ["--host", "::1"],
+        ["--port", "80"],
+        ["--workers", "2"],
+        ["--certfile", "x"],
+        ["--public-url", "https://x"],
+    ],
 )
 def test_what_only_a_network_has_is_refused_on_stdio(words: list[str]) -> None:
     done = dovetail("run", WEATHER, *words)
     assert (done.code, done.out) == (2, "")
-    assert done.failure == f"{words[0]} is for a server on the network: add --http, --sse or --websocket"
+    assert (
+        done.failure
+        == f"{words[0]} is for a server on the network: add --http, --sse or --websocket"
+    )
 
 
-@pytest.mark.parametrize("words", [["--port", "65536"], ["--port", "-1"], ["--port", "http"], ["--workers", "0"]])
+@pytest.mark.parametrize(
+    "words", [["--port", "65536"], ["--port", "-1"], ["--port", "http"], ["--workers", "0"]]
+)
 def test_a_setting_that_makes_no_sense_is_refused(words: list[str]) -> None:
     done = dovetail("run", WEATHER, "--http", *words)
     assert (done.code, done.out) == (2, "")
@@ -173,16 +206,39 @@ def test_an_address_that_is_not_ours_fails_in_one_line() -> None:
 
 
 def test_settings_go_to_the_server_as_they_are(write: Callable[[str], str]) -> None:
-    path = write("class Told(Server):\n    def run(self, *a, ready, **k): print(a, k); ready('x')\nserver = Told('told')")
-    words = ["--workers", "3", "--certfile", "c.pem", "--keyfile", "k.pem", "--path", "/here", "--host", "::1"]
+    path = write(
+        "class Told(Server):\n    def run(self, *a, ready, **k): print(a, k); "
+        "ready('x')\nserver = Told('told')"
+    )
+    words = [
+        "--workers",
+        "3",
+        "--certfile",
+        "c.pem",
+        "--keyfile",
+        "k.pem",
+        "--path",
+        "/here",
+        "--host",
+        "::1",
+    ]
     done = dovetail("run", path, "--http", "--port", "0", *words)
-    given = {"host": "::1", "port": 0, "path": "/here", "workers": 3, "certfile": "c.pem", "keyfile": "k.pem"}
+    given = {
+        "host": "::1",
+        "port": 0,
+        "path": "/here",
+        "workers": 3,
+        "certfile": "c.pem",
+        "keyfile": "k.pem",
+    }
     assert done.out == f"{('http',)} {given}\n"
     assert done.err == "Serving told on x\n"
 
 
 def test_in_json_it_is_said_on_stdout_where_it_is_served(write: Callable[[str], str]) -> None:
-    path = write("class Told(Server):\n    def run(self, *a, ready, **k): ready('x')\nserver = Told('told')")
+    path = write(
+        "class Told(Server):\n    def run(self, *a, ready, **k): ready('x')\nserver = Told('told')"
+    )
     done = dovetail("run", path, "--http", "--json")
     assert (json.loads(done.out), done.err) == ({"server": "told", "url": "x"}, "")
 
@@ -193,10 +249,15 @@ def test_in_json_it_is_said_on_stdout_where_it_is_served(write: Callable[[str], 
         (["--http"], r"http://127\.0\.0\.1:[1-9]\d*/mcp"),
         (["--sse"], r"http://127\.0\.0\.1:[1-9]\d*/sse"),
         (["--websocket", "--path", "/here"], r"ws://127\.0\.0\.1:[1-9]\d*/here"),
-        (["--http", "--public-url", "https://weather.example/mcp"], r"https://weather\.example/mcp"),
+        (
+            ["--http", "--public-url", "https://weather.example/mcp"],
+            r"https://weather\.example/mcp",
+        ),
     ],
 )
-def test_a_line_says_where_it_is_served_once_clients_can_connect(words: list[str], url: str) -> None:
+def test_a_line_says_where_it_is_served_once_clients_can_connect(
+    words: list[str], url: str
+) -> None:
     whole = command("run", WEATHER, "--port", "0", *words)
     with subprocess.Popen(whole, stderr=subprocess.PIPE, env=environment(), text=True) as serving:
         try:
@@ -210,7 +271,10 @@ def test_a_line_says_where_it_is_served_once_clients_can_connect(words: list[str
 def test_a_certificate_that_is_none_fails_in_one_line() -> None:
     done = dovetail("run", WEATHER, "--http", "--port", "0", "--certfile", "nowhere.pem")
     assert (done.code, done.out) == (2, "")
-    assert done.failure == "The certificate nowhere.pem cannot be used: [Errno 2] No such file or directory"
+    assert (
+        done.failure
+        == "The certificate nowhere.pem cannot be used: [Errno 2] No such file or directory"
+    )
 
 
 @pytest.mark.parametrize("transport", ["--http", "--sse", "--websocket"])

@@ -1,4 +1,5 @@
-"""`dovetail call` on a tool that runs as a task: it waits, shows what the task says, and Ctrl-C cancels the task."""
+"""`dovetail call` on a tool that runs as a task: it waits, shows what the task says, and Ctrl-C
+cancels the task."""
 
 import asyncio
 import signal
@@ -28,17 +29,24 @@ REVISIONS = ["2025-11-25", "2026-07-28"]
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_a_task_is_waited_for_and_its_words_are_progress(server: Callable[..., str], revision: str) -> None:
+def test_a_task_is_waited_for_and_its_words_are_progress(
+    server: Callable[..., str], revision: str
+) -> None:
     path = server(SOURCE)
     done = dovetail("call", path, "bake", "--revision", revision, "--verbose")
     assert (done.code, done.out) == (0, "bread\n")
-    assert [line.split()[-1] for line in done.err.splitlines() if line.startswith("progress: ")] == ["kneading"]
+    assert [
+        line.split()[-1] for line in done.err.splitlines() if line.startswith("progress: ")
+    ] == ["kneading"]
     assert dovetail("call", path, "bake", "fail=true", "--revision", revision).failure == "burnt"
 
 
 def test_the_timeout_of_a_call_is_the_tasks_too(server: Callable[..., str]) -> None:
     done = dovetail("call", server(SOURCE.replace("0.5", "60")), "bake", "--timeout", "1")
-    assert done.code != 0 and "is still working without news for 1 s; it said last: kneading" in done.failure
+    assert (
+        done.code != 0
+        and "is still working without news for 1 s; it said last: kneading" in done.failure
+    )
 
 
 @posix
@@ -67,7 +75,9 @@ async def test_ctrl_c_cancels_the_task_at_the_server(revision: str) -> None:
     async with on_a_port(server.asgi(path="/mcp")) as address:
         words = command("call", f"http://{address}/mcp", "wait", "--revision", revision)
         words = words[: words.index("--env")]
-        process = await asyncio.create_subprocess_exec(*words, stderr=subprocess.PIPE, env=environment())
+        process = await asyncio.create_subprocess_exec(
+            *words, stderr=subprocess.PIPE, env=environment()
+        )
         await begun.wait()
         await asyncio.sleep(0.5)  # until it waits for the task, and not for the call that began it
         process.send_signal(signal.SIGINT)

@@ -50,7 +50,11 @@ def test_newlines_pass_only_where_a_text_may_have_lines() -> None:
 
 @given(st.text(st.characters(exclude_categories=())))
 def test_nothing_that_controls_survives_whatever_the_text(text: str) -> None:
-    left = {character for character in safe(text, lines=True) if unicodedata.category(character) in DANGEROUS}
+    left = {
+        character
+        for character in safe(text, lines=True)
+        if unicodedata.category(character) in DANGEROUS
+    }
     assert left <= {"\n", "\t"}
     assert safe(safe(text)) == safe(text)
 
@@ -80,7 +84,14 @@ def test_a_line_stays_a_line_and_a_text_ends_with_one_newline() -> None:
 
 @pytest.mark.parametrize(
     ("count", "shown"),
-    [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (12_345, "12.3 kB"), (5_000_000, "5 MB"), (10**13, "10000 GB")],
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1 kB"),
+        (12_345, "12.3 kB"),
+        (5_000_000, "5 MB"),
+        (10**13, "10000 GB"),
+    ],
 )
 def test_sizes_are_for_people(count: int, shown: str) -> None:
     assert size(count) == shown

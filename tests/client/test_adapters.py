@@ -34,12 +34,18 @@ from tests.behaviour.handmade import complete, handmade, reply
 
 KEY = "sk-very-secret"
 PIXEL = ImageContent("aW1n", "image/png")
-WEATHER = Tool("weather", {"type": "object", "properties": {"city": {"type": "string"}}}, description="How it is there")
+WEATHER = Tool(
+    "weather",
+    {"type": "object", "properties": {"city": {"type": "string"}}},
+    description="How it is there",
+)
 COMPLETION = {
     "id": "c-1",
     "object": "chat.completion",
     "model": "small-2026",
-    "choices": [{"index": 0, "message": {"role": "assistant", "content": "Paris."}, "finish_reason": "stop"}],
+    "choices": [
+        {"index": 0, "message": {"role": "assistant", "content": "Paris."}, "finish_reason": "stop"}
+    ],
     "usage": {"total_tokens": 5},
 }
 MESSAGE = {
@@ -54,7 +60,8 @@ MESSAGE = {
 
 
 class Api:
-    """A stand-in for a vendor: it keeps what it was sent, and answers from a script whose last line it repeats."""
+    """A stand-in for a vendor: it keeps what it was sent, and answers from a script whose last line
+    it repeats."""
 
     def __init__(self, path: str, script: list[Any]) -> None:
         self.path, self.script = path, script
@@ -73,7 +80,9 @@ class Api:
             turn = await turn()
         status, headers, body = turn if isinstance(turn, tuple) else (200, {}, turn)
         text = body if isinstance(body, str) else json.dumps(body)
-        return web.Response(status=status, headers=headers, text=text, content_type="application/json")
+        return web.Response(
+            status=status, headers=headers, text=text, content_type="application/json"
+        )
 
 
 @asynccontextmanager
@@ -92,7 +101,9 @@ async def api(*script: Any, path: str = "/v1/chat/completions") -> AsyncIterator
 
 
 def asked(*messages: SamplingMessage, **fields: Any) -> CreateMessageParams:
-    return CreateMessageParams(messages=list(messages) or [user("Capital of France?")], **{"max_tokens": 50, **fields})
+    return CreateMessageParams(
+        messages=list(messages) or [user("Capital of France?")], **{"max_tokens": 50, **fields}
+    )
 
 
 def user(*blocks: Any) -> SamplingMessage:
@@ -106,7 +117,11 @@ def model(*blocks: Any) -> SamplingMessage:
 
 TOOL_TALK = (
     user("Weather?"),
-    model("Let me see.", ToolUseContent("u1", "weather", {"city": "Paris"}), ToolUseContent("u2", "weather", {})),
+    model(
+        "Let me see.",
+        ToolUseContent("u1", "weather", {"city": "Paris"}),
+        ToolUseContent("u2", "weather", {}),
+    ),
     user(
         ToolResultContent("u1", [TextContent("18 degrees"), TextContent("cloudy")]),
         ToolResultContent("u2", [TextContent("no city")], is_error=True),
@@ -121,7 +136,11 @@ async def test_openai_a_plain_question_is_sent_as_the_simplest_api_takes_it() ->
     async with api(COMPLETION) as there:
         answer = await openai_sampler(f"{there.url}/v1/", models=["small"])(asked())
     assert there.bodies == [
-        {"model": "small", "max_tokens": 50, "messages": [{"role": "user", "content": "Capital of France?"}]}
+        {
+            "model": "small",
+            "max_tokens": 50,
+            "messages": [{"role": "user", "content": "Capital of France?"}],
+        }
     ]
     assert "authorization" not in there.headers[0]
     assert (answer.role, answer.content, answer.model, answer.stop_reason) == (
@@ -145,7 +164,9 @@ async def test_openai_everything_that_can_be_asked_for_arrives() -> None:
         metadata={"model": "the-dearest", "n": 99},
     )
     async with api(COMPLETION) as there:
-        await openai_sampler(there.url, KEY, models=["m"], max_tokens="max_completion_tokens")(request)
+        await openai_sampler(there.url, KEY, models=["m"], max_tokens="max_completion_tokens")(
+            request
+        )
     assert there.headers[0]["authorization"] == f"Bearer {KEY}"
     assert there.bodies == [
         {
@@ -175,7 +196,10 @@ async def test_openai_everything_that_can_be_asked_for_arrives() -> None:
                         "parameters": WEATHER.input_schema,
                     },
                 },
-                {"type": "function", "function": {"name": "bare", "parameters": {"type": "object"}}},
+                {
+                    "type": "function",
+                    "function": {"name": "bare", "parameters": {"type": "object"}},
+                },
             ],
             "tool_choice": "required",
         }
@@ -183,12 +207,23 @@ async def test_openai_everything_that_can_be_asked_for_arrives() -> None:
 
 
 async def test_openai_uses_and_results_of_tools_go_both_ways() -> None:
-    call = {"id": "u9", "type": "function", "function": {"name": "weather", "arguments": '{"city":"Rome"}'}}
-    choice = {"message": {"role": "assistant", "content": None, "tool_calls": [call, call]}, "finish_reason": "stop"}
+    call = {
+        "id": "u9",
+        "type": "function",
+        "function": {"name": "weather", "arguments": '{"city":"Rome"}'},
+    }
+    choice = {
+        "message": {"role": "assistant", "content": None, "tool_calls": [call, call]},
+        "finish_reason": "stop",
+    }
     async with api({**COMPLETION, "choices": [choice]}) as there:
         answer = await openai_sampler(there.url, models=["m"])(asked(*TOOL_TALK, tools=[WEATHER]))
     arguments = [
-        {"id": "u1", "type": "function", "function": {"name": "weather", "arguments": '{"city":"Paris"}'}},
+        {
+            "id": "u1",
+            "type": "function",
+            "function": {"name": "weather", "arguments": '{"city":"Paris"}'},
+        },
         {"id": "u2", "type": "function", "function": {"name": "weather", "arguments": "{}"}},
     ]
     assert there.bodies[0]["messages"] == [
@@ -203,13 +238,28 @@ async def test_openai_uses_and_results_of_tools_go_both_ways() -> None:
 
 
 @pytest.mark.parametrize(
-    ("theirs", "ours"), [("stop", "endTurn"), ("length", "maxTokens"), ("content_filter", "content_filter"), (None, None)]
+    ("theirs", "ours"),
+    [
+        ("stop", "endTurn"),
+        ("length", "maxTokens"),
+        ("content_filter", "content_filter"),
+        (None, None),
+    ],
 )
-async def test_openai_the_reason_to_stop_is_told_in_the_words_of_the_protocol(theirs: str | None, ours: str | None) -> None:
-    choice = {"message": {"role": "assistant", "content": None, "refusal": "I will not."}, "finish_reason": theirs}
+async def test_openai_the_reason_to_stop_is_told_in_the_words_of_the_protocol(
+    theirs: str | None, ours: str | None
+) -> None:
+    choice = {
+        "message": {"role": "assistant", "content": None, "refusal": "I will not."},
+        "finish_reason": theirs,
+    }
     async with api({"choices": [choice]}) as there:
         answer = await openai_sampler(there.url, models=["m"])(asked())
-    assert (answer.content, answer.model, answer.stop_reason) == (TextContent("I will not."), "m", ours)
+    assert (answer.content, answer.model, answer.stop_reason) == (
+        TextContent("I will not."),
+        "m",
+        ours,
+    )
 
 
 @pytest.mark.parametrize(
@@ -218,10 +268,15 @@ async def test_openai_the_reason_to_stop_is_told_in_the_words_of_the_protocol(th
         (user(AudioContent("c25k", "audio/midi")), "hears mp3, wav, not audio/midi"),
         (model(PIXEL), "no place for image content in what the model said"),
         (user(ToolUseContent("u", "t", {})), "no place for tool_use content"),
-        (user(ToolResultContent("u", [PIXEL])), "no place for image content in the result of a tool"),
+        (
+            user(ToolResultContent("u", [PIXEL])),
+            "no place for image content in the result of a tool",
+        ),
     ],
 )
-async def test_openai_what_it_has_no_place_for_is_refused_before_anything_is_sent(message: Any, why: str) -> None:
+async def test_openai_what_it_has_no_place_for_is_refused_before_anything_is_sent(
+    message: Any, why: str
+) -> None:
     async with api(COMPLETION) as there:
         with pytest.raises(InvalidParams, match=why):
             await openai_sampler(there.url, models=["m"])(asked(message))
@@ -256,15 +311,28 @@ async def test_anthropic_everything_that_can_be_asked_for_arrives() -> None:
                     "role": "user",
                     "content": [
                         {"type": "text", "text": "Look"},
-                        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aW1n"}},
+                        {
+                            "type": "image",
+                            "source": {"type": "base64", "media_type": "image/png", "data": "aW1n"},
+                        },
                     ],
                 }
             ],
-            "tools": [{"name": "weather", "description": "How it is there", "input_schema": WEATHER.input_schema}],
+            "tools": [
+                {
+                    "name": "weather",
+                    "description": "How it is there",
+                    "input_schema": WEATHER.input_schema,
+                }
+            ],
             "tool_choice": {"type": "any"},
         }
     ]
-    assert (answer.content, answer.model, answer.stop_reason) == (TextContent("Paris."), "small-2026", "endTurn")
+    assert (answer.content, answer.model, answer.stop_reason) == (
+        TextContent("Paris."),
+        "small-2026",
+        "endTurn",
+    )
 
 
 async def test_anthropic_uses_and_results_of_tools_go_both_ways() -> None:
@@ -281,29 +349,53 @@ async def test_anthropic_uses_and_results_of_tools_go_both_ways() -> None:
             ToolResultContent("u4", [], structured_content={"degrees": 3}),
         ),
     )
-    async with api({**MESSAGE, "content": content, "stop_reason": "tool_use"}, path="/base/v1/messages") as there:
+    async with api(
+        {**MESSAGE, "content": content, "stop_reason": "tool_use"}, path="/base/v1/messages"
+    ) as there:
         answer = await anthropic_sampler(f"{there.url}/base", models=["m"])(asked(*talk))
     assert "x-api-key" not in there.headers[0]
     sent = there.bodies[0]["messages"]
-    assert [message["role"] for message in sent] == ["user", "assistant", "user", "assistant", "user"]
-    assert sent[1]["content"][1] == {"type": "tool_use", "id": "u1", "name": "weather", "input": {"city": "Paris"}}
+    assert [message["role"] for message in sent] == [
+        "user",
+        "assistant",
+        "user",
+        "assistant",
+        "user",
+    ]
+    assert sent[1]["content"][1] == {
+        "type": "tool_use",
+        "id": "u1",
+        "name": "weather",
+        "input": {"city": "Paris"},
+    }
     text = [{"type": "text", "text": "18 degrees"}, {"type": "text", "text": "cloudy"}]
     assert sent[2]["content"] == [
         {"type": "tool_result", "tool_use_id": "u1", "content": text},
-        {"type": "tool_result", "tool_use_id": "u2", "content": [{"type": "text", "text": "no city"}], "is_error": True},
+        {
+            "type": "tool_result",
+            "tool_use_id": "u2",
+            "content": [{"type": "text", "text": "no city"}],
+            "is_error": True,
+        },
     ]
     first, second = sent[4]["content"]
     assert [block["type"] for block in first["content"]] == ["image", "text", "text"]
     assert [block.get("text") for block in first["content"]] == [None, "a: file:///a", "inside"]
     assert second["content"] == [{"type": "text", "text": '{"degrees":3}'}]
-    assert answer.content == [TextContent("I look."), ToolUseContent("u9", "weather", {"city": "Rome"})]
+    assert answer.content == [
+        TextContent("I look."),
+        ToolUseContent("u9", "weather", {"city": "Rome"}),
+    ]
     assert answer.stop_reason == "toolUse"
 
 
 @pytest.mark.parametrize(
-    ("theirs", "ours"), [("stop_sequence", "stopSequence"), ("max_tokens", "maxTokens"), ("refusal", "refusal")]
+    ("theirs", "ours"),
+    [("stop_sequence", "stopSequence"), ("max_tokens", "maxTokens"), ("refusal", "refusal")],
 )
-async def test_anthropic_the_reason_to_stop_is_told_in_the_words_of_the_protocol(theirs: str, ours: str) -> None:
+async def test_anthropic_the_reason_to_stop_is_told_in_the_words_of_the_protocol(
+    theirs: str, ours: str
+) -> None:
     async with api({**MESSAGE, "stop_reason": theirs, "content": []}, path="/v1/messages") as there:
         answer = await anthropic_sampler(f"{there.url}/v1", models=["m"])(asked())
     assert (answer.content, answer.stop_reason) == (TextContent(""), ours)
@@ -312,7 +404,9 @@ async def test_anthropic_the_reason_to_stop_is_told_in_the_words_of_the_protocol
 async def test_anthropic_sound_is_refused_before_anything_is_sent() -> None:
     async with api(MESSAGE, path="/v1/messages") as there:
         with pytest.raises(InvalidParams, match="no place for audio content"):
-            await anthropic_sampler(there.url, models=["m"])(asked(user(AudioContent("c25k", "audio/wav"))))
+            await anthropic_sampler(there.url, models=["m"])(
+                asked(user(AudioContent("c25k", "audio/wav")))
+            )
     assert there.bodies == []
 
 
@@ -324,13 +418,22 @@ def embedded(text: str) -> EmbeddedResource:
 
 BOTH = pytest.mark.parametrize(
     ("make", "path", "reply"),
-    [(openai_sampler, "/v1/chat/completions", COMPLETION), (anthropic_sampler, "/v1/messages", MESSAGE)],
+    [
+        (openai_sampler, "/v1/chat/completions", COMPLETION),
+        (anthropic_sampler, "/v1/messages", MESSAGE),
+    ],
 )
 
 
 @BOTH
-async def test_the_model_is_chosen_by_the_servers_preferences(make: Callable[..., Sampler], path: str, reply: Any) -> None:
-    models = [Model("large", cost=0.9, intelligence=0.9), Model("small", cost=0.1, intelligence=0.1), "other-family"]
+async def test_the_model_is_chosen_by_the_servers_preferences(
+    make: Callable[..., Sampler], path: str, reply: Any
+) -> None:
+    models = [
+        Model("large", cost=0.9, intelligence=0.9),
+        Model("small", cost=0.1, intelligence=0.1),
+        "other-family",
+    ]
     wishes = [
         (None, "large"),
         (ModelPreferences(hints=[ModelHint("family")]), "other-family"),
@@ -344,9 +447,13 @@ async def test_the_model_is_chosen_by_the_servers_preferences(make: Callable[...
 
 
 @BOTH
-async def test_an_api_that_is_busy_is_asked_again_when_it_says(make: Callable[..., Sampler], path: str, reply: Any) -> None:
+async def test_an_api_that_is_busy_is_asked_again_when_it_says(
+    make: Callable[..., Sampler], path: str, reply: Any
+) -> None:
     busy = (429, {"Retry-After": "0"}, {"error": {"message": "slow down"}})
-    async with api(busy, (503, {"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}, "{}"), reply, path=path) as there:
+    async with api(
+        busy, (503, {"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}, "{}"), reply, path=path
+    ) as there:
         answer = await make(there.url, models=["m"])(asked())
     assert answer.content == TextContent("Paris.")
     assert len(there.bodies) == 3
@@ -406,8 +513,24 @@ async def test_a_refusal_is_one_line_without_the_key_and_final(status: int) -> N
         "[]",
         {"choices": []},
         {"choices": [{"message": {"content": 5}}]},
-        {"choices": [{"message": {"tool_calls": [{"id": "u", "function": {"name": "t", "arguments": "[1]"}}]}}]},
-        {"choices": [{"message": {"tool_calls": [{"id": "u", "function": {"name": "t", "arguments": "{"}}]}}]},
+        {
+            "choices": [
+                {
+                    "message": {
+                        "tool_calls": [{"id": "u", "function": {"name": "t", "arguments": "[1]"}}]
+                    }
+                }
+            ]
+        },
+        {
+            "choices": [
+                {
+                    "message": {
+                        "tool_calls": [{"id": "u", "function": {"name": "t", "arguments": "{"}}]
+                    }
+                }
+            ]
+        },
     ],
 )
 async def test_an_answer_that_makes_no_sense_is_said_to_be_one(reply: Any) -> None:
@@ -443,13 +566,17 @@ async def test_a_redirect_to_another_origin_never_sees_the_key() -> None:
         ("http://[::1", None, "no URL"),
     ],
 )
-def test_a_base_url_that_will_not_do_is_refused_at_once(url: str, key: str | None, why: str) -> None:
+def test_a_base_url_that_will_not_do_is_refused_at_once(
+    url: str, key: str | None, why: str
+) -> None:
     with pytest.raises(ConfigError, match=why) as refusal:
         anthropic_sampler(url, key, models=["m"])
     assert KEY not in str(refusal.value)
 
 
-@pytest.mark.parametrize("url", ["http://localhost:1/v1", "http://127.0.0.9", "http://[::1]:5", "https://example.com"])
+@pytest.mark.parametrize(
+    "url", ["http://localhost:1/v1", "http://127.0.0.9", "http://[::1]:5", "https://example.com"]
+)
 def test_a_key_may_go_over_tls_or_to_this_machine(url: str) -> None:
     assert KEY not in repr(openai_sampler(url, KEY, models=["m"]))
 
@@ -475,19 +602,29 @@ ANSWER = {
 @pytest.mark.requirement("sampling-max-tokens")
 async def test_a_sampler_serves_a_client_of_the_handshake_era_tools_and_all() -> None:
     async with api(COMPLETION) as there:
-        async with handmade("2025-11-25", on_sample=openai_sampler(there.url, models=["m"])) as (_, server):
+        async with handmade("2025-11-25", on_sample=openai_sampler(there.url, models=["m"])) as (
+            _,
+            server,
+        ):
             assert (await server.ask("sampling/createMessage", QUESTION))["result"] == ANSWER
     assert there.bodies[0]["max_tokens"] == 7
 
 
 async def test_a_sampler_serves_a_client_of_the_stateless_era_tools_and_all() -> None:
     async with api(MESSAGE, path="/v1/messages") as there:
-        async with handmade(on_sample=anthropic_sampler(there.url, models=["m"])) as (client, server):
+        async with handmade(on_sample=anthropic_sampler(there.url, models=["m"])) as (
+            client,
+            server,
+        ):
             asking = asyncio.create_task(client.call_tool("x"))
             first = await server.receive()
-            assert first["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"]["sampling"] == {"tools": {}}
+            assert first["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"][
+                "sampling"
+            ] == {"tools": {}}
             question = {"method": "sampling/createMessage", "params": QUESTION}
-            server.send(reply(first, {"resultType": "input_required", "inputRequests": {"q": question}}))
+            server.send(
+                reply(first, {"resultType": "input_required", "inputRequests": {"q": question}})
+            )
             second = await server.receive()
             assert second["params"]["inputResponses"] == {"q": ANSWER}
             server.send(reply(second, complete(content=[])))
@@ -497,17 +634,27 @@ async def test_a_sampler_serves_a_client_of_the_stateless_era_tools_and_all() ->
 @pytest.mark.requirement("sampling-not-retained")
 async def test_a_model_is_told_nothing_of_the_question_before() -> None:
     async with api(COMPLETION) as there:
-        async with handmade("2025-11-25", on_sample=openai_sampler(there.url, models=["m"])) as (_, server):
+        async with handmade("2025-11-25", on_sample=openai_sampler(there.url, models=["m"])) as (
+            _,
+            server,
+        ):
             for word in ("secret", "weather"):
                 message = {"role": "user", "content": {"type": "text", "text": word}}
                 await server.ask("sampling/createMessage", {**QUESTION, "messages": [message]})
-    assert [[message["content"] for message in body["messages"]] for body in there.bodies] == [["secret"], ["weather"]]
+    assert [[message["content"] for message in body["messages"]] for body in there.bodies] == [
+        ["secret"],
+        ["weather"],
+    ]
 
 
 @pytest.mark.requirement("sampling-sensitive")
-async def test_what_an_api_says_of_its_failure_is_not_told_to_the_server(caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_an_api_says_of_its_failure_is_not_told_to_the_server(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with api((401, {}, {"error": {"message": f"bad key {KEY}"}})) as there:
-        async with handmade("2025-11-25", on_sample=openai_sampler(there.url, KEY, models=["m"])) as (_, server):
+        async with handmade(
+            "2025-11-25", on_sample=openai_sampler(there.url, KEY, models=["m"])
+        ) as (_, server):
             error = (await server.ask("sampling/createMessage", QUESTION))["error"]
     assert error["code"] == -32603
     assert there.url not in str(error)

@@ -1,4 +1,5 @@
-"""A client that is not let in at first: what it sends along, whom it tells, and when somebody has to log in."""
+"""A client that is not let in at first: what it sends along, whom it tells, and when somebody has
+to log in."""
 
 import asyncio
 import json
@@ -35,8 +36,8 @@ def forget() -> Iterator[None]:
 
 
 class Tickets:
-    """Credentials that are a number: whoever is refused asks again with the next one, as often as `free` allows; then it
-    takes a login. `refusals` and `answers` are what they were told."""
+    """Credentials that are a number: whoever is refused asks again with the next one, as often as
+    `free` allows; then it takes a login. `refusals` and `answers` are what they were told."""
 
     def __init__(self, free: int = 0, logins: int = 1) -> None:
         self.number, self.free, self.left = 0, free, logins
@@ -75,7 +76,9 @@ class Tickets:
         self.number += 1
 
 
-def guarded(wanted: Callable[[Asked], str | None], opening: Opening = modern) -> Callable[[Asked], Awaitable[None]]:
+def guarded(
+    wanted: Callable[[Asked], str | None], opening: Opening = modern
+) -> Callable[[Asked], Awaitable[None]]:
     """A server that wants a certain ticket for each request; None lets anybody in."""
 
     async def script(asked: Asked) -> None:
@@ -110,9 +113,14 @@ async def test_each_request_carries_what_the_credentials_say_and_each_answer_is_
 @pytest.mark.parametrize("opening", [modern, old])
 async def test_who_is_refused_asks_again_with_what_is_better(opening: Opening) -> None:
     auth = Tickets(free=1)
-    async with Scripted(guarded(always(1), opening)) as server, Client(server.url, auth=auth) as client:
+    async with (
+        Scripted(guarded(always(1), opening)) as server,
+        Client(server.url, auth=auth) as client,
+    ):
         await client.list_tools()
-    assert [(one.status, one.headers["www-authenticate"]) for one in auth.refusals] == [(401, 'Bearer realm="x"')]
+    assert [(one.status, one.headers["www-authenticate"]) for one in auth.refusals] == [
+        (401, 'Bearer realm="x"')
+    ]
     assert auth.logins == 0
 
 
@@ -205,16 +213,32 @@ async def test_within_the_origin_they_are_made_for_the_address_that_is_asked() -
 
 
 @pytest.mark.parametrize(
-    "url", ["http://example.com/mcp", "ws://example.com/mcp", "http://10.0.0.1/mcp", "http://localhost.evil.example/"]
+    "url",
+    [
+        "http://example.com/mcp",
+        "ws://example.com/mcp",
+        "http://10.0.0.1/mcp",
+        "http://localhost.evil.example/",
+    ],
 )
 async def test_credentials_do_not_go_over_plain_http_to_another_host(url: str) -> None:
-    with pytest.raises(ConfigError, match="credentials are sent over https only, or to this machine; use an https URL"):
+    with pytest.raises(
+        ConfigError,
+        match="credentials are sent over https only, or to this machine; use an https URL",
+    ):
         Client(url, auth=Tickets())
     Client(url)
 
 
 @pytest.mark.parametrize(
-    "url", ["https://example.com/", "wss://example.com/", "http://localhost:1/", "http://[::1]/", "ws://127.0.0.1/"]
+    "url",
+    [
+        "https://example.com/",
+        "wss://example.com/",
+        "http://localhost:1/",
+        "http://[::1]/",
+        "ws://127.0.0.1/",
+    ],
 )
 async def test_https_and_this_machine_are_good_enough(url: str) -> None:
     auth = Tickets()
@@ -234,7 +258,10 @@ async def test_what_are_no_credentials_is_refused(auth: Any) -> None:
 @pytest.mark.parametrize("opening", [modern, old])
 async def test_a_login_on_opening_lets_the_client_in(opening: Opening) -> None:
     auth = Tickets()
-    async with Scripted(guarded(always(1), opening)) as server, Client(server.url, auth=auth) as client:
+    async with (
+        Scripted(guarded(always(1), opening)) as server,
+        Client(server.url, auth=auth) as client,
+    ):
         await client.list_tools()
     assert auth.logins == 1
 
@@ -243,9 +270,15 @@ async def test_a_login_on_opening_lets_the_client_in(opening: Opening) -> None:
 async def test_a_login_in_the_middle_of_a_call_makes_the_call_again_once(opening: Opening) -> None:
     auth = Tickets()
     wanted = lambda asked: "1" if asked.rpc == "tools/call" else None  # noqa: E731
-    async with Scripted(guarded(wanted, opening)) as server, Client(server.url, auth=auth) as client:
+    async with (
+        Scripted(guarded(wanted, opening)) as server,
+        Client(server.url, auth=auth) as client,
+    ):
         await client.call_tool("charge", {})
-        assert [one.headers["authorization"] for one in server.heard("tools/call")] == ["Ticket 0", "Ticket 1"]
+        assert [one.headers["authorization"] for one in server.heard("tools/call")] == [
+            "Ticket 0",
+            "Ticket 1",
+        ]
     assert auth.logins == 1
 
 
@@ -258,7 +291,10 @@ async def test_a_login_takes_no_time_from_the_call() -> None:
         await asyncio.sleep(2 * timeout)
 
     auth.login = slowly
-    async with Scripted(guarded(wanted)) as server, Client(server.url, auth=auth, timeout=timeout) as client:
+    async with (
+        Scripted(guarded(wanted)) as server,
+        Client(server.url, auth=auth, timeout=timeout) as client,
+    ):
         await client.list_tools()
 
 
@@ -270,7 +306,10 @@ async def test_opening_may_wait_for_a_login_longer_than_its_own_time() -> None:
 
     auth.login = slowly
     limits = Limits(probe_timeout=0.2)
-    async with Scripted(guarded(always(1))) as server, Client(server.url, auth=auth, timeout=0.5, limits=limits) as client:
+    async with (
+        Scripted(guarded(always(1))) as server,
+        Client(server.url, auth=auth, timeout=0.5, limits=limits) as client,
+    ):
         assert client.revision == DISCOVERED["supportedVersions"][0]
 
 
@@ -281,7 +320,10 @@ async def test_credentials_that_find_out_at_length_are_not_taken_for_a_deaf_serv
             return await super().refused(method, url, answer)
 
     limits = Limits(probe_timeout=0.2)
-    async with Scripted(guarded(always(1))) as server, Client(server.url, auth=Thorough(free=1), limits=limits) as client:
+    async with (
+        Scripted(guarded(always(1))) as server,
+        Client(server.url, auth=Thorough(free=1), limits=limits) as client,
+    ):
         assert client.revision == DISCOVERED["supportedVersions"][0]
         assert server.heard("initialize") == []
 
@@ -301,7 +343,9 @@ async def test_an_issuer_that_is_silent_is_not_taken_for_a_deaf_server() -> None
 async def test_calls_that_are_refused_at_once_share_one_login() -> None:
     auth, refused = Tickets(), asyncio.Event()
     auth.login = refused.wait
-    async with Scripted(guarded(lambda asked: "1" if asked.rpc == "tools/list" else None)) as server:
+    async with Scripted(
+        guarded(lambda asked: "1" if asked.rpc == "tools/list" else None)
+    ) as server:
         async with Client(server.url, auth=auth) as client:
             calls = [asyncio.create_task(client.list_tools(fresh=True)) for _ in range(5)]
             await server.until("tools/list", 5)
@@ -361,7 +405,9 @@ async def test_a_login_that_fails_is_told_flat_and_tried_again_by_the_next_call(
         raise Unauthorized("the user said no")
 
     auth.login = refuse
-    async with Scripted(guarded(lambda asked: "1" if asked.rpc == "tools/list" else None)) as server:
+    async with Scripted(
+        guarded(lambda asked: "1" if asked.rpc == "tools/list" else None)
+    ) as server:
         async with Client(server.url, auth=auth) as client:
             with pytest.raises(Unauthorized, match=r"^the user said no$"):
                 await client.list_tools()
@@ -379,7 +425,9 @@ async def test_closing_the_client_ends_a_login() -> None:
             ended.set()
 
     auth.login = forever
-    async with Scripted(guarded(lambda asked: "1" if asked.rpc == "tools/list" else None)) as server:
+    async with Scripted(
+        guarded(lambda asked: "1" if asked.rpc == "tools/list" else None)
+    ) as server:
         client = Client(server.url, auth=auth)
         await client.connect()
         call = asyncio.create_task(client.list_tools())
@@ -393,9 +441,14 @@ async def test_closing_the_client_ends_a_login() -> None:
 async def test_who_gives_up_waiting_leaves_the_login_to_others() -> None:
     auth, go = Tickets(), asyncio.Event()
     auth.login = go.wait
-    async with Scripted(guarded(lambda asked: "1" if asked.rpc == "tools/list" else None)) as server:
+    async with Scripted(
+        guarded(lambda asked: "1" if asked.rpc == "tools/list" else None)
+    ) as server:
         async with Client(server.url, auth=auth) as client:
-            hasty, patient = asyncio.create_task(client.list_tools()), asyncio.create_task(client.list_tools(fresh=True))
+            hasty, patient = (
+                asyncio.create_task(client.list_tools()),
+                asyncio.create_task(client.list_tools(fresh=True)),
+            )
             while auth.logins == 0 or len(auth.refusals) < 2:
                 await asyncio.sleep(0)
             hasty.cancel()
@@ -416,13 +469,19 @@ async def test_a_stream_of_news_that_was_shut_out_is_asked_for_again_after_the_l
         return await old(asked)
 
     wanted = lambda asked: "1" if asked.rpc in ("GET", "tools/list") else None  # noqa: E731
-    async with Scripted(guarded(wanted, opening)) as server, Client(server.url, auth=auth) as client:
+    async with (
+        Scripted(guarded(wanted, opening)) as server,
+        Client(server.url, auth=auth) as client,
+    ):
         await server.until("GET")
         while not auth.refusals:
             await asyncio.sleep(0)
         await client.list_tools()
         await server.until("GET", 2)
-        assert [one.headers["authorization"] for one in server.heard("GET")] == ["Ticket 0", "Ticket 1"]
+        assert [one.headers["authorization"] for one in server.heard("GET")] == [
+            "Ticket 0",
+            "Ticket 1",
+        ]
 
 
 async def test_a_call_whose_stream_broke_is_not_made_again_on_account_of_a_login() -> None:
@@ -438,7 +497,10 @@ async def test_a_call_whose_stream_broke_is_not_made_again_on_account_of_a_login
 
     auth = Tickets()
     wanted = lambda asked: "1" if asked.headers.get("last-event-id") else None  # noqa: E731
-    async with Scripted(guarded(wanted, opening)) as server, Client(server.url, auth=auth) as client:
+    async with (
+        Scripted(guarded(wanted, opening)) as server,
+        Client(server.url, auth=auth) as client,
+    ):
         with pytest.raises(ConnectionClosed, match="cannot be resumed"):
             await client.call_tool("charge", {})
         assert len(server.heard("tools/call")) == 1 and auth.logins == 0
@@ -454,20 +516,35 @@ async def test_a_subscription_waits_for_a_login_and_comes_back_after_one(shut_ou
         meta = {SUBSCRIPTION_ID: asked.message["id"]}
         granted = {"notifications": {"resourceSubscriptions": ["x://y"]}, "_meta": meta}
         await asked.stream()
-        await asked.event({"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged", "params": granted})
+        await asked.event(
+            {
+                "jsonrpc": "2.0",
+                "method": "notifications/subscriptions/acknowledged",
+                "params": granted,
+            }
+        )
         if asked.headers["authorization"] == "Ticket 0":
             await broken.wait()
             await asked.cut()
             return True
         news = {"uri": "x://y", "_meta": meta}
-        await asked.event({"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": news})
+        await asked.event(
+            {"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": news}
+        )
         await asked.hung_up.wait()
         return True
 
     def wanted(asked: Asked) -> str | None:
-        return "1" if asked.rpc != "server/discover" and (shut_out == "at first" or broken.is_set()) else None
+        return (
+            "1"
+            if asked.rpc != "server/discover" and (shut_out == "at first" or broken.is_set())
+            else None
+        )
 
-    async with Scripted(guarded(wanted, opening)) as server, Client(server.url, auth=auth) as client:
+    async with (
+        Scripted(guarded(wanted, opening)) as server,
+        Client(server.url, auth=auth) as client,
+    ):
         await client.subscribe("x://y", heard.put_nowait)
         if shut_out == "later":
             broken.set()
@@ -536,7 +613,9 @@ async def test_the_old_pair_carries_credentials_and_waits_for_a_login() -> None:
             return web.Response(status=401)
         if "id" in message:
             result = WELCOME if message["method"] == "initialize" else {}
-            inbox.put_nowait(web.json_response({"jsonrpc": "2.0", "id": message["id"], "result": result}).body)
+            inbox.put_nowait(
+                web.json_response({"jsonrpc": "2.0", "id": message["id"], "result": result}).body
+            )
         return web.Response(status=202)
 
     inbox: asyncio.Queue[Any] = asyncio.Queue()
@@ -549,7 +628,9 @@ async def test_the_old_pair_carries_credentials_and_waits_for_a_login() -> None:
     await site.start()
     auth.left = 2
     try:
-        async with Client(f"http://127.0.0.1:{runner.addresses[0][1]}/sse", auth=auth, revision=OLD) as client:
+        async with Client(
+            f"http://127.0.0.1:{runner.addresses[0][1]}/sse", auth=auth, revision=OLD
+        ) as client:
             await client.ping()
         assert auth.logins == 2 and posted == ["Ticket 1", "Ticket 1", "Ticket 1", "Ticket 2"]
     finally:
@@ -581,10 +662,15 @@ async def test_the_handshake_of_a_websocket_carries_credentials_and_waits_for_a_
         async with Client(f"ws://127.0.0.1:{port}/ws", auth=auth):
             pass
         assert seen == ["Ticket 0", "Ticket 1", "Ticket 2"]
-        with pytest.raises(Unauthorized, match=r"needs authorization \(401\): who are you\?; log in with auth=OAuth"):
+        with pytest.raises(
+            Unauthorized,
+            match=r"needs authorization \(401\): who are you\?; log in with auth=OAuth",
+        ):
             async with Client(f"ws://127.0.0.1:{port}/ws"):
                 pass
-    assert auth.refusals[0].headers["www-authenticate"] == "Bearer" and auth.answers[0].status == 101
+    assert (
+        auth.refusals[0].headers["www-authenticate"] == "Bearer" and auth.answers[0].status == 101
+    )
     assert set(auth.asked) == {("GET", f"http://127.0.0.1:{port}/ws")}
 
 
@@ -625,7 +711,9 @@ async def test_a_token_is_credentials_enough() -> None:
 
 
 @pytest.mark.requirement("auth-stdio-environment")
-async def test_a_server_that_is_started_here_has_its_environment_and_no_credentials(tmp_path: Path) -> None:
+async def test_a_server_that_is_started_here_has_its_environment_and_no_credentials(
+    tmp_path: Path,
+) -> None:
     auth, script = Tickets(), tmp_path / "server.py"
     script.write_text(
         "import os\n"
@@ -638,7 +726,9 @@ async def test_a_server_that_is_started_here_has_its_environment_and_no_credenti
     )
     with pytest.raises(ConfigError, match="auth= is for a URL"):
         Client(script, auth=auth)
-    async with Client(script, env={"TOKEN": "from the environment", "PYTHONPATH": str(ROOT)}) as client:
+    async with Client(
+        script, env={"TOKEN": "from the environment", "PYTHONPATH": str(ROOT)}
+    ) as client:
         assert (await client.call_tool("token")).data == "from the environment"
     assert auth.bound == [] and auth.asked == []
 
@@ -648,12 +738,25 @@ async def test_a_login_can_be_configured(tmp_path: Path) -> None:
     from dovetail.config import expand, parse
     from dovetail.connect import _login
 
-    auth = {"clientId": "c", "clientSecret": "${SECRET}", "issuer": "https://${WHO}/", "scopes": ["s"]}
-    chosen = expand(parse({"mcpServers": {"a": {"url": "https://a/", "auth": auth}}})["a"], {"SECRET": "x", "WHO": "as"})
+    auth = {
+        "clientId": "c",
+        "clientSecret": "${SECRET}",
+        "issuer": "https://${WHO}/",
+        "scopes": ["s"],
+    }
+    chosen = expand(
+        parse({"mcpServers": {"a": {"url": "https://a/", "auth": auth}}})["a"],
+        {"SECRET": "x", "WHO": "as"},
+    )
     made = _login(chosen.auth)
     assert isinstance(made, OAuth) and isinstance(_login("oauth"), OAuth) and _login(None) is None
     known = made._identity
-    assert (known.client_id, known.client_secret, known.issuer, made._scopes) == ("c", "x", "https://as/", ("s",))
+    assert (known.client_id, known.client_secret, known.issuer, made._scopes) == (
+        "c",
+        "x",
+        "https://as/",
+        ("s",),
+    )
     with pytest.raises(ConfigError, match="unknown field `client_id`"):
         parse({"mcpServers": {"a": {"url": "https://a/", "auth": {"client_id": "c"}}}})
 
@@ -665,7 +768,15 @@ async def test_what_is_public_is_not_shared_between_different_credentials() -> N
 
     one, cache = Tickets(), SharedCache()
     async with Scripted(script) as server:
-        for auth, count in [(one, 1), (one, 1), (Tickets(), 2), ("token", 3), ("token", 3), ("other", 4), (None, 5)]:
+        for auth, count in [
+            (one, 1),
+            (one, 1),
+            (Tickets(), 2),
+            ("token", 3),
+            ("token", 3),
+            ("other", 4),
+            (None, 5),
+        ]:
             async with Client(server.url, auth=auth, cache=cache) as client:  # type: ignore[arg-type]
                 await client.list_tools()
             assert len(server.heard("tools/list")) == count
@@ -680,16 +791,26 @@ async def test_who_is_asked_for_metadata_is_told_which_revision_is_spoken() -> N
     async with Scripted(script) as server:
         Client(server.url, auth=auth)
         for method in ("GET", "POST"):
-            await auth.fetch(HttpRequest(method=method, url=f"{server.origin}/.well-known/x", headers={"accept": "a/b"}))
+            await auth.fetch(
+                HttpRequest(
+                    method=method, url=f"{server.origin}/.well-known/x", headers={"accept": "a/b"}
+                )
+            )
     metadata, token = server.asked
-    assert (metadata.headers["mcp-protocol-version"], metadata.headers["accept"]) == (HANDSHAKE[-1].version, "a/b")
+    assert (metadata.headers["mcp-protocol-version"], metadata.headers["accept"]) == (
+        HANDSHAKE[-1].version,
+        "a/b",
+    )
     assert "mcp-protocol-version" not in token.headers
 
 
 async def test_credentials_that_are_an_extension_are_declared() -> None:
-    passed_on = EnterpriseManaged("me", id_token="a", idp_token_endpoint="https://idp.example/token", idp_client_id="me")
+    passed_on = EnterpriseManaged(
+        "me", id_token="a", idp_token_endpoint="https://idp.example/token", idp_client_id="me"
+    )
     client_credentials, enterprise = (
-        f"io.modelcontextprotocol/{name}" for name in ("oauth-client-credentials", "enterprise-managed-authorization")
+        f"io.modelcontextprotocol/{name}"
+        for name in ("oauth-client-credentials", "enterprise-managed-authorization")
     )
     mine = Extension(id=client_credentials, settings={"mine": True})
     async with Scripted(guarded(lambda asked: None)) as server:

@@ -27,7 +27,9 @@ def test_every_call_waits_for_its_result() -> None:
         assert client.read_resource("doc://text")[0].text == "hello"
         assert client.get_prompt("greet", {"name": "Ada"}).messages[0].role == "user"
         assert client.complete(prompt="greet", argument="name", value="Ad").values == ["Ada"]
-        client.call_tool("steps", {"count": 3}, on_progress=lambda update: heard.append(update.progress))
+        client.call_tool(
+            "steps", {"count": 3}, on_progress=lambda update: heard.append(update.progress)
+        )
         assert heard[-1] == 3
         with pytest.raises(ToolError, match="plain trouble"):
             client.call_tool("fail", {"kind": "plain"})
@@ -46,7 +48,9 @@ def test_it_may_be_used_from_several_threads() -> None:
     results: list[int] = []
     with Client(everything.build()).blocking() as client:
         threads = [
-            threading.Thread(target=lambda n=n: results.append(client.call_tool("add", {"a": n, "b": 0}).data))
+            threading.Thread(
+                target=lambda n=n: results.append(client.call_tool("add", {"a": n, "b": 0}).data)
+            )
             for n in range(20)
         ]
         for thread in threads:
@@ -90,6 +94,11 @@ def test_it_works_in_a_plain_script_over_stdio(tmp_path: Path) -> None:
         """)
     )
     done = subprocess.run(
-        [sys.executable, str(script)], cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=30
+        [sys.executable, str(script)],
+        cwd=ROOT,
+        env={"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=30,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "42\n", "")

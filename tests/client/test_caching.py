@@ -9,7 +9,13 @@ import pytest
 
 from dovetail import Cache, Client, Context, Header, Limits, Server, SharedCache
 from dovetail.client import caching
-from dovetail.errors import ConfigError, ConnectFailed, ConnectionClosed, InvalidParams, ProtocolError
+from dovetail.errors import (
+    ConfigError,
+    ConnectFailed,
+    ConnectionClosed,
+    InvalidParams,
+    ProtocolError,
+)
 from dovetail.ports import Answer, Call
 from dovetail.protocol.resources import ReadResourceParams
 from dovetail.testing import Bare, Tape, pair
@@ -76,7 +82,9 @@ async def text(client: Client, uri: str, **options: Any) -> str:
 
 @pytest.mark.requirement("cache-fresh", "cache-stale")
 @pytest.mark.parametrize("method", LISTS)
-async def test_a_list_is_asked_for_again_when_its_time_is_over_and_not_before(clock: Clock, method: str) -> None:
+async def test_a_list_is_asked_for_again_when_its_time_is_over_and_not_before(
+    clock: Clock, method: str
+) -> None:
     tape = Tape()
     async with pair(build(), record=tape) as client:
         first = await LISTS[method](client)
@@ -113,21 +121,32 @@ async def test_nothing_is_asked_for_that_nobody_needs(clock: Clock) -> None:
 
 
 @pytest.mark.requirement("cache-ttl-odd")
-@pytest.mark.parametrize("hints", [{}, {"ttlMs": 0}, {"ttlMs": -1000}, {"cacheScope": "public"}, {"ttlMs": None}])
+@pytest.mark.parametrize(
+    "hints", [{}, {"ttlMs": 0}, {"ttlMs": -1000}, {"cacheScope": "public"}, {"ttlMs": None}]
+)
 async def test_without_a_time_nothing_is_kept(hints: dict[str, Any]) -> None:
     async with handmade() as (client, server):
         for number in range(2):
             reading = asyncio.create_task(text(client, "x:y"))
             asking = await server.receive()
             server.send(
-                reply(asking, {"resultType": "complete", "contents": [{"uri": "x:y", "text": str(number)}], **hints})
+                reply(
+                    asking,
+                    {
+                        "resultType": "complete",
+                        "contents": [{"uri": "x:y", "text": str(number)}],
+                        **hints,
+                    },
+                )
             )
             assert await reading == str(number)
 
 
 async def test_no_server_makes_a_client_keep_anything_for_longer_than_a_day(clock: Clock) -> None:
     async with handmade() as (client, server):
-        await answered(server, client.list_tools(), complete(tools=[], ttlMs=2**62, cacheScope="private"))
+        await answered(
+            server, client.list_tools(), complete(tools=[], ttlMs=2**62, cacheScope="private")
+        )
         clock.now += 86399
         assert await client.list_tools() == []
         clock.now += 1
@@ -136,9 +155,15 @@ async def test_no_server_makes_a_client_keep_anything_for_longer_than_a_day(cloc
 
 async def test_the_last_answer_counts_also_where_it_is_not_to_be_kept() -> None:
     async with handmade() as (client, server):
-        await answered(server, client.list_tools(), complete(tools=[], ttlMs=60_000, cacheScope="public"))
-        await answered(server, client.list_tools(fresh=True), complete(tools=[], ttlMs=0, cacheScope="public"))
-        await answered(server, client.list_tools(), complete(tools=[], ttlMs=0, cacheScope="public"))
+        await answered(
+            server, client.list_tools(), complete(tools=[], ttlMs=60_000, cacheScope="public")
+        )
+        await answered(
+            server, client.list_tools(fresh=True), complete(tools=[], ttlMs=0, cacheScope="public")
+        )
+        await answered(
+            server, client.list_tools(), complete(tools=[], ttlMs=0, cacheScope="public")
+        )
 
 
 async def test_what_is_over_is_not_served_where_the_server_fails(clock: Clock) -> None:
@@ -147,7 +172,9 @@ async def test_what_is_over_is_not_served_where_the_server_fails(clock: Clock) -
         clock.now += 1
         listing = asyncio.create_task(client.list_tools())
         asking = await server.receive()
-        server.send({"jsonrpc": "2.0", "id": asking["id"], "error": {"code": -32603, "message": "down"}})
+        server.send(
+            {"jsonrpc": "2.0", "id": asking["id"], "error": {"code": -32603, "message": "down"}}
+        )
         with pytest.raises(ProtocolError, match="down"):
             await listing
 
@@ -180,7 +207,9 @@ async def test_a_client_without_a_cache_keeps_nothing() -> None:
 async def test_revisions_of_the_handshake_know_no_hints_whatever_a_server_says() -> None:
     async with handmade("2025-11-25") as (client, server):
         for _ in range(2):
-            await answered(server, client.list_tools(), {"tools": [], "ttlMs": 60_000, "cacheScope": "public"})
+            await answered(
+                server, client.list_tools(), {"tools": [], "ttlMs": 60_000, "cacheScope": "public"}
+            )
 
 
 async def test_nobody_can_change_what_is_kept() -> None:
@@ -205,7 +234,9 @@ async def test_an_answer_is_served_to_the_same_question_only() -> None:
         for _ in range(2):
             assert [await text(client, f"kept://{path}") for path in "abc"] == ["a", "b", "c"]
             for lang in ("en", "de"):
-                await client.request("resources/read", ReadResourceParams(uri="kept://a", meta={"lang": lang}))
+                await client.request(
+                    "resources/read", ReadResourceParams(uri="kept://a", meta={"lang": lang})
+                )
         assert asked(tape, "resources/read") == 5
 
 
@@ -217,13 +248,22 @@ async def test_what_took_a_question_is_never_kept() -> None:
             asking = await server.receive()
             assert "requestState" not in asking["params"], "it begins anew"
             schema = {"type": "object", "properties": {"name": {"type": "string"}}}
-            question = {"method": "elicitation/create", "params": {"message": "Who?", "requestedSchema": schema}}
-            asks = {"resultType": "input_required", "inputRequests": {"who": question}, "requestState": "s"}
+            question = {
+                "method": "elicitation/create",
+                "params": {"message": "Who?", "requestedSchema": schema},
+            }
+            asks = {
+                "resultType": "input_required",
+                "inputRequests": {"who": question},
+                "requestState": "s",
+            }
             server.send(reply(asking, asks))
             again = await server.receive()
             assert again["params"]["inputResponses"]["who"]["content"] == {"name": "Ada"}
             contents = [{"uri": "x:who", "text": said}]
-            server.send(reply(again, complete(contents=contents, ttlMs=60_000, cacheScope="public")))
+            server.send(
+                reply(again, complete(contents=contents, ttlMs=60_000, cacheScope="public"))
+            )
             assert await reading == said
 
 
@@ -235,9 +275,16 @@ async def test_a_page_whose_time_is_over_is_asked_for_by_its_own_cursor(clock: C
             for cursor, following, ttl in pages:
                 asking = await server.receive()
                 assert asking["params"].get("cursor") == cursor
-                server.send(reply(asking, complete(tools=[], nextCursor=following, ttlMs=ttl, cacheScope="public")))
+                server.send(
+                    reply(
+                        asking,
+                        complete(tools=[], nextCursor=following, ttlMs=ttl, cacheScope="public"),
+                    )
+                )
 
-        await both(client.list_tools(), serve((None, "2", 3000), ("2", "3", 1000), ("3", None, 3000)))
+        await both(
+            client.list_tools(), serve((None, "2", 3000), ("2", "3", 1000), ("3", None, 3000))
+        )
         clock.now += 1
         await both(client.list_tools(), serve(("2", "3", 1000)))
         assert await client.list_tools() == []
@@ -245,7 +292,11 @@ async def test_a_page_whose_time_is_over_is_asked_for_by_its_own_cursor(clock: C
 
 
 def refused(request: Any) -> dict[str, Any]:
-    return {"jsonrpc": "2.0", "id": request["id"], "error": {"code": -32602, "message": "no such cursor"}}
+    return {
+        "jsonrpc": "2.0",
+        "id": request["id"],
+        "error": {"code": -32602, "message": "no such cursor"},
+    }
 
 
 @pytest.mark.requirement("cache-pages-invalid")
@@ -256,7 +307,11 @@ async def test_a_list_is_walked_again_whatever_else_dropped_its_pages(news: bool
         async def page(cursor: str | None, following: str | None, ttl: int = 60_000) -> None:
             asking = await server.receive()
             assert asking["params"].get("cursor") == cursor
-            server.send(reply(asking, complete(tools=[], nextCursor=following, ttlMs=ttl, cacheScope="public")))
+            server.send(
+                reply(
+                    asking, complete(tools=[], nextCursor=following, ttlMs=ttl, cacheScope="public")
+                )
+            )
 
         listing = asyncio.create_task(client.list_tools())
         await page(None, "2")
@@ -284,22 +339,31 @@ async def test_a_cursor_that_is_not_good_any_more_drops_every_page(clock: Clock)
                 server.send({"jsonrpc": "2.0", "id": asking["id"], **answer})
 
         def page(following: str | None, ttl: int) -> dict[str, Any]:
-            return {"result": complete(tools=[], nextCursor=following, ttlMs=ttl, cacheScope="public")}
+            return {
+                "result": complete(tools=[], nextCursor=following, ttlMs=ttl, cacheScope="public")
+            }
 
         gone = {"error": {"code": -32602, "message": "no such cursor"}}
         await both(client.list_tools(), serve((None, page("2", 9000)), ("2", page(None, 1000))))
         clock.now += 1
-        await both(client.list_tools(), serve(("2", gone), (None, page("x", 9000)), ("x", page(None, 1000))))
+        await both(
+            client.list_tools(),
+            serve(("2", gone), (None, page("x", 9000)), ("x", page(None, 1000))),
+        )
         clock.now += 1
         with pytest.raises(InvalidParams, match="no such cursor"):
-            await both(client.list_tools(), serve(("x", gone), (None, page("y", 9000)), ("y", gone)))
+            await both(
+                client.list_tools(), serve(("x", gone), (None, page("y", 9000)), ("y", gone))
+            )
 
 
 async def test_a_refused_list_is_asked_for_once_where_nothing_was_kept() -> None:
     async with handmade() as (client, server):
         listing = asyncio.create_task(client.list_tools())
         asking = await server.receive()
-        server.send({"jsonrpc": "2.0", "id": asking["id"], "error": {"code": -32602, "message": "no"}})
+        server.send(
+            {"jsonrpc": "2.0", "id": asking["id"], "error": {"code": -32602, "message": "no"}}
+        )
         with pytest.raises(InvalidParams, match="no"):
             await listing
         assert server.waiting() == 0
@@ -315,7 +379,9 @@ async def test_middleware_sees_every_call_and_what_it_changes_is_what_counts() -
 
     tape = Tape()
     async with pair(build(), record=tape, middleware=[moved]) as client:
-        assert [await text(client, f"kept://{path}") for path in ("old", "new", "old")] == ["new"] * 3
+        assert [await text(client, f"kept://{path}") for path in ("old", "new", "old")] == [
+            "new"
+        ] * 3
     assert seen == ["kept://old", "kept://new", "kept://old"]
     assert asked(tape, "resources/read") == 1
 
@@ -379,11 +445,25 @@ async def test_an_update_drops_a_resource_with_all_above_and_below_it() -> None:
 async def test_a_stream_of_changes_that_begins_drops_what_may_have_changed_before_it() -> None:
     server, tape = build(), Tape()
     async with pair(server, record=tape) as client:
-        await asyncio.gather(client.list_tools(), client.list_prompts(), text(client, "kept://a"), text(client, "kept://b"))
+        await asyncio.gather(
+            client.list_tools(),
+            client.list_prompts(),
+            text(client, "kept://a"),
+            text(client, "kept://b"),
+        )
         await client.on_change("tools", print)
         await client.subscribe("kept://a", print)
-        await asyncio.gather(client.list_tools(), client.list_prompts(), text(client, "kept://a"), text(client, "kept://b"))
-        assert [asked(tape, one) for one in ("tools/list", "prompts/list", "resources/read")] == [2, 1, 3]
+        await asyncio.gather(
+            client.list_tools(),
+            client.list_prompts(),
+            text(client, "kept://a"),
+            text(client, "kept://b"),
+        )
+        assert [asked(tape, one) for one in ("tools/list", "prompts/list", "resources/read")] == [
+            2,
+            1,
+            3,
+        ]
 
 
 @pytest.mark.requirement("cache-notifications")
@@ -394,12 +474,17 @@ async def test_an_answer_that_the_news_overtook_is_not_kept() -> None:
         server.send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
         server.send(reply(asking, complete(tools=[], ttlMs=60_000, cacheScope="public")))
         await listing
-        await answered(server, client.list_tools(), complete(tools=[], ttlMs=60_000, cacheScope="public"))
+        await answered(
+            server, client.list_tools(), complete(tools=[], ttlMs=60_000, cacheScope="public")
+        )
 
 
 async def test_a_new_conversation_begins_without_anything_kept() -> None:
     server, tape = build(), Tape()
-    async with served(server, tape) as url, Client(url.replace("http", "ws").replace("mcp", "ws")) as client:
+    async with (
+        served(server, tape) as url,
+        Client(url.replace("http", "ws").replace("mcp", "ws")) as client,
+    ):
         back = asyncio.Event()
         client.on_change("state", lambda state: back.set() if state == "connected" else None)
         await client.list_tools()
@@ -421,7 +506,9 @@ async def test_a_new_conversation_begins_without_anything_kept() -> None:
         ("resources/list", lambda client: client.read_resource("gone://x")),
     ],
 )
-async def test_what_the_server_does_not_know_drops_the_list_that_said_so(method: str, ask: Callable[..., Any]) -> None:
+async def test_what_the_server_does_not_know_drops_the_list_that_said_so(
+    method: str, ask: Callable[..., Any]
+) -> None:
     tape = Tape()
     async with pair(build(), record=tape) as client:
         for _ in range(2):
@@ -490,13 +577,21 @@ async def test_an_answer_that_is_larger_than_the_cache_costs_no_other_its_place(
 @pytest.mark.requirement("cache-ttl-odd")
 @pytest.mark.parametrize(
     ("ttl", "scope", "kept"),
-    [(10**400, "public", True), (1500.5, "public", True), ("60000", "public", False), ([], 5, False), (60_000, 5, True)],
+    [
+        (10**400, "public", True),
+        (1500.5, "public", True),
+        ("60000", "public", False),
+        ([], 5, False),
+        (60_000, 5, True),
+    ],
 )
 async def test_a_hint_that_makes_no_sense_spoils_no_list(ttl: Any, scope: Any, kept: bool) -> None:
     async with handmade() as (client, server):
         for _ in range(1 if kept else 2):
             listing = asyncio.create_task(client.list_tools())
-            server.send(reply(await server.receive(), complete(tools=[], ttlMs=ttl, cacheScope=scope)))
+            server.send(
+                reply(await server.receive(), complete(tools=[], ttlMs=ttl, cacheScope=scope))
+            )
             assert await listing == []
         if kept:
             assert await client.list_tools() == []
@@ -510,10 +605,14 @@ async def test_a_cache_knows_its_size_to_the_byte(clock: Clock) -> None:
             await text(client, f"kept://{path}", fresh=True)
         await asyncio.gather(*(text(client, "kept://z") for _ in range(5)))
         assert len(shared._kept) == 10
-        assert shared._size == sum(len(key.params) + len(kept.data) for key, kept in shared._kept.items())
+        assert shared._size == sum(
+            len(key.params) + len(kept.data) for key, kept in shared._kept.items()
+        )
         clock.now += 60
         await text(client, "kept://z")
-    assert (len(shared._kept), shared._size) == (0, 0), "a client that closes leaves nothing of its own"
+    assert (len(shared._kept), shared._size) == (0, 0), (
+        "a client that closes leaves nothing of its own"
+    )
 
 
 # sharing
@@ -529,14 +628,18 @@ async def test_what_is_public_is_shared_by_clients_of_one_url() -> None:
     shared, tape = SharedCache(), Tape()
     async with served(build(), tape) as url:
         for token in ("one", "two"):
-            async with Client(url, cache=shared, headers={"Authorization": f"Bearer {token}"}) as client:
+            async with Client(
+                url, cache=shared, headers={"Authorization": f"Bearer {token}"}
+            ) as client:
                 assert [tool.name for tool in await client.list_tools()] == ["one", "two"]
                 assert await text(client, "kept://a") == "a"
         assert (asked(tape, "tools/list"), asked(tape, "resources/read")) == (1, 1)
         async with Client(url, cache=shared, verify=False) as client, Client(url) as alone:
             await client.list_tools()
             await alone.list_tools()
-        assert asked(tape, "tools/list") == 3, "whom another trust was enough for is not trusted here"
+        assert asked(tape, "tools/list") == 3, (
+            "whom another trust was enough for is not trusted here"
+        )
 
 
 @pytest.mark.requirement("cache-private")
@@ -562,18 +665,25 @@ async def test_what_is_private_is_never_shared() -> None:
 
 
 @pytest.mark.requirement("cache-private")
-async def test_a_scope_that_nobody_knows_is_private_and_servers_without_a_url_share_nothing() -> None:
+async def test_a_scope_that_nobody_knows_is_private_and_servers_without_a_url_share_nothing() -> (
+    None
+):
     shared = SharedCache()
     for scope in ("shared", "PUBLIC", None, "public"):
         for _ in range(2):
             async with handmade(cache=shared) as (client, server):
-                await answered(server, client.list_tools(), complete(tools=[], ttlMs=60_000, cacheScope=scope))
+                await answered(
+                    server, client.list_tools(), complete(tools=[], ttlMs=60_000, cacheScope=scope)
+                )
                 assert await client.list_tools() == []
 
 
 async def test_other_urls_of_one_host_share_nothing() -> None:
     shared, tape = SharedCache(), Tape()
-    async with served(build(), tape) as first, served(Server("other", cache=Cache(60, "public")), tape) as second:
+    async with (
+        served(build(), tape) as first,
+        served(Server("other", cache=Cache(60, "public")), tape) as second,
+    ):
         async with Client(first, cache=shared) as one, Client(second, cache=shared) as two:
             assert (len(await one.list_tools()), len(await two.list_tools())) == (2, 0)
             with pytest.raises(InvalidParams):
@@ -584,7 +694,11 @@ async def test_other_urls_of_one_host_share_nothing() -> None:
 
 async def test_news_that_one_client_hears_end_what_all_share() -> None:
     server, shared, tape, news = build(), SharedCache(), Tape(), asyncio.Event()
-    async with served(server, tape) as url, Client(url, cache=shared) as one, Client(url, cache=shared) as two:
+    async with (
+        served(server, tape) as url,
+        Client(url, cache=shared) as one,
+        Client(url, cache=shared) as two,
+    ):
         await one.on_change("tools", lambda kind: news.set())
         assert len(await two.list_tools()) == 2
         server.remove_tool("two")
@@ -677,9 +791,17 @@ async def test_completions_are_kept_on_request_by_all_that_they_depend_on(clock:
     async with pair(server) as client:
 
         async def ask(value: str, cache: float = 10, **options: Any) -> list[str]:
-            return (await client.complete(prompt="review", argument="language", value=value, cache=cache, **options)).values
+            return (
+                await client.complete(
+                    prompt="review", argument="language", value=value, cache=cache, **options
+                )
+            ).values
 
-        assert [await ask("py"), await ask("py"), await ask("p")] == [["python"], ["python"], ["pthon"]]
+        assert [await ask("py"), await ask("py"), await ask("p")] == [
+            ["python"],
+            ["python"],
+            ["pthon"],
+        ]
         assert seen == ["py", "p"]
         await ask("py", context={"style": "terse"})
         await client.complete(prompt="review", argument="style", value="py", cache=10)
@@ -711,10 +833,14 @@ async def test_of_calls_within_the_pause_only_the_latest_is_asked_and_all_get_it
     server, seen = completed()
     async with pair(server) as client:
         typing = [
-            asyncio.create_task(client.complete(prompt="review", argument="language", value=value, debounce=0.05))
+            asyncio.create_task(
+                client.complete(prompt="review", argument="language", value=value, debounce=0.05)
+            )
             for value in ("p", "py", "pyt")
         ]
-        other = asyncio.create_task(client.complete(prompt="review", argument="style", value="s", debounce=0.05))
+        other = asyncio.create_task(
+            client.complete(prompt="review", argument="style", value="s", debounce=0.05)
+        )
         assert [(await one).values for one in typing] == [["pytthon"]] * 3
         assert (await other).values == ["s"]
         assert sorted(seen) == ["pyt", "style s"]
@@ -728,7 +854,9 @@ async def test_whoever_leaves_during_the_pause_leaves_the_others_in_peace() -> N
     async with pair(server) as client:
 
         def ask(value: str) -> "asyncio.Task[Any]":
-            return asyncio.create_task(client.complete(prompt="review", argument="language", value=value, debounce=0.05))
+            return asyncio.create_task(
+                client.complete(prompt="review", argument="language", value=value, debounce=0.05)
+            )
 
         first, second = ask("p"), ask("py")
         await asyncio.sleep(0)
@@ -747,7 +875,12 @@ async def test_whoever_leaves_during_the_pause_leaves_the_others_in_peace() -> N
 async def test_an_error_reaches_all_who_wait_and_is_not_kept() -> None:
     server, seen = completed()
     async with pair(server) as client:
-        options: dict[str, Any] = {"prompt": "review", "argument": "language", "debounce": 0.01, "cache": 60}
+        options: dict[str, Any] = {
+            "prompt": "review",
+            "argument": "language",
+            "debounce": 0.01,
+            "cache": 60,
+        }
         asking = (client.complete(value=value, **options) for value in ("p", "!"))
         results = await asyncio.gather(*asking, return_exceptions=True)
         assert all(isinstance(one, ProtocolError) for one in results)

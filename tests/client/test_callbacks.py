@@ -1,4 +1,5 @@
-"""What a server asks of a client: who is asked what, with whose leave, and what may leave as an answer."""
+"""What a server asks of a client: who is asked what, with whose leave, and what may leave as an
+answer."""
 
 import asyncio
 import os
@@ -12,7 +13,15 @@ from msgspec.structs import replace
 
 import dovetail.client.roots as module
 from dovetail.client.callbacks import Callbacks, ElicitRequest, RootsRequest, SampleRequest, asker
-from dovetail.errors import LOCAL, ConfigError, DovetailError, InvalidParams, InvalidRequest, Overloaded, ProtocolError
+from dovetail.errors import (
+    LOCAL,
+    ConfigError,
+    DovetailError,
+    InvalidParams,
+    InvalidRequest,
+    Overloaded,
+    ProtocolError,
+)
 from dovetail.limits import Limits
 from dovetail.ports import Call, Caller
 from dovetail.protocol.base import Implementation
@@ -39,24 +48,41 @@ PERSON = {
     "required": ["name"],
 }
 FORM = {"message": "Who are you?", "requestedSchema": PERSON}
-PAGE = {"mode": "url", "message": "Pay here", "url": "https://shop.example/pay", "elicitationId": "e1"}
+PAGE = {
+    "mode": "url",
+    "message": "Pay here",
+    "url": "https://shop.example/pay",
+    "elicitationId": "e1",
+}
 TALK = {"messages": [{"role": "user", "content": {"type": "text", "text": "Hi"}}], "maxTokens": 5}
 TOOLS = [{"name": "t", "inputSchema": {"type": "object"}}]
 
 
-def callbacks(on_elicit: Any = None, on_sample: Any = None, roots: Any = None, **options: Any) -> Callbacks:
+def callbacks(
+    on_elicit: Any = None, on_sample: Any = None, roots: Any = None, **options: Any
+) -> Callbacks:
     return Callbacks(on_elicit, on_sample, roots, None, **options)
 
 
-async def ask(client: Callbacks, method: str, params: Any = None, revision: str = "2025-11-25") -> Any:
+async def ask(
+    client: Callbacks, method: str, params: Any = None, revision: str = "2025-11-25"
+) -> Any:
     """What the client answers, in the handshake era."""
     row = METHODS[method]
-    call = Call(1, row, decode(ANY.encode(params or {}), row.params), Caller(BY_NAME[revision], SERVER), None)
+    call = Call(
+        1,
+        row,
+        decode(ANY.encode(params or {}), row.params),
+        Caller(BY_NAME[revision], SERVER),
+        None,
+    )
     return await client.answers[method](call)
 
 
 async def elicited(given: Any, params: Any = FORM, **options: Any) -> ElicitResult:
-    answer: ElicitResult = await ask(callbacks(lambda request: given, **options), "elicitation/create", params)
+    answer: ElicitResult = await ask(
+        callbacks(lambda request: given, **options), "elicitation/create", params
+    )
     return answer
 
 
@@ -95,7 +121,9 @@ def test_only_what_can_be_answered_is_declared(options: dict[str, Any], declared
     capabilities = callbacks(**options).capabilities
     asked = capabilities.pop("tasks", {"requests": {}})["requests"]
     assert capabilities == declared
-    assert asked.keys() == declared.keys() & {"elicitation", "sampling"}, "what can be asked can be asked as a task"
+    assert asked.keys() == declared.keys() & {"elicitation", "sampling"}, (
+        "what can be asked can be asked as a task"
+    )
 
 
 # what callbacks see
@@ -103,14 +131,28 @@ def test_only_what_can_be_answered_is_declared(options: dict[str, Any], declared
 
 async def test_a_question_shows_what_is_asked_and_who_asks() -> None:
     seen: list[Any] = []
-    client = callbacks(seen.append, seen.append, on_ask=lambda request: seen.append(request) or request, target="shop.py")
+    client = callbacks(
+        seen.append,
+        seen.append,
+        on_ask=lambda request: seen.append(request) or request,
+        target="shop.py",
+    )
     await ask(client, "elicitation/create", FORM)
     with pytest.raises(ProtocolError):
-        await ask(client, "sampling/createMessage", {**TALK, "systemPrompt": "s", "modelPreferences": {"costPriority": 1}})
+        await ask(
+            client,
+            "sampling/createMessage",
+            {**TALK, "systemPrompt": "s", "modelPreferences": {"costPriority": 1}},
+        )
     hooked, form, _, sample = seen
     assert hooked is form
     assert isinstance(form, ElicitRequest)
-    assert (form.message, form.schema, form.mode, form.url) == ("Who are you?", PERSON, "form", None)
+    assert (form.message, form.schema, form.mode, form.url) == (
+        "Who are you?",
+        PERSON,
+        "form",
+        None,
+    )
     assert isinstance(sample, SampleRequest)
     assert (sample.max_tokens, sample.system_prompt, sample.tools) == (5, "s", None)
     assert sample.messages[0].content == TextContent("Hi")
@@ -123,7 +165,11 @@ async def test_a_question_shows_what_is_asked_and_who_asks() -> None:
 
 @pytest.mark.parametrize(
     ("server", "target", "name"),
-    [(None, "", "the server"), (None, "x.py", "x.py"), (Implementation(name="n", version="1"), "", "n")],
+    [
+        (None, "", "the server"),
+        (None, "x.py", "x.py"),
+        (Implementation(name="n", version="1"), "", "n"),
+    ],
 )
 def test_whoever_asks_has_a_name(server: Any, target: str, name: str) -> None:
     assert asker(RootsRequest(server=server, target=target)) == name
@@ -136,14 +182,17 @@ def test_whoever_asks_has_a_name(server: Any, target: str, name: str) -> None:
     ("given", "content"),
     [
         ({"name": "Ada"}, {"name": "Ada", "colour": "blue", "news": False}),
-        ({"name": "Ada", "colour": "red", "age": None}, {"name": "Ada", "colour": "red", "news": False}),
+        (
+            {"name": "Ada", "colour": "red", "age": None},
+            {"name": "Ada", "colour": "red", "news": False},
+        ),
         ({"name": "Ada", "colour": None}, {"name": "Ada", "news": False}),
         (
             ElicitResult(action="accept", content={"name": "Ada", "age": 3}),
             {"name": "Ada", "age": 3, "colour": "blue", "news": False},
         ),
     ],
-)  # fmt: skip
+)
 async def test_an_accepted_form_is_filled_up_with_its_defaults(given: Any, content: Any) -> None:
     assert await elicited(given) == ElicitResult(action="accept", content=content)
 
@@ -171,7 +220,9 @@ async def test_true_accepts_the_defaults_where_they_are_enough() -> None:
         ({"name": object()}, "cannot be sent"),
     ],
 )
-async def test_an_answer_that_does_not_fit_is_an_error_here_and_is_not_sent(given: Any, problem: str) -> None:
+async def test_an_answer_that_does_not_fit_is_an_error_here_and_is_not_sent(
+    given: Any, problem: str
+) -> None:
     with pytest.raises(ConfigError, match=rf"on_elicit: .*{problem}"):
         await elicited(given)
 
@@ -225,7 +276,9 @@ async def test_a_revision_without_pages_is_not_shown_any() -> None:
     with pytest.raises(InvalidParams, match=r"elicitation\.url"):
         await ask(client, "elicitation/create", PAGE, revision="2025-06-18")
     schema = {"message": "?", "requestedSchema": {"type": "object"}}
-    assert (await ask(client, "elicitation/create", schema, revision="2025-06-18")).action == "accept"
+    assert (
+        await ask(client, "elicitation/create", schema, revision="2025-06-18")
+    ).action == "accept"
 
 
 # samples
@@ -240,9 +293,13 @@ async def test_a_revision_without_pages_is_not_shown_any() -> None:
     ],
 )
 async def test_a_model_answers_with_text_or_content(given: Any, content: Any) -> None:
-    expected = CreateMessageResult(role="assistant", content=content, model="unknown", stop_reason="endTurn")
+    expected = CreateMessageResult(
+        role="assistant", content=content, model="unknown", stop_reason="endTurn"
+    )
     assert await sampled(given) == expected
-    mine = CreateMessageResult(role="assistant", content=content, model="m", stop_reason="maxTokens")
+    mine = CreateMessageResult(
+        role="assistant", content=content, model="m", stop_reason="maxTokens"
+    )
     assert await sampled(mine) is mine
 
 
@@ -263,27 +320,43 @@ def choosing(mode: Any) -> dict[str, Any]:
 
 
 @pytest.mark.requirement("sampling-tool-choice")
-@pytest.mark.parametrize(("name", "mode"), [("other", "auto"), ("other", "required"), ("t", "none")])
-async def test_a_model_uses_no_tool_that_it_was_not_given_or_may_not_use(name: str, mode: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "mode"), [("other", "auto"), ("other", "required"), ("t", "none")]
+)
+async def test_a_model_uses_no_tool_that_it_was_not_given_or_may_not_use(
+    name: str, mode: str
+) -> None:
     with pytest.raises(ConfigError, match=f"did not offer {name}"):
-        await sampled([TextContent("Well"), ToolUseContent("u", name, {})], choosing(mode), sampling_tools=True)
+        await sampled(
+            [TextContent("Well"), ToolUseContent("u", name, {})],
+            choosing(mode),
+            sampling_tools=True,
+        )
 
 
 @pytest.mark.requirement("sampling-tool-choice")
-async def test_a_model_that_should_have_used_a_tool_is_noticed(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_model_that_should_have_used_a_tool_is_noticed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     for mode in ("auto", None, "none"):
         await sampled("I know it", choosing(mode), sampling_tools=True)
     assert caplog.text == ""
     await sampled(ToolUseContent("u", "t", {}), choosing("required"), sampling_tools=True)
     assert caplog.text == ""
-    assert (await sampled("I know it", choosing("required"), sampling_tools=True)).content == TextContent("I know it")
+    assert (
+        await sampled("I know it", choosing("required"), sampling_tools=True)
+    ).content == TextContent("I know it")
     assert "wants a tool to be used" in caplog.text
 
 
 @pytest.mark.requirement("sampling-tool-choice", "sampling-errors", "sampling-validated")
 @pytest.mark.parametrize(
     ("params", "why"),
-    [(choosing("bogus"), "one of auto, required, none"), ({**TALK, "maxTokens": 0}, "1"), ({**TALK, "maxTokens": -5}, "1")],
+    [
+        (choosing("bogus"), "one of auto, required, none"),
+        ({**TALK, "maxTokens": 0}, "1"),
+        ({**TALK, "maxTokens": -5}, "1"),
+    ],
 )
 async def test_a_question_to_a_model_that_makes_no_sense_is_refused(params: Any, why: str) -> None:
     with pytest.raises(InvalidParams, match=why):
@@ -291,7 +364,11 @@ async def test_a_question_to_a_model_that_makes_no_sense_is_refused(params: Any,
 
 
 def talk(*messages: tuple[str, Any]) -> dict[str, Any]:
-    return {"messages": [{"role": role, "content": content} for role, content in messages], "maxTokens": 5, "tools": TOOLS}
+    return {
+        "messages": [{"role": role, "content": content} for role, content in messages],
+        "maxTokens": 5,
+        "tools": TOOLS,
+    }
 
 
 TEXT = {"type": "text", "text": "Hi"}
@@ -301,7 +378,12 @@ RESULT = {"type": "tool_result", "toolUseId": "u1", "content": []}
 
 async def test_uses_and_results_of_tools_that_balance_are_passed_on() -> None:
     other_use, other_result = {**USE, "id": "u2"}, {**RESULT, "toolUseId": "u2"}
-    params = talk(("user", TEXT), ("assistant", [TEXT, USE, other_use]), ("user", [other_result, RESULT]), ("user", TEXT))
+    params = talk(
+        ("user", TEXT),
+        ("assistant", [TEXT, USE, other_use]),
+        ("user", [other_result, RESULT]),
+        ("user", TEXT),
+    )
     assert (await sampled("fine", params, sampling_tools=True)).content == TextContent("fine")
 
 
@@ -319,17 +401,23 @@ async def test_uses_and_results_of_tools_that_balance_are_passed_on() -> None:
         ((("assistant", USE), ("assistant", RESULT)), "only the user"),
     ],
 )
-async def test_uses_and_results_of_tools_that_do_not_balance_are_refused(messages: Any, why: str) -> None:
+async def test_uses_and_results_of_tools_that_do_not_balance_are_refused(
+    messages: Any, why: str
+) -> None:
     with pytest.raises(InvalidParams, match=why):
         await sampled("never", talk(*messages), sampling_tools=True)
 
 
-@pytest.mark.parametrize("params", [{**TALK, "tools": []}, {**TALK, "toolChoice": {"mode": "auto"}}])
+@pytest.mark.parametrize(
+    "params", [{**TALK, "tools": []}, {**TALK, "toolChoice": {"mode": "auto"}}]
+)
 async def test_tools_that_were_not_declared_are_refused(params: Any) -> None:
     with pytest.raises(InvalidParams, match=r"sampling\.tools"):
         await sampled("never", params)
     with pytest.raises(InvalidParams, match=r"sampling\.tools"):
-        await sampled("never", {key: value for key, value in talk(("user", RESULT)).items() if key != "tools"})
+        await sampled(
+            "never", {key: value for key, value in talk(("user", RESULT)).items() if key != "tools"}
+        )
 
 
 # consent
@@ -350,7 +438,9 @@ async def test_a_form_that_is_refused_is_declined(hook: str) -> None:
 
 @pytest.mark.requirement("sampling-errors", "roots-consent")
 @HOOKS
-async def test_a_sample_or_roots_that_are_refused_are_error_minus_one(hook: str, tmp_path: Path) -> None:
+async def test_a_sample_or_roots_that_are_refused_are_error_minus_one(
+    hook: str, tmp_path: Path
+) -> None:
     client = callbacks(None, lambda request: "secret", [tmp_path], **{hook: refused})
     for method, what in (("sampling/createMessage", "sampling"), ("roots/list", "roots")):
         with pytest.raises(ProtocolError, match=f"User rejected {what} request") as refusal:
@@ -361,7 +451,9 @@ async def test_a_sample_or_roots_that_are_refused_are_error_minus_one(hook: str,
 
 @pytest.mark.requirement("sampling-approval", "elicitation-approval")
 async def test_nobody_is_asked_what_was_refused() -> None:
-    client = callbacks(lambda request: pytest.fail("asked"), lambda request: pytest.fail("asked"), on_ask=refused)
+    client = callbacks(
+        lambda request: pytest.fail("asked"), lambda request: pytest.fail("asked"), on_ask=refused
+    )
     assert (await ask(client, "elicitation/create", FORM)).action == "decline"
     with pytest.raises(ProtocolError):
         await ask(client, "sampling/createMessage", TALK)
@@ -377,16 +469,25 @@ async def test_both_the_question_and_the_answer_can_be_changed() -> None:
         return replace(answer, content=TextContent(answer.content.text[:3]))
 
     client = callbacks(
-        None, lambda request: f"{request.system_prompt} {request.max_tokens}", on_ask=calmer, on_answer=shorter
+        None,
+        lambda request: f"{request.system_prompt} {request.max_tokens}",
+        on_ask=calmer,
+        on_answer=shorter,
     )
-    assert (await ask(client, "sampling/createMessage", {**TALK, "systemPrompt": "Be rude."})).content == TextContent("Be ")
+    assert (
+        await ask(client, "sampling/createMessage", {**TALK, "systemPrompt": "Be rude."})
+    ).content == TextContent("Be ")
 
 
 async def test_a_changed_answer_must_fit_too() -> None:
-    answer = await elicited({"name": "Ada"}, on_answer=lambda request, answer: replace(answer, content={"name": "Bob"}))
+    answer = await elicited(
+        {"name": "Ada"}, on_answer=lambda request, answer: replace(answer, content={"name": "Bob"})
+    )
     assert answer.content == {"name": "Bob", "colour": "blue", "news": False}
     with pytest.raises(ConfigError, match="name"):
-        await elicited({"name": "Ada"}, on_answer=lambda request, answer: replace(answer, content={"name": 5}))
+        await elicited(
+            {"name": "Ada"}, on_answer=lambda request, answer: replace(answer, content={"name": 5})
+        )
 
 
 @HOOKS
@@ -429,7 +530,10 @@ async def test_a_server_that_asks_too_much_is_refused_until_a_minute_has_passed(
 
 def form(message: str) -> dict[str, Any]:
     schema = {"type": "object", "properties": {"echo": {"type": "string"}}}
-    return {"method": "elicitation/create", "params": {"message": message, "requestedSchema": schema}}
+    return {
+        "method": "elicitation/create",
+        "params": {"message": message, "requestedSchema": schema},
+    }
 
 
 async def respond(client: Callbacks, **questions: Any) -> dict[str, Any]:
@@ -446,7 +550,8 @@ async def test_all_questions_of_a_round_are_open_at_once_and_answered_by_key() -
 
     answers = await respond(callbacks(answer), a=form("1"), b=form("2"), c=form("3"))
     assert {key: bytes(raw) for key, raw in answers.items()} == {
-        key: b'{"action":"accept","content":{"echo":"%d"}}' % number for number, key in enumerate("abc", 1)
+        key: b'{"action":"accept","content":{"echo":"%d"}}' % number
+        for number, key in enumerate("abc", 1)
     }
 
 
@@ -509,8 +614,12 @@ async def test_a_round_with_a_question_that_makes_no_sense_asks_nobody(bad: Any)
     ("params", "error"),
     [(FORM, None), (PAGE, None), ({"message": "?", "requestedSchema": {"type": 5}}, -32602)],
 )
-async def test_a_refusal_in_the_handshake_era_is_an_answer_or_a_code(params: Any, error: int | None) -> None:
-    async with handmade("2025-11-25", on_elicit=lambda request: None, on_sample=lambda request: None) as (_, server):
+async def test_a_refusal_in_the_handshake_era_is_an_answer_or_a_code(
+    params: Any, error: int | None
+) -> None:
+    async with handmade(
+        "2025-11-25", on_elicit=lambda request: None, on_sample=lambda request: None
+    ) as (_, server):
         answer = await server.ask("elicitation/create", params)
         if error is None:
             assert answer["result"] == {"action": "decline"}
@@ -524,7 +633,12 @@ async def test_a_refusal_in_the_stateless_era_is_raised_to_whoever_called() -> N
     async with handmade(on_sample=lambda request: None) as (client, server):
         asking = asyncio.create_task(client.call_tool("x"))
         question = {"method": "sampling/createMessage", "params": TALK}
-        server.send(reply(await server.receive(), {"resultType": "input_required", "inputRequests": {"q": question}}))
+        server.send(
+            reply(
+                await server.receive(),
+                {"resultType": "input_required", "inputRequests": {"q": question}},
+            )
+        )
         with pytest.raises(ProtocolError, match="User rejected sampling request"):
             await asking
         assert server.waiting() == 0
@@ -543,14 +657,21 @@ async def test_a_round_in_the_stateless_era_names_its_server_where_it_said_who_i
     seen: list[Any] = []
     async with handmade(on_elicit=seen.append) as (client, server):
         asking = asyncio.create_task(client.call_tool("x"))
-        server.send(reply(await server.receive(), {"resultType": "input_required", "inputRequests": {"q": form("?")}}))
+        server.send(
+            reply(
+                await server.receive(),
+                {"resultType": "input_required", "inputRequests": {"q": form("?")}},
+            )
+        )
         server.send(reply(await server.receive(), complete(content=[])))
         await asking
         assert seen[0].server == client.server_info
 
 
 @pytest.mark.requirement("elicitation-complete-unknown")
-async def test_news_of_a_page_that_nobody_was_sent_to_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
+async def test_news_of_a_page_that_nobody_was_sent_to_is_ignored(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with handmade("2025-11-25", on_elicit=lambda request: True) as (_, server):
         await server.ask("elicitation/create", PAGE)
         for id in ("never", "e1", "e1"):
@@ -564,7 +685,8 @@ async def test_news_of_a_page_that_nobody_was_sent_to_is_ignored(caplog: pytest.
 
 
 @pytest.mark.parametrize(
-    "give", [str, Path, Path.as_uri, lambda path: Root(path.as_uri()), lambda path: {"uri": path.as_uri()}]
+    "give",
+    [str, Path, Path.as_uri, lambda path: Root(path.as_uri()), lambda path: {"uri": path.as_uri()}],
 )
 async def test_a_root_is_a_path_or_a_uri(give: Callable[[Path], Any], tmp_path: Path) -> None:
     (root,) = (await ask(callbacks(roots=[give(tmp_path)]), "roots/list")).roots
@@ -607,8 +729,14 @@ def test_what_is_no_root_is_said_to_be_none(bad: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("roots-list-changed", "roots-accessible")
-async def test_a_root_that_vanishes_is_dropped_and_announced_once_by_whoever_sees_it(tmp_path: Path) -> None:
-    here, gone, elsewhere = tmp_path / "here", tmp_path / "gone", "file:///only/the/server/sees/this"
+async def test_a_root_that_vanishes_is_dropped_and_announced_once_by_whoever_sees_it(
+    tmp_path: Path,
+) -> None:
+    here, gone, elsewhere = (
+        tmp_path / "here",
+        tmp_path / "gone",
+        "file:///only/the/server/sees/this",
+    )
     here.mkdir()
     gone.mkdir()
     async with handmade("2025-11-25", roots=[here, gone.as_uri(), elsewhere]) as (_, server):
@@ -629,14 +757,23 @@ async def test_a_round_in_which_a_root_vanishes_is_answered_without_it(tmp_path:
         asking = asyncio.create_task(client.call_tool("x"))
         first = await server.receive()
         gone.rmdir()
-        server.send(reply(first, {"resultType": "input_required", "inputRequests": {"q": {"method": "roots/list"}}}))
+        server.send(
+            reply(
+                first,
+                {"resultType": "input_required", "inputRequests": {"q": {"method": "roots/list"}}},
+            )
+        )
         second = await server.receive()
-        assert [root["uri"] for root in second["params"]["inputResponses"]["q"]["roots"]] == [tmp_path.as_uri()]
+        assert [root["uri"] for root in second["params"]["inputResponses"]["q"]["roots"]] == [
+            tmp_path.as_uri()
+        ]
         server.send(reply(second, complete(content=[])))
         await asking
 
 
-async def test_a_file_system_that_hangs_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_file_system_that_hangs_holds_nobody_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     looks, over = [0], threading.Event()
 
     def hangs(path: str) -> bool:
@@ -651,16 +788,22 @@ async def test_a_file_system_that_hangs_holds_nobody_up(tmp_path: Path, monkeypa
                 pinging = asyncio.create_task(client.ping())
                 server.send(reply(await server.receive(), {}))
                 await pinging
-            assert (await server.ask("roots/list"))["result"]["roots"] == [{"uri": tmp_path.as_uri(), "name": tmp_path.name}]
+            assert (await server.ask("roots/list"))["result"]["roots"] == [
+                {"uri": tmp_path.as_uri(), "name": tmp_path.name}
+            ]
             assert looks == [1], "while one look is under way there is no other"
         finally:
             over.set()
 
 
 @pytest.mark.requirement("roots-traversal", "roots-file-uris")
-@pytest.mark.parametrize("bad", ["https://evil.example/", "file:///a/../etc", "file:///a/%2e%2e/etc"])
+@pytest.mark.parametrize(
+    "bad", ["https://evil.example/", "file:///a/../etc", "file:///a/%2e%2e/etc"]
+)
 async def test_roots_that_a_hook_puts_in_are_checked_too(bad: str) -> None:
-    client = callbacks(roots=["file:///a"], on_answer=lambda request, answer: replace(answer, roots=[Root(bad)]))
+    client = callbacks(
+        roots=["file:///a"], on_answer=lambda request, answer: replace(answer, roots=[Root(bad)])
+    )
     with pytest.raises(ConfigError, match="no root"):
         await ask(client, "roots/list")
 

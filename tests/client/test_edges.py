@@ -27,7 +27,9 @@ from tests.behaviour.handmade import handmade
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("reason", [json.JSONDecodeError("odd", "doc", 0), OSError("gone"), ConnectionClosed("the end")])
+@pytest.mark.parametrize(
+    "reason", [json.JSONDecodeError("odd", "doc", 0), OSError("gone"), ConnectionClosed("the end")]
+)
 async def test_whatever_ends_a_channel_is_one_kind_of_error(reason: Exception) -> None:
     ours, theirs = memory.pair()
     serving = asyncio.create_task(everything.build(limits=Limits(shutdown=0)).serve(theirs))
@@ -130,7 +132,9 @@ async def test_a_request_may_be_given_as_it_is_on_the_wire() -> None:
     await serving
 
 
-async def test_a_script_is_found_from_here_and_run_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_script_is_found_from_here_and_run_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "one.py").write_text("from dovetail import Server\nServer('one').run()\n")
     monkeypatch.chdir(tmp_path)

@@ -42,7 +42,9 @@ async def greeted(revision: str, **options: Any) -> AsyncIterator[tuple[Any, Cli
     opening = asyncio.create_task(client.connect())
     asked = await server.receive()
     info = {"name": "handmade", "version": "0"}
-    server.send(reply(asked, {"protocolVersion": revision, "capabilities": OFFERED, "serverInfo": info}))
+    server.send(
+        reply(asked, {"protocolVersion": revision, "capabilities": OFFERED, "serverInfo": info})
+    )
     await opening
     try:
         yield asked["params"]["capabilities"], client
@@ -53,7 +55,11 @@ async def greeted(revision: str, **options: Any) -> AsyncIterator[tuple[Any, Cli
 @pytest.mark.requirement("tasks-host-declared")
 async def test_what_can_be_asked_as_a_task_is_declared_where_the_revision_has_tasks() -> None:
     async with greeted(CORE, on_elicit=lambda _: True) as (capabilities, _):
-        assert capabilities["tasks"] == {"list": {}, "cancel": {}, "requests": {"elicitation": {"create": {}}}}
+        assert capabilities["tasks"] == {
+            "list": {},
+            "cancel": {},
+            "requests": {"elicitation": {"create": {}}},
+        }
     async with greeted(CORE, on_sample=lambda _: "hm") as (capabilities, _):
         assert capabilities["tasks"]["requests"] == {"sampling": {"createMessage": {}}}
     async with greeted(CORE, roots=[]) as (capabilities, _):
@@ -74,7 +80,14 @@ async def test_a_question_as_a_task_is_answered_at_once_and_its_answer_is_fetche
         shown = await begin(server, ttl=60_000)
         assert (shown["status"], shown["ttl"]) == ("working", 60_000)
         assert (await look(server, shown["taskId"]))["result"]["status"] == "working"
-        server.send({"jsonrpc": "2.0", "id": "wait", "method": "tasks/result", "params": {"taskId": shown["taskId"]}})
+        server.send(
+            {
+                "jsonrpc": "2.0",
+                "id": "wait",
+                "method": "tasks/result",
+                "params": {"taskId": shown["taskId"]},
+            }
+        )
         answered.set()
         came = [await server.receive(), await server.receive()]
         told = next(one for one in came if one.get("method") == "notifications/tasks/status")
@@ -93,7 +106,10 @@ async def test_an_answer_that_fails_is_the_tasks_failure() -> None:
         shown = (await server.ask("sampling/createMessage", params))["result"]["task"]
         assert (await look(server, shown["taskId"], "tasks/result"))["error"]["code"] == -1
         state = (await look(server, shown["taskId"]))["result"]
-        assert (state["status"], state["statusMessage"]) == ("failed", "User rejected sampling request")
+        assert (state["status"], state["statusMessage"]) == (
+            "failed",
+            "User rejected sampling request",
+        )
 
 
 @pytest.mark.requirement("tasks-host-cancel", "tasks-host-cancel-over")
@@ -124,14 +140,20 @@ async def test_an_answer_that_is_given_up_by_itself_is_a_task_that_is_cancelled(
     async with handmade(CORE, on_elicit=give_up) as (_, server):
         id = (await begin(server))["taskId"]
         told = await server.receive()
-        assert (told["method"], told["params"]["status"]) == ("notifications/tasks/status", "cancelled")
+        assert (told["method"], told["params"]["status"]) == (
+            "notifications/tasks/status",
+            "cancelled",
+        )
         assert (await look(server, id))["result"]["status"] == "cancelled"
         assert (await look(server, id, "tasks/result"))["error"]["code"] == -32602
 
 
 async def test_a_list_goes_on_after_a_task_that_is_not_there_any_more() -> None:
     async with handmade(CORE, on_elicit=lambda request: {"echo": "x"}) as (_, server):
-        made = [(await begin(server, **({"ttl": 1000} if number == 99 else {})))["taskId"] for number in range(101)]
+        made = [
+            (await begin(server, **({"ttl": 1000} if number == 99 else {})))["taskId"]
+            for number in range(101)
+        ]
         first = (await server.ask("tasks/list"))["result"]
         while first["tasks"][-1]["taskId"] == made[99]:
             assert first["nextCursor"]
@@ -153,7 +175,9 @@ async def test_tasks_are_listed_page_by_page() -> None:
 
 @pytest.mark.requirement("tasks-host-ttl")
 async def test_tasks_are_bounded_in_number_and_age() -> None:
-    async with handmade(CORE, on_elicit=lambda request: {"echo": "x"}, limits=Limits(tasks_each=2)) as (_, server):
+    async with handmade(
+        CORE, on_elicit=lambda request: {"echo": "x"}, limits=Limits(tasks_each=2)
+    ) as (_, server):
         first = await begin(server, ttl=30)
         await begin(server)
         refused = await server.ask("elicitation/create", as_task("One more?"))
@@ -161,7 +185,10 @@ async def test_tasks_are_bounded_in_number_and_age() -> None:
         while "error" not in await look(server, first["taskId"]):
             await asyncio.sleep(0.01)
         await begin(server)
-    async with handmade(CORE, on_elicit=lambda _: None, limits=Limits(task_life_max=5)) as (_, server):
+    async with handmade(CORE, on_elicit=lambda _: None, limits=Limits(task_life_max=5)) as (
+        _,
+        server,
+    ):
         assert (await begin(server, ttl=10**9))["ttl"] == 5000
         assert (await begin(server, ttl="soon"))["ttl"] == 3_600_000
 

@@ -13,7 +13,9 @@ from dovetail.protocol.sampling import ModelHint, ModelPreferences
 
 LARGE = Model("vendor-large-3", cost=0.9, speed=0.2, intelligence=0.9, aliases=("claude-3-opus",))
 MIDDLE = Model("vendor-middle-3", cost=0.5, speed=0.5, intelligence=0.6)
-SMALL = Model("vendor-small-3", cost=0.1, speed=0.9, intelligence=0.3, aliases=("claude-3-haiku", "gpt-mini"))
+SMALL = Model(
+    "vendor-small-3", cost=0.1, speed=0.9, intelligence=0.3, aliases=("claude-3-haiku", "gpt-mini")
+)
 ALL = [MIDDLE, LARGE, SMALL]
 
 
@@ -67,15 +69,23 @@ def test_no_models_and_no_preferences_are_told_apart() -> None:
 traits = st.floats(0, 1)
 wishes = st.builds(
     ModelPreferences,
-    hints=st.none() | st.lists(st.builds(ModelHint, st.none() | st.sampled_from(["a", "B", "ab", ""]))),
+    hints=st.none()
+    | st.lists(st.builds(ModelHint, st.none() | st.sampled_from(["a", "B", "ab", ""]))),
     cost_priority=st.none() | st.floats(),
     speed_priority=st.none() | st.floats(),
     intelligence_priority=st.none() | st.floats(),
 )
 
 
-@given(wishes, st.lists(st.builds(Model, st.sampled_from(["a", "b", "AB", "c"]), traits, traits, traits), min_size=1))
-def test_whatever_is_wished_for_the_same_model_of_the_list_comes_out(preferences: Any, models: list[Model]) -> None:
+@given(
+    wishes,
+    st.lists(
+        st.builds(Model, st.sampled_from(["a", "b", "AB", "c"]), traits, traits, traits), min_size=1
+    ),
+)
+def test_whatever_is_wished_for_the_same_model_of_the_list_comes_out(
+    preferences: Any, models: list[Model]
+) -> None:
     chosen = choose_model(preferences, models)
     assert chosen in [model.name for model in models]
     assert chosen == choose_model(preferences, models)

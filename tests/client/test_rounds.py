@@ -19,7 +19,10 @@ def asks(request: Any, **fields: Any) -> dict[str, Any]:
 
 
 async def test_by_hand_each_round_is_the_callers_own() -> None:
-    async with handmade(on_elicit=lambda request: pytest.fail("nobody is to be asked")) as (client, server):
+    async with handmade(on_elicit=lambda request: pytest.fail("nobody is to be asked")) as (
+        client,
+        server,
+    ):
         call: dict[str, Any] = {"name": "x", "arguments": {}}
         asking = asyncio.create_task(client.request("tools/call", call, manual=True))
         first = await server.receive()
@@ -29,11 +32,16 @@ async def test_by_hand_each_round_is_the_callers_own() -> None:
         assert (list(round_.input_requests or {}), round_.request_state) == (["q"], "s1")
         answers = {"q": {"action": "accept", "content": {"name": "Ann"}}}
         again = asyncio.create_task(
-            client.request("tools/call", {**call, "inputResponses": answers, "requestState": "s1"}, manual=True)
+            client.request(
+                "tools/call", {**call, "inputResponses": answers, "requestState": "s1"}, manual=True
+            )
         )
         second = await server.receive()
         assert second["id"] != first["id"]
-        assert (second["params"]["inputResponses"], second["params"]["requestState"]) == (answers, "s1")
+        assert (second["params"]["inputResponses"], second["params"]["requestState"]) == (
+            answers,
+            "s1",
+        )
         server.send(reply(second, complete(content=[])))
         assert (await again).content == []
 
@@ -49,7 +57,11 @@ async def test_a_server_that_only_wants_to_be_asked_again_is_asked_again_and_not
             assert "inputResponses" not in request["params"]
             assert request["params"].get("requestState") == (f"s{number}" if number else None)
             last = number == 3
-            server.send(reply(request, complete(content=[])) if last else asks(request, requestState=f"s{number + 1}"))
+            server.send(
+                reply(request, complete(content=[]))
+                if last
+                else asks(request, requestState=f"s{number + 1}")
+            )
         await calling
         pauses = [after - before for before, after in pairwise(times)]
         assert pauses[-1] > pauses[0] > 0.02, "each pause is longer than the one before"

@@ -11,12 +11,22 @@ from dovetail.errors import MethodNotFound
 from dovetail.protocol.meta import SUBSCRIPTION_ID
 from dovetail.testing import Bare
 from dovetail.transports import memory
-from tests.behaviour.handmade import OFFERED, complete, discovery, handmade, notification, refusal, reply
+from tests.behaviour.handmade import (
+    OFFERED,
+    complete,
+    discovery,
+    handmade,
+    notification,
+    refusal,
+    reply,
+)
 
 
 def acknowledged(request: Any, **granted: Any) -> dict[str, Any]:
     meta = {SUBSCRIPTION_ID: request["id"]}
-    return notification("notifications/subscriptions/acknowledged", notifications=granted, _meta=meta)
+    return notification(
+        "notifications/subscriptions/acknowledged", notifications=granted, _meta=meta
+    )
 
 
 async def test_a_stream_that_is_opened_again_is_held_to_its_own_acknowledgement() -> None:
@@ -50,7 +60,9 @@ async def _awaited(handle: Any) -> Any:
     return await handle
 
 
-async def test_what_was_a_stream_is_a_subscription_where_the_next_server_is_of_the_other_era() -> None:
+async def test_what_was_a_stream_is_a_subscription_where_the_next_server_is_of_the_other_era() -> (
+    None
+):
     servers: asyncio.Queue[Bare] = asyncio.Queue()
 
     async def open_() -> Any:

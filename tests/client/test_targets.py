@@ -15,7 +15,12 @@ WEATHER = ROOT / "examples" / "weather.py"
 
 
 def entry(**more: Any) -> dict[str, Any]:
-    return {"command": sys.executable, "args": [str(WEATHER)], "env": {"PYTHONPATH": str(ROOT)}, **more}
+    return {
+        "command": sys.executable,
+        "args": [str(WEATHER)],
+        "env": {"PYTHONPATH": str(ROOT)},
+        **more,
+    }
 
 
 @pytest.mark.parametrize(
@@ -37,7 +42,11 @@ async def test_a_script_a_command_and_a_configuration_are_started(target: Any) -
 
 async def test_a_file_with_several_servers_needs_a_name(tmp_path: Path) -> None:
     path = tmp_path / "mcp.json"
-    path.write_text(json.dumps({"mcpServers": {"weather": entry(), "other": {"url": "https://example.com/mcp"}}}))
+    path.write_text(
+        json.dumps(
+            {"mcpServers": {"weather": entry(), "other": {"url": "https://example.com/mcp"}}}
+        )
+    )
     with pytest.raises(ConfigError, match="other, weather"):
         Client(path)
     with pytest.raises(ConfigError, match="no server 'third'"):
@@ -75,7 +84,9 @@ async def test_a_command_that_does_not_exist_is_named() -> None:
             pass
 
 
-async def test_a_child_gets_what_is_given_and_little_else(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_a_child_gets_what_is_given_and_little_else(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("SECRET_OF_THE_HOST", "1")
     script = tmp_path / "env.py"
     script.write_text(

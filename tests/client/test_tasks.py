@@ -61,11 +61,14 @@ def said(text: str, **fields: Any) -> dict[str, Any]:
 
 
 class Played:
-    """A server by hand: each request is answered by what `play` gives, in turn where that is a list."""
+    """A server by hand: each request is answered by what `play` gives, in turn where that is a
+    list."""
 
     def __init__(self, server: Bare, parts: dict[str, Any]) -> None:
         self._server = server
-        self._parts = {name: iter(part) if isinstance(part, list) else part for name, part in parts.items()}
+        self._parts = {
+            name: iter(part) if isinstance(part, list) else part for name, part in parts.items()
+        }
         self._running: set[asyncio.Task[None]] = set()
         self.heard: list[str] = []
         self.requests: list[Any] = []
@@ -146,7 +149,10 @@ async def test_a_task_is_looked_at_as_often_as_the_server_proposes_within_reason
         times.append(asyncio.get_running_loop().time())
         return DONE if len(times) == 4 else task(pollIntervalMs=[200, 1, None][len(times) - 1])
 
-    async with played({"tools/call": {**BEGUN, "pollIntervalMs": 0}, "tasks/get": state}) as (client, _):
+    async with played({"tools/call": {**BEGUN, "pollIntervalMs": 0}, "tasks/get": state}) as (
+        client,
+        _,
+    ):
         await client.call_tool("slow")
     first, second, third = (after - before for before, after in pairwise(times))
     assert first >= 0.2 and 0.045 <= second < 0.2 and third >= 0.09
@@ -154,7 +160,11 @@ async def test_a_task_is_looked_at_as_often_as_the_server_proposes_within_reason
 
 async def test_what_a_task_came_to_is_what_the_caller_gets() -> None:
     cases: list[tuple[Any, type[Exception], str]] = [
-        (task("failed", error={"code": -32603, "message": "the disk is full"}), InternalError, "the disk is full"),
+        (
+            task("failed", error={"code": -32603, "message": "the disk is full"}),
+            InternalError,
+            "the disk is full",
+        ),
         (task("failed", error={"code": -7, "message": "odd"}), ProtocolError, "odd"),
         (task("failed", statusMessage="hm"), InternalError, "does not say why: hm"),
         (task("cancelled", statusMessage="night"), TaskCancelled, "t1 was cancelled: night"),
@@ -167,7 +177,9 @@ async def test_what_a_task_came_to_is_what_the_caller_gets() -> None:
         (Refused(-32603, "no store"), InternalError, "no store"),
     ]
     for outcome, kind, text in cases:
-        async with played({"tools/call": BEGUN, "tasks/get": outcome, "tasks/cancel": complete()}) as (client, _):
+        async with played(
+            {"tools/call": BEGUN, "tasks/get": outcome, "tasks/cancel": complete()}
+        ) as (client, _):
             with pytest.raises(kind, match=text):
                 await client.call_tool("slow")
 
@@ -202,11 +214,19 @@ async def test_questions_of_a_task_are_answered_by_the_callbacks_and_each_key_on
 
     first = task("input_required", inputRequests={"a": form("A"), "b": form("B")})
     later = task("input_required", inputRequests={"b": form("B"), "c": form("C")})
-    parts = {"tools/call": BEGUN, "tasks/get": [first, first, later, task(), DONE], "tasks/update": complete()}
+    parts = {
+        "tools/call": BEGUN,
+        "tasks/get": [first, first, later, task(), DONE],
+        "tasks/update": complete(),
+    }
     async with played(parts, on_elicit=on_elicit) as (client, play):
         assert (await client.call_tool("slow")).text == "done"
         assert asked == ["A", "B", "C"]
-        updates = [one["params"]["inputResponses"] for one in play.requests if one["method"] == "tasks/update"]
+        updates = [
+            one["params"]["inputResponses"]
+            for one in play.requests
+            if one["method"] == "tasks/update"
+        ]
         assert [sorted(update) for update in updates] == [["a", "b"], ["c"]]
         assert updates[0]["a"] == {"action": "accept", "content": {"echo": "a"}}
 
@@ -217,7 +237,12 @@ async def test_a_key_that_is_used_for_another_question_is_the_servers_mistake() 
         while True:
             yield task("input_required", inputRequests={"a": form("May I really?")})
 
-    parts = {"tools/call": BEGUN, "tasks/get": states(), "tasks/update": complete(), "tasks/cancel": complete()}
+    parts = {
+        "tools/call": BEGUN,
+        "tasks/get": states(),
+        "tasks/update": complete(),
+        "tasks/cancel": complete(),
+    }
     async with played(parts, on_elicit=lambda request: {"echo": "x"}) as (client, play):
         with pytest.raises(InvalidRequest, match="something else by the key 'a'"):
             await client.call_tool("slow")
@@ -228,10 +253,20 @@ async def test_a_task_that_never_stops_asking_is_given_up() -> None:
     count = iter(range(1000))
 
     def more(_: Any) -> Any:
-        return task("input_required", pollIntervalMs=1, inputRequests={f"q{next(count)}": form("Why?")})
+        return task(
+            "input_required", pollIntervalMs=1, inputRequests={f"q{next(count)}": form("Why?")}
+        )
 
-    parts = {"tools/call": BEGUN, "tasks/get": more, "tasks/update": complete(), "tasks/cancel": complete()}
-    async with played(parts, on_elicit=lambda request: {"echo": "x"}, limits=Limits(rounds=3)) as (client, play):
+    parts = {
+        "tools/call": BEGUN,
+        "tasks/get": more,
+        "tasks/update": complete(),
+        "tasks/cancel": complete(),
+    }
+    async with played(parts, on_elicit=lambda request: {"echo": "x"}, limits=Limits(rounds=3)) as (
+        client,
+        play,
+    ):
         with pytest.raises(InvalidRequest, match="asked 4 times"):
             await client.call_tool("slow")
         await play.hears("tasks/cancel")
@@ -239,7 +274,9 @@ async def test_a_task_that_never_stops_asking_is_given_up() -> None:
 
 
 @pytest.mark.requirement("tasks-client-answers")
-async def test_a_question_that_this_client_did_not_declare_is_not_answered_and_ends_the_task() -> None:
+async def test_a_question_that_this_client_did_not_declare_is_not_answered_and_ends_the_task() -> (
+    None
+):
     asking = task("input_required", inputRequests={"a": form("Psst")})
     parts = {"tools/call": BEGUN, "tasks/get": asking, "tasks/cancel": complete()}
     async with played(parts) as (client, play):
@@ -252,10 +289,21 @@ async def test_an_answer_that_does_not_arrive_is_sent_again_and_nobody_is_asked_
     asked: list[Any] = []
     asking = task("input_required", inputRequests={"a": form("Who?")})
     busy = Refused(-31001, "busy")
-    parts = {"tools/call": BEGUN, "tasks/get": [asking, asking, DONE], "tasks/update": [busy, complete()]}
-    async with played(parts, on_elicit=lambda request: asked.append(request) or {"echo": "x"}) as (client, play):
+    parts = {
+        "tools/call": BEGUN,
+        "tasks/get": [asking, asking, DONE],
+        "tasks/update": [busy, complete()],
+    }
+    async with played(parts, on_elicit=lambda request: asked.append(request) or {"echo": "x"}) as (
+        client,
+        play,
+    ):
         assert (await client.call_tool("slow")).text == "done"
-        updates = [one["params"]["inputResponses"] for one in play.requests if one["method"] == "tasks/update"]
+        updates = [
+            one["params"]["inputResponses"]
+            for one in play.requests
+            if one["method"] == "tasks/update"
+        ]
         assert len(asked) == 1 and len(updates) == 2 and updates[0] == updates[1]
 
 
@@ -282,8 +330,14 @@ async def test_whoever_stops_waiting_for_a_call_cancels_its_task() -> None:
             await calling
         assert (await play.hears("tasks/cancel"))["params"]["taskId"] == "t1"
         call = next(one for one in play.requests if one["method"] == "tools/call")
-        given_up = [one["params"]["requestId"] for one in play.requests if one["method"] == "notifications/cancelled"]
-        assert call["id"] not in given_up, "a task is not cancelled with the notification for requests"
+        given_up = [
+            one["params"]["requestId"]
+            for one in play.requests
+            if one["method"] == "notifications/cancelled"
+        ]
+        assert call["id"] not in given_up, (
+            "a task is not cancelled with the notification for requests"
+        )
 
 
 async def test_a_client_that_closes_lets_a_task_be_cancelled_first() -> None:
@@ -298,9 +352,15 @@ async def test_a_client_that_closes_lets_a_task_be_cancelled_first() -> None:
 
 
 async def test_a_task_without_news_runs_into_the_timeout_of_the_call() -> None:
-    parts = {"tools/call": BEGUN, "tasks/get": task(statusMessage="stuck"), "tasks/cancel": complete()}
+    parts = {
+        "tools/call": BEGUN,
+        "tasks/get": task(statusMessage="stuck"),
+        "tasks/cancel": complete(),
+    }
     async with played(parts) as (client, play):
-        with pytest.raises(TimedOut, match=r"t1 is still working without news for 0.3 s; it said last: stuck"):
+        with pytest.raises(
+            TimedOut, match=r"t1 is still working without news for 0.3 s; it said last: stuck"
+        ):
             await client.call_tool("slow", timeout=0.3)
         await play.hears("tasks/cancel")
 
@@ -327,14 +387,21 @@ async def test_the_time_that_a_person_takes_is_not_the_tasks() -> None:
 async def test_a_server_is_asked_to_tell_of_changes_where_looks_are_far_between() -> None:
     async def stream(params: Any) -> Any:
         assert params["notifications"] == {"taskIds": ["t1"]}
-        play.send(notification("notifications/tasks", **task("working", statusMessage="soon", pollIntervalMs=60_000)))
+        play.send(
+            notification(
+                "notifications/tasks",
+                **task("working", statusMessage="soon", pollIntervalMs=60_000),
+            )
+        )
         play.send(notification("notifications/tasks", **DONE))
         return complete()
 
     slow = {**BEGUN, "pollIntervalMs": 60_000}
     async with played({"tools/call": slow, "subscriptions/listen": stream}) as (client, play):
         heard: list[Any] = []
-        assert (await client.call_tool("slow", on_progress=lambda one: heard.append(one.message))).text == "done"
+        assert (
+            await client.call_tool("slow", on_progress=lambda one: heard.append(one.message))
+        ).text == "done"
         assert "tasks/get" not in play.heard
         assert heard in (["soon"], []), "what comes at once may be seen at once"
 
@@ -345,18 +412,28 @@ async def test_a_notification_that_tells_too_little_is_followed_by_a_look() -> N
         return await asyncio.Event().wait()
 
     slow = {**BEGUN, "pollIntervalMs": 60_000}
-    async with played({"tools/call": slow, "subscriptions/listen": stream, "tasks/get": DONE}) as (client, play):
+    async with played({"tools/call": slow, "subscriptions/listen": stream, "tasks/get": DONE}) as (
+        client,
+        play,
+    ):
         assert (await client.call_tool("slow")).text == "done"
 
 
-async def test_a_handle_shows_how_a_task_goes_on_and_gives_its_result_whenever_it_is_asked_for() -> None:
-    parts = {"tools/call": BEGUN, "tasks/get": [task(), task(statusMessage="half"), task(statusMessage="half"), DONE]}
+async def test_a_handle_shows_how_a_task_goes_on_and_gives_its_result_whenever_it_is_asked_for() -> (  # noqa: E501
+    None
+):
+    parts = {
+        "tools/call": BEGUN,
+        "tasks/get": [task(), task(statusMessage="half"), task(statusMessage="half"), DONE],
+    }
     async with played(parts) as (client, _):
         handle = await client.start_tool("slow")
         assert handle.id == "t1" and not handle.over
         assert [update async for update in handle.updates()] == [
-            TaskUpdate("working"), TaskUpdate("working", "half"), TaskUpdate("completed"),
-        ]  # fmt: skip
+            TaskUpdate("working"),
+            TaskUpdate("working", "half"),
+            TaskUpdate("completed"),
+        ]
         assert [(await handle.result()).text for _ in range(2)] == ["done", "done"]
         assert [update async for update in handle.updates()] == [TaskUpdate("completed")]
         await handle.cancel()
@@ -381,7 +458,11 @@ async def test_a_handle_outlives_the_patience_of_who_waits_on_it() -> None:
 async def test_where_the_server_answers_at_once_the_handle_is_done() -> None:
     async with played({"tools/call": complete(**said("at once"))}) as (client, play):
         handle = await client.start_tool("quick")
-        assert (handle.id, handle.over, await handle.status()) == ("", True, TaskUpdate("completed"))
+        assert (handle.id, handle.over, await handle.status()) == (
+            "",
+            True,
+            TaskUpdate("completed"),
+        )
         assert (await handle.result()).text == "at once"
         assert [update.status async for update in handle.updates()] == ["completed"]
         await handle.cancel()
@@ -413,10 +494,16 @@ async def test_by_hand_questions_are_the_holders_to_answer() -> None:
         return complete()
 
     parts = {"tools/call": BEGUN, "tasks/get": state, "tasks/update": update}
-    async with played(parts, on_elicit=lambda request: pytest.fail("nobody is to be asked")) as (client, _):
+    async with played(parts, on_elicit=lambda request: pytest.fail("nobody is to be asked")) as (
+        client,
+        _,
+    ):
         handle = await client.start_tool("slow", manual=True)
         questions = await handle.questions()
-        assert {key: one.message for key, one in questions.items() if hasattr(one, "message")} == {"a": "a", "b": "b"}
+        assert {key: one.message for key, one in questions.items() if hasattr(one, "message")} == {
+            "a": "a",
+            "b": "b",
+        }
         with pytest.raises(NotFound, match="asks nothing by the key 'c'"):
             await handle.answer("c", {})
         with pytest.raises(ConfigError, match="not what"):
@@ -425,14 +512,20 @@ async def test_by_hand_questions_are_the_holders_to_answer() -> None:
         assert list(await handle.questions()) == ["b"]
         await handle.answer("b", None)
         assert (await handle.result()).text == "done"
-        assert answered["a"]["content"] == {"echo": "Ann"} and answered["b"] == {"action": "decline"}
+        assert answered["a"]["content"] == {"echo": "Ann"} and answered["b"] == {
+            "action": "decline"
+        }
 
 
 async def test_by_hand_every_new_question_is_news() -> None:
     answered: list[str] = []
 
     def state(_: Any) -> Any:
-        return task("input_required", inputRequests={f"q{len(answered)}": form("Next?")}) if len(answered) < 3 else DONE
+        return (
+            task("input_required", inputRequests={f"q{len(answered)}": form("Next?")})
+            if len(answered) < 3
+            else DONE
+        )
 
     def update(params: Any) -> Any:
         answered.extend(params["inputResponses"])
@@ -462,7 +555,12 @@ async def test_an_answer_by_hand_that_cannot_be_sent_can_be_given_again() -> Non
 async def test_an_answer_that_the_server_does_not_take_says_so_and_ends_the_task() -> None:
     asking = task("input_required", inputRequests={"a": form("Who?")})
     refused = Refused(-32602, "no such name")
-    parts = {"tools/call": BEGUN, "tasks/get": asking, "tasks/update": refused, "tasks/cancel": complete()}
+    parts = {
+        "tools/call": BEGUN,
+        "tasks/get": asking,
+        "tasks/update": refused,
+        "tasks/cancel": complete(),
+    }
     async with played(parts, on_elicit=lambda request: {"echo": "x"}) as (client, play):
         with pytest.raises(InvalidParams, match=r"^no such name$"):
             await client.task("t1", manual=True).answer("a", {"echo": "x"})
@@ -510,11 +608,18 @@ async def test_a_tool_that_must_be_a_task_is_called_as_one() -> None:
         finished.set()
         return core(statusMessage="half")
 
-    parts = {"tools/list": tool("required"), "tools/call": {"task": core()}, "tasks/get": state, "tasks/result": result}
+    parts = {
+        "tools/list": tool("required"),
+        "tools/call": {"task": core()},
+        "tasks/get": state,
+        "tasks/result": result,
+    }
     async with played(parts, CORE) as (client, play):
         await client.list_tools()
         heard: list[Any] = []
-        assert (await client.call_tool("slow", on_progress=lambda one: heard.append(one.message))).text == "done"
+        assert (
+            await client.call_tool("slow", on_progress=lambda one: heard.append(one.message))
+        ).text == "done"
         assert (await play.hears("tools/call"))["params"]["task"] == {}
         assert heard == ["half"]
 
@@ -523,7 +628,12 @@ async def test_a_tool_that_turns_out_to_need_a_task_is_called_again_as_one() -> 
     def call(params: Any) -> Any:
         return {"task": core()} if "task" in params else Refused(-32601, "only as a task")
 
-    parts = {"tools/list": tool("required"), "tools/call": call, "tasks/get": core(), "tasks/result": said("done")}
+    parts = {
+        "tools/list": tool("required"),
+        "tools/call": call,
+        "tasks/get": core(),
+        "tasks/result": said("done"),
+    }
     async with played(parts, CORE) as (client, play):
         assert (await client.call_tool("slow")).text == "done"
         assert play.heard[:3] == ["tools/call", "tools/list", "tools/call"]
@@ -531,7 +641,9 @@ async def test_a_tool_that_turns_out_to_need_a_task_is_called_again_as_one() -> 
 
 @pytest.mark.parametrize("support", ["optional", "forbidden", None])
 async def test_a_refusal_for_another_reason_stands(support: str | None) -> None:
-    async with played({"tools/list": tool(support), "tools/call": Refused(-32601, "not here")}, CORE) as (client, play):
+    async with played(
+        {"tools/list": tool(support), "tools/call": Refused(-32601, "not here")}, CORE
+    ) as (client, play):
         with pytest.raises(MethodNotFound, match="not here"):
             await client.call_tool("slow")
         assert play.heard.count("tools/call") == 1
@@ -540,7 +652,12 @@ async def test_a_refusal_for_another_reason_stands(support: str | None) -> None:
 @pytest.mark.requirement("tasks-core-capability", "tasks-core-forbidden")
 @pytest.mark.parametrize(
     ("support", "capabilities", "started"),
-    [("optional", CORED, True), ("required", CORED, True), (None, CORED, False), ("optional", OFFERED, False)],
+    [
+        ("optional", CORED, True),
+        ("required", CORED, True),
+        (None, CORED, False),
+        ("optional", OFFERED, False),
+    ],
 )
 async def test_a_handle_is_asked_for_where_server_and_tool_allow_it(
     support: str | None, capabilities: Any, started: bool
@@ -548,7 +665,12 @@ async def test_a_handle_is_asked_for_where_server_and_tool_allow_it(
     def call(params: Any) -> Any:
         return {"task": core()} if "task" in params else said("at once")
 
-    parts = {"tools/list": tool(support), "tools/call": call, "tasks/get": core(), "tasks/result": said("done")}
+    parts = {
+        "tools/list": tool(support),
+        "tools/call": call,
+        "tasks/get": core(),
+        "tasks/result": said("done"),
+    }
     async with played(parts, CORE, capabilities) as (client, play):
         handle = await client.start_tool("slow", ttl=60)
         assert (await handle.result()).text == ("done" if started else "at once")
@@ -565,7 +687,10 @@ async def test_an_optional_task_is_not_asked_for_by_a_plain_call() -> None:
 
 
 async def test_a_server_may_answer_at_once_what_was_to_be_a_task() -> None:
-    async with played({"tools/list": tool("required"), "tools/call": said("at once")}, CORE) as (client, _):
+    async with played({"tools/list": tool("required"), "tools/call": said("at once")}, CORE) as (
+        client,
+        _,
+    ):
         await client.list_tools()
         assert (await client.call_tool("slow")).text == "at once"
         assert (await client.start_tool("slow")).over
@@ -575,7 +700,11 @@ async def test_progress_of_a_task_comes_under_the_token_of_its_call() -> None:
     async def result(_: Any) -> Any:
         token = (await play.hears("tools/call"))["params"]["_meta"]["progressToken"]
         play.send(notification("notifications/progress", progressToken="another", progress=9))
-        play.send(notification("notifications/progress", progressToken=token, progress=1, total=4, message="one"))
+        play.send(
+            notification(
+                "notifications/progress", progressToken=token, progress=1, total=4, message="one"
+            )
+        )
         await asyncio.sleep(0.05)
         return said("done")
 
@@ -620,13 +749,30 @@ async def test_what_a_core_task_came_to_is_what_the_caller_gets() -> None:
     cases: list[tuple[Any, Any, type[Exception], str]] = [
         (core("failed"), Refused(-32603, "the disk is full"), InternalError, "the disk is full"),
         (core("failed"), said("broken", isError=True), ToolError, "broken"),
-        (core("cancelled", statusMessage="night"), Refused(-32602, "cancelled"), TaskCancelled, "cancelled: night"),
-        (Refused(-32602, "expired"), Refused(-32602, "expired"), NotFound, "t1 is not known .* expired"),
+        (
+            core("cancelled", statusMessage="night"),
+            Refused(-32602, "cancelled"),
+            TaskCancelled,
+            "cancelled: night",
+        ),
+        (
+            Refused(-32602, "expired"),
+            Refused(-32602, "expired"),
+            NotFound,
+            "t1 is not known .* expired",
+        ),
         (core(), Refused(-32601, "what?"), MethodNotFound, "what?"),
     ]
     for state, result, kind, text in cases:
-        parts = {"tools/list": tool("required"), "tools/call": {"task": core()}, "tasks/cancel": core("cancelled")}
-        async with played({**parts, "tasks/get": state, "tasks/result": result}, CORE) as (client, _):
+        parts = {
+            "tools/list": tool("required"),
+            "tools/call": {"task": core()},
+            "tasks/cancel": core("cancelled"),
+        }
+        async with played({**parts, "tasks/get": state, "tasks/result": result}, CORE) as (
+            client,
+            _,
+        ):
             await client.list_tools()
             with pytest.raises(kind, match=text):
                 await client.call_tool("slow")
@@ -644,7 +790,11 @@ async def test_to_cancel_what_is_over_is_no_error_but_what_was_never_there_is() 
 
 async def test_a_status_that_a_server_tells_by_itself_saves_a_look() -> None:
     async def result(_: Any) -> Any:
-        play.send(notification("notifications/tasks/status", **core(statusMessage="soon", pollInterval=60_000)))
+        play.send(
+            notification(
+                "notifications/tasks/status", **core(statusMessage="soon", pollInterval=60_000)
+            )
+        )
         await asyncio.sleep(0.05)
         return said("done")
 
@@ -668,10 +818,19 @@ async def test_older_revisions_have_no_tasks(revision: str) -> None:
         assert "task" not in (await play.hears("tools/call"))["params"]
 
 
-@pytest.mark.parametrize(("proposed", "least", "most"), [(600_000, 600, 660), (-5, 0.05, 0.06), (10**15, 86_400, 95_040)])
-def test_a_server_is_not_looked_at_sooner_than_it_proposes(proposed: float, least: float, most: float) -> None:
+@pytest.mark.parametrize(
+    ("proposed", "least", "most"), [(600_000, 600, 660), (-5, 0.05, 0.06), (10**15, 86_400, 95_040)]
+)
+def test_a_server_is_not_looked_at_sooner_than_it_proposes(
+    proposed: float, least: float, most: float
+) -> None:
     """Within what a timer can wait for, and not without any pause."""
     shown = DetailedTask(
-        task_id="t1", status="working", created_at=WHEN, last_updated_at=WHEN, ttl_ms=None, poll_interval_ms=proposed
+        task_id="t1",
+        status="working",
+        created_at=WHEN,
+        last_updated_at=WHEN,
+        ttl_ms=None,
+        poll_interval_ms=proposed,
     )
     assert all(least <= pause_of(shown, pauses) <= most for pauses in range(50))

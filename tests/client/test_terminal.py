@@ -1,4 +1,5 @@
-"""Questions put to a person: what is shown, what is understood, what is never done without a yes."""
+"""Questions put to a person: what is shown, what is understood, what is never done without a
+yes."""
 
 import asyncio
 import io
@@ -26,15 +27,20 @@ ROOT = Path(__file__).parents[2]
 def asks(message: str = "Please", *required: str, **properties: Any) -> ElicitRequest:
     schema = {"type": "object", "properties": properties, "required": list(required)}
     server = Implementation(name="shop", version="1")
-    return ElicitRequest(mode="form", message=message, requested_schema=schema, server=server, target="shop.py")
+    return ElicitRequest(
+        mode="form", message=message, requested_schema=schema, server=server, target="shop.py"
+    )
 
 
 def page(url: str) -> ElicitRequest:
-    return ElicitRequest(mode="url", message="Pay", url=url, server=Implementation(name="shop", version="1"))
+    return ElicitRequest(
+        mode="url", message="Pay", url=url, server=Implementation(name="shop", version="1")
+    )
 
 
 def play(request: ElicitRequest, *lines: str | None) -> tuple[ElicitResult, str]:
-    """The answer, and all that was shown, when these lines are typed; one too few or too many fails."""
+    """The answer, and all that was shown, when these lines are typed; one too few or too many
+    fails."""
     talk, shown, typed = dialogue(request), "", list(lines)
     try:
         shown += next(talk)
@@ -60,8 +66,19 @@ def test_a_form_shows_who_asks_what_for_and_each_field() -> None:
     request = asks(
         "We need to know\nwhere to send it.",
         "city",
-        city={"type": "string", "title": "Your city", "description": "Where you live", "minLength": 2, "maxLength": 9},
-        colour={"type": "string", "enum": ["r", "g"], "enumNames": ["Red", "Green"], "default": "g"},
+        city={
+            "type": "string",
+            "title": "Your city",
+            "description": "Where you live",
+            "minLength": 2,
+            "maxLength": 9,
+        },
+        colour={
+            "type": "string",
+            "enum": ["r", "g"],
+            "enumNames": ["Red", "Green"],
+            "default": "g",
+        },
     )
     answer, shown = play(request, "Paris", "", "")
     assert answer == ElicitResult(action="accept", content={"city": "Paris", "colour": "g"})
@@ -70,11 +87,16 @@ def test_a_form_shows_who_asks_what_for_and_each_field() -> None:
         "An empty line takes what stands in brackets, ! declines, Ctrl-C cancels.\n"
         "\nYour city (text, at least 2 and at most 9 characters, needed)\n  | Where you live\n> "
         "\ncolour (one of these)\n  1. Red\n  2. Green\n[Green] > "
-        "\nYour answer:\n  Your city: Paris\n  colour: Green\n\nSend it? [Y/n; n to change it, ! to decline] "
+        "\nYour answer:\n  Your city: Paris\n  colour: Green\n\nSend it? [Y/n; n to change "
+        "it, ! to decline] "
     )
 
 
-TITLED = [{"const": "#f00", "title": "Red"}, {"const": "#0f0", "title": "Green"}, {"const": "#00f", "title": "Deep blue"}]
+TITLED = [
+    {"const": "#f00", "title": "Red"},
+    {"const": "#0f0", "title": "Green"},
+    {"const": "#00f", "title": "Deep blue"},
+]
 
 
 @pytest.mark.parametrize(
@@ -95,8 +117,16 @@ TITLED = [{"const": "#f00", "title": "Red"}, {"const": "#0f0", "title": "Green"}
         ({"type": "string", "oneOf": TITLED}, "3", "#00f"),
         ({"type": "string", "oneOf": TITLED}, "deep blue", "#00f"),
         ({"type": "string", "oneOf": TITLED, "default": "#0f0"}, "", "#0f0"),
-        ({"type": "array", "items": {"type": "string", "enum": ["a", "b", "c"]}}, "1, 3", ["a", "c"]),
-        ({"type": "array", "items": {"type": "string", "enum": ["a", "b", "c"]}}, "1 3", ["a", "c"]),
+        (
+            {"type": "array", "items": {"type": "string", "enum": ["a", "b", "c"]}},
+            "1, 3",
+            ["a", "c"],
+        ),
+        (
+            {"type": "array", "items": {"type": "string", "enum": ["a", "b", "c"]}},
+            "1 3",
+            ["a", "c"],
+        ),
         ({"type": "array", "items": {"anyOf": TITLED}}, "Red, deep blue", ["#f00", "#00f"]),
         ({"type": "array", "items": {"anyOf": TITLED}, "default": ["#f00"]}, "", ["#f00"]),
         ({"type": "array", "items": {"anyOf": TITLED}, "default": ["#f00"]}, "-", []),
@@ -106,7 +136,9 @@ TITLED = [{"const": "#f00", "title": "Red"}, {"const": "#0f0", "title": "Green"}
         ({"type": "string", "format": "date-time"}, "2024-02-29T12:00:00Z", "2024-02-29T12:00:00Z"),
     ],
 )
-def test_a_line_becomes_the_value_that_it_stands_for(schema: dict[str, Any], line: str, value: Any) -> None:
+def test_a_line_becomes_the_value_that_it_stands_for(
+    schema: dict[str, Any], line: str, value: Any
+) -> None:
     content = accepted(asks("?", "x", x=schema), line)
     assert content == {"x": value}
     assert type(content["x"]) is type(value)
@@ -124,18 +156,40 @@ def test_a_line_becomes_the_value_that_it_stands_for(schema: dict[str, Any], lin
         ({"type": "string", "minLength": 3}, "ab", "3", "abc"),
         ({"type": "string", "pattern": "^[a-z]+$"}, "A1", "match", "abc"),
         ({"type": "string", "enum": ["a", "b"]}, "3", "choose by number, 1 to 2", "1"),
-        ({"type": "array", "maxItems": 1, "items": {"type": "string", "enum": ["a", "b"]}}, "1,2", "1", "1"),
-        ({"type": "array", "minItems": 1, "items": {"type": "string", "enum": ["a", "b"]}}, "-", "1", "1"),
-        ({"type": "array", "items": {"type": "string", "enum": ["a", "b"]}}, "1,7", "choose by number", "1"),
+        (
+            {"type": "array", "maxItems": 1, "items": {"type": "string", "enum": ["a", "b"]}},
+            "1,2",
+            "1",
+            "1",
+        ),
+        (
+            {"type": "array", "minItems": 1, "items": {"type": "string", "enum": ["a", "b"]}},
+            "-",
+            "1",
+            "1",
+        ),
+        (
+            {"type": "array", "items": {"type": "string", "enum": ["a", "b"]}},
+            "1,7",
+            "choose by number",
+            "1",
+        ),
         ({"type": "string", "format": "email"}, "ada", "not an e-mail address", "a@b"),
         ({"type": "string", "format": "uri"}, "no scheme", "not a URI", "a:b"),
         ({"type": "string", "format": "date"}, "2023-02-29", "not a date", "2023-02-28"),
         ({"type": "string", "format": "date"}, "20230228", "not a date", "2023-02-28"),
-        ({"type": "string", "format": "date-time"}, "2023-02-28", "not a time", "2023-02-28T00:00:00+01:00"),
+        (
+            {"type": "string", "format": "date-time"},
+            "2023-02-28",
+            "not a time",
+            "2023-02-28T00:00:00+01:00",
+        ),
         ({"type": "integer", "maximum": 9, "default": 99}, "", "9", "2"),
     ],
 )
-def test_what_does_not_fit_is_asked_for_again_and_why(schema: Any, line: str, reason: str, good: str) -> None:
+def test_what_does_not_fit_is_asked_for_again_and_why(
+    schema: Any, line: str, reason: str, good: str
+) -> None:
     answer, shown = play(asks("?", "x", x=schema), line, good, "")
     assert answer.action == "accept"
     complaint = shown.split("> ")[1]
@@ -144,25 +198,34 @@ def test_what_does_not_fit_is_asked_for_again_and_why(schema: Any, line: str, re
 
 
 def test_a_field_that_is_not_needed_can_be_left_out() -> None:
-    assert accepted(asks("?", "a", a={"type": "string"}, b={"type": "integer"}), "x", "") == {"a": "x"}
+    assert accepted(asks("?", "a", a={"type": "string"}, b={"type": "integer"}), "x", "") == {
+        "a": "x"
+    }
 
 
 @pytest.mark.requirement("elicitation-ui-review")
 def test_answers_can_be_changed_before_they_are_sent() -> None:
-    answer, shown = play(asks("?", a={"type": "string"}, b={"type": "integer"}), "x", "1", "n", "", "2", "what?", "y")
+    answer, shown = play(
+        asks("?", a={"type": "string"}, b={"type": "integer"}), "x", "1", "n", "", "2", "what?", "y"
+    )
     assert answer.content == {"a": "x", "b": 2}
     assert "[x] > " in shown
     assert "Please answer y or n" in shown
 
 
 @pytest.mark.requirement("elicitation-ui-decline")
-@pytest.mark.parametrize("lines", [("!",), (None,), ("x", " ! "), ("x", None), ("x", "1", "!"), ("x", "bad", None)])
-def test_an_exclamation_mark_or_the_end_of_input_declines_at_any_point(lines: tuple[str | None, ...]) -> None:
+@pytest.mark.parametrize(
+    "lines", [("!",), (None,), ("x", " ! "), ("x", None), ("x", "1", "!"), ("x", "bad", None)]
+)
+def test_an_exclamation_mark_or_the_end_of_input_declines_at_any_point(
+    lines: tuple[str | None, ...],
+) -> None:
     assert play(asks("?", "a", a={"type": "string"}, b={"type": "integer"}), *lines)[0] == DECLINED
 
 
 @pytest.mark.parametrize(
-    ("line", "answer"), [("y", ElicitResult(action="accept", content={})), ("", DECLINED), ("n", DECLINED)]
+    ("line", "answer"),
+    [("y", ElicitResult(action="accept", content={})), ("", DECLINED), ("n", DECLINED)],
 )
 def test_a_form_without_fields_is_a_matter_of_yes_or_no(line: str, answer: ElicitResult) -> None:
     assert play(asks("Go on?"), line)[0] == answer
@@ -192,9 +255,15 @@ HOSTILE = "\x1b]52;c;ZXZpbA==\x07\x1b[2J\r\x9b1m\u202egnp.exe\u2028\x00\x7f"
 
 @pytest.mark.requirement("elicitation-links-inert")
 def test_nothing_that_a_server_says_can_do_something_to_the_terminal() -> None:
-    field = {"type": "string", "title": HOSTILE, "description": HOSTILE, "oneOf": [{"const": "a", "title": HOSTILE}]}
+    field = {
+        "type": "string",
+        "title": HOSTILE,
+        "description": HOSTILE,
+        "oneOf": [{"const": "a", "title": HOSTILE}],
+    }
     request = asks(
-        f"Hi{HOSTILE}\nshop (shop.py) asks:", **{f"n{HOSTILE}": field, "x": {"type": "string", "default": HOSTILE}}
+        f"Hi{HOSTILE}\nshop (shop.py) asks:",
+        **{f"n{HOSTILE}": field, "x": {"type": "string", "default": HOSTILE}},
     )
     request.server = Implementation(name=f"shop{HOSTILE}", version="1")
     answer, shown = play(request, "bad\x1b", "1", "", "")
@@ -221,7 +290,8 @@ def test_a_page_is_shown_with_its_whole_url_and_host_before_anything_is_agreed()
     answer, shown = play(page(url), "y")
     assert answer == ElicitResult(action="accept")
     assert shown == (
-        f"\nshop asks you to visit a page:\n  | Pay\nURL:  {url}\nHost: pay.example.com.evil.example\n"
+        f"\nshop asks you to visit a page:\n  | Pay\nURL:  {url}\nHost: "
+        "pay.example.com.evil.example\n"
         "Open it in your browser? [y/N] "
     )
 
@@ -254,7 +324,10 @@ def test_a_url_that_is_odd_comes_with_a_warning(url: str, warning: str) -> None:
     assert warning in "".join(warnings(url))
 
 
-@pytest.mark.parametrize("url", ["https://example.com/", "http://localhost:8000/x", "http://127.0.0.1/", "https://a-1.io"])
+@pytest.mark.parametrize(
+    "url",
+    ["https://example.com/", "http://localhost:8000/x", "http://127.0.0.1/", "https://a-1.io"],
+)
 def test_a_plain_url_comes_without_warnings(url: str) -> None:
     assert warnings(url) == []
     assert unfit(url) is None
@@ -297,7 +370,9 @@ class Screen(io.StringIO):
         return super().isatty() is False  # which fails where it is closed
 
 
-@pytest.mark.parametrize("streams", [(io.StringIO("y\n"), Screen()), (Screen("y\n"), io.StringIO())])
+@pytest.mark.parametrize(
+    "streams", [(io.StringIO("y\n"), Screen()), (Screen("y\n"), io.StringIO())]
+)
 async def test_without_a_terminal_nobody_is_asked(streams: tuple[Any, Any]) -> None:
     opened: list[str] = []
     for defaults in (False, True):
@@ -312,9 +387,15 @@ async def test_without_a_terminal_nobody_is_asked(streams: tuple[Any, Any]) -> N
 
 def test_defaults_are_an_answer_only_where_they_are_enough() -> None:
     enough = asks(
-        "?", "a", a={"type": "string", "default": "x"}, b={"type": "string"}, c={"type": "boolean", "default": False}
+        "?",
+        "a",
+        a={"type": "string", "default": "x"},
+        b={"type": "string"},
+        c={"type": "boolean", "default": False},
     )
-    assert unattended(enough, defaults=True) == ElicitResult(action="accept", content={"a": "x", "c": False})
+    assert unattended(enough, defaults=True) == ElicitResult(
+        action="accept", content={"a": "x", "c": False}
+    )
     assert unattended(asks("?", "b", b={"type": "string"}), defaults=True) == DECLINED
     assert unattended(asks("Go on?"), defaults=False) == DECLINED
 
@@ -331,7 +412,9 @@ async def test_a_stream_that_is_closed_is_no_terminal() -> None:
 async def test_lines_are_moved_also_where_the_event_loop_cannot_watch_them() -> None:
     screen = Screen()
     elicit = terminal_elicit(Screen("5\n\n"), screen)
-    assert await elicit(asks("?", "x", x={"type": "integer"})) == ElicitResult(action="accept", content={"x": 5})
+    assert await elicit(asks("?", "x", x={"type": "integer"})) == ElicitResult(
+        action="accept", content={"x": 5}
+    )
     assert await elicit(asks("?", "x", x={"type": "integer"})) == DECLINED, "the input has ended"
     assert "shop (shop.py) asks:" in screen.getvalue()
 
@@ -354,11 +437,15 @@ async def test_a_page_is_opened_once_and_only_after_a_yes() -> None:
 
 
 @pytest.mark.requirement("elicitation-url-no-prefetch", "elicitation-url-opened-safely")
-async def test_a_page_is_for_the_users_browser_and_nothing_of_it_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_page_is_for_the_users_browser_and_nothing_of_it_is_fetched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     opened: list[str] = []
     visitors: list[object] = []
     monkeypatch.setattr("webbrowser.open", lambda url: not opened.append(url))
-    there = await asyncio.start_server(lambda reader, writer: visitors.append(writer), "127.0.0.1", 0)
+    there = await asyncio.start_server(
+        lambda reader, writer: visitors.append(writer), "127.0.0.1", 0
+    )
     async with there:
         url = f"http://127.0.0.1:{there.sockets[0].getsockname()[1]}/pay"
         elicit = terminal_elicit(Screen("n\ny\n\n"), Screen())
@@ -369,10 +456,14 @@ async def test_a_page_is_for_the_users_browser_and_nothing_of_it_is_fetched(monk
 
 @pytest.mark.requirement("elicitation-manual-retry")
 @pytest.mark.parametrize(("line", "action"), [("\n", "accept"), ("!\n", "cancel"), ("", "cancel")])
-async def test_whoever_was_sent_to_a_page_says_when_they_are_back_or_that_they_gave_up(line: str, action: str) -> None:
+async def test_whoever_was_sent_to_a_page_says_when_they_are_back_or_that_they_gave_up(
+    line: str, action: str
+) -> None:
     screen = Screen()
     shown = []
-    elicit = terminal_elicit(Screen(f"y\n{line}"), screen, open_url=lambda url: shown.append(screen.getvalue()))
+    elicit = terminal_elicit(
+        Screen(f"y\n{line}"), screen, open_url=lambda url: shown.append(screen.getvalue())
+    )
     assert (await elicit(page("https://example.com"))).action == action
     assert "when you are done there" not in shown[0]
     assert "Press Enter when you are done there, or type ! to cancel. " in screen.getvalue()
@@ -391,7 +482,9 @@ class Slow(Screen):
         return self.lines.get()
 
 
-def test_the_line_that_a_given_up_question_waited_for_goes_to_the_next_one_even_in_another_loop() -> None:
+def test_the_line_that_a_given_up_question_waited_for_goes_to_the_next_one_even_in_another_loop() -> (  # noqa: E501
+    None
+):
     source = Slow()
 
     async def given_up() -> None:
@@ -410,7 +503,9 @@ def test_the_line_that_a_given_up_question_waited_for_goes_to_the_next_one_even_
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_a_line_that_comes_when_its_loop_has_closed_harms_nobody(late: bool, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_line_that_comes_when_its_loop_has_closed_harms_nobody(
+    late: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     source = Slow()
 
     async def given_up() -> None:
@@ -430,7 +525,9 @@ async def test_questions_asked_at_once_are_put_one_after_the_other() -> None:
     screen = Screen()
     elicit = terminal_elicit(Screen("1\n\n2\n\n"), screen)
     fields = {"x": {"type": "integer"}}
-    answers = await asyncio.gather(elicit(asks("first", "x", **fields)), elicit(asks("second", "x", **fields)))
+    answers = await asyncio.gather(
+        elicit(asks("first", "x", **fields)), elicit(asks("second", "x", **fields))
+    )
     assert [answer.content for answer in answers] == [{"x": 1}, {"x": 2}]
     assert screen.getvalue().index("Send it?") < screen.getvalue().index("second")
 
@@ -452,7 +549,7 @@ async def main():
     await asyncio.sleep(60)
 
 asyncio.run(main())
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.requirement("elicitation-ui-decline")
@@ -460,7 +557,12 @@ asyncio.run(main())
 async def test_a_real_terminal_answers_declines_and_cancels() -> None:
     ours, theirs = os.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM], stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True, cwd=ROOT
+        [sys.executable, "-c", PROGRAM],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+        cwd=ROOT,
     )
     os.close(theirs)
     shown = b""

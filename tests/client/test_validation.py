@@ -13,7 +13,8 @@ SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required"
 
 
 def lying() -> Server:
-    """A server that announces what it does not keep; our own would notice, so the lie is told by middleware."""
+    """A server that announces what it does not keep; our own would notice, so the lie is told by
+    middleware."""
 
     async def announce(call: Any, next: Any) -> Any:
         result = await next(call)

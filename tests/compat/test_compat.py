@@ -1,4 +1,5 @@
-"""What `dovetail.compat` takes, and what it says of what it does not take. What moved servers answer is in tests/interop."""
+"""What `dovetail.compat` takes, and what it says of what it does not take. What moved servers
+answer is in tests/interop."""
 
 import asyncio
 import logging
@@ -52,7 +53,9 @@ both = pytest.mark.parametrize("kind", [FastMCP, MCPServer])
 
 
 def test_importing_it_loads_nothing_but_itself_and_what_a_server_loads() -> None:
-    more = loaded_by("from dovetail.compat import FastMCP, MCPServer, Context") - loaded_by("from dovetail import Server")
+    more = loaded_by("from dovetail.compat import FastMCP, MCPServer, Context") - loaded_by(
+        "from dovetail import Server"
+    )
     assert {name.rpartition(".")[0] or name for name in more} <= {"dovetail", "dovetail.compat"}
 
 
@@ -87,8 +90,14 @@ def test_positional_arguments_are_in_the_order_of_each_library() -> None:
 
 @both
 def test_settings_are_taken_and_may_be_changed(kind: type[FastMCP]) -> None:
-    server = kind("s", host="0.0.0.0", port=9, log_level="DEBUG", stateless_http=True, dependencies=["rich"])
-    assert (server.settings.host, server.settings.port, server.settings.stateless_http) == ("0.0.0.0", 9, True)
+    server = kind(
+        "s", host="0.0.0.0", port=9, log_level="DEBUG", stateless_http=True, dependencies=["rich"]
+    )
+    assert (server.settings.host, server.settings.port, server.settings.stateless_http) == (
+        "0.0.0.0",
+        9,
+        True,
+    )
     assert (server.settings.streamable_http_path, server.dependencies) == ("/mcp", ["rich"])
     server.settings.port = 10
     assert server.settings.port == 10
@@ -110,8 +119,12 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 @both
-@pytest.mark.parametrize(("options", "said"), REFUSED, ids=[next(iter(options)) for options, _ in REFUSED])
-def test_an_option_that_is_not_taken_says_what_to_use(kind: type[FastMCP], options: dict[str, Any], said: str) -> None:
+@pytest.mark.parametrize(
+    ("options", "said"), REFUSED, ids=[next(iter(options)) for options, _ in REFUSED]
+)
+def test_an_option_that_is_not_taken_says_what_to_use(
+    kind: type[FastMCP], options: dict[str, Any], said: str
+) -> None:
     with pytest.raises(ConfigError, match=said):
         kind("s", **options)
 
@@ -160,8 +173,12 @@ OPTIONS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("options", "said"), OPTIONS, ids=[next(iter(options)) for options, _ in OPTIONS])
-def test_an_option_of_a_tool_that_is_not_taken_says_what_to_use(options: dict[str, Any], said: str) -> None:
+@pytest.mark.parametrize(
+    ("options", "said"), OPTIONS, ids=[next(iter(options)) for options, _ in OPTIONS]
+)
+def test_an_option_of_a_tool_that_is_not_taken_says_what_to_use(
+    options: dict[str, Any], said: str
+) -> None:
     with pytest.raises(ConfigError, match=said):
         FastMCP("s").tool(lambda a: a, name="t", **options)
 
@@ -178,14 +195,24 @@ async def test_a_tool_is_registered_in_every_way_that_the_peers_have() -> None:
 
     server = FastMCP("s", tools=[work])
     assert server.tool(work, name="called") is work
-    server.add_tool(work, "added", description="Works", annotations=ToolAnnotations(readOnlyHint=True))
+    server.add_tool(
+        work, "added", description="Works", annotations=ToolAnnotations(readOnlyHint=True)
+    )
     server.tool("first", tags={"b", "a"})(work)
-    server.tool(name="named", structured_output=False, task=False, icons=[Icon(src="https://example.com/i.png")])(work)
+    server.tool(
+        name="named",
+        structured_output=False,
+        task=False,
+        icons=[Icon(src="https://example.com/i.png")],
+    )(work)
     async with pair(server) as client:
         listed = {tool.name: tool for tool in await client.list_tools()}
         assert list(listed) == ["work", "called", "added", "first", "named"]
         assert listed["added"].annotations is not None
-        assert (listed["added"].description, listed["added"].annotations.read_only_hint) == ("Works", True)
+        assert (listed["added"].description, listed["added"].annotations.read_only_hint) == (
+            "Works",
+            True,
+        )
         assert listed["first"].meta == {"fastmcp": {"tags": ["a", "b"]}}
         assert listed["named"].output_schema is None
         result = await client.call_tool("named", {"a": 1})
@@ -205,10 +232,16 @@ def greeting(greeter: Greeter, name: str, loud: bool = False) -> Any:
 
 @pytest.mark.parametrize(
     ("function", "description"),
-    [(Greeter(), "Greets."), (partial(greeting, Greeter(), loud=True), "Greets too."), (Greeter().__call__, "Greets.")],
+    [
+        (Greeter(), "Greets."),
+        (partial(greeting, Greeter(), loud=True), "Greets too."),
+        (Greeter().__call__, "Greets."),
+    ],
     ids=["object", "partial", "method"],
 )
-async def test_whatever_can_be_called_can_be_without_structured_content(function: Any, description: str) -> None:
+async def test_whatever_can_be_called_can_be_without_structured_content(
+    function: Any, description: str
+) -> None:
     server = FastMCP("s")
     server.add_tool(function, "greet", structured_output=False)
     async with pair(server) as client:
@@ -271,9 +304,20 @@ def test_values_are_made_in_either_spelling() -> None:
     full = CallToolResult(content=[], structuredContent={"a": 1}, isError=False)
     assert full.structured_content == {"a": 1}
     assert PromptMessage(role="user", content=TextContent(type="text", text="a")).role == "user"
-    assert [one.role for one in (Message("a"), Message("a", role="assistant"), UserMessage("a"), AssistantMessage("a"))] == [
-        "user", "assistant", "user", "assistant",
-    ]  # fmt: skip
+    assert [
+        one.role
+        for one in (
+            Message("a"),
+            Message("a", role="assistant"),
+            UserMessage("a"),
+            AssistantMessage("a"),
+        )
+    ] == [
+        "user",
+        "assistant",
+        "user",
+        "assistant",
+    ]
 
 
 def test_pictures_and_sounds_have_their_format(tmp_path: Any) -> None:
@@ -325,7 +369,9 @@ async def context_of(use: Callable[[Any], Any], **callbacks: Any) -> Any:
         return b"\x00"
 
     @server.tool
-    async def tool(ctx: Annotated[Context[ServerSession, dict], "why not"] = CurrentContext()) -> None:  # noqa: B008
+    async def tool(
+        ctx: Annotated[Context[ServerSession, dict], "why not"] = CurrentContext(),  # noqa: B008
+    ) -> None:
         found.append(await _awaited(use(ctx)))
 
     async with pair(server, **callbacks) as client:
@@ -341,7 +387,12 @@ async def test_what_a_context_knows() -> None:
     def look(ctx: Context) -> tuple[Any, ...]:
         assert isinstance(ctx.request_id, str)
         assert ctx.protocol_version == ctx.revision
-        return ctx.client_id, ctx.lifespan_context, ctx.request_context.lifespan_context["db"], ctx.fastmcp.name
+        return (
+            ctx.client_id,
+            ctx.lifespan_context,
+            ctx.request_context.lifespan_context["db"],
+            ctx.fastmcp.name,
+        )
 
     assert await context_of(look) == (None, {"db": "open"}, "open", "s")
 
@@ -362,7 +413,9 @@ async def test_a_context_logs_in_the_words_of_both() -> None:
         await ctx.debug("more", b=2)
         await ctx.session.send_log_message("notice", "session")
 
-    await context_of(talk, on_log=lambda entry: entries.append((entry.level, entry.data, entry.logger)))
+    await context_of(
+        talk, on_log=lambda entry: entries.append((entry.level, entry.data, entry.logger))
+    )
     assert entries == [
         ("info", "official", None), ("warning", "fast", "l"), ("info", "plain", None),
         ("warning", {"message": "positional", "a": 1}, "l"), ("notice", {"any": "thing"}, None),
@@ -384,14 +437,21 @@ class Person(BaseModel):
 
 @pytest.mark.parametrize(
     ("given", "answer", "data"),
-    [({"schema": Person}, {"name": "Ada"}, Person(name="Ada")), ({"response_type": ["a", "b"]}, {"value": "b"}, "b")],
+    [
+        ({"schema": Person}, {"name": "Ada"}, Person(name="Ada")),
+        ({"response_type": ["a", "b"]}, {"value": "b"}, "b"),
+    ],
 )
 async def test_a_context_asks_by_either_name(given: dict[str, Any], answer: Any, data: Any) -> None:
-    got = await context_of(lambda ctx: ctx.elicit("Who?", **given), on_elicit=lambda request: answer)
+    got = await context_of(
+        lambda ctx: ctx.elicit("Who?", **given), on_elicit=lambda request: answer
+    )
     assert isinstance(got, AcceptedElicitation)
     assert not isinstance(got, DeclinedElicitation | CancelledElicitation)
     assert got.data == data
-    refused = await context_of(lambda ctx: ctx.elicit("Who?", **given), on_elicit=lambda request: None)
+    refused = await context_of(
+        lambda ctx: ctx.elicit("Who?", **given), on_elicit=lambda request: None
+    )
     assert isinstance(refused, DeclinedElicitation)
 
 
@@ -399,11 +459,20 @@ async def test_a_context_asks_the_model_and_for_roots() -> None:
     asked: list[Any] = []
 
     def sample(request: Any) -> str:
-        asked.append((request.max_tokens, request.model_preferences and request.model_preferences.hints[0].name))
+        asked.append(
+            (
+                request.max_tokens,
+                request.model_preferences and request.model_preferences.hints[0].name,
+            )
+        )
         return "so"
 
-    said = await context_of(lambda ctx: ctx.sample("say", model_preferences="small"), on_sample=sample)
-    message = await context_of(lambda ctx: ctx.session.create_message(["say"], max_tokens=9), on_sample=sample)
+    said = await context_of(
+        lambda ctx: ctx.sample("say", model_preferences="small"), on_sample=sample
+    )
+    message = await context_of(
+        lambda ctx: ctx.session.create_message(["say"], max_tokens=9), on_sample=sample
+    )
     assert (said.text, message.content.text) == ("so", "so")
     assert asked == [(512, "small"), (9, None)]
     roots = await context_of(lambda ctx: ctx.session.list_roots(), roots=["file:///a"])
@@ -459,9 +528,14 @@ async def test_an_application_has_a_lifespan_to_hand_on(kind: type[FastMCP], mak
 
 def test_an_application_takes_the_options_of_both() -> None:
     server = FastMCP("s")
-    server.http_app(path="/", stateless_http=True, json_response=True, allowed_hosts=["example.com"])
+    server.http_app(
+        path="/", stateless_http=True, json_response=True, allowed_hosts=["example.com"]
+    )
     server.streamable_http_app(streamable_http_path="/x")
-    for wrong, said in (({"middleware": [print]}, "wrap the application"), ({"transport": "stdio"}, "no application")):
+    for wrong, said in (
+        ({"middleware": [print]}, "wrap the application"),
+        ({"transport": "stdio"}, "no application"),
+    ):
         with pytest.raises(ConfigError, match=said):
             server.http_app(**wrong)  # type: ignore[arg-type]
 
@@ -487,7 +561,9 @@ async def test_what_an_application_is_told_counts_more_than_the_settings(name: s
 async def test_a_port_that_is_nought_counts_more_than_the_settings() -> None:
     taken = socket.create_server(("127.0.0.1", 0))
     with taken:
-        serving = asyncio.ensure_future(FastMCP("s", port=taken.getsockname()[1]).run_async("http", port=0))
+        serving = asyncio.ensure_future(
+            FastMCP("s", port=taken.getsockname()[1]).run_async("http", port=0)
+        )
         await asyncio.sleep(0)  # now it listens, or has failed to
         assert not serving.done()
         serving.cancel()
@@ -508,7 +584,9 @@ def test_running_says_what_cannot_be_done() -> None:
 
 
 @both
-@pytest.mark.parametrize("run", ["run_async", "run_http_async", "run_streamable_http_async", "run_sse_async"])
+@pytest.mark.parametrize(
+    "run", ["run_async", "run_http_async", "run_streamable_http_async", "run_sse_async"]
+)
 async def test_a_server_runs_in_a_loop_that_is_there(kind: type[FastMCP], run: str) -> None:
     server = kind("s")
 
@@ -543,7 +621,9 @@ async def test_a_custom_route_is_a_page_beside_the_endpoint(kind: type[FastMCP])
         return a + b
 
     async with on_a_port(server.http_app()) as site:
-        page = await asyncio.to_thread(lambda: urlopen(f"http://{site}/items/tea", timeout=10).read())
+        page = await asyncio.to_thread(
+            lambda: urlopen(f"http://{site}/items/tea", timeout=10).read()
+        )
         assert page == b"GET tea"
         async with Client(f"http://{site}/mcp") as client:
             assert (await client.call_tool("add", {"a": 1, "b": 2})).data == 3

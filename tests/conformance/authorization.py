@@ -1,4 +1,5 @@
-"""The authorization server that the official conformance suite tests: one that is embedded in a server.
+"""The authorization server that the official conformance suite tests: one that is embedded in a
+server.
 
     python tests/conformance/authorization.py --port 8000
 
@@ -18,7 +19,9 @@ server = Server(
     "guarded",
     auth=Provider(
         users={USER: hash_password(PASSWORD)},
-        clients=[KnownClient(id=CLIENT, redirect_uris=(f"http://127.0.0.1:{CALLBACK_PORT}/callback",))],
+        clients=[
+            KnownClient(id=CLIENT, redirect_uris=(f"http://127.0.0.1:{CALLBACK_PORT}/callback",))
+        ],
         scopes={"mcp:use": "Use its tools"},
         storage=":memory:",
     ),

@@ -2,8 +2,9 @@
 
     MCP_CONFORMANCE_SCENARIO=tools_call python tests/conformance/client.py http://localhost:8000/mcp
 
-The suite starts this once per scenario, against a server of its own that takes notes. Which scenario it is, the revision to
-speak, and data for some, come in the environment. Nothing here but the public API.
+The suite starts this once per scenario, against a server of its own that takes notes. Which
+scenario it is, the revision to speak, and data for some, come in the environment. Nothing here but
+the public API.
 """
 
 import asyncio
@@ -25,8 +26,12 @@ BLANKS = {"string": "text", "integer": 1, "number": 1.5, "boolean": True}
 
 
 def filled(schema: dict[str, Any]) -> dict[str, Any]:
-    """An object as the schema wants it: its defaults, and something of the right type where it has none."""
-    return {name: one.get("default", BLANKS.get(one.get("type"))) for name, one in schema.get("properties", {}).items()}
+    """An object as the schema wants it: its defaults, and something of the right type where it has
+    none."""
+    return {
+        name: one.get("default", BLANKS.get(one.get("type")))
+        for name, one in schema.get("properties", {}).items()
+    }
 
 
 async def list_tools(client: Client, data: dict[str, Any]) -> None:
@@ -35,7 +40,8 @@ async def list_tools(client: Client, data: dict[str, Any]) -> None:
 
 
 async def call_every_tool(client: Client, data: dict[str, Any]) -> None:
-    """Call each tool that the library lists: those with malformed `x-mcp-header` are not among them."""
+    """Call each tool that the library lists: those with malformed `x-mcp-header` are not among
+    them."""
     for tool in await client.list_tools():
         await client.call_tool(tool.name, filled(tool.input_schema))
 
@@ -59,7 +65,9 @@ async def use_everything(client: Client, data: dict[str, Any]) -> None:
 async def return_schema(client: Client, data: dict[str, Any]) -> None:
     """Send an input schema back as it came: no keyword may get lost on the way."""
     tools = {tool.name: tool for tool in await client.list_tools()}
-    await client.call_tool("json_schema_echo", {"schema": tools["json_schema_2020_12_tool"].input_schema})
+    await client.call_tool(
+        "json_schema_echo", {"schema": tools["json_schema_2020_12_tool"].input_schema}
+    )
 
 
 async def list_skills(client: Client, data: dict[str, Any]) -> None:
@@ -68,7 +76,8 @@ async def list_skills(client: Client, data: dict[str, Any]) -> None:
 
 
 async def use_skills(client: Client, data: dict[str, Any]) -> None:
-    """Read each skill with all its files, as far as it can be trusted: the suite tampers with its SKILL.md."""
+    """Read each skill with all its files, as far as it can be trusted: the suite tampers with its
+    SKILL.md."""
     for entry in await client.list_skills():
         skill = await client.read_skill(entry)
         for path in skill.files:
@@ -118,12 +127,16 @@ def enterprise(data: Data) -> EnterpriseManaged:
 
 def key_holder(data: Data) -> ClientCredentials:
     """A program with a private key."""
-    return ClientCredentials(data["client_id"], private_key=data["private_key_pem"], algorithm=data["signing_algorithm"])
+    return ClientCredentials(
+        data["client_id"], private_key=data["private_key_pem"], algorithm=data["signing_algorithm"]
+    )
 
 
 CREDENTIALS: dict[str, Callable[[Data], Any]] = {
     "auth/client-credentials-jwt": key_holder,
-    "auth/client-credentials-basic": lambda data: ClientCredentials(data["client_id"], data["client_secret"]),
+    "auth/client-credentials-basic": lambda data: ClientCredentials(
+        data["client_id"], data["client_secret"]
+    ),
     "auth/enterprise-managed-authorization": enterprise,
     "auth/wif-jwt-bearer": lambda data: WorkloadIdentity(data["client_id"], data["valid_jwt"]),
 }
@@ -153,7 +166,9 @@ async def main(url: str, name: str) -> None:
     guarded = name.startswith("auth/")
     client = Client(
         url,
-        revision="stateless" if os.environ["MCP_CONFORMANCE_PROTOCOL_VERSION"] == "2026-07-28" else "handshake",
+        revision="stateless"
+        if os.environ["MCP_CONFORMANCE_PROTOCOL_VERSION"] == "2026-07-28"
+        else "handshake",
         auth=CREDENTIALS.get(name, user)(data) if guarded else None,
         on_elicit=lambda question: filled(question.schema or {}),
         on_sample=lambda question: "A text that a model might have written.",

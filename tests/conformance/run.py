@@ -1,12 +1,14 @@
-"""Run the official conformance suite against our server, our client and our authorization server: `make conformance`.
+"""Run the official conformance suite against our server, our client and our authorization server:
+`make conformance`.
 
     python -m tests.conformance.run                  everything
     python -m tests.conformance.run server           one side
     python -m tests.conformance.run server ping      one scenario of it
 
-The suite and the Node it needs come from npm, once (`tests/node`). It then runs seven times: server and client by both
-sets of requirements and by all it has, and the authorization server, where it wants somebody to log in. Its exit codes hide
-too much, so what counts is what it wrote, `checks.json` by `checks.json`, and the rule of `verdict.py`.
+The suite and the Node it needs come from npm, once (`tests/node`). It then runs seven times: server
+and client by both sets of requirements and by all it has, and the authorization server, where it
+wants somebody to log in. Its exit codes hide too much, so what counts is what it wrote,
+`checks.json` by `checks.json`, and the rule of `verdict.py`.
 """
 
 import argparse
@@ -53,7 +55,9 @@ def listening(program: str) -> Iterator[str]:
         port = probe.getsockname()[1]
     log = RESULTS / f"{program}.log"
     with log.open("wb") as output:
-        process = subprocess.Popen([sys.executable, HERE / program, "--port", str(port)], stdout=output, stderr=output)
+        process = subprocess.Popen(
+            [sys.executable, HERE / program, "--port", str(port)], stdout=output, stderr=output
+        )
     try:
         deadline = time.monotonic() + START_SECONDS
         while not accepts(port):
@@ -92,7 +96,8 @@ def accepts(port: int) -> bool:
 
 @contextmanager
 def calling() -> Iterator[list[str]]:
-    """How the suite is to start our client. It cuts the command at spaces, hence the relative paths."""
+    """How the suite is to start our client. It cuts the command at spaces, hence the relative
+    paths."""
     command = " ".join(os.path.relpath(path, ROOT) for path in (sys.executable, HERE / "client.py"))
     yield ["--command", command, "--timeout", str(CLIENT_SECONDS * 1000)]
 
@@ -108,7 +113,9 @@ def run_suite(side: str, name: str, arguments: list[str]) -> Iterator[tuple[str,
     print(f"Running the {side} scenarios: {name}", flush=True)
     with log.open("wb") as output:
         command: list[str | Path] = [NODE, SUITE, side, *arguments, "-o", results]
-        process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output, start_new_session=True)
+        process = subprocess.Popen(
+            command, cwd=ROOT, stdout=output, stderr=output, start_new_session=True
+        )
     if side == "authorization":
         try:
             log_in(log, process)
@@ -123,7 +130,8 @@ def run_suite(side: str, name: str, arguments: list[str]) -> Iterator[tuple[str,
 
 
 def log_in(log: Path, process: "subprocess.Popen[bytes]") -> None:
-    """Do what the suite asks its reader for: visit the page that it names, log in there, and consent."""
+    """Do what the suite asks its reader for: visit the page that it names, log in there, and
+    consent."""
     deadline = time.monotonic() + START_SECONDS
     while not (found := re.search(r"^http\S+/authorize\?\S+$", log.read_text(), re.MULTILINE)):
         if process.poll() is not None or time.monotonic() > deadline:
@@ -135,13 +143,18 @@ def log_in(log: Path, process: "subprocess.Popen[bytes]") -> None:
 
 
 def verdict_on(folder: Path, excused: Iterable[str]) -> Verdict:
-    """The verdict on a scenario, from its folder; where it failed, with the last words of our client."""
+    """The verdict on a scenario, from its folder; where it failed, with the last words of our
+    client."""
     checks, stderr = folder / "checks.json", folder / "stderr.txt"
     if not checks.is_file():
         return Verdict(FAILED, ("It did not come to its end",))
     verdict = judge(json.loads(checks.read_text()), excused)
-    words = stderr.read_text().splitlines() if verdict.outcome == FAILED and stderr.is_file() else []
-    return Verdict(verdict.outcome, (*verdict.complaints, *(f"client.py: {word}" for word in words[-1:])))
+    words = (
+        stderr.read_text().splitlines() if verdict.outcome == FAILED and stderr.is_file() else []
+    )
+    return Verdict(
+        verdict.outcome, (*verdict.complaints, *(f"client.py: {word}" for word in words[-1:]))
+    )
 
 
 def verdicts(sides: list[str], runs: dict[str, list[str]]) -> Table:
@@ -159,7 +172,9 @@ def verdicts(sides: list[str], runs: dict[str, list[str]]) -> Table:
 
 def main() -> int:
     """Run the suite; 0 where all is as it should be."""
-    options = argparse.ArgumentParser(prog="python -m tests.conformance.run", description="Run the conformance suite.")
+    options = argparse.ArgumentParser(
+        prog="python -m tests.conformance.run", description="Run the conformance suite."
+    )
     options.add_argument("side", nargs="?", choices=SIDES, help="only this side")
     options.add_argument("scenario", nargs="?", help="only this scenario of it")
     chosen = options.parse_args()

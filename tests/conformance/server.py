@@ -1,9 +1,10 @@
-"""The server that the official conformance suite tests: every tool, resource and prompt that its scenarios call for.
+"""The server that the official conformance suite tests: every tool, resource and prompt that its
+scenarios call for.
 
     python tests/conformance/server.py --port 8000
 
-Nothing here but the public API, and one URL serves every revision. The suite looks things up by name, so the names are its
-own. What each scenario checks is said where it is not plain to see.
+Nothing here but the public API, and one URL serves every revision. The suite looks things up by
+name, so the names are its own. What each scenario checks is said where it is not plain to see.
 """
 
 import argparse
@@ -30,12 +31,16 @@ from dovetail import (
 )
 from dovetail.errors import CannotAsk, InternalError, MissingCapability
 
-PIXEL = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg==")
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
+)
 """The smallest of pictures: one red dot, as PNG."""
 SILENCE = base64.b64decode("UklGRiQAAABXQVZFZm10IBAAAAABAAEARKwAAIhYAQACABAAZGF0YQAAAAA=")
 """The shortest of sounds, as WAV."""
 
-server = Server("dovetail-conformance", version=__version__, instructions="Made for the conformance suite.")
+server = Server(
+    "dovetail-conformance", version=__version__, instructions="Made for the conformance suite."
+)
 
 
 # Tools: what they return.
@@ -62,7 +67,9 @@ def test_audio_content() -> Audio:
 @server.tool
 def test_embedded_resource() -> File:
     """Return a resource together with its contents."""
-    return File(b"This is an embedded resource content.", "text/plain", uri="test://embedded-resource")
+    return File(
+        b"This is an embedded resource content.", "text/plain", uri="test://embedded-resource"
+    )
 
 
 @server.tool
@@ -71,7 +78,9 @@ def test_multiple_content_types() -> list[Any]:
     return [
         TextContent("Multiple content types test:"),
         Image(PIXEL),
-        File(b'{"test":"data","value":123}', "application/json", uri="test://mixed-content-resource"),
+        File(
+            b'{"test":"data","value":123}', "application/json", uri="test://mixed-content-resource"
+        ),
     ]
 
 
@@ -163,12 +172,17 @@ ENUMS = {
     "properties": {
         "untitledSingle": {"type": "string", "enum": PLAIN},
         "titledSingle": {"type": "string", "oneOf": CHOICES},
-        "legacyEnum": {"type": "string", "enum": ["opt1", "opt2", "opt3"], "enumNames": ["One", "Two", "Three"]},
+        "legacyEnum": {
+            "type": "string",
+            "enum": ["opt1", "opt2", "opt3"],
+            "enumNames": ["One", "Two", "Three"],
+        },
         "untitledMulti": {"type": "array", "items": {"type": "string", "enum": PLAIN}},
         "titledMulti": {"type": "array", "items": {"anyOf": CHOICES}},
     },
 }
-"""Every way to offer choices. A schema, since the suite wants the older spelling too, which no type has."""
+"""Every way to offer choices. A schema, since the suite wants the older spelling too, which no type
+has."""
 
 
 @server.tool
@@ -228,7 +242,9 @@ async def test_input_required_result_request_state(ctx: Context) -> str:
 async def test_input_required_result_multiple_inputs(ctx: Context) -> str:
     """Ask three things at once, in one round."""
     answer, said, roots = await asyncio.gather(
-        ctx.elicit("What is your name?", Name), ctx.sample("Greet the user", max_tokens=50), ctx.list_roots()
+        ctx.elicit("What is your name?", Name),
+        ctx.sample("Greet the user", max_tokens=50),
+        ctx.list_roots(),
     )
     return f"{said.text} {answer.action}, {len(roots)} roots"
 
@@ -271,7 +287,9 @@ async def test_input_required_result_prompt(ctx: Context) -> str:
 def test_missing_capability(ctx: Context) -> str:
     """Refuse a client that did not declare sampling."""
     if ctx.capabilities.sampling is None:
-        raise MissingCapability("This tool needs a model to sample", data={"requiredCapabilities": {"sampling": {}}})
+        raise MissingCapability(
+            "This tool needs a model to sample", data={"requiredCapabilities": {"sampling": {}}}
+        )
     return "The client can sample."
 
 
@@ -381,7 +399,10 @@ async def confirm_delete(filename: str, ctx: Context) -> str:
 @server.tool(task="optional")
 async def multi_input(ctx: Context) -> str:
     """Ask two things at once."""
-    questions = ctx.elicit("Your name?", Name, key="name"), ctx.elicit("Are you sure?", Confirmation, key="confirm")
+    questions = (
+        ctx.elicit("Your name?", Name, key="name"),
+        ctx.elicit("Are you sure?", Confirmation, key="confirm"),
+    )
     name, sure = await asyncio.gather(*questions)
     return f"{name.data.name if name.data else 'Nobody'} is {'sure' if sure.data else 'not sure'}"
 
@@ -424,7 +445,9 @@ def template_data(id: str) -> dict[str, Any]:
 
 # A skill: the folder beside this file.
 
-server.add_skill(Path(__file__).parent / "skills" / "pdf-processing", uri="skill://office/pdf-processing")
+server.add_skill(
+    Path(__file__).parent / "skills" / "pdf-processing", uri="skill://office/pdf-processing"
+)
 
 
 # Prompts.
@@ -451,7 +474,9 @@ def first_arguments(value: str) -> list[str]:
 @server.prompt
 def test_prompt_with_embedded_resource(resourceUri: str) -> list[Message]:
     """A prompt that brings a resource along."""
-    contents = TextResourceContents(uri=resourceUri, text="Embedded resource content for testing.", mime_type="text/plain")
+    contents = TextResourceContents(
+        uri=resourceUri, text="Embedded resource content for testing.", mime_type="text/plain"
+    )
     return [
         Message("user", EmbeddedResource(contents)),
         Message("user", TextContent("Please process the embedded resource above.")),

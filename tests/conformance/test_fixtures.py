@@ -1,4 +1,5 @@
-"""The suite's server and client, tried on each other in memory: quick to tell whether a failure is theirs or HTTP's."""
+"""The suite's server and client, tried on each other in memory: quick to tell whether a failure is
+theirs or HTTP's."""
 
 import pytest
 
@@ -30,7 +31,9 @@ async def test_the_first_tool_takes_no_arguments(revision: str) -> None:
         ("test_multiple_content_types", ["text", "image", "resource"]),
     ],
 )
-async def test_a_tool_returns_the_content_it_is_named_after(revision: str, tool: str, kinds: list[str]) -> None:
+async def test_a_tool_returns_the_content_it_is_named_after(
+    revision: str, tool: str, kinds: list[str]
+) -> None:
     async with Client(server, revision=revision) as client:
         result = await client.call_tool(tool)
         assert [block.type for block in result.content] == kinds
@@ -47,7 +50,9 @@ async def test_a_failing_tool_fails_as_a_tool(revision: str) -> None:
 async def test_progress_is_reported_three_times(revision: str) -> None:
     heard: list[float] = []
     async with Client(server, revision=revision) as client:
-        await client.call_tool("test_tool_with_progress", on_progress=lambda update: heard.append(update.progress))
+        await client.call_tool(
+            "test_tool_with_progress", on_progress=lambda update: heard.append(update.progress)
+        )
     assert heard == [0, 50, 100]
 
 
@@ -73,16 +78,26 @@ async def test_resources_and_prompts_hold_what_they_should(revision: str) -> Non
     async with Client(server, revision=revision) as client:
         assert (await client.read_resource("test://static-binary"))[0].data == PIXEL
         assert "123" in ((await client.read_resource("test://template/123/data"))[0].text or "")
-        prompt = await client.get_prompt("test_prompt_with_arguments", {"arg1": "one", "arg2": "two"})
+        prompt = await client.get_prompt(
+            "test_prompt_with_arguments", {"arg1": "one", "arg2": "two"}
+        )
         assert "arg1='one', arg2='two'" in prompt.messages[0].content.text
-        prompt = await client.get_prompt("test_prompt_with_embedded_resource", {"resourceUri": "test://any"})
+        prompt = await client.get_prompt(
+            "test_prompt_with_embedded_resource", {"resourceUri": "test://any"}
+        )
         assert prompt.messages[0].content.resource.uri == "test://any"
-        assert (await client.get_prompt("test_prompt_with_image")).messages[0].content.type == "image"
-        found = await client.complete(prompt="test_prompt_with_arguments", argument="arg1", value="test")
+        assert (await client.get_prompt("test_prompt_with_image")).messages[
+            0
+        ].content.type == "image"
+        found = await client.complete(
+            prompt="test_prompt_with_arguments", argument="arg1", value="test"
+        )
         assert found.values == ["test", "testing"]
 
 
 def test_an_object_is_filled_in_with_defaults_and_with_something_of_the_right_type() -> None:
-    schema = {"properties": {"name": {"type": "string", "default": "Ann"}, "sure": {"type": "boolean"}}}
+    schema = {
+        "properties": {"name": {"type": "string", "default": "Ann"}, "sure": {"type": "boolean"}}
+    }
     assert filled(schema) == {"name": "Ann", "sure": True}
     assert filled({}) == {}

@@ -7,7 +7,18 @@ from typing import Any
 import pytest
 
 from .run import HERE, verdict_on
-from .verdict import FAILED, NOT_RUN, PASSED, Table, Verdict, judge, read_skips, report, scenario_of, summary
+from .verdict import (
+    FAILED,
+    NOT_RUN,
+    PASSED,
+    Table,
+    Verdict,
+    judge,
+    read_skips,
+    report,
+    scenario_of,
+    summary,
+)
 
 
 def check(status: str, name: str = "Thing", **more: Any) -> dict[str, Any]:
@@ -51,7 +62,11 @@ def test_a_scenario_passes_only_if_it_passes_in_every_run() -> None:
 
 
 def test_the_report_shows_a_table_the_complaints_and_ends_with_the_counts() -> None:
-    table: Table = {PING: {"2025": BAD, "2026": GOOD}, LOGIN: {"2026": BAD}, ("server", "list"): {"2026": GOOD}}
+    table: Table = {
+        PING: {"2025": BAD, "2026": GOOD},
+        LOGIN: {"2026": BAD},
+        ("server", "list"): {"2026": GOOD},
+    }
     text = "\n".join(report(table))
     assert text == "\n".join([
         "",
@@ -96,13 +111,16 @@ def test_a_scenario_without_results_did_not_come_to_its_end(tmp_path: Path) -> N
 def test_where_our_client_failed_its_last_words_are_told(tmp_path: Path) -> None:
     (tmp_path / "checks.json").write_text(json.dumps([check("FAILURE", errorMessage="it was not")]))
     (tmp_path / "stderr.txt").write_text("Traceback\n  …\nTimedOut: no answer\n")
-    assert verdict_on(tmp_path, ()).complaints == ("FAILURE Thing: it was not", "client.py: TimedOut: no answer")
+    assert verdict_on(tmp_path, ()).complaints == (
+        "FAILURE Thing: it was not",
+        "client.py: TimedOut: no answer",
+    )
 
 
 def test_comments_and_empty_lines_of_the_files_are_passed_over() -> None:
-    assert read_skips("# why\n\nserver ping Pong  nobody sends it  # really\nserver ping Ping  nor this\n") == {
-        PING: {"Pong", "Ping"}
-    }
+    assert read_skips(
+        "# why\n\nserver ping Pong  nobody sends it  # really\nserver ping Ping  nor this\n"
+    ) == {PING: {"Pong", "Ping"}}
 
 
 def test_the_file_here_can_be_read() -> None:

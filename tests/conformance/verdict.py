@@ -1,7 +1,8 @@
 """What the suite's checks amount to, by a rule stricter than its own.
 
-A scenario passes when at least one check succeeded, none failed and none warned, and nothing was skipped but what the suite
-skips whatever one does (`skips.txt`, with reasons). It must pass in every run that includes it. There are no exceptions.
+A scenario passes when at least one check succeeded, none failed and none warned, and nothing was
+skipped but what the suite skips whatever one does (`skips.txt`, with reasons). It must pass in
+every run that includes it. There are no exceptions.
 """
 
 import re
@@ -43,7 +44,11 @@ def judge(checks: Iterable[Mapping[str, Any]], excused: Iterable[str] = ()) -> V
             status = "EXCUSED"
         statuses[status] += 1
         if status in ("FAILURE", "WARNING", "SKIPPED"):
-            said = check.get("errorMessage") or (check.get("details") or {}).get("message") or check.get("description", "")
+            said = (
+                check.get("errorMessage")
+                or (check.get("details") or {}).get("message")
+                or check.get("description", "")
+            )
             complaints.append(f"{status} {name}: {said}")
     if complaints:
         return Verdict(FAILED, tuple(complaints))
@@ -73,7 +78,9 @@ def report(table: Table) -> list[str]:
         for key, verdicts in table.items():
             if key[0] == side:
                 signs = [SIGNS[verdicts[run].outcome] if run in verdicts else "" for run in runs]
-                cells = "  ".join(f"{sign:^{len(run)}}" for sign, run in zip(signs, runs, strict=True))
+                cells = "  ".join(
+                    f"{sign:^{len(run)}}" for sign, run in zip(signs, runs, strict=True)
+                )
                 lines.append(f"{key[1]:<{width}}  {cells}".rstrip())
     for key in found.failed:
         lines += ["", f"{' '.join(key)} failed:"]

@@ -12,7 +12,14 @@ from msgspec import Raw
 from dovetail import Server, sealing
 from dovetail.connection.asking import ask, once, typed
 from dovetail.connection.rounds import Asking, Run
-from dovetail.errors import CannotAsk, ConfigError, InternalError, InvalidParams, ProtocolError, UrlRequired
+from dovetail.errors import (
+    CannotAsk,
+    ConfigError,
+    InternalError,
+    InvalidParams,
+    ProtocolError,
+    UrlRequired,
+)
 from dovetail.limits import Limits
 from dovetail.ports import Call, Caller, Principal
 from dovetail.protocol.base import Params
@@ -36,7 +43,9 @@ Handle = Callable[[Call], Awaitable[Any]]
 class Scene:
     """An engine, a handler, and the requests that a client sends."""
 
-    def __init__(self, handle: Handle, *, keys: str | KeyRing = KEY, replay: bool = False, **limits: Any) -> None:
+    def __init__(
+        self, handle: Handle, *, keys: str | KeyRing = KEY, replay: bool = False, **limits: Any
+    ) -> None:
         if not isinstance(keys, KeyRing):
             pytest.importorskip("cryptography")
         ring = keys if isinstance(keys, KeyRing) else key_ring([keys])
@@ -61,7 +70,9 @@ class Scene:
         )
         return Call(self.id, METHODS["tools/call"], params, caller, None)
 
-    async def send(self, state: str | None = None, answers: dict[str, Any] | None = None, **options: Any) -> Any:
+    async def send(
+        self, state: str | None = None, answers: dict[str, Any] | None = None, **options: Any
+    ) -> Any:
         return await self.engine.answer(self.call(state, answers, **options), self.handle)
 
     @property
@@ -84,7 +95,12 @@ def yes(text: str = "yes") -> dict[str, Any]:
 def put(call: Call, text: str, key: str | None = "") -> Awaitable[Raw]:
     """A question whose key is its text, unless the test wants another."""
     form = {"type": "object", "properties": {"value": {"type": "string"}}}
-    return ask(call, "elicitation/create", ElicitParams(message=text, requested_schema=form), text if key == "" else key)
+    return ask(
+        call,
+        "elicitation/create",
+        ElicitParams(message=text, requested_schema=form),
+        text if key == "" else key,
+    )
 
 
 async def said(call: Call, text: str) -> str:
@@ -105,7 +121,9 @@ def replay(request: pytest.FixtureRequest) -> bool:
 
 
 @pytest.mark.requirement("rounds-content", "rounds-unique-keys")
-async def test_a_question_is_a_reply_and_its_answer_comes_with_the_next_request(replay: bool) -> None:
+async def test_a_question_is_a_reply_and_its_answer_comes_with_the_next_request(
+    replay: bool,
+) -> None:
     scene = Scene(two, replay=replay)
     first = await scene.send()
     assert questions(first) == ["one"]
@@ -123,7 +141,11 @@ async def test_questions_of_one_turn_of_the_loop_go_out_together(replay: bool) -
     scene = Scene(handle, replay=replay)
     first = await scene.send()
     assert questions(first) == ["a", "b", "c"]
-    assert await scene.send(first.request_state, {text: yes(text) for text in "cab"}) == ["a", "b", "c"]
+    assert await scene.send(first.request_state, {text: yes(text) for text in "cab"}) == [
+        "a",
+        "b",
+        "c",
+    ]
 
 
 @pytest.mark.requirement("rounds-missing")
@@ -150,7 +172,9 @@ async def test_a_null_is_no_answer(replay: bool) -> None:
 async def test_answers_to_what_was_not_asked_are_ignored(replay: bool) -> None:
     scene = Scene(two, replay=replay)
     first = await scene.send()
-    second = await scene.send(first.request_state, {"one": yes("1"), "two": yes("forged"), "three": 3})
+    second = await scene.send(
+        first.request_state, {"one": yes("1"), "two": yes("forged"), "three": 3}
+    )
     assert questions(second) == ["two"], "it was not asked yet"
     assert await scene.send(second.request_state, {"two": yes("2"), "one": yes("forged")}) == "1 2"
 
@@ -164,7 +188,11 @@ async def test_answers_without_a_state_are_those_of_a_first_round(replay: bool) 
 
 async def test_without_keys_a_question_is_known_by_what_it_asks(replay: bool) -> None:
     async def handle(call: Call) -> Any:
-        same = [await put(call, "same", None), await put(call, "same", None), await put(call, "other", None)]
+        same = [
+            await put(call, "same", None),
+            await put(call, "same", None),
+            await put(call, "other", None),
+        ]
         return [msgspec.json.decode(answer)["content"]["value"] for answer in same]
 
     scene = Scene(handle, replay=replay)
@@ -184,12 +212,21 @@ async def test_the_order_of_concurrent_questions_does_not_matter() -> None:
 
     async def handle(call: Call) -> Any:
         answers = await asyncio.gather(*(put(call, text, None) for text in order))
-        found = dict(zip(order, (msgspec.json.decode(answer)["content"]["value"] for answer in answers), strict=True))
+        found = dict(
+            zip(
+                order,
+                (msgspec.json.decode(answer)["content"]["value"] for answer in answers),
+                strict=True,
+            )
+        )
         return [found[text] for text in "abc"] + [await said(call, "last")]
 
     scene = Scene(handle, replay=True)
     first = await scene.send()
-    answers = {key: yes(question["params"].message.upper()) for key, question in first.input_requests.items()}
+    answers = {
+        key: yes(question["params"].message.upper())
+        for key, question in first.input_requests.items()
+    }
     order.reverse()
     second = await scene.send(first.request_state, answers)
     order[:] = ["b", "c", "a"]
@@ -224,7 +261,10 @@ async def test_the_same_key_twice_at_once_is_kept_apart(replay: bool) -> None:
     scene = Scene(handle, replay=replay)
     first = await scene.send()
     assert questions(first) == ["name", "name.2"]
-    assert await scene.send(first.request_state, {"name": yes("A"), "name.2": yes("B")}) == ["A", "B"]
+    assert await scene.send(first.request_state, {"name": yes("A"), "name.2": yes("B")}) == [
+        "A",
+        "B",
+    ]
 
 
 @pytest.mark.requirement("sampling-loops")
@@ -269,19 +309,27 @@ async def test_a_wrong_shape_is_refused_and_the_next_answer_goes_on(replay: bool
 # the state
 
 
-async def refused(scene: Scene, caplog: pytest.LogCaptureFixture, *args: Any, **options: Any) -> str:
+async def refused(
+    scene: Scene, caplog: pytest.LogCaptureFixture, *args: Any, **options: Any
+) -> str:
     """The one error that a client gets, and the reason that only the log has."""
     caplog.clear()
     with caplog.at_level(logging.WARNING, "dovetail"), pytest.raises(ProtocolError) as refusal:
         await scene.send(*args, **options)
-    assert (type(refusal.value), refusal.value.code, refusal.value.message) == (InvalidParams, -32602, REFUSAL)
+    assert (type(refusal.value), refusal.value.code, refusal.value.message) == (
+        InvalidParams,
+        -32602,
+        REFUSAL,
+    )
     assert refusal.value.data is None
     [record] = caplog.records
     return record.getMessage()
 
 
 @pytest.mark.requirement("rounds-state-protected")
-async def test_a_state_that_was_changed_is_refused(caplog: pytest.LogCaptureFixture, replay: bool) -> None:
+async def test_a_state_that_was_changed_is_refused(
+    caplog: pytest.LogCaptureFixture, replay: bool
+) -> None:
     scene = Scene(two, replay=replay)
     state = (await scene.send()).request_state
     changed = [
@@ -294,21 +342,33 @@ async def test_a_state_that_was_changed_is_refused(caplog: pytest.LogCaptureFixt
     ]
     changed += [state + "=", " " + state, "\N{SNOWMAN}" * 40]
     for other in changed:
-        assert "not made here, or was changed" in await refused(scene, caplog, other, {"one": yes("1")})
-    assert questions(await scene.send(state, {"one": yes("1")})) == ["two"], "the run has not suffered"
+        assert "not made here, or was changed" in await refused(
+            scene, caplog, other, {"one": yes("1")}
+        )
+    assert questions(await scene.send(state, {"one": yes("1")})) == ["two"], (
+        "the run has not suffered"
+    )
 
 
 @pytest.mark.requirement("rounds-state-protected")
-async def test_a_token_of_another_purpose_or_key_is_no_state(caplog: pytest.LogCaptureFixture, replay: bool) -> None:
+async def test_a_token_of_another_purpose_or_key_is_no_state(
+    caplog: pytest.LogCaptureFixture, replay: bool
+) -> None:
     scene, other = Scene(two, replay=replay), Scene(two, keys="another key that is long enough")
     state = (await other.send()).request_state
     assert "not made here" in await refused(scene, caplog, state)
-    assert "not made here" in await refused(scene, caplog, key_ring([KEY]).seal("session", b"something"))
-    assert "not made here" in await refused(scene, caplog, key_ring([KEY]).seal("state", b"no journal"))
+    assert "not made here" in await refused(
+        scene, caplog, key_ring([KEY]).seal("session", b"something")
+    )
+    assert "not made here" in await refused(
+        scene, caplog, key_ring([KEY]).seal("state", b"no journal")
+    )
 
 
 @pytest.mark.requirement("rounds-state-expires")
-async def test_a_state_lives_for_a_while_only(caplog: pytest.LogCaptureFixture, replay: bool) -> None:
+async def test_a_state_lives_for_a_while_only(
+    caplog: pytest.LogCaptureFixture, replay: bool
+) -> None:
     scene = Scene(two, replay=replay, state_life=0.05)
     first = await scene.send()
     second = await scene.send(first.request_state, {"one": yes("1")})
@@ -318,7 +378,9 @@ async def test_a_state_lives_for_a_while_only(caplog: pytest.LogCaptureFixture, 
 
 
 @pytest.mark.requirement("rounds-state-principal", "elicitation-bound")
-async def test_a_state_belongs_to_whoever_got_it(caplog: pytest.LogCaptureFixture, replay: bool) -> None:
+async def test_a_state_belongs_to_whoever_got_it(
+    caplog: pytest.LogCaptureFixture, replay: bool
+) -> None:
     scene = Scene(two, replay=replay)
     state = (await scene.send(user="ann")).request_state
     for user in ("bob", None):
@@ -329,22 +391,38 @@ async def test_a_state_belongs_to_whoever_got_it(caplog: pytest.LogCaptureFixtur
 
 
 @pytest.mark.requirement("rounds-state-request")
-async def test_a_state_belongs_to_one_request(caplog: pytest.LogCaptureFixture, replay: bool) -> None:
+async def test_a_state_belongs_to_one_request(
+    caplog: pytest.LogCaptureFixture, replay: bool
+) -> None:
     scene = Scene(two, replay=replay)
     state = (await scene.send(arguments={"a": 1, "b": {"c": 2, "d": 3}})).request_state
-    others: list[dict[str, Any]] = [{"tool": "u", "arguments": {"a": 1, "b": {"c": 2, "d": 3}}}, {}, {"arguments": {"a": 1}}]
+    others: list[dict[str, Any]] = [
+        {"tool": "u", "arguments": {"a": 1, "b": {"c": 2, "d": 3}}},
+        {},
+        {"arguments": {"a": 1}},
+    ]
     for other in others:
         assert "another request" in await refused(scene, caplog, state, {"one": yes("1")}, **other)
     same = {"b": {"d": 3, "c": 2}, "a": 1}
-    assert questions(await scene.send(state, {"one": yes("1")}, arguments=same)) == ["two"], "the order is nobody's business"
+    assert questions(await scene.send(state, {"one": yes("1")}, arguments=same)) == ["two"], (
+        "the order is nobody's business"
+    )
 
 
-async def test_a_state_of_a_prompt_does_not_open_a_resource_of_that_name(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_state_of_a_prompt_does_not_open_a_resource_of_that_name(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     scene = Scene(two)
     call = scene.call()
     prompt = Call(1, METHODS["prompts/get"], GetPromptParams(name="x:y"), call.caller, None)
     state = (await scene.engine.answer(prompt, two)).request_state
-    read = Call(2, METHODS["resources/read"], ReadResourceParams(uri="x:y", request_state=state), call.caller, None)
+    read = Call(
+        2,
+        METHODS["resources/read"],
+        ReadResourceParams(uri="x:y", request_state=state),
+        call.caller,
+        None,
+    )
     with pytest.raises(InvalidParams, match="requestState"):
         await scene.engine.answer(read, two)
 
@@ -360,7 +438,9 @@ async def test_nothing_of_the_answers_can_be_read_in_a_state() -> None:
 
 
 @pytest.mark.requirement("rounds-not-assumed")
-async def test_a_state_sent_twice_gives_an_equal_answer_and_repeats_no_side_effect(replay: bool) -> None:
+async def test_a_state_sent_twice_gives_an_equal_answer_and_repeats_no_side_effect(
+    replay: bool,
+) -> None:
     done: list[str] = []
 
     async def handle(call: Call) -> Any:
@@ -389,7 +469,10 @@ async def test_two_that_come_back_at_the_same_moment_get_the_same_answer() -> No
 
     scene = Scene(handle)
     state = (await scene.send()).request_state
-    assert await asyncio.gather(*(scene.send(state, {"one": yes("1")}) for _ in range(5))) == [[1, "1"]] * 5
+    assert (
+        await asyncio.gather(*(scene.send(state, {"one": yes("1")}) for _ in range(5)))
+        == [[1, "1"]] * 5
+    )
     assert done == ["charge"]
 
 
@@ -410,7 +493,9 @@ async def test_another_process_with_the_same_key_goes_on_where_the_first_one_sto
 # once
 
 
-async def test_what_is_done_once_may_be_awaited_and_its_outcome_is_kept_as_json(replay: bool) -> None:
+async def test_what_is_done_once_may_be_awaited_and_its_outcome_is_kept_as_json(
+    replay: bool,
+) -> None:
     done: list[str] = []
 
     async def work() -> Any:
@@ -423,7 +508,11 @@ async def test_what_is_done_once_may_be_awaited_and_its_outcome_is_kept_as_json(
             return work().__await__()
 
     async def handle(call: Call) -> Any:
-        found = [await once(call, "a", work), await once(call, "b", Waits), await once(call, "c", lambda: None)]
+        found = [
+            await once(call, "a", work),
+            await once(call, "b", Waits),
+            await once(call, "c", lambda: None),
+        ]
         await said(call, "one")
         return [*found, await once(call, "a", work)]
 
@@ -470,7 +559,9 @@ async def test_the_same_thing_twice_at_once_is_done_once() -> None:
     assert await Scene(handle).send() == [1, 1]
 
 
-async def test_what_is_being_done_once_is_in_the_state_of_a_question_asked_meanwhile(replay: bool) -> None:
+async def test_what_is_being_done_once_is_in_the_state_of_a_question_asked_meanwhile(
+    replay: bool,
+) -> None:
     done: list[int] = []
 
     async def slow() -> int:
@@ -503,7 +594,9 @@ async def test_what_is_done_once_may_not_ask() -> None:
 # divergence
 
 
-async def test_a_handler_that_no_longer_asks_what_it_asked_fails_loudly(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_handler_that_no_longer_asks_what_it_asked_fails_loudly(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     runs: list[int] = []
 
     async def handle(call: Call) -> Any:
@@ -515,7 +608,10 @@ async def test_a_handler_that_no_longer_asks_what_it_asked_fails_loudly(caplog: 
     scene = Scene(handle, replay=True)
     first = await scene.send()
     second = await scene.send(first.request_state, {"one": yes()})
-    with caplog.at_level(logging.ERROR, "dovetail"), pytest.raises(InternalError, match=r"ctx\.once"):
+    with (
+        caplog.at_level(logging.ERROR, "dovetail"),
+        pytest.raises(InternalError, match=r"ctx\.once"),
+    ):
         await scene.send(second.request_state, {"two": yes()})
     assert "one" in caplog.text
 
@@ -552,7 +648,9 @@ async def test_live_nothing_diverges() -> None:
 # runs that wait
 
 
-async def test_ten_thousand_runs_are_bounded_and_the_rest_is_run_again_without_a_wrong_answer() -> None:
+async def test_ten_thousand_runs_are_bounded_and_the_rest_is_run_again_without_a_wrong_answer() -> (
+    None
+):
     count, kept = 10_000, 1000
     done: dict[int, int] = {}
 
@@ -572,7 +670,9 @@ async def test_ten_thousand_runs_are_bounded_and_the_rest_is_run_again_without_a
     await asyncio.sleep(0)
     assert len(asyncio.all_tasks()) - before <= kept
     for number in range(count):
-        answer = await scene.send(states[number], {"one": yes(str(number))}, arguments={"n": number})
+        answer = await scene.send(
+            states[number], {"one": yes(str(number))}, arguments={"n": number}
+        )
         assert answer == [number, str(number)]
     assert not scene.parked
     assert set(done.values()) == {1}
@@ -679,7 +779,11 @@ async def test_a_run_goes_on_for_the_new_request(replay: bool) -> None:
     result: Any = None
     for number, answers in enumerate([{}, {"one": yes()}, {"two": yes()}], 1):
         call = scene.call(result.request_state if result else None, answers)
-        call.connection, call.progress, call.params.meta = f"connection {number}", f"progress {number}", {"n": number}
+        call.connection, call.progress, call.params.meta = (
+            f"connection {number}",
+            f"progress {number}",
+            {"n": number},
+        )
         result = await scene.engine.answer(call, handle)
     assert seen[-1] == (3, "connection 3", "progress 3", {"n": 3})
     assert seen[0] == (2, "connection 2", "progress 2", {"n": 2})
@@ -719,12 +823,18 @@ async def test_without_encryption_a_live_run_goes_on_and_nothing_of_it_is_in_the
     assert await scene.send(second.request_state, {"two": yes("2")}) == "very private 2"
 
 
-async def test_without_encryption_a_run_that_had_to_go_cannot_be_taken_up(caplog: pytest.LogCaptureFixture) -> None:
+async def test_without_encryption_a_run_that_had_to_go_cannot_be_taken_up(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     scene = Scene(two, keys=bare_ring(), parked=1)
     first = await scene.send()
     await scene.send()
-    assert "not here any more" in await refused(scene, caplog, first.request_state, {"one": yes("1")})
-    assert "not here any more" in await refused(Scene(two, keys=bare_ring()), caplog, first.request_state, {"one": yes("1")})
+    assert "not here any more" in await refused(
+        scene, caplog, first.request_state, {"one": yes("1")}
+    )
+    assert "not here any more" in await refused(
+        Scene(two, keys=bare_ring()), caplog, first.request_state, {"one": yes("1")}
+    )
 
 
 async def test_without_encryption_a_wrong_shape_does_not_lose_the_run() -> None:
@@ -751,7 +861,9 @@ async def test_without_encryption_nothing_that_was_done_once_is_forgotten_in_sil
 
 
 def asked(mode: str | None) -> ElicitParams:
-    return ElicitParams(message="?", mode=mode, url="https://example.com" if mode == "url" else None)
+    return ElicitParams(
+        message="?", mode=mode, url="https://example.com" if mode == "url" else None
+    )
 
 
 @pytest.mark.parametrize(
@@ -766,7 +878,9 @@ def asked(mode: str | None) -> ElicitParams:
     ],
 )
 @pytest.mark.requirement("asking-declared", "elicitation-modes-asked")
-async def test_each_mode_is_asked_only_where_it_was_declared(capabilities: Any, form: bool, url: bool) -> None:
+async def test_each_mode_is_asked_only_where_it_was_declared(
+    capabilities: Any, form: bool, url: bool
+) -> None:
     for mode, allowed in (("form", form), (None, form), ("url", url)):
 
         async def handle(call: Call, mode: str | None = mode) -> Any:
@@ -879,7 +993,9 @@ async def test_what_a_handler_did_once_before_it_asked_by_itself_is_not_done_aga
 
 @pytest.mark.requirement("asking-declared")
 @pytest.mark.parametrize("capabilities", [{}, {"roots": {}}])
-async def test_a_retry_is_not_asked_what_it_no_longer_declares(capabilities: Any, replay: bool) -> None:
+async def test_a_retry_is_not_asked_what_it_no_longer_declares(
+    capabilities: Any, replay: bool
+) -> None:
     scene = Scene(two, replay=replay)
     first = await scene.send()
     with pytest.raises(CannotAsk, match="did not declare"):
@@ -905,7 +1021,9 @@ async def test_a_handler_need_not_ask_again_once_its_page_was_visited(replay: bo
     assert await scene.send(third.request_state, {"two": yes("2")}) == "1 2"
 
 
-def test_without_encryption_nothing_can_always_be_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_encryption_nothing_can_always_be_run_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(sealing.KeyRing, "encrypts", False)
     with pytest.raises(ConfigError, match=r"pip install 'dovetail\[http\]'"):
         Scene(two, replay=True)

@@ -106,7 +106,9 @@ async def test_an_ask_gets_the_answer_of_whoever_has_one() -> None:
         one, two, three = [await here.member() for _ in range(3)]
         two.on("double", lambda payload: None)
         three.on("double", lambda payload: payload * 2)
-        assert await asyncio.gather(*(one.ask("double", number) for number in range(50))) == [2 * n for n in range(50)]
+        assert await asyncio.gather(*(one.ask("double", number) for number in range(50))) == [
+            2 * n for n in range(50)
+        ]
 
 
 async def test_the_answer_may_be_false_or_empty() -> None:
@@ -146,7 +148,9 @@ async def test_nobody_says_so_at_once() -> None:
         assert three._handlers == {}
 
 
-async def test_an_answer_that_does_not_come_is_waited_for_until_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_answer_that_does_not_come_is_waited_for_until_the_deadline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(module, "FORGOTTEN", 0.1)
     async with place() as here:
         one, two = await here.member(), await here.member()
@@ -179,7 +183,9 @@ async def test_a_member_that_leaves_has_said_no() -> None:
         assert asyncio.get_running_loop().time() - started < DEADLINE / 2
 
 
-async def test_questions_are_bounded(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+async def test_questions_are_bounded(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(module, "ASKS", 3)
     async with place() as here:
         one, two = await here.member(), await here.member()
@@ -193,7 +199,9 @@ async def test_questions_are_bounded(monkeypatch: pytest.MonkeyPatch, caplog: py
         assert await asyncio.gather(*waiting) == [True] * 3
 
 
-async def test_running_handlers_are_bounded(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+async def test_running_handlers_are_bounded(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(module, "HANDLING", 2)
     async with place() as here:
         one, two = await here.member(), await here.member()
@@ -209,7 +217,9 @@ async def test_running_handlers_are_bounded(monkeypatch: pytest.MonkeyPatch, cap
         assert await one.ask("wait", 1) is True
 
 
-async def test_a_handler_that_fails_is_logged_and_answers_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_handler_that_fails_is_logged_and_answers_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with place() as here:
         one, two = await here.member(), await here.member()
 
@@ -227,12 +237,22 @@ async def test_a_handler_that_fails_is_logged_and_answers_nothing(caplog: pytest
         for topic in ("broken", "broken later", "unspeakable"):
             assert await one.ask(topic, 1) is None
         assert asyncio.get_running_loop().time() - started < DEADLINE / 2
-        assert "broken at once" in caplog.text and "broken later" in caplog.text and "cannot go over the bus" in caplog.text
+        assert (
+            "broken at once" in caplog.text
+            and "broken later" in caplog.text
+            and "cannot go over the bus" in caplog.text
+        )
         assert await one.ask("echo", 1) == 1
 
 
-@pytest.mark.parametrize("payload", [object(), "\udc80", 1 << 80, b"x" * (FRAME + 1)], ids=["type", "text", "int", "size"])
-async def test_what_cannot_be_sent_is_logged_and_never_raised(payload: Any, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    "payload",
+    [object(), "\udc80", 1 << 80, b"x" * (FRAME + 1)],
+    ids=["type", "text", "int", "size"],
+)
+async def test_what_cannot_be_sent_is_logged_and_never_raised(
+    payload: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     async with place() as here:
         one, two = await here.member(), await here.member()
         two.on("echo", lambda payload: payload)
@@ -260,7 +280,9 @@ GARBAGE = {
 
 
 @pytest.mark.parametrize("data", GARBAGE.values(), ids=GARBAGE)
-async def test_garbage_drops_the_member_that_sent_it_and_no_other(data: bytes, caplog: pytest.LogCaptureFixture) -> None:
+async def test_garbage_drops_the_member_that_sent_it_and_no_other(
+    data: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     async with place() as here:
         one, two = await here.member(), await here.member()
         two.on("echo", lambda payload: payload)
@@ -276,7 +298,9 @@ async def test_garbage_drops_the_member_that_sent_it_and_no_other(data: bytes, c
         assert not one.alone and not two.alone
 
 
-async def test_what_one_member_cannot_read_costs_nobody_the_connection(caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_one_member_cannot_read_costs_nobody_the_connection(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with place() as here:
         one, two = await here.member(), await here.member()
         two.on("echo", lambda payload: payload)
@@ -304,7 +328,9 @@ async def test_members_come_and_go_while_others_speak() -> None:
                 for _ in range(5):
                     one.publish("news", number)
                     await asyncio.sleep(0)
-        assert [await news.get() for _ in range(250)] == [number for number in range(50) for _ in range(5)]
+        assert [await news.get() for _ in range(250)] == [
+            number for number in range(50) for _ in range(5)
+        ]
         assert one._wire is wire
 
 
@@ -397,7 +423,9 @@ async def test_ten_thousand_publications_leave_nothing_behind() -> None:
         assert count == 10_000
 
 
-async def test_a_publisher_that_never_yields_loses_news_and_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_publisher_that_never_yields_loses_news_and_no_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(module, "BACKLOG", 256 * 1024)
     async with place() as here:
         one, two = await here.member(), await here.member()
@@ -482,7 +510,9 @@ def test_only_this_user_can_reach_the_socket() -> None:
     shutil.rmtree(directory)
 
 
-def test_a_long_directory_for_temporary_files_is_no_obstacle(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+def test_a_long_directory_for_temporary_files_is_no_obstacle(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
     long = tmp_path / ("x" * 120)
     long.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(long))

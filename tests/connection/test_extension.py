@@ -1,4 +1,5 @@
-"""An extension as a value: what it may be called, what clashes, in which order wrappers run, and which methods there are."""
+"""An extension as a value: what it may be called, what clashes, in which order wrappers run, and
+which methods there are."""
 
 import asyncio
 from typing import Any
@@ -55,7 +56,10 @@ async def finish(client: Any, params: Any, result: Any) -> Any:
 
 
 @pytest.mark.requirement("stateless-extension-names")
-@pytest.mark.parametrize("id", ["com.example/x", "a/b", "io.modelcontextprotocol/ui", "com.ex-ample.v2/My.Thing_2", "a.b/1"])
+@pytest.mark.parametrize(
+    "id",
+    ["com.example/x", "a/b", "io.modelcontextprotocol/ui", "com.ex-ample.v2/My.Thing_2", "a.b/1"],
+)
 def test_an_identifier_is_a_prefix_of_labels_and_a_name(id: str) -> None:
     assert Extension(id=id).id == id
 
@@ -63,7 +67,22 @@ def test_an_identifier_is_a_prefix_of_labels_and_a_name(id: str) -> None:
 @pytest.mark.requirement("stateless-extension-names")
 @pytest.mark.parametrize(
     "id",
-    ["", "x", "/x", "com.example/", "com..example/x", "-a/x", "1a/x", "a-/x", "a/b/c", "a/-b", "a/b.", "a b/c", "ä/x", 7],
+    [
+        "",
+        "x",
+        "/x",
+        "com.example/",
+        "com..example/x",
+        "-a/x",
+        "1a/x",
+        "a-/x",
+        "a/b/c",
+        "a/-b",
+        "a/b.",
+        "a b/c",
+        "ä/x",
+        7,
+    ],
 )
 def test_what_is_no_identifier_is_refused_with_an_example(id: Any) -> None:
     with pytest.raises(ConfigError, match=r"write it like 'com\.example/name'"):
@@ -73,20 +92,32 @@ def test_what_is_no_identifier_is_refused_with_an_example(id: Any) -> None:
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
-        ({"methods": [Method("tools/call", "client", Params, Result)]}, "tools/call belongs to the core"),
+        (
+            {"methods": [Method("tools/call", "client", Params, Result)]},
+            "tools/call belongs to the core",
+        ),
         ({"methods": [Method("ping", "client", Params, Result)]}, "ping belongs to the core"),
         (
             {"methods": [Method("server/discover", "client", Params)], "handshake": False},
             "server/discover belongs to the core",
         ),
         ({"handlers": {"x/do": nothing}}, "x/do has a handler, but is no method"),
-        ({"methods": [ROW], "handlers": {"x/do": nothing, "x/b": nothing, "x/a": nothing}}, "x/a, x/b has a handler"),
+        (
+            {"methods": [ROW], "handlers": {"x/do": nothing, "x/b": nothing, "x/a": nothing}},
+            "x/a, x/b has a handler",
+        ),
         ({"around": {"tools/cal": through}}, "tools/cal cannot be wrapped"),
         ({"around": {"initialize": through}}, "initialize cannot be wrapped"),
         ({"around": {"ping": through}}, "ping cannot be wrapped"),
         ({"instead": {"ping": through}}, "ping cannot be wrapped"),
-        ({"around": {"notifications/progress": through}}, "notifications/progress cannot be wrapped"),
-        ({"kinds": {"complete": Kind(Result, finish)}}, "complete is a kind of result that the core defines"),
+        (
+            {"around": {"notifications/progress": through}},
+            "notifications/progress cannot be wrapped",
+        ),
+        (
+            {"kinds": {"complete": Kind(Result, finish)}},
+            "complete is a kind of result that the core defines",
+        ),
         ({"kinds": {"input_required": Kind(Result, finish)}}, "input_required is a kind of result"),
     ],
 )
@@ -171,7 +202,9 @@ def test_what_is_added_later_is_found_though_it_was_looked_for_before() -> None:
 # What was declared.
 
 
-@pytest.mark.parametrize("odd", [None, {}, {"extensions": None}, {"extensions": {ID: True}}, {"extensions": {ID: None}}])
+@pytest.mark.parametrize(
+    "odd", [None, {}, {"extensions": None}, {"extensions": {ID: True}}, {"extensions": {ID: None}}]
+)
 def test_a_declaration_that_is_no_object_is_none(odd: Any) -> None:
     assert settings_of(ID, ClientCapabilities.of(odd or {})) is None
 
@@ -182,7 +215,9 @@ def test_settings_are_what_the_other_side_said() -> None:
 
 
 @pytest.mark.parametrize("revision", ["2026-07-28", "2025-11-25"])
-async def test_on_a_client_what_the_other_side_declared_is_what_the_server_did(revision: str) -> None:
+async def test_on_a_client_what_the_other_side_declared_is_what_the_server_did(
+    revision: str,
+) -> None:
     found: list[tuple[str, bool, bool]] = []
 
     def note(call: Any) -> None:
@@ -201,8 +236,12 @@ async def test_on_a_client_what_the_other_side_declared_is_what_the_server_did(r
 
     rows = [ROW, Method("notifications/x/told", "server", Params)]
     theirs = Extension(id=ID, methods=rows, handlers={"x/do": tell})
-    ours = Extension(id=ID, methods=rows, handlers={"notifications/x/told": hear}, around={"tools/list": look})
-    async with pair(Server("s", extensions=[theirs]), revision=revision, extensions=[ours]) as client:
+    ours = Extension(
+        id=ID, methods=rows, handlers={"notifications/x/told": hear}, around={"tools/list": look}
+    )
+    async with pair(
+        Server("s", extensions=[theirs]), revision=revision, extensions=[ours]
+    ) as client:
         await client.list_tools()
         await client.request("x/do")
         await client.list_prompts()
@@ -235,7 +274,9 @@ def wrapping(order: list[str], name: str, method: str = "tools/call") -> Extensi
 
 async def test_on_a_server_middleware_is_outside_and_the_first_extension_is_the_outermost() -> None:
     order: list[str] = []
-    server = Server("s", middleware=[noted(order, "m")], extensions=[wrapping(order, "a"), wrapping(order, "b")])
+    server = Server(
+        "s", middleware=[noted(order, "m")], extensions=[wrapping(order, "a"), wrapping(order, "b")]
+    )
 
     @server.tool
     async def tool() -> str:
@@ -249,10 +290,15 @@ async def test_on_a_server_middleware_is_outside_and_the_first_extension_is_the_
 
 
 @pytest.mark.parametrize("side", ["server", "client"])
-async def test_what_may_answer_instead_is_outside_of_all_that_is_around_whoever_came_first(side: str) -> None:
+async def test_what_may_answer_instead_is_outside_of_all_that_is_around_whoever_came_first(
+    side: str,
+) -> None:
     order: list[str] = []
     around, late = wrapping(order, "a"), wrapping(order, "b")
-    instead = [Extension(id=f"com.example/{name}", instead={"tools/call": noted(order, name)}) for name in "ij"]
+    instead = [
+        Extension(id=f"com.example/{name}", instead={"tools/call": noted(order, name)})
+        for name in "ij"
+    ]
     given = [around, instead[0], late, instead[1]]
     server = Server("s", extensions=given if side == "server" else ())
     server.add_tool(lambda: order.append("tool"), name="tool")
@@ -301,7 +347,9 @@ async def test_a_wrapper_holds_for_its_method_alone_and_without_middleware_too()
     assert order == ["a in", "a out"]
 
 
-async def test_a_wrapper_sees_values_and_may_change_them_where_others_are_sent_as_they_were_encoded() -> None:
+async def test_a_wrapper_sees_values_and_may_change_them_where_others_are_sent_as_they_were_encoded() -> (  # noqa: E501
+    None
+):
     async def shorter(call: Any, next: Any) -> Any:
         result = await next(call)
         result.tools = result.tools[1:]
@@ -312,7 +360,9 @@ async def test_a_wrapper_sees_values_and_may_change_them_where_others_are_sent_a
         assert result.structured_content == {"result": "hello"}
         return ToolResult(content=[TextContent("HELLO")])
 
-    server = Server("s", extensions=[Extension(id=ID, around={"tools/list": shorter, "tools/call": louder})])
+    server = Server(
+        "s", extensions=[Extension(id=ID, around={"tools/list": shorter, "tools/call": louder})]
+    )
     server.add_tool(lambda: "hidden", name="a")
 
     @server.tool
@@ -325,8 +375,14 @@ async def test_a_wrapper_sees_values_and_may_change_them_where_others_are_sent_a
 
 
 @pytest.mark.parametrize(("layer", "scope"), [(through, "private"), (Observer(), "public")])
-async def test_what_a_wrapper_may_change_for_one_caller_is_not_to_be_shared(layer: Any, scope: str) -> None:
-    server = Server("s", cache=Cache(ttl=60, scope="public"), extensions=[Extension(id=ID, around={"tools/list": layer})])
+async def test_what_a_wrapper_may_change_for_one_caller_is_not_to_be_shared(
+    layer: Any, scope: str
+) -> None:
+    server = Server(
+        "s",
+        cache=Cache(ttl=60, scope="public"),
+        extensions=[Extension(id=ID, around={"tools/list": layer})],
+    )
     async with pair(server, revision="stateless") as client:
         assert (await client.request("tools/list")).cache_scope == scope
         assert (await client.request("prompts/list")).cache_scope == "public"
@@ -335,14 +391,18 @@ async def test_what_a_wrapper_may_change_for_one_caller_is_not_to_be_shared(laye
 @pytest.mark.parametrize("revision", ["2025-11-25", "2025-06-18"])
 async def test_what_the_connection_answers_can_be_wrapped_too(revision: str) -> None:
     order: list[str] = []
-    async with pair(Server("s", extensions=[wrapping(order, "a", "logging/setLevel")]), revision=revision) as client:
+    async with pair(
+        Server("s", extensions=[wrapping(order, "a", "logging/setLevel")]), revision=revision
+    ) as client:
         await client.set_log_level("error")
     assert order == ["a in", "a out"]
 
 
 async def test_a_wrapper_around_discovery_is_asked_on_the_server() -> None:
     order: list[str] = []
-    async with pair(Server("s", extensions=[wrapping(order, "a", "server/discover")]), revision="stateless"):
+    async with pair(
+        Server("s", extensions=[wrapping(order, "a", "server/discover")]), revision="stateless"
+    ):
         pass
     assert order == ["a in", "a out"]
 
@@ -374,7 +434,9 @@ async def test_a_kind_is_finished_with_the_params_of_the_request() -> None:
     ours = Extension(id=ID, kinds={"parcel": Kind(Parcel, unpack)})
     async with pair(sending(PARCEL), extensions=[ours]) as client:
         assert (await client.call_tool("tool")).text == "tool 7"
-        assert await client.request("tools/call", {"name": "tool"}, manual=True) == client_sees(PARCEL)
+        assert await client.request("tools/call", {"name": "tool"}, manual=True) == client_sees(
+            PARCEL
+        )
 
 
 class client_sees:
@@ -384,7 +446,10 @@ class client_sees:
         self.sent = sent
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Parcel) and (other.number, other.result_type) == (self.sent.number, "parcel")
+        return isinstance(other, Parcel) and (other.number, other.result_type) == (
+            self.sent.number,
+            "parcel",
+        )
 
 
 async def test_a_kind_that_nobody_declared_is_refused_by_name() -> None:
@@ -420,7 +485,9 @@ async def test_what_goes_wrong_while_it_is_finished_is_what_the_caller_gets() ->
 
 @pytest.mark.parametrize("revision", ["2026-07-28", "2025-11-25"])
 @pytest.mark.parametrize("sender", ["client", "server", "both"])
-async def test_a_notification_is_heard_of_the_side_only_that_is_to_send_it(revision: str, sender: Any) -> None:
+async def test_a_notification_is_heard_of_the_side_only_that_is_to_send_it(
+    revision: str, sender: Any
+) -> None:
     heard: list[str] = []
 
     def part(side: str, sender: Any) -> Extension:
@@ -435,7 +502,10 @@ async def test_a_notification_is_heard_of_the_side_only_that_is_to_send_it(revis
         around = {"tools/list": tell} if side == "server" else {}
         return Extension(id=ID, methods=rows, handlers={rows[0].name: hear}, around=around)
 
-    for one, other in (("both", sender), (sender, "both")):  # who sends it all the same, and who hears of it
+    for one, other in (
+        ("both", sender),
+        (sender, "both"),
+    ):  # who sends it all the same, and who hears of it
         server = Server("s", extensions=[part("server", one)])
         async with pair(server, revision=revision, extensions=[part("client", other)]) as client:
             await client.notify("notifications/x/told")
@@ -457,8 +527,12 @@ async def test_a_handler_that_fails_is_answered_like_any_other_and_one_that_hear
 
     told = Method("notifications/x/told", "client", Params)
     rows = [ROW, told]
-    server = Server("s", extensions=[Extension(id=ID, methods=rows, handlers={"x/do": fail, told.name: fail})])
-    async with pair(server, revision=revision, extensions=[Extension(id=ID, methods=rows)]) as client:
+    server = Server(
+        "s", extensions=[Extension(id=ID, methods=rows, handlers={"x/do": fail, told.name: fail})]
+    )
+    async with pair(
+        server, revision=revision, extensions=[Extension(id=ID, methods=rows)]
+    ) as client:
         await client.notify(told.name)
         with pytest.raises(Exception, match="x/do failed: LookupError"):
             await client.request("x/do")
@@ -484,11 +558,16 @@ async def test_no_more_notifications_are_heard_at_once_than_requests_may_be_in_f
 
     told = Method("notifications/x/told", "both", Params)
     hearing = {told.name: hear}
-    theirs = Extension(id=ID, methods=[ROW, told], handlers={"x/do": flood} | (hearing if side == "server" else {}))
+    theirs = Extension(
+        id=ID, methods=[ROW, told], handlers={"x/do": flood} | (hearing if side == "server" else {})
+    )
     ours = Extension(id=ID, methods=[ROW, told], handlers=hearing if side == "client" else {})
     few = Limits(in_flight=5)
     async with pair(
-        Server("s", limits=few, extensions=[theirs]), limits=few, revision=revision, extensions=[ours]
+        Server("s", limits=few, extensions=[theirs]),
+        limits=few,
+        revision=revision,
+        extensions=[ours],
     ) as client:
         for _ in range(2):
             heard = 0
@@ -505,9 +584,9 @@ async def test_no_more_notifications_are_heard_at_once_than_requests_may_be_in_f
             go.clear()
         go.set()
     warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert warned == ["Did not take a notifications/x/told: 5 notifications are being heard; the limit is 5"], (
-        "and once only"
-    )
+    assert warned == [
+        "Did not take a notifications/x/told: 5 notifications are being heard; the limit is 5"
+    ], "and once only"
 
 
 async def test_a_caller_that_tells_too_much_takes_no_room_of_others() -> None:
@@ -526,12 +605,19 @@ async def test_a_caller_that_tells_too_much_takes_no_room_of_others() -> None:
     async with on_a_port(server.asgi(path="/mcp")) as address, aiohttp.ClientSession() as session:
 
         async def tell(key: str) -> int:
-            headers = {"authorization": f"Bearer {key * 16}", "accept": "application/json, text/event-stream"}
+            headers = {
+                "authorization": f"Bearer {key * 16}",
+                "accept": "application/json, text/event-stream",
+            }
             headers |= {"mcp-protocol-version": "2026-07-28", "mcp-method": told.name}
-            async with session.post(f"http://{address}/mcp", json=message, headers=headers) as response:
+            async with session.post(
+                f"http://{address}/mcp", json=message, headers=headers
+            ) as response:
                 return response.status
 
-        assert [await tell(key) for key in "aaabb"] == [202, 202, 503, 202, 503], "two of each, and three of all"
+        assert [await tell(key) for key in "aaabb"] == [202, 202, 503, 202, 503], (
+            "two of each, and three of all"
+        )
         assert [await heard.get() for _ in range(3)] == ["ann", "ann", "bob"]
         go.set()
         await asyncio.sleep(0)
@@ -551,7 +637,9 @@ async def test_a_notification_is_counted_among_what_a_caller_may_do() -> None:
         rates=Rates(others=Rate(1, per=60, burst=3)),
         extensions=[Extension(id=ID, methods=[told], handlers={told.name: hear})],
     )
-    async with pair(server, revision="2025-11-25", extensions=[Extension(id=ID, methods=[told])]) as client:
+    async with pair(
+        server, revision="2025-11-25", extensions=[Extension(id=ID, methods=[told])]
+    ) as client:
         for _ in range(50):
             await client.notify(told.name)
         with pytest.raises(Overloaded):
@@ -566,7 +654,9 @@ class Doors(CacheHints, kw_only=True):
     doors: list[str]
 
 
-DOORS = Method("x/doors", "client", Params, Doors, cacheable=True, outdated_by=("notifications/x/moved",))
+DOORS = Method(
+    "x/doors", "client", Params, Doors, cacheable=True, outdated_by=("notifications/x/moved",)
+)
 MOVED = Method("notifications/x/moved", "server", Params)
 
 
@@ -592,7 +682,11 @@ async def test_results_of_an_extension_are_kept_as_the_server_says_and_dropped_a
     async def hear(call: Any) -> None:
         moved.set()
 
-    server = Server("s", cache=said, extensions=[Extension(id=ID, methods=[DOORS, MOVED], handlers={"x/doors": doors})])
+    server = Server(
+        "s",
+        cache=said,
+        extensions=[Extension(id=ID, methods=[DOORS, MOVED], handlers={"x/doors": doors})],
+    )
     ours = Extension(id=ID, methods=[DOORS, MOVED], handlers={MOVED.name: hear})
     async with pair(server, revision="stateless", extensions=[ours]) as client:
         await client.on_change("tools", lambda kind: None)
@@ -611,13 +705,17 @@ async def test_what_a_handler_says_itself_of_caches_is_what_counts() -> None:
         return Doors(doors=[], ttl_ms=5000, cache_scope="public")
 
     given = Extension(id=ID, methods=[DOORS], handlers={"x/doors": doors})
-    async with pair(Server("s", cache=Cache(ttl=60), extensions=[given]), extensions=[given]) as client:
+    async with pair(
+        Server("s", cache=Cache(ttl=60), extensions=[given]), extensions=[given]
+    ) as client:
         found = await client.request("x/doors")
     assert (found.ttl_ms, found.cache_scope) == (5000, "public")
 
 
 def test_what_no_extension_has_cannot_be_kept() -> None:
-    with pytest.raises(ConfigError, match=r"cache: 'x/doors' cannot be kept; what can be is .*tools/list"):
+    with pytest.raises(
+        ConfigError, match=r"cache: 'x/doors' cannot be kept; what can be is .*tools/list"
+    ):
         Server("s", cache={"x/doors": Cache(ttl=60)})
     with pytest.raises(ConfigError, match="'x/do' cannot be kept"):
         Server("s", cache={"x/do": Cache(ttl=60)}, extensions=[Extension(id=ID, methods=[ROW])])

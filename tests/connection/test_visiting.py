@@ -42,7 +42,9 @@ def test_a_ticket_of_another_server_with_the_same_keys_is_refused() -> None:
 
 
 @pytest.mark.requirement("elicitation-url-same-user")
-@pytest.mark.parametrize(("asked", "opens"), [("ann", "bob"), ("ann", None), (None, "ann"), (None, ""), ("", None)])
+@pytest.mark.parametrize(
+    ("asked", "opens"), [("ann", "bob"), ("ann", None), (None, "ann"), (None, ""), ("", None)]
+)
 def test_nobody_else_can_open_the_page(
     asked: str | None, opens: str | None, ring: KeyRing, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -56,7 +58,17 @@ def test_nobody_else_can_open_the_page(
 
 @pytest.mark.requirement("elicitation-url-changed")
 @pytest.mark.parametrize(
-    "given", ["", "?", "/pay", "https://example.com/pay?ticket=", "?ticket=x", "nonsense", "http://[?ticket=1", "é?ticket=é"]
+    "given",
+    [
+        "",
+        "?",
+        "/pay",
+        "https://example.com/pay?ticket=",
+        "?ticket=x",
+        "nonsense",
+        "http://[?ticket=1",
+        "é?ticket=é",
+    ],
 )
 def test_what_is_no_ticket_is_refused_in_the_same_words(given: str) -> None:
     with pytest.raises(UrlRefused) as refused:
@@ -91,7 +103,9 @@ def test_a_ticket_expires(caplog: pytest.LogCaptureFixture) -> None:
         "https://example.com/x?sig=a%20b&myticket=1",
     ],
 )
-def test_the_rest_of_the_url_stays_and_a_second_ticket_takes_the_place_of_the_first(url: str) -> None:
+def test_the_rest_of_the_url_stays_and_a_second_ticket_takes_the_place_of_the_first(
+    url: str,
+) -> None:
     once = bind(RING, url, "shop", "ann", "one", 60)
     twice = bind(RING, once, "shop", "bob", "two", 60)
     parts, before = urlsplit(twice), urlsplit(url)

@@ -3,7 +3,8 @@
 A page runs in a folder of its own, from top to bottom, in one namespace and one event loop:
 
     ```python              is executed; `await` and `async with` may stand at the top level. Where a line ends with
-                           `# → text`, the block must print these texts, a line each and nothing else.
+                           `# → text`, the block must print these texts, a line each and nothing
+                           else.
     ```python server.py    is written into that file, and the file executed (not as `__main__`).
     ```python server.py +  goes into that file above its `if __name__ == "__main__":`.
     ```json mcp.json       is written into that file; any other JSON must at least be JSON.
@@ -11,9 +12,10 @@ A page runs in a folder of its own, from top to bottom, in one namespace and one
     ```console             lines that start with `$ dovetail` or `$ python` are run; what follows must be what they print,
                            with `…` for anything. Other commands are left alone.
 
-`<!-- not run: reason -->` on the line before a block exempts it. The folder holds a copy of each example, and a link to the
-package, so that servers started from there find it whether it is installed or not.
-"""
+`<!-- not run: reason -->` on the line before a block exempts it. The folder holds a copy of each
+example, and a link to the package, so that servers started from there find it whether it is
+installed or not.
+"""  # noqa: E501
 
 import ast
 import asyncio
@@ -86,9 +88,12 @@ class Page:
             self._write(block)
             runpy.run_path(block.note.split()[0], run_name="page")
             return
-        # With as many empty lines before it as the page has, a traceback names the line of the page.
+        # With as many empty lines before it as the page has, a traceback names the line of the
+        # page.
         source = "\n" * (block.line - 1) + block.text
-        code = compile(source, str(self.path), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+        code = compile(
+            source, str(self.path), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True
+        )
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             self._execute(code)
         expected = _ARROW.findall(block.text)

@@ -1,4 +1,5 @@
-"""The documentation holds: what it shows runs, what it links to exists, what it tabulates is what the code has."""
+"""The documentation holds: what it shows runs, what it links to exists, what it tabulates is what
+the code has."""
 
 import ast
 import asyncio
@@ -24,7 +25,9 @@ each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.rel
 
 
 @each_page
-def test_what_a_page_shows_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_page_shows_runs(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "dovetail").symlink_to(ROOT / "dovetail", target_is_directory=True)
     for example in (ROOT / "examples").glob("*.py"):
         shutil.copy(example, tmp_path)
@@ -53,7 +56,9 @@ def test_what_a_page_links_to_exists(page: Path) -> None:
 @each_page
 def test_a_page_stays_within_its_lines(page: Path) -> None:
     for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
-        assert len(line) <= 125 or line.startswith("|") or "http" in line, f"{page.name}:{number} is too long"
+        assert len(line) <= 125 or line.startswith("|") or "http" in line, (
+            f"{page.name}:{number} is too long"
+        )
         assert line == line.rstrip(), f"{page.name}:{number} ends with a space"
 
 
@@ -78,24 +83,49 @@ def test_every_public_name_of_authorization_is_explained_with_all_that_it_takes(
         assert re.search(rf"\b{name}\b", guides), name
         found = getattr(auth, name)
         if inspect.isfunction(found) or (inspect.isclass(found) and "__init__" in vars(found)):
-            taken = [one.name for one in inspect.signature(found).parameters.values() if one.default is not one.empty]
-            assert [one for one in taken if one != "now" and not re.search(rf"\b{one}=|`{one}`", guides)] == [], name
+            taken = [
+                one.name
+                for one in inspect.signature(found).parameters.values()
+                if one.default is not one.empty
+            ]
+            assert [
+                one for one in taken if one != "now" and not re.search(rf"\b{one}=|`{one}`", guides)
+            ] == [], name
 
 
 @pytest.mark.parametrize(
     ("page", "first", "function"),
     [("protecting-a-server", "option of `jwt`", auth.jwt), ("logging-in", "option", auth.OAuth)],
 )
-def test_a_table_of_options_has_all_of_them_and_no_others(page: str, first: str, function: Any) -> None:
-    listed = [name for row in table(f"guides/{page}.md", first)[1:] for name in re.findall(r"`(\w+)`", row[0])]
-    taken = [one.name for one in inspect.signature(function).parameters.values() if one.kind is one.KEYWORD_ONLY]
+def test_a_table_of_options_has_all_of_them_and_no_others(
+    page: str, first: str, function: Any
+) -> None:
+    listed = [
+        name
+        for row in table(f"guides/{page}.md", first)[1:]
+        for name in re.findall(r"`(\w+)`", row[0])
+    ]
+    taken = [
+        one.name
+        for one in inspect.signature(function).parameters.values()
+        if one.kind is one.KEYWORD_ONLY
+    ]
     assert sorted(listed) == sorted(taken)
 
 
 def test_every_public_name_has_a_home_and_type_checkers_know_of_it() -> None:
     tree = ast.parse((ROOT / "dovetail" / "__init__.py").read_text(encoding="utf-8"))
-    checked = next(node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
-    typed = {name.name: one.module for one in checked.body if isinstance(one, ast.ImportFrom) for name in one.names}
+    checked = next(
+        node
+        for node in tree.body
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    )
+    typed = {
+        name.name: one.module
+        for one in checked.body
+        if isinstance(one, ast.ImportFrom)
+        for name in one.names
+    }
     assert dovetail.__all__ == sorted(dovetail.__all__)
     assert set(dovetail.__all__) == dovetail._HOMES.keys()
     assert typed == dovetail._HOMES
@@ -103,7 +133,9 @@ def test_every_public_name_has_a_home_and_type_checkers_know_of_it() -> None:
 
 
 def test_the_guide_to_configuration_lists_every_limit_with_its_default() -> None:
-    listed = dict(re.findall(r"^\| `(\w+)` \| `([^`]*)` \|", read("guides/configuration.md"), re.MULTILINE))
+    listed = dict(
+        re.findall(r"^\| `(\w+)` \| `([^`]*)` \|", read("guides/configuration.md"), re.MULTILINE)
+    )
     defaults = Limits()
     assert {name: eval(value.replace("MiB", "* 2**20"), {}) for name, value in listed.items()} == {
         name: getattr(defaults, name) for name in Limits.__struct_fields__
@@ -115,12 +147,19 @@ def test_the_guide_to_revisions_tabulates_their_facts() -> None:
     facts = {row[0].strip("`"): [cell == "yes" for cell in row[1:]] for row in rows[1:]}
     assert rows[0][1:] == [revision.name for revision in ALL]
     assert facts == {name: [bool(getattr(revision, name)) for revision in ALL] for name in facts}
-    flags = {name for name in OFFICIAL[0].__struct_fields__ if isinstance(getattr(OFFICIAL[0], name), bool)}
+    flags = {
+        name
+        for name in OFFICIAL[0].__struct_fields__
+        if isinstance(getattr(OFFICIAL[0], name), bool)
+    }
     assert flags <= facts.keys()
 
 
 def test_the_note_on_layers_is_the_table_that_is_tested() -> None:
-    told = {row[0].strip("`"): set(re.findall(r"`(\w+)`", row[1])) for row in table("design/layers.md", "part")[1:]}
+    told = {
+        row[0].strip("`"): set(re.findall(r"`(\w+)`", row[1]))
+        for row in table("design/layers.md", "part")[1:]
+    }
     assert told == MAY_IMPORT
 
 
@@ -147,7 +186,9 @@ def table(name: str, first: str) -> list[list[str]]:
 
 
 def without_code(page: Path) -> str:
-    text = re.sub(r"^(```+).*?^\1", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(
+        r"^(```+).*?^\1", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
+    )
     return re.sub(r"`[^`\n]*`", "", text)
 
 

@@ -1,5 +1,5 @@
-"""The examples do what they say: the demo runs to its end, the mounted server answers where it is mounted, and a
-newcomer gets into the protected one."""
+"""The examples do what they say: the demo runs to its end, the mounted server answers where it is
+mounted, and a newcomer gets into the protected one."""
 
 import os
 import re
@@ -25,7 +25,11 @@ EXAMPLES = ROOT / "examples"
 def run(program: Path, *words: str) -> "subprocess.CompletedProcess[str]":
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"}
     return subprocess.run(
-        [sys.executable, program, *words], env=environment, capture_output=True, encoding="utf-8", timeout=25
+        [sys.executable, program, *words],
+        env=environment,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=25,
     )
 
 
@@ -43,7 +47,9 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> "subprocess.CompletedProc
     return run(laid_out(tmp_path_factory.mktemp("demo")))
 
 
-def test_the_demo_talks_over_stdio_and_over_http_in_both_eras(shown: "subprocess.CompletedProcess[str]") -> None:
+def test_the_demo_talks_over_stdio_and_over_http_in_both_eras(
+    shown: "subprocess.CompletedProcess[str]",
+) -> None:
     done = shown
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
@@ -63,9 +69,14 @@ def test_the_demo_answers_what_it_is_asked_where_there_is_no_terminal_in_both_er
     shown: "subprocess.CompletedProcess[str]",
 ) -> None:
     for city in ("Oslo", "Helsinki"):
-        assert f"Who takes the night train to {city}? → {{'name': 'Ada', 'berth': 'lower'}}" in shown.stdout
+        assert (
+            f"Who takes the night train to {city}? → {{'name': 'Ada', 'berth': 'lower'}}"
+            in shown.stdout
+        )
         assert re.search(rf"Book berth \d+ \(lower\) to {city} for Ada\? → accept", shown.stdout)
-        assert re.search(rf"Berth \d+ \(lower\) to {city} is booked for Ada\. Sleep well", shown.stdout)
+        assert re.search(
+            rf"Berth \d+ \(lower\) to {city} is booked for Ada\. Sleep well", shown.stdout
+        )
 
 
 @pytest.fixture
@@ -81,7 +92,9 @@ def booking(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 @pytest.mark.parametrize("replay", [False, True], ids=["live", "replay"])
 @pytest.mark.parametrize("revision", ["stateless", "handshake"])
-async def test_the_booking_asks_twice_and_reserves_once(booking: Any, revision: str, replay: bool) -> None:
+async def test_the_booking_asks_twice_and_reserves_once(
+    booking: Any, revision: str, replay: bool
+) -> None:
     asked: list[str] = []
 
     def on_elicit(request: Any) -> Any:
@@ -90,7 +103,9 @@ async def test_the_booking_asks_twice_and_reserves_once(booking: Any, revision: 
 
     answers: dict[str, Any] = {"on_elicit": on_elicit, "on_sample": lambda request: "Go!"}
     async with pair(booking.server, revision=revision, replay=replay, **answers) as client:
-        assert (await client.call_tool("book", {"city": "Oslo"})).text == "Berth 11 (upper) to Oslo is booked for Bo. Go!"
+        assert (
+            await client.call_tool("book", {"city": "Oslo"})
+        ).text == "Berth 11 (upper) to Oslo is booked for Bo. Go!"
     assert len(asked) == 2
     assert booking.reserve() == 12
 
@@ -100,8 +115,12 @@ async def test_the_booking_takes_no_for_an_answer(booking: Any) -> None:
         assert (await client.call_tool("book", {"city": "Oslo"})).text == "Nothing was booked."
     async with pair(booking.server) as client:
         assert "no way to ask" in (await client.call_tool("book", {"city": "Oslo"})).text
-    async with pair(booking.server, revision="handshake", on_elicit=lambda _: True, on_sample=lambda _: None) as client:
-        assert (await client.call_tool("book", {"city": "Oslo"})).text.endswith("Have a good journey!")
+    async with pair(
+        booking.server, revision="handshake", on_elicit=lambda _: True, on_sample=lambda _: None
+    ) as client:
+        assert (await client.call_tool("book", {"city": "Oslo"})).text.endswith(
+            "Have a good journey!"
+        )
 
 
 def test_the_demo_fails_where_its_server_does(tmp_path: Path) -> None:
@@ -133,7 +152,9 @@ def mounted(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 @pytest.mark.parametrize("revision", ["stateless", "handshake"])
 @pytest.mark.parametrize("path", ["/mcp", "/mcp/"])
-async def test_the_mounted_server_answers_beside_the_application(mounted: str, path: str, revision: str) -> None:
+async def test_the_mounted_server_answers_beside_the_application(
+    mounted: str, path: str, revision: str
+) -> None:
     import aiohttp
 
     async with Client(mounted + path, revision=revision) as client:
@@ -149,7 +170,10 @@ def test_without_fastapi_the_example_says_what_it_needs(tmp_path: Path) -> None:
     program = tmp_path / "mounted.py"
     program.write_text((EXAMPLES / "mounted.py").read_text(encoding="utf-8"), encoding="utf-8")
     done = run(program)
-    assert (done.returncode, done.stderr) == (1, "This example needs FastAPI: pip install fastapi\n")
+    assert (done.returncode, done.stderr) == (
+        1,
+        "This example needs FastAPI: pip install fastapi\n",
+    )
 
 
 # the notes, as a newcomer goes about them: a server in one terminal, `dovetail login` in another
@@ -158,15 +182,34 @@ def test_without_fastapi_the_example_says_what_it_needs(tmp_path: Path) -> None:
 @pytest.fixture
 def home(tmp_path: Path) -> dict[str, str]:
     """The environment of a user who has never been here."""
-    kept = {name: value for name, value in os.environ.items() if name not in ("DOVETAIL_KEYS", "DISPLAY", "BROWSER")}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("DOVETAIL_KEYS", "DISPLAY", "BROWSER")
+    }
     backend = {"PYTHON_KEYRING_BACKEND": "keyring.backends.null.Keyring"}
-    return {**kept, **backend, "PYTHONPATH": str(ROOT), "HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path / "data")}
+    return {
+        **kept,
+        **backend,
+        "PYTHONPATH": str(ROOT),
+        "HOME": str(tmp_path),
+        "XDG_DATA_HOME": str(tmp_path / "data"),
+    }
 
 
 @pytest.fixture
 def notes(home: dict[str, str]) -> Iterator[str]:
     """The URL of examples/notes.py."""
-    command = [sys.executable, "-m", "dovetail", "run", str(EXAMPLES / "notes.py"), "--http", "--port", "0"]
+    command = [
+        sys.executable,
+        "-m",
+        "dovetail",
+        "run",
+        str(EXAMPLES / "notes.py"),
+        "--http",
+        "--port",
+        "0",
+    ]
     with subprocess.Popen(command, env=home, stderr=subprocess.PIPE, encoding="utf-8") as process:
         assert process.stderr is not None
         said = process.stderr.readline()
@@ -206,17 +249,26 @@ def log_in(home: dict[str, str], url: str, *words: str, **answers: str) -> str:
 
 
 def test_a_newcomer_logs_in_to_the_notes_and_writes_one(notes: str, home: dict[str, str]) -> None:
-    assert dovetail(home, "call", notes, "show").endswith(f"wants a login, or a new one: dovetail login {notes}")
+    assert dovetail(home, "call", notes, "show").endswith(
+        f"wants a login, or a new one: dovetail login {notes}"
+    )
     said = log_in(home, notes, "--scope", "notes:write", username="ada", password="engine")
-    assert said.startswith(f"Logged in to {notes}\nissuer   {notes.removesuffix('/mcp')}\nclient   ")
+    assert said.startswith(
+        f"Logged in to {notes}\nissuer   {notes.removesuffix('/mcp')}\nclient   "
+    )
     assert dovetail(home, "call", notes, "add", "text=Call Charles") == "Noted. You have 1."
     assert dovetail(home, "call", notes, "show", "--revision", "handshake") == '["Call Charles"]'
     assert "scopes   notes:write notes:read\n" in dovetail(home, "whoami", notes)
-    assert dovetail(home, "logout", notes) == f"Logged out of {notes}, where its tokens are worth nothing any more"
+    assert (
+        dovetail(home, "logout", notes)
+        == f"Logged out of {notes}, where its tokens are worth nothing any more"
+    )
     assert f"dovetail login {notes}" in dovetail(home, "whoami", notes)
 
 
-def test_who_only_reads_does_not_see_how_to_write_nor_the_notes_of_others(notes: str, home: dict[str, str]) -> None:
+def test_who_only_reads_does_not_see_how_to_write_nor_the_notes_of_others(
+    notes: str, home: dict[str, str]
+) -> None:
     log_in(home, notes, "--scope", "notes:write", username="ada", password="engine")
     dovetail(home, "call", notes, "add", "text=Call Charles")
     dovetail(home, "logout", notes)
@@ -227,7 +279,9 @@ def test_who_only_reads_does_not_see_how_to_write_nor_the_notes_of_others(notes:
     assert "add" not in shown
 
 
-async def test_the_notes_are_for_nobody_where_nobody_can_log_in(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_notes_are_for_nobody_where_nobody_can_log_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.syspath_prepend(str(EXAMPLES))
     import notes
 

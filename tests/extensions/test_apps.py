@@ -1,4 +1,5 @@
-"""Apps on both sides of the wire, and between a host and its views; how they fare in a browser is in another file."""
+"""Apps on both sides of the wire, and between a host and its views; how they fare in a browser is
+in another file."""
 
 import asyncio
 import re
@@ -45,7 +46,9 @@ def weather() -> Server:
     @server.tool(ui=URI)
     async def forecast(city: str, ctx: Context) -> ToolResult:
         """The weather."""
-        return ToolResult(content=[], structured_content={"city": city, "sky": "clear", "shown": ctx.shows_apps})
+        return ToolResult(
+            content=[], structured_content={"city": city, "sky": "clear", "shown": ctx.shows_apps}
+        )
 
     @server.tool(visibility=["app"])
     async def hours(city: str) -> list[int]:
@@ -65,7 +68,11 @@ def weather() -> Server:
 def test_the_guide_names_every_option_of_apps_and_hosts() -> None:
     guide = (Path(__file__).parents[2] / "docs/guides/apps.md").read_text(encoding="utf-8")
     named = [*SETTINGS, *Host.__struct_fields__, *apps.__all__]
-    assert [name for name in named if not re.search(rf"`{name}\b|\b{name}\b.*import|import.*\b{name}\b", guide)] == []
+    assert [
+        name
+        for name in named
+        if not re.search(rf"`{name}\b|\b{name}\b.*import|import.*\b{name}\b", guide)
+    ] == []
 
 
 # on the wire
@@ -86,7 +93,12 @@ async def test_a_client_that_shows_apps_finds_them_with_their_settings(revision:
         "set_home": {"ui": {"visibility": ["model"]}},
         "plain": None,
     }
-    assert (listed.uri, listed.name, listed.title, listed.mime_type) == (URI, "view", "Weather", MIME_TYPE)
+    assert (listed.uri, listed.name, listed.title, listed.mime_type) == (
+        URI,
+        "view",
+        "Weather",
+        MIME_TYPE,
+    )
     assert (read.text, read.mime_type) == (HTML, MIME_TYPE)
     assert (
         read.meta
@@ -117,7 +129,9 @@ OTHERS = {
 @pytest.mark.requirement("apps-fallback", "apps-content")
 @pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.parametrize("extensions", OTHERS.values(), ids=OTHERS)
-async def test_a_client_that_shows_no_apps_gets_plain_tools_and_text(extensions: Any, revision: str) -> None:
+async def test_a_client_that_shows_no_apps_gets_plain_tools_and_text(
+    extensions: Any, revision: str
+) -> None:
     tape = Tape()
     async with pair(weather(), revision=revision, record=tape, extensions=extensions) as client:
         assert {tool.name: tool.meta for tool in await client.list_tools()} == {
@@ -137,7 +151,11 @@ async def test_a_client_that_shows_no_apps_gets_plain_tools_and_text(extensions:
 async def test_a_revision_that_cannot_carry_apps_has_plain_tools(revision: str) -> None:
     async with pair(weather(), revision=revision, extensions=[APPS]) as client:
         assert client.capabilities.extensions is None
-        assert [tool.name for tool in await client.list_tools()] == ["forecast", "set_home", "plain"]
+        assert [tool.name for tool in await client.list_tools()] == [
+            "forecast",
+            "set_home",
+            "plain",
+        ]
 
 
 async def test_a_tool_knows_whether_its_view_is_shown_and_words_of_its_own_are_kept() -> None:
@@ -145,7 +163,9 @@ async def test_a_tool_knows_whether_its_view_is_shown_and_words_of_its_own_are_k
 
     @server.tool(ui=URI)
     async def worded(ctx: Context) -> ToolResult:
-        return ToolResult(content=[TextContent(f"shown: {ctx.shows_apps}")], structured_content={"a": 1})
+        return ToolResult(
+            content=[TextContent(f"shown: {ctx.shows_apps}")], structured_content={"a": 1}
+        )
 
     async with pair(server, extensions=[APPS]) as client:
         assert (await client.call_tool("worded")).text == "shown: True"
@@ -166,26 +186,58 @@ async def test_a_server_without_apps_declares_nothing() -> None:
 @pytest.mark.parametrize(
     ("uri", "html", "options", "said"),
     [
-        ("https://weather", HTML, {}, "'https://weather' is no URI of an app; write it like 'ui://weather/view'"),
+        (
+            "https://weather",
+            HTML,
+            {},
+            "'https://weather' is no URI of an app; write it like 'ui://weather/view'",
+        ),
         ("ui://", HTML, {}, "is no URI of an app"),
         ("ui://{city}", HTML, {}, "is no URI of an app; .* without variables"),
         (URI, "", {}, "'' is no HTML document, which begins with <!doctype html>"),
         (URI, "view.html", {}, r"'view.html' is no HTML document, .* a file is given as Path\(…\)"),
         (URI, Path("nowhere.html"), {}, "there is no file /.*/nowhere.html"),
-        (URI, HTML, {"connect_domains": ["http://api.example.com"]}, "connect_domains= has 'http://api.example.com', which"),
-        (URI, HTML, {"connect_domains": ["api.example.com"]}, "write https:// or wss:// and a host"),
+        (
+            URI,
+            HTML,
+            {"connect_domains": ["http://api.example.com"]},
+            "connect_domains= has 'http://api.example.com', which",
+        ),
+        (
+            URI,
+            HTML,
+            {"connect_domains": ["api.example.com"]},
+            "write https:// or wss:// and a host",
+        ),
         (URI, HTML, {"connect_domains": ["https://a.example.com; script-src *"]}, "is no origin"),
-        (URI, HTML, {"resource_domains": ["wss://cdn.example.com"]}, "is no origin; write https:// and a host"),
+        (
+            URI,
+            HTML,
+            {"resource_domains": ["wss://cdn.example.com"]},
+            "is no origin; write https:// and a host",
+        ),
         (URI, HTML, {"resource_domains": ["https://cdn.example.com/lib"]}, "is no origin"),
         (URI, HTML, {"frame_domains": ["*"]}, "is no origin"),
         (URI, HTML, {"frame_domains": ["https://*.com"]}, "is no origin"),
-        (URI, HTML, {"base_uri_domains": "https://a.example.com"}, r"base_uri_domains= takes a list, such as \['https"),
-        (URI, HTML, {"permissions": ["bluetooth"]}, "no permission 'bluetooth'; there are camera, microphone"),
+        (
+            URI,
+            HTML,
+            {"base_uri_domains": "https://a.example.com"},
+            r"base_uri_domains= takes a list, such as \['https",
+        ),
+        (
+            URI,
+            HTML,
+            {"permissions": ["bluetooth"]},
+            "no permission 'bluetooth'; there are camera, microphone",
+        ),
         (URI, HTML, {"permissions": "camera"}, "permissions= takes a list"),
         (URI, HTML, {"mime_type": "text/html"}, "leave mime_type= out"),
     ],
 )
-def test_an_app_that_makes_no_sense_is_refused_when_it_is_registered(uri: str, html: Any, options: Any, said: str) -> None:
+def test_an_app_that_makes_no_sense_is_refused_when_it_is_registered(
+    uri: str, html: Any, options: Any, said: str
+) -> None:
     with pytest.raises(ConfigError, match=said):
         Server("weather").add_app(uri, html, **options)
 
@@ -193,19 +245,27 @@ def test_an_app_that_makes_no_sense_is_refused_when_it_is_registered(uri: str, h
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"ui": "https://weather"}, "'https://weather' is no URI of an app, which begins with ui://"),
+        (
+            {"ui": "https://weather"},
+            "'https://weather' is no URI of an app, which begins with ui://",
+        ),
         ({"ui": "ui://other"}, "there is no app 'ui://other' yet; register it before its tools"),
         ({"visibility": ["user"]}, "a tool is for 'model', for 'app', or for both"),
         ({"visibility": []}, "a tool is for 'model'"),
         ({"ui": URI, "meta": {"ui": {}}}, "its meta= has a 'ui' already"),
-        ({"meta": {"ui": URI}}, "its meta= has a 'ui' that is no object; write ui= and visibility= instead"),
+        (
+            {"meta": {"ui": URI}},
+            "its meta= has a 'ui' that is no object; write ui= and visibility= instead",
+        ),
         ({"meta": {"ui": {"resourceUri": "ui://other"}}}, "there is no app 'ui://other' yet"),
         ({"meta": {"ui": {"resourceUri": 1}}}, "ui=1 is no URI of an app"),
         ({"meta": {"ui": {"visibility": "app"}}}, "visibility='app'; a tool is for 'model'"),
         ({"meta": {"ui": {"visibility": ["app", "user"]}}}, "a tool is for 'model'"),
     ],
 )
-def test_a_tool_that_makes_no_sense_is_refused_when_it_is_registered(options: Any, said: str) -> None:
+def test_a_tool_that_makes_no_sense_is_refused_when_it_is_registered(
+    options: Any, said: str
+) -> None:
     server = weather()
     with pytest.raises(ConfigError, match=said):
         server.add_tool(lambda: "", name="odd", **options)
@@ -213,18 +273,25 @@ def test_a_tool_that_makes_no_sense_is_refused_when_it_is_registered(options: An
 
 async def test_a_tool_that_says_in_its_meta_whom_it_is_for_is_shown_to_nobody_else() -> None:
     server = Server("weather")
-    server.add_tool(lambda: "hidden", name="hidden", meta={"ui": {"visibility": ["app"]}, "mine": 1})
+    server.add_tool(
+        lambda: "hidden", name="hidden", meta={"ui": {"visibility": ["app"]}, "mine": 1}
+    )
     async with pair(server) as client:
         assert await client.list_tools() == []
         with pytest.raises(InvalidParams, match="Unknown tool: hidden"):
             await client.call_tool("hidden")
     async with pair(server, extensions=[APPS]) as client:
-        assert [tool.meta for tool in await client.list_tools()] == [{"ui": {"visibility": ["app"]}, "mine": 1}]
+        assert [tool.meta for tool in await client.list_tools()] == [
+            {"ui": {"visibility": ["app"]}, "mine": 1}
+        ]
 
 
 def test_an_extension_of_the_same_name_does_not_take_the_place_of_apps() -> None:
     server = Server("weather", extensions=[APPS])
-    for add in (lambda: server.add_tool(lambda: "", name="hidden", visibility="app"), lambda: server.add_app(URI, HTML)):
+    for add in (
+        lambda: server.add_tool(lambda: "", name="hidden", visibility="app"),
+        lambda: server.add_app(URI, HTML),
+    ):
         with pytest.raises(ConfigError, match="/ui is given twice; a server brings those of its"):
             add()
         assert len(server._tools.now.items) == len(server._resources.now.items) == 0
@@ -236,7 +303,9 @@ def test_an_app_stays_as_long_as_a_tool_points_to_it() -> None:
     server.resource("ui://cities/{name}", mime_type=MIME_TYPE)(lambda name: HTML)
     server.add_tool(lambda: "", name="oslo", ui="ui://cities/oslo")
     for uri, tool in ((URI, "forecast"), ("ui://cities/{name}", "oslo")):
-        with pytest.raises(ConfigError, match=f"is the view of the tool '{tool}'; remove the tool before it"):
+        with pytest.raises(
+            ConfigError, match=f"is the view of the tool '{tool}'; remove the tool before it"
+        ):
             server.remove_resource(uri)
         server.remove_tool(tool)
         server.remove_resource(uri)
@@ -246,7 +315,14 @@ def test_an_app_stays_as_long_as_a_tool_points_to_it() -> None:
 
 @pytest.mark.requirement("apps-document")
 @pytest.mark.parametrize(
-    "hostile", ["<!--" + "-->" * 50_000, "<!---->" * 50_000, "<!--" * 50_000, " " * 500_000, "<!--" + "--" * 99_000]
+    "hostile",
+    [
+        "<!--" + "-->" * 50_000,
+        "<!---->" * 50_000,
+        "<!--" * 50_000,
+        " " * 500_000,
+        "<!--" + "--" * 99_000,
+    ],
 )
 def test_what_is_no_document_is_found_out_in_no_time(hostile: str) -> None:
     began = time.process_time()
@@ -255,7 +331,9 @@ def test_what_is_no_document_is_found_out_in_no_time(hostile: str) -> None:
     assert time.process_time() - began < 0.5
 
 
-async def test_an_app_may_be_a_file_or_a_function_and_is_read_anew_each_time(tmp_path: Path) -> None:
+async def test_an_app_may_be_a_file_or_a_function_and_is_read_anew_each_time(
+    tmp_path: Path,
+) -> None:
     server, file = Server("weather"), tmp_path / "view.html"
     file.write_text("\ufeff<!-- first -->\n<HTML lang=en>")
     server.add_app("ui://file", file, meta={"mine": 1})
@@ -270,7 +348,10 @@ async def test_an_app_may_be_a_file_or_a_function_and_is_read_anew_each_time(tmp
         file.write_text("<!DOCTYPE html>changed")
         assert (await client.read_app("ui://file")).html == "<!DOCTYPE html>changed"
         listed = {one.name: one for one in await client.list_resources()}
-        assert (listed["view"].description, listed["file"].meta) == ("What a function says.", {"mine": 1})
+        assert (listed["view"].description, listed["file"].meta) == (
+            "What a function says.",
+            {"mine": 1},
+        )
         file.write_text("changed")
         with pytest.raises(InternalError, match="App ui://file: what it gave is no HTML document"):
             await client.read_app("ui://file")
@@ -285,7 +366,12 @@ async def test_a_host_reads_the_view_of_a_tool_with_all_that_a_browser_has_to_kn
         view = await client.read_app("forecast")
         assert await client.read_app(view.tool) == view
         assert await client.read_app(URI) == replace(view, tool=None)
-    assert (view.uri, view.html, view.domain, view.prefers_border) == (URI, HTML, "weather.example.com", False)
+    assert (view.uri, view.html, view.domain, view.prefers_border) == (
+        URI,
+        HTML,
+        "weather.example.com",
+        False,
+    )
     assert view.content_security_policy.split("; ") == [
         "default-src 'none'",
         "script-src 'self' 'unsafe-inline' https://*.example.com",
@@ -300,12 +386,19 @@ async def test_a_host_reads_the_view_of_a_tool_with_all_that_a_browser_has_to_kn
         "form-action 'none'",
         "webrtc 'block'",
     ]
-    assert view.origins == ("https://api.example.com", "wss://live.example.com:8443", "https://*.example.com")
+    assert view.origins == (
+        "https://api.example.com",
+        "wss://live.example.com:8443",
+        "https://*.example.com",
+    )
     assert view.sandbox == "allow-scripts allow-forms"
     assert view.allow == "geolocation; clipboard-write"
     assert replace(view, permissions=()).allow == ""
     ready = view.resource_ready()["params"]
-    assert (ready["html"], ready["permissions"]) == (HTML, {"geolocation": {}, "clipboardWrite": {}})
+    assert (ready["html"], ready["permissions"]) == (
+        HTML,
+        {"geolocation": {}, "clipboardWrite": {}},
+    )
 
 
 @pytest.mark.requirement("apps-csp-default")
@@ -324,7 +417,9 @@ def test_a_view_that_asks_for_nothing_gets_the_policy_that_the_specification_has
     }
 
 
-@pytest.mark.parametrize("said", [None, 1, [], {"csp": 1, "permissions": [], "domain": 1, "prefersBorder": "yes"}])
+@pytest.mark.parametrize(
+    "said", [None, 1, [], {"csp": 1, "permissions": [], "domain": 1, "prefersBorder": "yes"}]
+)
 async def test_settings_that_make_no_sense_grant_nothing(said: Any) -> None:
     server = Server("odd")
     server.resource("ui://odd", mime_type=MIME_TYPE)(lambda: HTML)
@@ -334,7 +429,9 @@ async def test_settings_that_make_no_sense_grant_nothing(said: Any) -> None:
         assert await client.read_app("ui://odd") == View(uri="ui://odd", html=HTML)
 
 
-async def test_domains_of_a_server_that_is_not_trusted_cannot_change_the_policy_around_them() -> None:
+async def test_domains_of_a_server_that_is_not_trusted_cannot_change_the_policy_around_them() -> (
+    None
+):
     server = Server("hostile")
     bad = [
         "*",
@@ -347,13 +444,18 @@ async def test_domains_of_a_server_that_is_not_trusted_cannot_change_the_policy_
         None,
     ]
     names = ("connectDomains", "resourceDomains", "frameDomains", "baseUriDomains")
-    ui = {"csp": {name: [*bad, "https://good.example.com"] for name in names}, "permissions": {"camera": {}, "usb": {}}}
+    ui = {
+        "csp": {name: [*bad, "https://good.example.com"] for name in names},
+        "permissions": {"camera": {}, "usb": {}},
+    }
     server.resource("ui://hostile", mime_type=MIME_TYPE, meta={"ui": ui})(lambda: HTML)
     server.add_app("ui://other", HTML)
     async with pair(server, extensions=[APPS]) as client:
         view = await client.read_app("ui://hostile")
     good = ("https://good.example.com",)
-    assert view.csp == Csp(connect_domains=good, resource_domains=good, frame_domains=good, base_uri_domains=good)
+    assert view.csp == Csp(
+        connect_domains=good, resource_domains=good, frame_domains=good, base_uri_domains=good
+    )
     assert view.allow == "camera"
 
 
@@ -368,11 +470,14 @@ async def test_what_has_no_view_is_said_plainly() -> None:
         with pytest.raises(NotFound, match="Resource not found"):
             await client.read_app("ui://nothing")
         with pytest.raises(
-            InvalidRequest, match="ui://text: the server gave no view, which would be of type text/html;profile"
+            InvalidRequest,
+            match="ui://text: the server gave no view, which would be of type text/html;profile",
         ):
             await client.read_app("ui://text")
     async with pair(server) as client:
-        with pytest.raises(NotFound, match=r"has no view; servers show them to Client\(extensions=\[APPS\]\)"):
+        with pytest.raises(
+            NotFound, match=r"has no view; servers show them to Client\(extensions=\[APPS\]\)"
+        ):
             await client.read_app("forecast")
 
 
@@ -382,8 +487,16 @@ async def test_the_page_around_a_view_is_for_one_host() -> None:
     assert page.headers["content-security-policy"] == (
         f"{view.content_security_policy}; frame-ancestors https://chat.example.com"
     )
-    assert b'{"host":"https://chat.example.com","sandbox":"allow-scripts allow-forms","allow":"camera"}' in page.body
-    for odd in ("*", "chat.example.com", "https://chat.example.com; script-src *", "https://a.com/</script>"):
+    assert (
+        b'{"host":"https://chat.example.com","sandbox":"allow-scripts '
+        b'allow-forms","allow":"camera"}' in page.body
+    )
+    for odd in (
+        "*",
+        "chat.example.com",
+        "https://chat.example.com; script-src *",
+        "https://a.com/</script>",
+    ):
         with pytest.raises(ConfigError, match="is no origin of a host"):
             view.proxy(odd)
 
@@ -392,12 +505,18 @@ async def test_the_page_around_a_view_is_for_one_host() -> None:
 async def test_a_host_tells_the_tools_for_its_model_from_those_for_views() -> None:
     async with pair(weather(), extensions=[APPS]) as client:
         tools = await client.list_tools()
-    assert [tool.name for tool in tools if visible(tool, "model")] == ["forecast", "set_home", "plain"]
+    assert [tool.name for tool in tools if visible(tool, "model")] == [
+        "forecast",
+        "set_home",
+        "plain",
+    ]
     assert [tool.name for tool in tools if visible(tool, "app")] == ["forecast", "hours", "plain"]
 
 
 @pytest.mark.parametrize("said", ["app", {"app": True}, 1, True, [], ["App"], [["app"]], [None]])
-def test_a_tool_that_says_whom_it_is_for_in_no_words_that_make_sense_is_for_nobody(said: Any) -> None:
+def test_a_tool_that_says_whom_it_is_for_in_no_words_that_make_sense_is_for_nobody(
+    said: Any,
+) -> None:
     tool = Tool(name="odd", input_schema={}, meta={"ui": {"visibility": said}})
     assert (visible(tool, "model"), visible(tool, "app")) == (False, False)
 
@@ -420,37 +539,51 @@ class Window:
         self.client: Client
 
     async def ask(self, method: str, **params: Any) -> Any:
-        reply = await self.bridge.handle({"jsonrpc": "2.0", "id": 7, "method": method, "params": params})
+        reply = await self.bridge.handle(
+            {"jsonrpc": "2.0", "id": 7, "method": method, "params": params}
+        )
         assert reply is not None
         assert (reply["jsonrpc"], reply["id"]) == ("2.0", 7)
         return reply.get("result", reply.get("error"))
 
     async def tell(self, method: str, **params: Any) -> None:
-        assert await self.bridge.handle({"jsonrpc": "2.0", "method": method, "params": params}) is None
+        assert (
+            await self.bridge.handle({"jsonrpc": "2.0", "method": method, "params": params}) is None
+        )
 
     async def begin(self, **capabilities: Any) -> Any:
-        result = await self.ask("ui/initialize", protocolVersion="x", appInfo={}, appCapabilities=capabilities)
+        result = await self.ask(
+            "ui/initialize", protocolVersion="x", appInfo={}, appCapabilities=capabilities
+        )
         await self.tell("ui/notifications/initialized")
         return result
 
     @property
     def told(self) -> list[tuple[str, Any]]:
-        return [(one["method"].removeprefix("ui/notifications/"), one["params"]) for one in self.posted]
+        return [
+            (one["method"].removeprefix("ui/notifications/"), one["params"]) for one in self.posted
+        ]
 
 
 @asynccontextmanager
-async def shown(server: Server | None = None, revision: str | None = None, **host: Any) -> AsyncIterator[Window]:
+async def shown(
+    server: Server | None = None, revision: str | None = None, **host: Any
+) -> AsyncIterator[Window]:
     window = Window()
     async with pair(server or weather(), revision=revision, extensions=[APPS]) as client:
         window.client = client
         view = await client.read_app("forecast")
-        window.bridge = Bridge(client, view, window.posted.append, Host(name="chat", version="2.0", **host))
+        window.bridge = Bridge(
+            client, view, window.posted.append, Host(name="chat", version="2.0", **host)
+        )
         yield window
 
 
 @pytest.mark.parametrize("revision", APPS_SINCE)
 @pytest.mark.requirement("apps-initialized", "apps-data")
-async def test_a_view_is_told_what_went_into_its_tool_and_what_came_out_once_it_is_ready(revision: str) -> None:
+async def test_a_view_is_told_what_went_into_its_tool_and_what_came_out_once_it_is_ready(
+    revision: str,
+) -> None:
     async with shown(revision=revision) as window:
         result = await window.bridge.call({"city": "Oslo"})
         assert result.structured_content["sky"] == "clear"
@@ -460,10 +593,16 @@ async def test_a_view_is_told_what_went_into_its_tool_and_what_came_out_once_it_
         await window.begin()
         (given, (name, got)) = window.told
         assert given == ("tool-input", {"arguments": {"city": "Oslo"}})
-        assert (name, got["structuredContent"]) == ("tool-result", {"city": "Oslo", "sky": "clear", "shown": True})
+        assert (name, got["structuredContent"]) == (
+            "tool-result",
+            {"city": "Oslo", "sky": "clear", "shown": True},
+        )
         assert got["content"][0]["type"] == "text"
         assert "resultType" not in got
-        with pytest.raises(ConfigError, match="tool-input cannot be told to a view now, which was told tool-input and tool"):
+        with pytest.raises(
+            ConfigError,
+            match="tool-input cannot be told to a view now, which was told tool-input and tool",
+        ):
             await window.bridge.call({"city": "Rome"})
 
 
@@ -473,8 +612,17 @@ async def test_a_view_learns_where_it_is_shown_and_what_it_may_do() -> None:
         result = await window.begin()
         assert result["protocolVersion"] == "2026-01-26"
         assert result["hostInfo"] == {"name": "chat", "version": "2.0"}
-        assert set(result["hostCapabilities"]) == {"serverTools", "serverResources", "sandbox", "openLinks", "logging"}
-        assert result["hostCapabilities"]["sandbox"]["permissions"] == {"geolocation": {}, "clipboardWrite": {}}
+        assert set(result["hostCapabilities"]) == {
+            "serverTools",
+            "serverResources",
+            "sandbox",
+            "openLinks",
+            "logging",
+        }
+        assert result["hostCapabilities"]["sandbox"]["permissions"] == {
+            "geolocation": {},
+            "clipboardWrite": {},
+        }
         assert result["hostContext"]["toolInfo"]["tool"]["name"] == "forecast"
         assert {**context, "displayMode": "inline"}.items() <= result["hostContext"].items()
         window.bridge.change_context(theme="light")
@@ -490,7 +638,9 @@ async def test_what_a_model_writes_is_shown_while_it_writes() -> None:
         window.bridge.tool_input_partial({"city": "Os"})
         window.bridge.tool_input({"city": "Oslo"})
         window.bridge.tool_input_partial({"city": "Oslo"})  # too late
-        with pytest.raises(ConfigError, match="tool-input cannot be told to a view now, which was told tool-input;"):
+        with pytest.raises(
+            ConfigError, match="tool-input cannot be told to a view now, which was told tool-input;"
+        ):
             window.bridge.tool_input({"city": "Rome"})
         assert [name for name, _ in window.told] == ["tool-input-partial", "tool-input"]
 
@@ -548,14 +698,21 @@ async def test_a_host_may_ask_its_user_about_the_calls_of_a_view() -> None:
 
     async with shown(on_call=ask) as window:
         await window.begin()
-        assert "structuredContent" in await window.ask("tools/call", name="hours", arguments={"city": "Oslo"})
+        assert "structuredContent" in await window.ask(
+            "tools/call", name="hours", arguments={"city": "Oslo"}
+        )
         denied = await window.ask("tools/call", name="hours", arguments={"city": "Rome"})
         assert denied == {"code": -32000, "message": "The call was denied"}
         assert asked == [("hours", {"city": "Oslo"}), ("hours", {"city": "Rome"})]
 
 
 REQUESTS = {
-    "ui/open-link": ("on_link", {"url": "https://example.com/"}, ("https://example.com/",), "Link opening denied"),
+    "ui/open-link": (
+        "on_link",
+        {"url": "https://example.com/"},
+        ("https://example.com/",),
+        "Link opening denied",
+    ),
     "ui/message": (
         "on_message",
         {"role": "user", "content": {"type": "text", "text": "Hello"}},
@@ -576,7 +733,9 @@ async def test_what_a_view_wants_of_its_host_takes_somebody_who_allows_it(method
     name, params, given, refusal = REQUESTS[method]
     got: list[Any] = []
     for answer, expected in ((True, {}), (False, {"code": -32000, "message": refusal})):
-        async with shown(**{name: lambda *args, answer=answer: got.append(args) or answer}) as window:
+        async with shown(
+            **{name: lambda *args, answer=answer: got.append(args) or answer}
+        ) as window:
             await window.begin()
             assert await window.ask(method, **params) == expected
     assert got == [given, given]
@@ -585,12 +744,17 @@ async def test_what_a_view_wants_of_its_host_takes_somebody_who_allows_it(method
         assert (await window.ask(method, **params))["message"] == refusal
 
 
-@pytest.mark.parametrize("url", ["javascript:alert(1)", "file:///etc/passwd", "https://a\nb", "", "data:text/html,x"])
+@pytest.mark.parametrize(
+    "url", ["javascript:alert(1)", "file:///etc/passwd", "https://a\nb", "", "data:text/html,x"]
+)
 async def test_a_link_that_is_none_is_not_even_asked_about(url: str) -> None:
     asked: list[str] = []
     async with shown(on_link=asked.append) as window:
         await window.begin()
-        assert await window.ask("ui/open-link", url=url) == {"code": -32000, "message": "Invalid URL"}
+        assert await window.ask("ui/open-link", url=url) == {
+            "code": -32000,
+            "message": "Invalid URL",
+        }
     assert asked == []
 
 
@@ -600,7 +764,9 @@ async def test_a_view_is_shown_in_modes_only_that_both_sides_have() -> None:
     async with shown(context=context, on_display_mode=lambda mode: mode) as window:
         await window.begin(availableDisplayModes=["inline", "fullscreen", "pip"])
         assert await window.ask("ui/request-display-mode", mode="pip") == {"mode": "inline"}
-        assert await window.ask("ui/request-display-mode", mode="fullscreen") == {"mode": "fullscreen"}
+        assert await window.ask("ui/request-display-mode", mode="fullscreen") == {
+            "mode": "fullscreen"
+        }
         assert (await window.ask("ui/request-display-mode", mode="huge"))["code"] == -32602
     async with shown(context=context, on_display_mode=lambda mode: mode) as window:
         await window.begin(availableDisplayModes=["inline"])
@@ -611,7 +777,9 @@ async def test_a_view_is_shown_in_modes_only_that_both_sides_have() -> None:
     for odd in ("pip", None, True, ["fullscreen"]):  # what a host says it did, and cannot have done
         async with shown(context=context, on_display_mode=lambda mode, odd=odd: odd) as window:
             await window.begin()
-            assert await window.ask("ui/request-display-mode", mode="fullscreen") == {"mode": "inline"}
+            assert await window.ask("ui/request-display-mode", mode="fullscreen") == {
+                "mode": "inline"
+            }
 
 
 @pytest.mark.requirement("apps-display-mode")
@@ -620,7 +788,10 @@ async def test_a_host_shows_a_view_in_no_mode_that_it_does_not_have() -> None:
         await window.begin(availableDisplayModes=["inline", "fullscreen"])
         assert window.bridge.modes == ["inline", "fullscreen"]
         window.bridge.change_context(displayMode="fullscreen")
-        with pytest.raises(ConfigError, match=r"cannot be shown 'pip'; what host and view both have is \['inline', 'full"):
+        with pytest.raises(
+            ConfigError,
+            match=r"cannot be shown 'pip'; what host and view both have is \['inline', 'full",
+        ):
             window.bridge.change_context(displayMode="pip", theme="dark")
         assert window.told == [("host-context-changed", {"displayMode": "fullscreen"})]
         assert "theme" not in window.bridge.context
@@ -634,7 +805,9 @@ async def test_a_host_hears_the_size_of_a_view_and_its_log_where_they_make_sense
         await window.tell("ui/notifications/size-changed", width=300, height=400.5)
         await window.tell("ui/notifications/size-changed", height=20)
         for odd in (-1, 10**9, "wide", None):
-            await window.tell("ui/notifications/size-changed", width=1, height=odd if odd is not None else "x")
+            await window.tell(
+                "ui/notifications/size-changed", width=1, height=odd if odd is not None else "x"
+            )
         await window.tell("notifications/message", level="info", data="hello")
         await window.tell("ui/notifications/anything")
     assert heard == [(300, 400.5), (None, 20), {"level": "info", "data": "hello"}]
@@ -650,25 +823,45 @@ async def test_a_view_is_told_that_it_ends_and_given_time() -> None:
         while not window.posted:
             await asyncio.sleep(0)
         (request,) = window.posted
-        assert (request["method"], request["params"]) == ("ui/resource-teardown", {"reason": "The user closed it"})
+        assert (request["method"], request["params"]) == (
+            "ui/resource-teardown",
+            {"reason": "The user closed it"},
+        )
         again = asyncio.create_task(window.bridge.teardown("At once"))
-        for other in ({"id": 7, "result": {}}, {"id": "1", "result": {}}, {"id": None, "error": {"code": 1, "message": ""}}):
+        for other in (
+            {"id": 7, "result": {}},
+            {"id": "1", "result": {}},
+            {"id": None, "error": {"code": 1, "message": ""}},
+        ):
             assert await window.bridge.handle({"jsonrpc": "2.0", **other}) is None
         assert await asyncio.wait([leaving, again], timeout=0.05) == (set(), {leaving, again})
-        assert await window.bridge.handle({"jsonrpc": "2.0", "id": request["id"], "result": {}}) is None
+        assert (
+            await window.bridge.handle({"jsonrpc": "2.0", "id": request["id"], "result": {}})
+            is None
+        )
         async with asyncio.timeout(1):  # which is less than it would wait for
             await asyncio.gather(leaving, again)
         assert len(window.posted) == 1
     async with shown() as window:
         await window.begin()
-        await window.bridge.handle({"jsonrpc": "2.0", "id": 1, "result": {}})  # before anybody asked
+        await window.bridge.handle(
+            {"jsonrpc": "2.0", "id": 1, "result": {}}
+        )  # before anybody asked
         await window.bridge.teardown(timeout=0.01)  # a view that says nothing holds nobody up
 
 
 MALFORMED: list[Any] = [
-    None, 1, "x", [], {}, {"jsonrpc": "1.0", "method": "ping", "id": 1}, {"jsonrpc": "2.0", "id": {}, "method": "ping"},
-    {"jsonrpc": "2.0", "id": 1, "method": 5}, {"jsonrpc": "2.0", "id": 1, "method": "ping", "params": 5}, object(),
-]  # fmt: skip
+    None,
+    1,
+    "x",
+    [],
+    {},
+    {"jsonrpc": "1.0", "method": "ping", "id": 1},
+    {"jsonrpc": "2.0", "id": {}, "method": "ping"},
+    {"jsonrpc": "2.0", "id": 1, "method": 5},
+    {"jsonrpc": "2.0", "id": 1, "method": "ping", "params": 5},
+    object(),
+]
 
 
 @pytest.mark.parametrize("message", MALFORMED, ids=named)
@@ -681,7 +874,9 @@ async def test_what_is_no_message_is_refused_and_ends_nothing(message: Any) -> N
         assert (await window.ask("ui/notifications/sandbox-proxy-ready"))["code"] == -32601
 
 
-async def test_a_host_that_fails_says_so_to_the_view_and_the_details_to_its_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_host_that_fails_says_so_to_the_view_and_the_details_to_its_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     def fail(*args: Any) -> None:
         raise RuntimeError("secret")
 
@@ -702,7 +897,10 @@ async def test_a_view_cannot_ask_more_at_once_than_its_host_can_bear() -> None:
 
     async with shown(on_link=wait) as window:
         await window.begin()
-        asking = [asyncio.create_task(window.ask("ui/open-link", url="https://example.com")) for _ in range(80)]
+        asking = [
+            asyncio.create_task(window.ask("ui/open-link", url="https://example.com"))
+            for _ in range(80)
+        ]
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         gate.set()
@@ -722,8 +920,14 @@ async def test_what_a_view_says_while_its_host_has_enough_to_do_is_not_heard() -
 
     async with shown(on_size=wait, on_log=wait) as window:
         await window.begin()
-        saying = [asyncio.create_task(window.tell("ui/notifications/size-changed", height=1)) for _ in range(500)]
-        saying += [asyncio.create_task(window.tell("notifications/message", level="info", data=1)) for _ in range(500)]
+        saying = [
+            asyncio.create_task(window.tell("ui/notifications/size-changed", height=1))
+            for _ in range(500)
+        ]
+        saying += [
+            asyncio.create_task(window.tell("notifications/message", level="info", data=1))
+            for _ in range(500)
+        ]
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert (heard, (await window.ask("ping"))["code"]) == (64, -31001)
@@ -733,18 +937,25 @@ async def test_what_a_view_says_while_its_host_has_enough_to_do_is_not_heard() -
 
 
 @pytest.mark.requirement("apps-log")
-async def test_the_policy_of_a_view_and_all_that_it_asks_for_are_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_policy_of_a_view_and_all_that_it_asks_for_are_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level("INFO", "dovetail.extensions")
     async with shown(on_link=lambda url: False) as window:
         (policy,) = caplog.messages
         assert window.bridge.view.content_security_policy in policy
-        assert policy.startswith("'ui://weather/view': shown with the policy") and "geolocation" in policy
+        assert (
+            policy.startswith("'ui://weather/view': shown with the policy")
+            and "geolocation" in policy
+        )
         await window.begin()
         await window.ask("tools/call", name="hours", arguments={"city": "secret"})
         await window.ask("tools/call", name="set_home\nforged" + "x" * 1000, arguments={})
         await window.ask("resources/read", uri=URI)
         await window.ask("ui/open-link", url="https://example.com/")
-        assert [line.removeprefix("'ui://weather/view': asks for ")[:40] for line in caplog.messages[1:]] == [
+        assert [
+            line.removeprefix("'ui://weather/view': asks for ")[:40] for line in caplog.messages[1:]
+        ] == [
             "ui/initialize {}",
             "tools/call 'hours'",
             "tools/call 'set_home\\nforgedxxxxxxxxxxxxxxx"[:40],

@@ -20,7 +20,14 @@ READ: dict[str, Any] = {
     "a: http://x/y\nb: -x\nc: :x": {"a": "http://x/y", "b": "-x", "c": ":x"},
     "a:\nb: ~\nc: null": {"a": None, "b": None, "c": None},
     "a: true\nb: False\nc: yes": {"a": True, "b": False, "c": "yes"},
-    "a: 12\nb: -1.5\nc: 0x1F\nd: 0o17\ne: 1e3\nf: 012": {"a": 12, "b": -1.5, "c": 31, "d": 15, "e": 1000.0, "f": 12},
+    "a: 12\nb: -1.5\nc: 0x1F\nd: 0o17\ne: 1e3\nf: 012": {
+        "a": 12,
+        "b": -1.5,
+        "c": 31,
+        "d": 15,
+        "e": 1000.0,
+        "f": 12,
+    },
     "a: 2026-01-31\nb: '1'\nc: 1.0.0": {"a": "2026-01-31", "b": "1", "c": "1.0.0"},
     "a: x\n  y\n\n  z\nb: w": {"a": "x y\nz", "b": "w"},
     'a: "x\n  y\n\n  z\\\n  w"': {"a": "x y\nzw"},
@@ -80,7 +87,9 @@ DOUBTFUL = [
 
 
 def matter(yaml: str, **options: Any) -> dict[str, Any]:
-    value, body = read(f"---\n{yaml}{'' if yaml.endswith(chr(10)) else chr(10)}---\nbody\n", **options)
+    value, body = read(
+        f"---\n{yaml}{'' if yaml.endswith(chr(10)) else chr(10)}---\nbody\n", **options
+    )
     assert body == "body\n"
     return value
 
@@ -106,7 +115,8 @@ def test_what_readers_disagree_about_is_refused_where_it_has_to_be_portable(word
 
 
 @pytest.mark.parametrize(
-    "text", ["", "a: b\n", "---\na: b\n", " ---\na: b\n---\n", "--- \na: b\n---\n", "---\na: b\n--- x\n"]
+    "text",
+    ["", "a: b\n", "---\na: b\n", " ---\na: b\n---\n", "--- \na: b\n---\n", "---\na: b\n--- x\n"],
 )
 def test_a_file_without_front_matter_has_none(text: str) -> None:
     with pytest.raises(FrontMatterError, match="does not begin with front matter"):
@@ -119,18 +129,32 @@ def test_front_matter_may_follow_a_byte_order_mark_and_end_the_file() -> None:
 
 
 def test_front_matters_differ_by_field_and_by_type() -> None:
-    assert differences({"a": 1, "b": None, "c": [1, {"d": "x"}]}, {"a": 1.0, "c": [1, {"d": "x"}]}) == []
+    assert (
+        differences({"a": 1, "b": None, "c": [1, {"d": "x"}]}, {"a": 1.0, "c": [1, {"d": "x"}]})
+        == []
+    )
     assert differences({"a": 1}, {"a": True}) == ["a"]
-    assert differences({"a": "1", "b": [1], "c": {"d": 1}}, {"a": 1, "b": [1, 2], "c": {"e": 1}}) == ["a", "b", "c"]
+    assert differences(
+        {"a": "1", "b": [1], "c": {"d": 1}}, {"a": 1, "b": [1, 2], "c": {"e": 1}}
+    ) == ["a", "b", "c"]
     assert differences({"a": "x"}, {"b": "x"}) == ["a", "b"]
 
 
 N = 30_000
 LONG = [
-    "a: [" + "x," * N + "]", "a: [x" + " " * N + "]", "a:\n" + " - x\n" * (N // 3), "a: '" + "''" * N, 'a: "' + "\\" * N,
-    "a: x" + "\n" * N + " y", "a: 'x" + "\n x" * (N // 2), "a: >\n" + " x\n\n" * (N // 4), "a: " + "# " * N,
-    "a: " + "1_" * N, "a: [" + "a:" * N + "]", "a: {" + "".join(f"k{number}: 1, " for number in range(N // 6)) + "}",
-]  # fmt: skip
+    "a: [" + "x," * N + "]",
+    "a: [x" + " " * N + "]",
+    "a:\n" + " - x\n" * (N // 3),
+    "a: '" + "''" * N,
+    'a: "' + "\\" * N,
+    "a: x" + "\n" * N + " y",
+    "a: 'x" + "\n x" * (N // 2),
+    "a: >\n" + " x\n\n" * (N // 4),
+    "a: " + "# " * N,
+    "a: " + "1_" * N,
+    "a: [" + "a:" * N + "]",
+    "a: {" + "".join(f"k{number}: 1, " for number in range(N // 6)) + "}",
+]
 
 
 @pytest.mark.parametrize("yaml", LONG, ids=lambda yaml: repr(yaml[:12]))
@@ -152,34 +176,98 @@ const answers = JSON.parse(require('fs').readFileSync(0, 'utf8')).map(text => {
   try { return parsed.errors.length || parsed.warnings.length ? null : [parsed.toJS() ?? {}]; } catch { return null; }
 });
 console.log(JSON.stringify(answers));
-"""
+"""  # noqa: E501
 PIECES = [
-    "a", "b", " ", "  ", "\n", "\n  ", "\n ", "\n\n", "\n    ", ": ", ":", "- ", "#", " #", "'", '"', "[", "]", "{", "}",
-    ",", ", ", "|\n  ", ">\n  ", "|", "\\", "x", "1", "~", "-", "?", "&", "!", "k: ", "z: ", "''", "\\n", "\t",
-]  # fmt: skip
+    "a",
+    "b",
+    " ",
+    "  ",
+    "\n",
+    "\n  ",
+    "\n ",
+    "\n\n",
+    "\n    ",
+    ": ",
+    ":",
+    "- ",
+    "#",
+    " #",
+    "'",
+    '"',
+    "[",
+    "]",
+    "{",
+    "}",
+    ",",
+    ", ",
+    "|\n  ",
+    ">\n  ",
+    "|",
+    "\\",
+    "x",
+    "1",
+    "~",
+    "-",
+    "?",
+    "&",
+    "!",
+    "k: ",
+    "z: ",
+    "''",
+    "\\n",
+    "\t",
+]
 VALUES = [
-    "foo bar", "'q\n    r'", '"q\n\n    r"', "|\n    l\n     m\n    n", ">\n    l\n    m\n\n    n\n     o\n    p",
-    ">-\n    l\n\n\n    m", "[a, b]", "{a: 1}", "1.5", "true", "", "foo\n    bar", "\n    sub: 1\n    t: 2", "a # c",
-    "\n    - 1\n    - 2", "\n    - k: 1\n      l: 2\n    -\n      - z", "x:y", "|+\n    t\n\n", "[a,\n    b]",
+    "foo bar",
+    "'q\n    r'",
+    '"q\n\n    r"',
+    "|\n    l\n     m\n    n",
+    ">\n    l\n    m\n\n    n\n     o\n    p",
+    ">-\n    l\n\n\n    m",
+    "[a, b]",
+    "{a: 1}",
+    "1.5",
+    "true",
+    "",
+    "foo\n    bar",
+    "\n    sub: 1\n    t: 2",
+    "a # c",
+    "\n    - 1\n    - 2",
+    "\n    - k: 1\n      l: 2\n    -\n      - z",
+    "x:y",
+    "|+\n    t\n\n",
+    "[a,\n    b]",
     '"a\\\n    b"',
-]  # fmt: skip
+]
 
 
 def made(chance: random.Random) -> str:
-    text = "".join(f"k{number}: {chance.choice(VALUES)}\n" for number in range(chance.randint(1, 4)))
+    text = "".join(
+        f"k{number}: {chance.choice(VALUES)}\n" for number in range(chance.randint(1, 4))
+    )
     if chance.random() < 0.5:
         place = chance.randrange(len(text))
         return text[:place] + chance.choice(PIECES) + text[place + chance.randint(0, 1) :]
-    return text if chance.random() < 0.3 else "k: " + "".join(chance.choices(PIECES, k=chance.randint(1, 10))) + "\n"
+    return (
+        text
+        if chance.random() < 0.3
+        else "k: " + "".join(chance.choices(PIECES, k=chance.randint(1, 10))) + "\n"
+    )
 
 
-@pytest.mark.skipif(not (NODE.is_file() and (MODULES / "yaml").is_dir()), reason="npm's yaml is not installed")
+@pytest.mark.skipif(
+    not (NODE.is_file() and (MODULES / "yaml").is_dir()), reason="npm's yaml is not installed"
+)
 def test_what_is_read_is_what_another_reader_of_yaml_reads() -> None:
     chance = random.Random(2640)
     texts = [*(f"{yaml}\n" for yaml in READ), *(made(chance) for _ in range(3000))]
     texts = [text for text in texts if "\n---" not in text]
     command = [NODE, "-e", ORACLE, str(MODULES / "yaml")]
-    answers = json.loads(subprocess.run(command, input=json.dumps(texts), capture_output=True, text=True, check=True).stdout)
+    answers = json.loads(
+        subprocess.run(
+            command, input=json.dumps(texts), capture_output=True, text=True, check=True
+        ).stdout
+    )
     agreed = 0
     for text, answer in zip(texts, answers, strict=True):
         try:

@@ -1,5 +1,5 @@
-"""Skills: folders that servers publish and clients verify, over each kind of transport and in every revision that can
-declare them; folders and servers that are up to no good."""
+"""Skills: folders that servers publish and clients verify, over each kind of transport and in every
+revision that can declare them; folders and servers that are up to no good."""
 
 import asyncio
 import os
@@ -26,7 +26,13 @@ from dovetail.errors import (
     Unauthorized,
 )
 from dovetail.extensions import Extension
-from dovetail.extensions.skills.vocabulary import ID, METHODS, GetSkillResult, ListSkillsResult, ReadDirectoryResult
+from dovetail.extensions.skills.vocabulary import (
+    ID,
+    METHODS,
+    GetSkillResult,
+    ListSkillsResult,
+    ReadDirectoryResult,
+)
 from dovetail.ports import Principal
 from dovetail.protocol.resources import Resource
 from dovetail.testing import Tape, Taped, pair
@@ -59,7 +65,9 @@ class Skilled(Talk):
             async with self(example(), **options) as client:
                 yield client
             return
-        channel = await spawn([sys.executable, "-m", "examples.skills.server"], cwd=ROOT, on_stderr=lambda line: None)
+        channel = await spawn(
+            [sys.executable, "-m", "examples.skills.server"], cwd=ROOT, on_stderr=lambda line: None
+        )
         async with Client(Taped(channel, self.tape), revision=self.revision, **options) as client:
             yield client
         check_tape(self.tape, self.revision)
@@ -91,7 +99,8 @@ def asked(tape: Tape, method: str) -> list[Any]:
     return [one["params"] for one in tape.messages("client") if one.get("method") == method]
 
 
-# ------------------------------------------------------------------------------------------------------ both together
+# --------------------------------------------------------------------------------------------------
+# both together
 
 
 @pytest.mark.requirement("skills-methods", "skills-manifest", "skills-frontmatter")
@@ -102,7 +111,9 @@ async def test_a_skill_is_listed_with_its_front_matter_and_all_its_files(meet: S
         assert entry == await client.get_skill(URI)
     assert (entry.uri, entry.name, entry.problem) == (URI, "release-notes", None)
     assert entry.frontmatter["metadata"] == {"version": "1.2"}
-    assert entry.description.startswith("Write release notes from a list of merged changes. Use it when")
+    assert entry.description.startswith(
+        "Write release notes from a list of merged changes. Use it when"
+    )
     for path in ("SKILL.md", "references/STYLE.md", "templates/notes.md"):
         data = (EXAMPLE / path).read_bytes()
         assert (entry.files[path].digest, entry.files[path].size) == (digest(data), len(data))
@@ -134,7 +145,11 @@ async def test_its_files_are_resources_and_skill_md_is_listed(meet: Skilled) -> 
         assert (listed.mime_type, listed.size) == ("text/markdown", entry.files["SKILL.md"].size)
         (contents,) = await client.read_resource("skill://release-notes/templates/notes.md")
         assert contents.mime_type == "text/markdown"
-        for uri in ("skill://release-notes/none.md", "skill://release-notes/../SKILL.md", "skill://release-notes/templates"):
+        for uri in (
+            "skill://release-notes/none.md",
+            "skill://release-notes/../SKILL.md",
+            "skill://release-notes/templates",
+        ):
             with pytest.raises(NotFound):
                 await client.read_resource(uri)
 
@@ -142,7 +157,12 @@ async def test_its_files_are_resources_and_skill_md_is_listed(meet: Skilled) -> 
 @pytest.mark.requirement("skills-unknown")
 async def test_what_is_no_skill_is_refused_as_wrong_params(meet: Skilled) -> None:
     async with meet.open() as client:
-        for uri in ("skill://none/SKILL.md", "skill://release-notes/templates/notes.md", "skill://release-notes", ""):
+        for uri in (
+            "skill://none/SKILL.md",
+            "skill://release-notes/templates/notes.md",
+            "skill://release-notes",
+            "",
+        ):
             with pytest.raises(InvalidParams) as refusal:
                 await client.get_skill(uri)
             assert refusal.value.code == -32602
@@ -153,11 +173,29 @@ async def test_directories_are_listed_level_by_level(meet: Skilled) -> None:
     async with meet.open() as client:
         await client.list_skills()  # which is how it learns the methods
         root = await client.request("resources/directory/read", {"uri": "skill://release-notes"})
-        shown = {one.uri.removeprefix("skill://release-notes/"): one.mime_type for one in root.resources}
-        assert shown == {"SKILL.md": "text/markdown", "references": "inode/directory", "templates": "inode/directory"}
-        below = await client.request("resources/directory/read", {"uri": "skill://release-notes/templates"})
-        assert [(one.name, one.mime_type) for one in below.resources] == [("notes.md", "text/markdown")]
-        for uri in (URI, "skill://release-notes/none", "skill://release-notes/", "skill:/", "skill://", "", "/"):
+        shown = {
+            one.uri.removeprefix("skill://release-notes/"): one.mime_type for one in root.resources
+        }
+        assert shown == {
+            "SKILL.md": "text/markdown",
+            "references": "inode/directory",
+            "templates": "inode/directory",
+        }
+        below = await client.request(
+            "resources/directory/read", {"uri": "skill://release-notes/templates"}
+        )
+        assert [(one.name, one.mime_type) for one in below.resources] == [
+            ("notes.md", "text/markdown")
+        ]
+        for uri in (
+            URI,
+            "skill://release-notes/none",
+            "skill://release-notes/",
+            "skill:/",
+            "skill://",
+            "",
+            "/",
+        ):
             with pytest.raises(InvalidParams) as refusal:
                 await client.request("resources/directory/read", {"uri": uri})
             assert refusal.value.code == -32602
@@ -175,7 +213,9 @@ async def test_an_empty_directory_is_one_with_nothing_in_it(tmp_path: Path, dyna
         skill = await client.read_skill(uri)
 
         async def lies_in(directory: str) -> list[str]:
-            page = await client.request("resources/directory/read", {"uri": f"skill://pdf{directory}"})
+            page = await client.request(
+                "resources/directory/read", {"uri": f"skill://pdf{directory}"}
+            )
             return [one.name for one in page.resources]
 
         assert await lies_in("") == ["pdf", "a", "none"]  # a SKILL.md is called as its skill is
@@ -196,7 +236,9 @@ async def test_an_empty_directory_is_one_with_nothing_in_it(tmp_path: Path, dyna
 async def test_a_server_without_skills_is_said_to_be_one(revision: str) -> None:
     async with pair(Server("plain"), revision=revision) as client:
         for ask in (client.list_skills(), client.get_skill(URI), client.read_skill(URI)):
-            with pytest.raises(MethodNotFound, match=f"the server does not offer the extension {ID}"):
+            with pytest.raises(
+                MethodNotFound, match=f"the server does not offer the extension {ID}"
+            ):
                 await ask
 
 
@@ -224,11 +266,17 @@ def test_a_blocking_client_reads_skills_too() -> None:
         assert skill.read("templates/notes.md").text == (EXAMPLE / "templates/notes.md").read_text()
 
 
-# ---------------------------------------------------------------------------------------------------------- the server
+# --------------------------------------------------------------------------------------------------
+# the server
 
 
 async def test_files_of_any_kind_arrive_byte_for_byte(tmp_path: Path) -> None:
-    files: dict[str, Any] = {"a__b_png": PIXEL, "crlf_txt": "x\r\ny\r\n", "empty_md": "", "run_py": "print(1)\n"}
+    files: dict[str, Any] = {
+        "a__b_png": PIXEL,
+        "crlf_txt": "x\r\ny\r\n",
+        "empty_md": "",
+        "run_py": "print(1)\n",
+    }
     server = Server("s")
     uri = server.add_skill(folder(tmp_path, bom_json="\ufeff{}", **files))
     (tmp_path / "pdf" / "two words é.md").write_text("x")
@@ -241,7 +289,9 @@ async def test_files_of_any_kind_arrive_byte_for_byte(tmp_path: Path) -> None:
         for path in skill.files:
             assert (await skill.read(path)).data == (tmp_path / "pdf" / path).read_bytes()
         assert (await (await client.read_skill(other)).read("two words é.md")).text == "x"
-        assert (await (await client.read_skill(other)).read("skill://more/pdf/two%20words%20%C3%A9.md")).text == "x"
+        assert (
+            await (await client.read_skill(other)).read("skill://more/pdf/two%20words%20%C3%A9.md")
+        ).text == "x"
 
 
 @pytest.mark.requirement("skills-pages")
@@ -264,7 +314,9 @@ async def test_the_list_comes_in_pages_with_hints_for_caches(tmp_path: Path) -> 
 
 @pytest.mark.requirement("skills-nested")
 @pytest.mark.parametrize("first", ["outer", "inner"])
-async def test_a_skill_within_another_is_one_of_its_own_whichever_came_first(tmp_path: Path, first: str) -> None:
+async def test_a_skill_within_another_is_one_of_its_own_whichever_came_first(
+    tmp_path: Path, first: str
+) -> None:
     outer = folder(tmp_path, "outer", inner__y_md="kept")
     folder(outer, "inner", y_md="kept")
     server = Server("s")
@@ -277,12 +329,17 @@ async def test_a_skill_within_another_is_one_of_its_own_whichever_came_first(tmp
     async with Client(server) as client:
         entries = {entry.name: entry for entry in await client.list_skills()}
         assert {"inner/SKILL.md", "inner/y.md"} < set(entries["outer"].files)
-        inner, whole = await client.read_skill(entries["inner"]), await client.read_skill(entries["outer"])
+        inner, whole = (
+            await client.read_skill(entries["inner"]),
+            await client.read_skill(entries["outer"]),
+        )
         assert (whole.name, inner.name) == ("outer", "inner")
         (outer / "inner" / "y.md").write_text("new")
         assert (await inner.read("y.md")).text == "new"
         assert (await whole.read("inner/SKILL.md")).text == inner.text
-        with pytest.raises(SkillRefused, match="3 bytes, its entry says 4"):  # a change of the one is a change of the other
+        with pytest.raises(
+            SkillRefused, match="3 bytes, its entry says 4"
+        ):  # a change of the one is a change of the other
             await whole.read("inner/y.md")
 
 
@@ -305,7 +362,8 @@ async def test_prefixes_and_nested_skills_are_directories_like_any_other(tmp_pat
             assert [one.uri.rpartition("/")[2] for one in page.resources] == names
         page = await client.request("resources/directory/read", {"uri": "skill://team/tools/outer"})
         rest = await client.request(
-            "resources/directory/read", {"uri": "skill://team/tools/outer", "cursor": page.next_cursor}
+            "resources/directory/read",
+            {"uri": "skill://team/tools/outer", "cursor": page.next_cursor},
         )
         assert [one.name for one in rest.resources] == ["x.md"]
         skill = await client.read_skill(entries["outer"])
@@ -313,7 +371,9 @@ async def test_prefixes_and_nested_skills_are_directories_like_any_other(tmp_pat
 
 
 @pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
-async def test_skills_come_and_go_at_run_time_and_clients_are_told(tmp_path: Path, revision: str) -> None:
+async def test_skills_come_and_go_at_run_time_and_clients_are_told(
+    tmp_path: Path, revision: str
+) -> None:
     server = example(cache=Cache(ttl=60))
     changes: asyncio.Queue[str] = asyncio.Queue()
     async with pair(server, revision=revision) as client:
@@ -364,7 +424,9 @@ def test_what_a_skill_needs_is_taken_out_with_it_only(tmp_path: Path) -> None:
     server = Server("s")
     uri = server.add_skill(folder(tmp_path))
     for part in ("skill://pdf/SKILL.md", "skill://pdf/{+path}"):
-        with pytest.raises(ConfigError, match="belongs to a skill, which is taken out as a whole with remove_skill"):
+        with pytest.raises(
+            ConfigError, match="belongs to a skill, which is taken out as a whole with remove_skill"
+        ):
             server.remove_resource(part)
     server.remove_skill(uri)
     server.add_skill(tmp_path / "pdf")
@@ -414,7 +476,9 @@ TOKENS = {"in": Principal("ada", scopes=("team",)), "out": Principal("bob")}
 
 
 async def test_a_skill_with_scopes_is_for_those_who_have_them(tmp_path: Path) -> None:
-    server = Server("s", auth=Bearer(static_tokens(TOKENS), authorization_servers=["https://issuer.example"]))
+    server = Server(
+        "s", auth=Bearer(static_tokens(TOKENS), authorization_servers=["https://issuer.example"])
+    )
     uri = server.add_skill(folder(tmp_path, x_md="1"), scopes="team")
     server.add_skill(EXAMPLE)
     async with on_a_port(server.asgi(path="/mcp")) as address:
@@ -432,7 +496,8 @@ async def test_a_skill_with_scopes_is_for_those_who_have_them(tmp_path: Path) ->
                 await client.request("resources/directory/read", {"uri": "skill://pdf"})
 
 
-# ----------------------------------------------------------------------------------------------------- hostile folders
+# --------------------------------------------------------------------------------------------------
+# hostile folders
 
 
 def many(place: Path, count: int) -> None:
@@ -446,25 +511,46 @@ def sparse(place: Path, size: int) -> None:
 
 
 SPOILT: dict[str, tuple[Callable[[Path], Any], str]] = {
-    "link to a file outside": (lambda place: (place / "x.md").symlink_to("/etc/passwd"), "x.md is a link"),
-    "link to a file inside": (lambda place: (place / "x.md").symlink_to("SKILL.md"), "x.md is a link"),
+    "link to a file outside": (
+        lambda place: (place / "x.md").symlink_to("/etc/passwd"),
+        "x.md is a link",
+    ),
+    "link to a file inside": (
+        lambda place: (place / "x.md").symlink_to("SKILL.md"),
+        "x.md is a link",
+    ),
     "link to a directory": (lambda place: (place / "sub").symlink_to("/etc"), "sub is a link"),
     "dangling link": (lambda place: (place / "x").symlink_to("nowhere"), "x is a link"),
     "pipe": (lambda place: os.mkfifo(place / "pipe"), "pipe cannot be served"),
     "name of a device": (lambda place: (place / "NUL.md").touch(), "NUL.md cannot be served"),
     "name with a space at its end": (lambda place: (place / "x ").touch(), "cannot be served"),
-    "name that decodes to a way out": (lambda place: (place / "a%2f..%2f..%2fx").touch(), "cannot be served"),
-    "name that is no text": (lambda place: (place / os.fsdecode(b"\xff.md")).touch(), "cannot be served"),
+    "name that decodes to a way out": (
+        lambda place: (place / "a%2f..%2f..%2fx").touch(),
+        "cannot be served",
+    ),
+    "name that is no text": (
+        lambda place: (place / os.fsdecode(b"\xff.md")).touch(),
+        "cannot be served",
+    ),
     "too many files": (lambda place: many(place, 512), "more than 512 files"),
     "a file too large": (lambda place: sparse(place, 16 * 2**20 + 1), "more than 16,777,216 bytes"),
-    "files too large together": (lambda place: sparse(place, 16 * 2**20 - 1), "more than 16,777,216 bytes"),
+    "files too large together": (
+        lambda place: sparse(place, 16 * 2**20 - 1),
+        "more than 16,777,216 bytes",
+    ),
     "no SKILL.md": (lambda place: (place / "SKILL.md").unlink(), "there is no SKILL.md"),
     "SKILL.md that is a folder": (
         lambda place: ((place / "SKILL.md").unlink(), (place / "SKILL.md").mkdir()),
         "there is no SKILL.md",
     ),
-    "SKILL.md that is no text": (lambda place: (place / "SKILL.md").write_bytes(b"---\n\xff\n---\n"), "no text in UTF-8"),
-    "no front matter": (lambda place: (place / "SKILL.md").write_text("# Title\n"), "does not begin with front matter"),
+    "SKILL.md that is no text": (
+        lambda place: (place / "SKILL.md").write_bytes(b"---\n\xff\n---\n"),
+        "no text in UTF-8",
+    ),
+    "no front matter": (
+        lambda place: (place / "SKILL.md").write_text("# Title\n"),
+        "does not begin with front matter",
+    ),
 }
 
 
@@ -498,7 +584,9 @@ BAD_MATTER = {
 
 @pytest.mark.requirement("skills-names")
 @pytest.mark.parametrize("matter", BAD_MATTER, ids=lambda matter: matter[:40])
-def test_front_matter_that_says_nothing_good_is_refused_with_the_reason(tmp_path: Path, matter: str) -> None:
+def test_front_matter_that_says_nothing_good_is_refused_with_the_reason(
+    tmp_path: Path, matter: str
+) -> None:
     with pytest.raises(ConfigError, match=BAD_MATTER[matter]):
         Server("s").add_skill(folder(tmp_path, "pdf", matter))
 
@@ -517,12 +605,16 @@ def test_front_matter_that_says_nothing_good_is_refused_with_the_reason(tmp_path
     ],
 )
 def test_a_uri_has_to_end_in_the_name(tmp_path: Path, uri: str) -> None:
-    with pytest.raises(ConfigError, match="is no URI for this skill; write it like 'skill://team/pdf'"):
+    with pytest.raises(
+        ConfigError, match="is no URI for this skill; write it like 'skill://team/pdf'"
+    ):
         Server("s").add_skill(folder(tmp_path), uri=uri)
 
 
 def test_a_folder_that_is_not_there_is_no_skill() -> None:
-    with pytest.raises(ConfigError, match=f"There is no directory {Path.cwd()}/nowhere"):  # where it was looked for
+    with pytest.raises(
+        ConfigError, match=f"There is no directory {Path.cwd()}/nowhere"
+    ):  # where it was looked for
         Server("s").add_skill("nowhere")
 
 
@@ -534,10 +626,15 @@ async def test_what_is_hidden_is_left_out_unless_it_is_wanted(tmp_path: Path) ->
     server.add_skill(place)
     server.add_skill(place, uri="github://team/pdf", hidden=True)
     async with Client(server) as client:
-        assert [sorted(entry.files) for entry in await client.list_skills()] == [["SKILL.md"], [".git/config", "SKILL.md"]]
+        assert [sorted(entry.files) for entry in await client.list_skills()] == [
+            ["SKILL.md"],
+            [".git/config", "SKILL.md"],
+        ]
 
 
-async def test_a_folder_that_changes_while_it_is_read_is_served_as_it_was_read(tmp_path: Path) -> None:
+async def test_a_folder_that_changes_while_it_is_read_is_served_as_it_was_read(
+    tmp_path: Path,
+) -> None:
     place = folder(tmp_path, x_md="0")
     stop = threading.Event()
 
@@ -570,7 +667,8 @@ async def test_what_is_put_in_the_place_of_a_file_later_is_not_served(tmp_path: 
         assert (await (await client.read_skill(uri)).read("x.md")).text == "mine"
 
 
-# ----------------------------------------------------------------------------------------------------- hostile servers
+# --------------------------------------------------------------------------------------------------
+# hostile servers
 
 MATTER = {"name": "pdf", "description": "Reads PDF"}
 SKILL_MD = b"---\nname: pdf\ndescription: Reads PDF\n---\nDo it.\n"
@@ -591,7 +689,12 @@ def listing(**changed: Any) -> dict[str, Any]:
 class Liar:
     """A server that lists and serves what it is told to, and remembers what was read."""
 
-    def __init__(self, *entries: Any, files: dict[str, bytes] | None = None, settings: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        *entries: Any,
+        files: dict[str, bytes] | None = None,
+        settings: dict[str, Any] | None = None,
+    ) -> None:
         self.read: list[str] = []
         self.children: list[Resource] = []
         self.entries = list(entries)
@@ -604,10 +707,16 @@ class Liar:
             return GetSkillResult(skill=self.entries[0])
 
         async def directory(call: Any) -> ReadDirectoryResult:
-            return ReadDirectoryResult(resources=self.children, next_cursor="more" if len(self.children) > 3 else None)
+            return ReadDirectoryResult(
+                resources=self.children, next_cursor="more" if len(self.children) > 3 else None
+            )
 
-        handlers = dict(zip((method.name for method in METHODS), (skills, skill, directory), strict=True))
-        part = Extension(id=ID, settings=settings or {}, methods=METHODS, handlers=handlers, mutual=False)
+        handlers = dict(
+            zip((method.name for method in METHODS), (skills, skill, directory), strict=True)
+        )
+        part = Extension(
+            id=ID, settings=settings or {}, methods=METHODS, handlers=handlers, mutual=False
+        )
         self.server = Server("liar", extensions=[part])
 
         @self.server.resource("skill://{+path}")
@@ -623,11 +732,36 @@ class Liar:
     [
         (SKILL_MD + b"x", listing(), "size", "has 49 bytes, its entry says 48"),
         (SKILL_MD.replace(b"Do", b"Du"), listing(), "digest", "its entry says sha256:"),
-        (SKILL_MD, listing(frontmatter=MATTER | {"license": "MIT"}), "frontmatter", "license differs"),
-        (SKILL_MD, listing(frontmatter=MATTER | {"description": "Harmless"}), "frontmatter", "description differs"),
-        (SKILL_MD, listing(frontmatter=MATTER | {"description": "x"}, resources="dynamic"), "frontmatter", "description"),
-        (b"no front matter", listing(resources="dynamic"), "frontmatter", "does not begin with front matter"),
-        (b"---\nname: &a pdf\n---\n", listing(resources="dynamic"), "frontmatter", "line 2: anchors"),
+        (
+            SKILL_MD,
+            listing(frontmatter=MATTER | {"license": "MIT"}),
+            "frontmatter",
+            "license differs",
+        ),
+        (
+            SKILL_MD,
+            listing(frontmatter=MATTER | {"description": "Harmless"}),
+            "frontmatter",
+            "description differs",
+        ),
+        (
+            SKILL_MD,
+            listing(frontmatter=MATTER | {"description": "x"}, resources="dynamic"),
+            "frontmatter",
+            "description",
+        ),
+        (
+            b"no front matter",
+            listing(resources="dynamic"),
+            "frontmatter",
+            "does not begin with front matter",
+        ),
+        (
+            b"---\nname: &a pdf\n---\n",
+            listing(resources="dynamic"),
+            "frontmatter",
+            "line 2: anchors",
+        ),
     ],
 )
 async def test_a_skill_md_that_is_not_what_its_entry_says_is_refused_and_nothing_more_is_read(
@@ -638,13 +772,19 @@ async def test_a_skill_md_that_is_not_what_its_entry_says_is_refused_and_nothing
         for skill in (*await client.list_skills(), AT):
             with pytest.raises(SkillRefused, match=words) as refusal:
                 await client.read_skill(skill)
-            assert (refusal.value.what, refusal.value.uri, refusal.value.fault) == (what, AT, "remote")
+            assert (refusal.value.what, refusal.value.uri, refusal.value.fault) == (
+                what,
+                AT,
+                "remote",
+            )
     assert set(liar.read) == {AT}
 
 
 async def test_a_skill_of_which_one_file_was_refused_gives_no_other() -> None:
     more = "skill://pdf/more.md"
-    liar = Liar(listing(resources=manifest(**{more: b"more"})), files={FORMS_AT: b"evil!", more: b"more"})
+    liar = Liar(
+        listing(resources=manifest(**{more: b"more"})), files={FORMS_AT: b"evil!", more: b"more"}
+    )
     async with Client(liar.server) as client:
         skill = await client.read_skill(AT)
         for path in ("FORMS.md", "FORMS.md", "more.md"):
@@ -658,9 +798,24 @@ async def test_a_skill_of_which_one_file_was_refused_gives_no_other() -> None:
 @pytest.mark.requirement("skills-unlisted")
 @pytest.mark.parametrize(
     "path",
-    ["none.md", "../x.md", "/etc/passwd", "skill://other/SKILL.md", "file:///etc/passwd", "a/../../x", "..%2fx", "", ".",
-     "FORMS.md/", "forms.md", "skill://pdf/%46ORMS.md/x", "FORMS.md\0", "FORMS.md?x", "..\\x"],
-)  # fmt: skip
+    [
+        "none.md",
+        "../x.md",
+        "/etc/passwd",
+        "skill://other/SKILL.md",
+        "file:///etc/passwd",
+        "a/../../x",
+        "..%2fx",
+        "",
+        ".",
+        "FORMS.md/",
+        "forms.md",
+        "skill://pdf/%46ORMS.md/x",
+        "FORMS.md\0",
+        "FORMS.md?x",
+        "..\\x",
+    ],
+)
 async def test_a_file_that_is_not_listed_is_not_even_asked_for(path: str) -> None:
     liar = Liar(listing())
     async with Client(liar.server) as client:
@@ -671,7 +826,9 @@ async def test_a_file_that_is_not_listed_is_not_even_asked_for(path: str) -> Non
         with pytest.raises(SkillRefused) as refusal:
             await skill.read(path)
         assert refusal.value.what == "unlisted"
-        assert (await skill.read("FORMS.md")).data == FORMS  # the skill itself is none the worse for it
+        assert (
+            await skill.read("FORMS.md")
+        ).data == FORMS  # the skill itself is none the worse for it
     assert liar.read == [AT, FORMS_AT]
 
 
@@ -705,15 +862,30 @@ FLAWED: list[tuple[Any, str]] = [
     (listing(resources=[manifest()[0]] * 513), "it has 513 files"),
     *(
         (listing(resources=[*manifest(), {"uri": uri, **GOOD}]), "is not within it")
-        for uri in ("skill://other/x.md", "skill://pdfx/x.md", "skill://pdf", "skill://pdf/", "skill://pdf/../x.md",
-                    "skill://pdf/%2e%2e/x.md", "skill://pdf/..%2fx.md", "skill://pdf/a//x.md", "skill://pdf/x.md?y",
-                    "skill://pdf/x.md#y", "skill://pdf/a%5c..%5cx", "skill://pdf/%00", "file:///etc/passwd", "https://pdf/x")
+        for uri in (
+            "skill://other/x.md",
+            "skill://pdfx/x.md",
+            "skill://pdf",
+            "skill://pdf/",
+            "skill://pdf/../x.md",
+            "skill://pdf/%2e%2e/x.md",
+            "skill://pdf/..%2fx.md",
+            "skill://pdf/a//x.md",
+            "skill://pdf/x.md?y",
+            "skill://pdf/x.md#y",
+            "skill://pdf/a%5c..%5cx",
+            "skill://pdf/%00",
+            "file:///etc/passwd",
+            "https://pdf/x",
+        )
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("flawed", "problem"), FLAWED)
-async def test_an_entry_with_a_flaw_is_listed_with_it_and_cannot_be_read(flawed: Any, problem: str) -> None:
+async def test_an_entry_with_a_flaw_is_listed_with_it_and_cannot_be_read(
+    flawed: Any, problem: str
+) -> None:
     liar = Liar(flawed, listing())
     async with Client(liar.server) as client:
         bad, good = await client.list_skills()
@@ -775,14 +947,20 @@ async def test_a_list_without_end_is_not_followed_for_ever() -> None:
     part = Extension(id=ID, methods=METHODS, handlers={"skills/list": skills}, mutual=False)
     server = Server("endless", extensions=[part])
     async with Client(server) as client:
-        with pytest.raises(InvalidRequest, match=r"more than 100,000 skills and files of skills \(Limits.skills\)"):
+        with pytest.raises(
+            InvalidRequest, match=r"more than 100,000 skills and files of skills \(Limits.skills\)"
+        ):
             await client.list_skills()
     assert pages == 34  # 1,000 entries of 1 + 2 each
     async with Client(server, limits=Limits(pages=3)) as client:
         with pytest.raises(InvalidRequest, match="more than 3 pages"):
             await client.list_skills()
-    async with Client(Liar(*[listing(resources="dynamic")] * 5).server, limits=Limits(skills=5)) as client:
-        assert len(await client.list_skills()) == 5  # of which nobody knows the files, so none is counted
+    async with Client(
+        Liar(*[listing(resources="dynamic")] * 5).server, limits=Limits(skills=5)
+    ) as client:
+        assert (
+            len(await client.list_skills()) == 5
+        )  # of which nobody knows the files, so none is counted
 
 
 async def test_a_million_files_in_one_entry_are_too_many() -> None:
@@ -793,10 +971,16 @@ async def test_a_million_files_in_one_entry_are_too_many() -> None:
 
 
 @pytest.mark.requirement("skills-directories-declared")
-@pytest.mark.parametrize("settings", [{}, {"directoryRead": False}, {"directoryRead": "true"}, {"directoryRead": None}])
-async def test_directories_are_asked_for_only_where_the_server_lists_them(settings: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "settings", [{}, {"directoryRead": False}, {"directoryRead": "true"}, {"directoryRead": None}]
+)
+async def test_directories_are_asked_for_only_where_the_server_lists_them(
+    settings: dict[str, Any],
+) -> None:
     tape = Tape()
-    async with pair(Liar(listing(resources="dynamic"), settings=settings).server, record=tape) as client:
+    async with pair(
+        Liar(listing(resources="dynamic"), settings=settings).server, record=tape
+    ) as client:
         skill = await client.read_skill(AT)
         with pytest.raises(MethodNotFound, match="the server does not list directories"):
             await skill.list()
@@ -812,7 +996,10 @@ async def test_an_approval_is_bound_to_every_file_and_to_nothing_where_nobody_kn
         listing(resources=[*manifest(), more]),
         listing(resources=manifest()[:1]),
         listing(resources=manifest(**{FORMS_AT: b"FORMS"})),
-        listing(uri="skill://x/pdf/SKILL.md", resources=[{**manifest()[0], "uri": "skill://x/pdf/SKILL.md"}]),
+        listing(
+            uri="skill://x/pdf/SKILL.md",
+            resources=[{**manifest()[0], "uri": "skill://x/pdf/SKILL.md"}],
+        ),
         listing(resources="dynamic"),
     ]
     async with Client(Liar(*skills).server) as client:

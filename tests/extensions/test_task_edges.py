@@ -1,5 +1,6 @@
-"""Tasks at their edges: a tool that asks by itself, or sends its user to a page first, a store that is full or busy, an
-engine that leaves the work to others, a question that cannot be put, and whoever comes too late."""
+"""Tasks at their edges: a tool that asks by itself, or sends its user to a page first, a store that
+is full or busy, an engine that leaves the work to others, a question that cannot be put, and
+whoever comes too late."""
 
 import asyncio
 import json
@@ -76,7 +77,9 @@ async def test_a_tool_that_wants_to_be_called_again_later_is_with_its_state(
     assert states == [None, "1", "2"]
 
 
-async def test_a_tool_that_never_stops_asking_for_more_is_stopped(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_tool_that_never_stops_asking_for_more_is_stopped(
+    form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("dovetail.connection.rounds.PAUSE", 0.001)
     server, calls = Server("never", limits=Limits(asks=3)), []
 
@@ -105,7 +108,9 @@ async def test_a_tool_that_asks_nothing_and_keeps_nothing_is_told_so(form: str) 
             await client.call_tool("empty")
 
 
-async def test_a_question_that_is_refused_takes_the_others_back_and_is_told_as_the_tools_failure() -> None:
+async def test_a_question_that_is_refused_takes_the_others_back_and_is_told_as_the_tools_failure() -> (  # noqa: E501
+    None
+):
     server, asked, withdrawn = Server("explicit"), asyncio.Event(), asyncio.Event()
 
     @server.tool(task="required")
@@ -138,7 +143,11 @@ async def test_what_a_tool_asks_before_it_is_called_again_is_asked_once(form: st
         """Ask both ways, and the second one twice."""
         first = await ctx.elicit("First?", Sure)
         rounds = len([one for one in asked if one == "Second?"])
-        return InputRequired({"second": question("Second?")}, state="x") if rounds < 2 else first.action
+        return (
+            InputRequired({"second": question("Second?")}, state="x")
+            if rounds < 2
+            else first.action
+        )
 
     def answer(request: Any) -> dict[str, bool]:
         asked.append(request.message)
@@ -156,7 +165,9 @@ async def test_a_key_that_is_counted_is_not_one_that_was_given() -> None:
     @server.tool(task="required")
     async def keys(ctx: Context) -> str:
         """Ask under keys that look alike."""
-        await asyncio.gather(*(ctx.elicit(f"{key}?", Sure, key=key) for key in ("a", "a", "a.2", "a")))
+        await asyncio.gather(
+            *(ctx.elicit(f"{key}?", Sure, key=key) for key in ("a", "a", "a.2", "a"))
+        )
         return "done"
 
     async with extended(server) as ask:
@@ -164,8 +175,15 @@ async def test_a_key_that_is_counted_is_not_one_that_was_given() -> None:
         open = (await until(ask, id, "input_required"))["inputRequests"]
         while len(open) < 4:
             open = (await ask("tasks/get", taskId=id))["inputRequests"]
-        assert sorted(one["params"]["message"] for one in open.values()) == ["a.2?", "a?", "a?", "a?"]
-        await ask("tasks/update", taskId=id, inputResponses={key: {"action": "decline"} for key in open})
+        assert sorted(one["params"]["message"] for one in open.values()) == [
+            "a.2?",
+            "a?",
+            "a?",
+            "a?",
+        ]
+        await ask(
+            "tasks/update", taskId=id, inputResponses={key: {"action": "decline"} for key in open}
+        )
         assert (await until(ask, id, *OVER))["status"] == "completed"
 
 
@@ -232,7 +250,10 @@ async def test_who_cannot_be_sent_to_a_page_fails_the_task() -> None:
         (key,) = (await until(ask, id, "input_required"))["inputRequests"]
         await ask("tasks/update", taskId=id, inputResponses={key: {"action": "decline"}})
         error = (await until(ask, id, *OVER))["error"]
-        assert error["data"] == {"requiredCapabilities": {"elicitation": {"url": {}}}} and "Sign in" in error["message"]
+        assert (
+            error["data"] == {"requiredCapabilities": {"elicitation": {"url": {}}}}
+            and "Sign in" in error["message"]
+        )
 
 
 # stores that are busy, or full
@@ -285,7 +306,9 @@ async def test_an_error_that_there_is_no_room_for_is_told_in_few_words(form: str
     assert raised.value.data is None and len(raised.value.message) == 1000
 
 
-async def test_a_task_whose_end_there_is_no_room_for_at_all_is_gone(form: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_task_whose_end_there_is_no_room_for_at_all_is_gone(
+    form: str, caplog: pytest.LogCaptureFixture
+) -> None:
     class Full(MemoryStore):
         async def put(self, record: Record) -> bool:
             if record.over:
@@ -329,7 +352,8 @@ async def test_a_question_that_the_tool_gave_up_is_gone_from_the_store_too(form:
 
 
 class Elsewhere:
-    """Two servers that share a file. What is begun at the one is performed by the other, when the test says so."""
+    """Two servers that share a file. What is begun at the one is performed by the other, when the
+    test says so."""
 
     def __init__(self, path: Path) -> None:
         self.queue: list[str] = []
@@ -342,7 +366,11 @@ class Elsewhere:
         async def lifespan() -> AsyncIterator[str]:
             yield "alive"
 
-        server = Server("elsewhere", tasks=TaskSettings(store=SqliteStore(path), engine=engine), lifespan=lifespan)
+        server = Server(
+            "elsewhere",
+            tasks=TaskSettings(store=SqliteStore(path), engine=engine),
+            lifespan=lifespan,
+        )
 
         @server.tool(task="required")
         async def work(text: str, ctx: Context) -> str:
@@ -358,9 +386,14 @@ class Elsewhere:
         await self.back.tasks.perform(self.queue.pop(0))
 
 
-async def test_a_task_may_be_performed_by_another_process_than_the_one_that_began_it(form: str, tmp_path: Path) -> None:
+async def test_a_task_may_be_performed_by_another_process_than_the_one_that_began_it(
+    form: str, tmp_path: Path
+) -> None:
     site = Elsewhere(tmp_path / "tasks.db")
-    async with Client(site.front, revision=form, on_elicit=accept) as client, Client(site.back, revision=form):
+    async with (
+        Client(site.front, revision=form, on_elicit=accept) as client,
+        Client(site.back, revision=form),
+    ):
         handle = await client.start_tool("work", {"text": "hello"})
         assert (await client.request("tasks/get", {"taskId": handle.id})).status == "working"
         performing = asyncio.create_task(site.perform())
@@ -369,18 +402,25 @@ async def test_a_task_may_be_performed_by_another_process_than_the_one_that_bega
     assert site.performed == ["hello"]
 
 
-async def test_what_waits_for_an_engine_is_not_taken_for_what_was_left_behind(form: str, tmp_path: Path) -> None:
+async def test_what_waits_for_an_engine_is_not_taken_for_what_was_left_behind(
+    form: str, tmp_path: Path
+) -> None:
     site = Elsewhere(tmp_path / "tasks.db")
     async with Client(site.front, revision=form, on_elicit=accept) as client:
         handle = await client.start_tool("work", {"text": "hello"})
-    async with Client(site.front, revision=form, on_elicit=accept) as client, Client(site.back, revision=form):
+    async with (
+        Client(site.front, revision=form, on_elicit=accept) as client,
+        Client(site.back, revision=form),
+    ):
         assert (await client.request("tasks/get", {"taskId": handle.id})).status == "working"
         performing = asyncio.create_task(site.perform())
         assert (await client.task(handle.id).result()).text == "hello alive accept"
         await performing
 
 
-async def test_what_was_cancelled_before_its_turn_is_not_performed(form: str, tmp_path: Path) -> None:
+async def test_what_was_cancelled_before_its_turn_is_not_performed(
+    form: str, tmp_path: Path
+) -> None:
     site = Elsewhere(tmp_path / "tasks.db")
     async with Client(site.front, revision=form) as client, Client(site.back, revision=form):
         handle = await client.start_tool("work", {"text": "hello"})
@@ -464,11 +504,17 @@ async def test_a_call_that_asks_for_a_task_gets_one_whether_it_comes_to_detach_o
             result = (await peer.ask("tasks/result", {"taskId": task["taskId"]}))["result"]
             assert result["content"][0]["text"] == "done"
     async with extended(server) as ask:
-        assert (await ask("tools/call", name="perhaps", arguments={}))["content"][0]["text"] == "done"
-        assert (await ask("tools/call", name="perhaps", arguments={"long": True}))["resultType"] == "task"
+        assert (await ask("tools/call", name="perhaps", arguments={}))["content"][0][
+            "text"
+        ] == "done"
+        assert (await ask("tools/call", name="perhaps", arguments={"long": True}))[
+            "resultType"
+        ] == "task"
 
 
-async def test_a_tool_that_detaches_something_else_and_takes_no_context_is_a_task_from_the_start(form: str) -> None:
+async def test_a_tool_that_detaches_something_else_and_takes_no_context_is_a_task_from_the_start(
+    form: str,
+) -> None:
     server = Server("arrays")
 
     @server.tool(task="required")
@@ -494,7 +540,9 @@ async def test_a_question_that_cannot_be_put_ends_the_wait_and_not_the_task() ->
         session = await place.greet(CORE, capabilities={"elicitation": {}})
         made = await (await session.ask("tools/call", {"name": "both", "task": {}})).json()
         id = made["result"]["task"]["taskId"]
-        answer = await session.ask("tasks/result", {"taskId": id}, headers={"Accept": "application/json"})
+        answer = await session.ask(
+            "tasks/result", {"taskId": id}, headers={"Accept": "application/json"}
+        )
         assert "no stream to ask on" in (await answer.json())["error"]["message"]
         look = await (await session.ask("tasks/get", {"taskId": id})).json()
         assert look["result"]["status"] == "input_required"
@@ -518,7 +566,9 @@ async def test_to_cancel_what_was_faster_is_refused() -> None:
     site.go.set()
     async with bare(site.server) as peer:
         await peer.greet(CORE)
-        id = (await peer.ask("tools/call", {"name": "wait", "task": {}}))["result"]["task"]["taskId"]
+        id = (await peer.ask("tools/call", {"name": "wait", "task": {}}))["result"]["task"][
+            "taskId"
+        ]
         await store.ending.wait()
         cancelling = asyncio.create_task(peer.ask("tasks/cancel", {"taskId": id}))
         await asyncio.sleep(0.01)
@@ -562,7 +612,9 @@ async def test_the_extension_ignores_what_the_core_form_asks_for_a_task_with(tas
     site = Site()
     site.go.set()
     async with bare(site.server) as peer:
-        plain = (await peer.ask("tools/call", {"name": "wait", "task": task, **undeclared()}))["result"]
+        plain = (await peer.ask("tools/call", {"name": "wait", "task": task, **undeclared()}))[
+            "result"
+        ]
         assert plain["content"][0]["text"] == "waited"
         made = (await peer.ask("tools/call", declared(EXTENDED, name="wait", task=task)))["result"]
         assert made["resultType"] == "task" and made["ttlMs"] == 3_600_000
@@ -584,7 +636,9 @@ async def test_who_has_no_tasks_ignores_the_wish_for_one_whatever_it_is(revision
 async def test_a_wish_for_a_task_that_makes_no_sense_is_refused(task: Any) -> None:
     async with bare(Site().server) as peer:
         await peer.greet(CORE)
-        assert (await peer.ask("tools/call", {"name": "wait", "task": task}))["error"]["code"] == InvalidParams.code
+        assert (await peer.ask("tools/call", {"name": "wait", "task": task}))["error"][
+            "code"
+        ] == InvalidParams.code
 
 
 @pytest.mark.requirement("tasks-core-cursor")
@@ -594,7 +648,9 @@ async def test_a_cursor_that_is_none_is_refused(number: Any, tmp_path: Path) -> 
     for store in (MemoryStore(), SqliteStore(tmp_path / "tasks.db")):
         async with bare(Site(tasks=store).server) as peer:
             await peer.greet(CORE)
-            assert (await peer.ask("tasks/list", {"cursor": cursor}))["error"]["code"] == InvalidParams.code
+            assert (await peer.ask("tasks/list", {"cursor": cursor}))["error"][
+                "code"
+            ] == InvalidParams.code
 
 
 # whose it is
@@ -613,14 +669,18 @@ async def test_nobody_else_answers_fetches_or_hears_of_a_task(form: str) -> None
             handle = await ada.start_tool("both", **({"manual": True} if form == EXTENDED else {}))
             await settled(ada, handle.id, "input_required")
             tries: dict[str, Any] = {"tasks/get": {}, "tasks/cancel": {}}
-            tries |= {"tasks/result": {}} if form == CORE else {"tasks/update": {"inputResponses": {}}}
+            tries |= (
+                {"tasks/result": {}} if form == CORE else {"tasks/update": {"inputResponses": {}}}
+            )
             for method, params in tries.items():
                 with pytest.raises(InvalidParams, match="no task"):
                     await bob.request(method, {"taskId": handle.id, **params})
             assert (await settled(ada, handle.id, "input_required")).status == "input_required"
             if form == EXTENDED:
                 body, headers = modern(
-                    "subscriptions/listen", {"notifications": {"taskIds": [handle.id]}}, capabilities=ABLE
+                    "subscriptions/listen",
+                    {"notifications": {"taskIds": [handle.id]}},
+                    capabilities=ABLE,
                 )
                 for key, heard in (("a", {"taskIds": [handle.id]}), ("b", {})):
                     stream = await place.post(body, {**headers, "x-api-key": key * 20})
@@ -628,7 +688,9 @@ async def test_nobody_else_answers_fetches_or_hears_of_a_task(form: str) -> None
                     stream.cut()
                 answers = {"one": {"action": "decline"}, "two": {"action": "decline"}}
                 await ada.request("tasks/update", {"taskId": handle.id, "inputResponses": answers})
-            assert (await handle.result()).text == ("accept accept" if form == CORE else "decline decline")
+            assert (await handle.result()).text == (
+                "accept accept" if form == CORE else "decline decline"
+            )
 
 
 # where it may run, and what is known of it
@@ -638,7 +700,9 @@ async def test_what_ends_after_each_request_needs_a_store_that_does_not(tmp_path
     with pytest.raises(ConfigError, match="share their tasks"):
         await Site().server.handle(HttpRequest(body=b"{}"))
     with_a_file = Site(tasks=str(tmp_path / "tasks.db")).server
-    assert (await with_a_file.handle(HttpRequest(body=b"{}"))).status == 415, "it has no content type, and no other fault"
+    assert (await with_a_file.handle(HttpRequest(body=b"{}"))).status == 415, (
+        "it has no content type, and no other fault"
+    )
 
 
 @pytest.mark.requirement("tasks-core-audit")

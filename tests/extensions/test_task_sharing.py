@@ -1,5 +1,6 @@
-"""Servers that share their tasks in one file. Here they are of one process, each with a store of its own, which makes them
-as good as processes to each other; tests/faults/test_task_crash.py has real ones, and kills them."""
+"""Servers that share their tasks in one file. Here they are of one process, each with a store of
+its own, which makes them as good as processes to each other; tests/faults/test_task_crash.py has
+real ones, and kills them."""
 
 import asyncio
 import logging
@@ -69,7 +70,11 @@ async def test_a_letter_that_makes_no_sense_does_not_keep_the_next_one_away(
         for id in ids:
             await reached(one, id, "input_required")
         with caplog.at_level(logging.WARNING, "dovetail.tasks"):
-            for id, answer in zip(ids, (b'{"action": "shrug"}', b"no JSON", b"\xff", b'{"action": "decline"}'), strict=True):
+            for id, answer in zip(
+                ids,
+                (b'{"action": "shrug"}', b"no JSON", b"\xff", b'{"action": "decline"}'),
+                strict=True,
+            ):
                 await store(there).send(Letter(id, {"sure": answer}))
             assert (await other.task(ids.pop()).result()).text == "decline"
             for id in ids:  # nobody will answer those again
@@ -85,7 +90,13 @@ async def test_a_letter_to_a_task_that_is_yet_to_be_taken_up_waits(path: Path) -
         id = (await one.start_tool("ask", manual=True)).id
         now = time.time()
         for name, status in (("left", "working"), ("over", "failed")):
-            about: Any = {"created": now, "updated": now, "ttl": 60.0, "origin": Origin(EXTENDED), "status": status}
+            about: Any = {
+                "created": now,
+                "updated": now,
+                "ttl": 60.0,
+                "origin": Origin(EXTENDED),
+                "status": status,
+            }
             await store(here).add(Record(id=name, tool="ask", params=b"{}", **about))
             await store(there).send(Letter(name, cancel=True))
         assert (await other.task(id).result()).text == "decline"
@@ -131,10 +142,14 @@ async def test_a_server_starts_though_another_one_writes_and_takes_up_later_what
         assert "Tasks that nobody runs are left until later" in caplog.text
         other.execute("ROLLBACK")
         other.close()
-        assert (await reached(one, "left", "failed")).status_message.startswith("The server stopped")
+        assert (await reached(one, "left", "failed")).status_message.startswith(
+            "The server stopped"
+        )
 
 
-async def test_a_server_starts_though_a_task_cannot_be_read_and_takes_up_the_others(path: Path) -> None:
+async def test_a_server_starts_though_a_task_cannot_be_read_and_takes_up_the_others(
+    path: Path,
+) -> None:
     dead = SqliteStore(path)
     now = time.time()
     about: Any = {"created": now, "updated": now, "ttl": 60.0, "origin": Origin(EXTENDED)}
@@ -146,7 +161,9 @@ async def test_a_server_starts_though_a_task_cannot_be_read_and_takes_up_the_oth
         file.execute("UPDATE tasks SET data = x'81a26964c0' WHERE id = 'spoilt'")
     file.close()
     async with client(server(path), EXTENDED) as one:
-        assert (await one.request("tasks/get", {"taskId": "left"})).status_message.startswith("The server stopped")
+        assert (await one.request("tasks/get", {"taskId": "left"})).status_message.startswith(
+            "The server stopped"
+        )
         with pytest.raises(InvalidParams, match="There is no task"):
             await one.request("tasks/get", {"taskId": "spoilt"})
 
@@ -244,7 +261,11 @@ async def test_what_a_living_event_loop_runs_is_not_taken_from_it(path: Path) ->
         with elsewhere(client(shared, EXTENDED)), elsewhere(client(other, EXTENDED)):
             await reached(one, id, "input_required")
             keeper = shared.tasks and shared.tasks.keeper
-            assert keeper and list(keeper.works) == [id] and keeper.works[id].loop is asyncio.get_running_loop()
+            assert (
+                keeper
+                and list(keeper.works) == [id]
+                and keeper.works[id].loop is asyncio.get_running_loop()
+            )
             await one.task(id).cancel()
 
 
@@ -255,6 +276,10 @@ async def test_answers_that_fit_no_question_or_no_bound_are_refused_at_once(path
         await reached(one, id, "input_required")
         for answer in ({"action": "shrug"}, {"action": "accept", "content": {"sure": "x" * 1000}}):
             with pytest.raises(InvalidParams):
-                await other.request("tasks/update", {"taskId": id, "inputResponses": {"sure": answer}})
-        await other.request("tasks/update", {"taskId": id, "inputResponses": {"other": {"action": "accept"}}})
+                await other.request(
+                    "tasks/update", {"taskId": id, "inputResponses": {"sure": answer}}
+                )
+        await other.request(
+            "tasks/update", {"taskId": id, "inputResponses": {"other": {"action": "accept"}}}
+        )
         assert await store(here).receive() == []

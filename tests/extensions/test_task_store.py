@@ -1,4 +1,5 @@
-"""Where tasks are kept: the same promises in memory and in a file, and those that only a file can give."""
+"""Where tasks are kept: the same promises in memory and in a file, and those that only a file can
+give."""
 
 import asyncio
 import os
@@ -17,7 +18,9 @@ from dovetail.extensions.tasks.sqlite import LARGE, SqliteStore
 from dovetail.extensions.tasks.store import Letter, MemoryStore, Origin, Record, TaskStore
 from dovetail.limits import Limits
 
-posix = pytest.mark.skipif(sys.platform == "win32", reason="permissions and processes as POSIX has them")
+posix = pytest.mark.skipif(
+    sys.platform == "win32", reason="permissions and processes as POSIX has them"
+)
 forks = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
 
@@ -35,10 +38,19 @@ def record(id: str, ttl: float | None = 60.0, **fields: Any) -> Record:
 
 async def test_what_was_put_in_is_given_back_as_it_was(store: TaskStore) -> None:
     one = record(
-        "one", owner="ada", session="s", resumable=True, status="input_required", message="waiting",
-        origin=Origin("2025-11-25", {"elicitation": {}}, {"name": "c", "version": "1"}, {"id": "ada"}, 3),
-        asked={"key": ("elicitation/create", b"{}")}, answers={"before": b"1"}, kept={"paid": b"null"},
-    )  # fmt: skip
+        "one",
+        owner="ada",
+        session="s",
+        resumable=True,
+        status="input_required",
+        message="waiting",
+        origin=Origin(
+            "2025-11-25", {"elicitation": {}}, {"name": "c", "version": "1"}, {"id": "ada"}, 3
+        ),
+        asked={"key": ("elicitation/create", b"{}")},
+        answers={"before": b"1"},
+        kept={"paid": b"null"},
+    )
     await store.add(one)
     assert await store.get("one") == one
     one.status, one.result, one.asked = "completed", b"{}", {}
@@ -87,7 +99,9 @@ async def test_what_has_expired_is_not_given_back_and_goes(store: TaskStore) -> 
 
 async def test_a_page_has_the_tasks_of_one_owner_and_session_in_order(store: TaskStore) -> None:
     for number in range(6):
-        await store.add(record(f"{number}", owner="ada" if number % 2 else "", session=f"{number // 3}"))
+        await store.add(
+            record(f"{number}", owner="ada" if number % 2 else "", session=f"{number // 3}")
+        )
     page = await store.page("ada", "", 0, 2)
     assert [one.id for _, one in page] == ["1", "3"]
     assert [one.id for _, one in await store.page("ada", "", page[-1][0], 2)] == ["5"]
@@ -108,7 +122,9 @@ async def test_more_than_there_may_be_are_refused_until_some_have_gone(store: Ta
     await store.close()
 
 
-@pytest.mark.parametrize("whose", [{"owner": "ada"}, {"session": "s"}, {"owner": "ada", "session": "s"}], ids=str)
+@pytest.mark.parametrize(
+    "whose", [{"owner": "ada"}, {"session": "s"}, {"owner": "ada", "session": "s"}], ids=str
+)
 async def test_nobody_has_more_than_each_may_have(store: TaskStore, whose: dict[str, str]) -> None:
     store.bind(Limits(tasks_each=2))
     await store.add(record("1", created=time.time() - 100, **whose))
@@ -139,7 +155,9 @@ async def test_what_there_is_no_room_for_is_refused_and_the_rest_stays(store: Ta
     await store.close()
 
 
-async def test_what_has_expired_makes_room_for_what_is_new_and_for_what_grows(store: TaskStore) -> None:
+async def test_what_has_expired_makes_room_for_what_is_new_and_for_what_grows(
+    store: TaskStore,
+) -> None:
     store.bind(Limits(task_bytes=400_000))
     one = record("one")
     await store.add(one)
@@ -199,19 +217,25 @@ async def test_the_file_is_for_its_owner_alone(tmp_path: Path) -> None:
 
 
 async def test_a_file_that_cannot_be_used_is_said_at_once(tmp_path: Path) -> None:
-    (tmp_path / "garbage").write_bytes(b"no database at all, but long enough to be taken for one" * 10)
+    (tmp_path / "garbage").write_bytes(
+        b"no database at all, but long enough to be taken for one" * 10
+    )
     for path in (tmp_path, tmp_path / "garbage"):
         with pytest.raises(ConfigError, match="cannot keep tasks there"):
             await SqliteStore(path).get("one")
 
 
-async def test_a_name_that_another_process_holds_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_name_that_another_process_holds_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "tasks.db"
     holder = SqliteStore(path)
     await holder.add(record("one"))
     taken = holder._name
     names = iter([taken, taken, "free"])
-    monkeypatch.setattr("dovetail.extensions.tasks.sqlite.token_hex", lambda length: next(names, taken))
+    monkeypatch.setattr(
+        "dovetail.extensions.tasks.sqlite.token_hex", lambda length: next(names, taken)
+    )
     store, unlucky = SqliteStore(path), SqliteStore(path)
     await store.add(record("two"))
     assert store._name == "free" and await holder.orphans(own=False) == []
@@ -227,11 +251,16 @@ async def test_locks_of_the_dead_are_removed_whatever_the_file_is_called(tmp_pat
     (tmp_path / "tasks 1.db-other.lock").touch()
     store = SqliteStore(path)
     await store.add(record("one"))
-    assert {file.name for file in tmp_path.glob("*.lock")} == {f"{path.name}-{store._name}.lock", "tasks 1.db-other.lock"}
+    assert {file.name for file in tmp_path.glob("*.lock")} == {
+        f"{path.name}-{store._name}.lock",
+        "tasks 1.db-other.lock",
+    }
     await store.close()
 
 
-async def test_tasks_of_the_dead_are_taken_over_and_those_of_the_living_are_not(tmp_path: Path) -> None:
+async def test_tasks_of_the_dead_are_taken_over_and_those_of_the_living_are_not(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "tasks.db"
     dead, living, heir = SqliteStore(path), SqliteStore(path), SqliteStore(path)
     await dead.add(record("left"))
@@ -241,7 +270,9 @@ async def test_tasks_of_the_dead_are_taken_over_and_those_of_the_living_are_not(
     await dead.close()
     assert [one.id for one in await heir.orphans(own=False)] == ["left"]
     assert await living.orphans(own=False) == [], "what was taken over is taken"
-    assert [one.id for one in await living.orphans(own=True)] == ["running"], "its own are for it to judge"
+    assert [one.id for one in await living.orphans(own=True)] == ["running"], (
+        "its own are for it to judge"
+    )
     for store in (living, heir):
         await store.close()
     assert not list(tmp_path.glob("*.lock"))
@@ -263,8 +294,14 @@ async def test_a_record_that_cannot_be_read_keeps_nobody_from_the_others(
     for id in ("one", "spoilt and secret", "two", "three"):
         await dead.add(record(id))
     spoil(path, "tasks", 2)
-    assert [(number, one.id) for number, one in await heir.page("", "", 0, 3)] == [(1, "one"), (3, "two"), (4, "three")]
-    assert [number for number, _ in await heir.page("", "", 1, 1)] == [3], "a page is as long as it may be"
+    assert [(number, one.id) for number, one in await heir.page("", "", 0, 3)] == [
+        (1, "one"),
+        (3, "two"),
+        (4, "three"),
+    ]
+    assert [number for number, _ in await heir.page("", "", 1, 1)] == [3], (
+        "a page is as long as it may be"
+    )
     assert await heir.get("spoilt and secret") is None
     await dead.close()
     assert [one.id for one in await heir.orphans(own=False)] == ["one", "two", "three"]
@@ -293,7 +330,9 @@ async def test_a_letter_that_cannot_be_read_keeps_nobody_from_the_next(tmp_path:
     await store.close()
 
 
-async def test_who_fails_to_take_over_the_tasks_of_the_dead_leaves_them_to_others(tmp_path: Path) -> None:
+async def test_who_fails_to_take_over_the_tasks_of_the_dead_leaves_them_to_others(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "tasks.db"
     dead, unlucky, heir = SqliteStore(path), SqliteStore(path), SqliteStore(path)
     await dead.add(record("left"))
@@ -359,7 +398,9 @@ async def test_a_child_that_was_forked_is_a_process_of_its_own(tmp_path: Path) -
         worked = False
         try:
             steps = (store.add(record("child")), store.get("parent"), store.orphans(own=True))
-            found = [asyncio.Runner(loop_factory=asyncio.new_event_loop).run(step) for step in steps]
+            found = [
+                asyncio.Runner(loop_factory=asyncio.new_event_loop).run(step) for step in steps
+            ]
             worked = [one.id for one in found[2]] == ["child"] and found[1] is not None
         finally:
             os._exit(0 if worked else 1)
@@ -368,14 +409,19 @@ async def test_a_child_that_was_forked_is_a_process_of_its_own(tmp_path: Path) -
     await store.close()
 
 
-async def test_a_letter_reaches_whoever_runs_the_task_and_stays_until_it_is_taken(tmp_path: Path) -> None:
+async def test_a_letter_reaches_whoever_runs_the_task_and_stays_until_it_is_taken(
+    tmp_path: Path,
+) -> None:
     one, other, heir = (SqliteStore(tmp_path / "tasks.db") for _ in range(3))
     await other.add(record("task"))
     await one.send(Letter("task", {"key": b"1"}))
     await one.send(Letter("task", cancel=True))
     assert await one.receive() == []
     letters = await other.receive()
-    assert [(letter.answers, letter.cancel) for _, letter in letters] == [({"key": b"1"}, False), ({}, True)]
+    assert [(letter.answers, letter.cancel) for _, letter in letters] == [
+        ({"key": b"1"}, False),
+        ({}, True),
+    ]
     await other.take(letters[0][0])
     assert await other.receive() == letters[1:]
     await other.close()  # before it could do what the second one says
@@ -415,7 +461,9 @@ async def test_the_file_shrinks_again_when_tasks_have_gone(tmp_path: Path) -> No
 
 async def test_a_file_that_gives_back_no_room_is_swept_all_the_same(tmp_path: Path) -> None:
     made = sqlite3.connect(tmp_path / "tasks.db")
-    made.execute("CREATE TABLE something (of INTEGER)")  # by another program, and without auto_vacuum
+    made.execute(
+        "CREATE TABLE something (of INTEGER)"
+    )  # by another program, and without auto_vacuum
     made.close()
     store = SqliteStore(tmp_path / "tasks.db")
     for number in range(300):
@@ -460,7 +508,9 @@ async def test_the_event_loop_goes_on_while_another_process_writes(tmp_path: Pat
     await store.close()
 
 
-async def test_what_is_cancelled_while_it_is_written_is_written_before_anything_else(tmp_path: Path) -> None:
+async def test_what_is_cancelled_while_it_is_written_is_written_before_anything_else(
+    tmp_path: Path,
+) -> None:
     store = SqliteStore(tmp_path / "tasks.db")
     one = record("one")
     await store.add(one)

@@ -1,5 +1,6 @@
-"""Tasks where something goes wrong around them: an end that cannot be written down, a call that is cancelled while its task
-begins, an engine that refuses, a server without the tool, a letter that is none, other event loops, and forks."""
+"""Tasks where something goes wrong around them: an end that cannot be written down, a call that is
+cancelled while its task begins, an engine that refuses, a server without the tool, a letter that is
+none, other event loops, and forks."""
 
 import asyncio
 import os
@@ -15,7 +16,14 @@ import msgspec
 import pytest
 
 from dovetail import Client, Context, Server
-from dovetail.errors import ConfigError, InternalError, InvalidParams, Overloaded, ProtocolError, TooLarge
+from dovetail.errors import (
+    ConfigError,
+    InternalError,
+    InvalidParams,
+    Overloaded,
+    ProtocolError,
+    TooLarge,
+)
 from dovetail.extensions.tasks import Letter, MemoryStore, Record, SqliteStore, TaskSettings
 from dovetail.extensions.tasks.keeper import Keeper
 from dovetail.extensions.tasks.store import Origin, TaskStore
@@ -83,7 +91,12 @@ endless.append(endless)
         (ProtocolError(-5, "no", {"why": 2**80}), -5, "no", None),
         (ProtocolError(-5, "no", {"why": object()}), -5, "no", None),
         (ProtocolError(-5, "no", endless), -5, "no", None),
-        (ProtocolError(2**80, "no"), InternalError.code, "The task is over, but what came of it could not be", None),
+        (
+            ProtocolError(2**80, "no"),
+            InternalError.code,
+            "The task is over, but what came of it could not be",
+            None,
+        ),
     ],
     ids=["text", "data", "raw", "number", "object", "endless", "code"],
 )
@@ -107,7 +120,9 @@ async def test_an_error_that_no_store_can_keep_is_told_as_far_as_it_can_be(
 
 
 @pytest.mark.parametrize("kept", ["memory", "sqlite"])
-async def test_a_tool_that_fails_over_a_name_that_is_no_text_is_over(form: str, kept: str, path: Path) -> None:
+async def test_a_tool_that_fails_over_a_name_that_is_no_text_is_over(
+    form: str, kept: str, path: Path
+) -> None:
     server = Server("names", tasks=MemoryStore() if kept == "memory" else SqliteStore(path))
 
     @server.tool(task="required")
@@ -137,7 +152,7 @@ class Noting(MemoryStore):
 
 
 @pytest.mark.parametrize("times", [0, 1])
-async def test_how_far_a_task_has_come_is_written_down_in_valid_text_and_another_time_where_that_failed(
+async def test_how_far_a_task_has_come_is_written_down_in_valid_text_and_another_time_where_that_failed(  # noqa: E501
     form: str, times: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = Noting(times)
@@ -168,7 +183,11 @@ async def test_a_store_that_fails_in_a_way_of_its_own_loses_the_result_and_not_t
         assert (await settled(client, handle.id)).status == "failed"
         with pytest.raises(InternalError, match="what came of it could not be written down"):
             await handle.result()
-    assert site.done == ["wait"] and keeper(site.server).works == {} and "the line is down" in caplog.text
+    assert (
+        site.done == ["wait"]
+        and keeper(site.server).works == {}
+        and "the line is down" in caplog.text
+    )
 
 
 async def test_that_a_task_was_stopped_and_may_be_resumed_is_said_where_it_cannot_be_written_down(
@@ -194,7 +213,9 @@ async def test_that_a_task_was_stopped_and_may_be_resumed_is_said_where_it_canno
     assert "could not be written down: the line is down" in caplog.text
 
 
-async def test_nobody_tries_to_write_down_what_has_expired(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nobody_tries_to_write_down_what_has_expired(
+    form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("dovetail.extensions.tasks.keeper.PAUSES", (0.01,))
     site = Site(tasks=Ill(Overloaded("disk I/O error"), float("inf")), limits=Limits(task_life=0.2))
     site.go.set()
@@ -220,8 +241,12 @@ async def test_who_waits_for_a_result_that_there_is_no_room_for_is_told() -> Non
 # how one begins
 
 
-@pytest.mark.parametrize(("form", "tool"), [(CORE, "wait"), (EXTENDED, "wait"), (EXTENDED, "later")])
-async def test_a_call_that_is_cancelled_while_its_task_is_written_down_leaves_none(form: str, tool: str) -> None:
+@pytest.mark.parametrize(
+    ("form", "tool"), [(CORE, "wait"), (EXTENDED, "wait"), (EXTENDED, "later")]
+)
+async def test_a_call_that_is_cancelled_while_its_task_is_written_down_leaves_none(
+    form: str, tool: str
+) -> None:
     added = asyncio.Event()
 
     class Slow(MemoryStore):
@@ -347,7 +372,15 @@ async def test_a_server_starts_though_its_store_fails_and_takes_up_what_was_left
 
     store, now = Odd(), time.time()
     await store.add(
-        Record(id="left", created=now, updated=now, ttl=60.0, tool="wait", params=b"{}", origin=Origin(EXTENDED))
+        Record(
+            id="left",
+            created=now,
+            updated=now,
+            ttl=60.0,
+            tool="wait",
+            params=b"{}",
+            origin=Origin(EXTENDED),
+        )
     )
     site = Site(tasks=store)
     async with site.server.lifespan():
@@ -367,7 +400,9 @@ async def test_a_server_whose_file_cannot_be_used_does_not_start(tmp_path: Path)
 
 
 @asynccontextmanager
-async def neighbours(path: Path, form: str, **limits: Any) -> AsyncIterator[tuple[Server, Server, Client, str]]:
+async def neighbours(
+    path: Path, form: str, **limits: Any
+) -> AsyncIterator[tuple[Server, Server, Client, str]]:
     """A server that runs a task, which has asked, and another one with a client."""
     here, there = sharing(path, **limits), sharing(path, **limits)
     async with (
@@ -403,12 +438,16 @@ async def test_a_cancellation_counts_though_there_is_no_room_for_the_letter(
         assert len(await keeper(here).store.receive()) == 2
 
 
-async def test_a_letter_says_no_more_than_it_has_to(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_letter_says_no_more_than_it_has_to(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("dovetail.extensions.tasks.mail.LOOK", 60)
     async with neighbours(path, CORE) as (here, there, _, id):
         record = await keeper(there).find(id)
         assert record is not None
-        await keeper(there).deliver(record, Letter(id, refused={"sure": "no " * 100_000, "other": "no"}))
+        await keeper(there).deliver(
+            record, Letter(id, refused={"sure": "no " * 100_000, "other": "no"})
+        )
         ((_, letter),) = await keeper(here).store.receive()
         assert letter.refused == {"sure": ("no " * 1000)[:1000]}
 
@@ -439,7 +478,9 @@ async def test_a_task_writes_to_no_stream_of_another_event_loop() -> None:
         return "spoken"
 
     async def elsewhere(id: str) -> str:
-        async with Client(server, revision=CORE, on_log=lambda said: heard.append("there")) as client:
+        async with Client(
+            server, revision=CORE, on_log=lambda said: heard.append("there")
+        ) as client:
             return str((await client.request("tasks/result", {"taskId": id})).content[0].text)
 
     async with Client(server, revision=CORE, on_log=lambda said: heard.append("here")) as client:

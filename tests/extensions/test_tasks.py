@@ -1,5 +1,6 @@
-"""Tasks on a server, in both forms and over every transport: how one begins, is followed, asked, answered, cancelled and
-ended, and whose it is. What a client sees of them is taped, and held to the shapes of the form that it speaks."""
+"""Tasks on a server, in both forms and over every transport: how one begins, is followed, asked,
+answered, cancelled and ended, and whose it is. What a client sees of them is taped, and held to the
+shapes of the form that it speaks."""
 
 import asyncio
 import json
@@ -93,7 +94,11 @@ class Site:
         @tool(task="optional")
         async def fail(how: str = "tool") -> str:
             """Fail one way or the other."""
-            raise ToolError("no luck") if how == "tool" else InternalError("no sense", data={"why": how})
+            raise (
+                ToolError("no luck")
+                if how == "tool"
+                else InternalError("no sense", data={"why": how})
+            )
 
         @tool(task="optional")
         async def ask(ctx: Context) -> str:
@@ -105,7 +110,9 @@ class Site:
         @tool(task="optional")
         async def both(ctx: Context) -> str:
             """Ask two things at once."""
-            one, two = await asyncio.gather(ctx.elicit("One?", Sure, key="one"), ctx.elicit("Two?", Sure, key="two"))
+            one, two = await asyncio.gather(
+                ctx.elicit("One?", Sure, key="one"), ctx.elicit("Two?", Sure, key="two")
+            )
             return f"{one.action} {two.action}"
 
         @tool(task="optional")
@@ -138,7 +145,9 @@ async def settled(client: Client, id: str, *statuses: str) -> Any:
 # how one begins
 
 
-@pytest.mark.requirement("tasks-flat", "tasks-durable", "tasks-details", "tasks-ids", "tasks-complete")
+@pytest.mark.requirement(
+    "tasks-flat", "tasks-durable", "tasks-details", "tasks-ids", "tasks-complete"
+)
 @pytest.mark.requirement("tasks-core-created", "tasks-core-result", "tasks-core-ids")
 async def test_a_call_goes_on_as_a_task_and_its_result_is_the_tools(talk: Talk) -> None:
     site = Site()
@@ -157,7 +166,9 @@ async def test_progress_becomes_the_message_of_its_status(talk: Talk) -> None:
     site = Site()
     async with talk(site.server) as client:
         handle = await client.start_tool("wait")
-        while (task := await client.request("tasks/get", {"taskId": handle.id})).status_message is None:
+        while (
+            task := await client.request("tasks/get", {"taskId": handle.id})
+        ).status_message is None:
             await asyncio.sleep(0.01)
         assert task.status_message == "under way"
         site.go.set()
@@ -223,8 +234,12 @@ async def test_the_extension_makes_no_tasks_in_a_revision_that_has_its_own() -> 
     async with bare(site.server) as peer:
         greeting = await peer.greet(CORE, {"extensions": {EXTENSION: {}}})
         assert "extensions" not in greeting["result"]["capabilities"]
-        assert (await peer.ask("tools/call", {"name": "wait"}))["result"]["content"][0]["text"] == "waited"
-        assert (await peer.ask("tools/call", {"name": "always"}))["error"]["code"] == MethodNotFound.code
+        assert (await peer.ask("tools/call", {"name": "wait"}))["result"]["content"][0][
+            "text"
+        ] == "waited"
+        assert (await peer.ask("tools/call", {"name": "always"}))["error"][
+            "code"
+        ] == MethodNotFound.code
 
 
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-06-18", CORE])
@@ -236,9 +251,13 @@ async def test_who_does_not_ask_for_a_task_gets_none(revision: str) -> None:
         await peer.greet(revision)
         reply = await peer.ask("tools/call", {"name": "wait", "arguments": {}})
         assert reply["result"]["content"][0]["text"] == "waited"
-        assert (await peer.ask("tools/call", {"name": "always"}))["error"]["code"] == MethodNotFound.code
+        assert (await peer.ask("tools/call", {"name": "always"}))["error"][
+            "code"
+        ] == MethodNotFound.code
         if revision != CORE:
-            assert (await peer.ask("tasks/get", {"taskId": "x"}))["error"]["code"] == MethodNotFound.code
+            assert (await peer.ask("tasks/get", {"taskId": "x"}))["error"][
+                "code"
+            ] == MethodNotFound.code
 
 
 @pytest.mark.requirement("tasks-no-legacy")
@@ -246,9 +265,19 @@ async def test_each_revision_is_told_of_tasks_in_its_own_way(form: str) -> None:
     async with Client(Site().server, revision=form) as client:
         listed = {tool.name: tool.execution for tool in await client.list_tools()}
         if form == CORE:
-            assert client.capabilities.tasks == {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
-            support = {name: execution and execution.task_support for name, execution in listed.items()}
-            assert (support["plain"], support["wait"], support["always"]) == (None, "optional", "required")
+            assert client.capabilities.tasks == {
+                "list": {},
+                "cancel": {},
+                "requests": {"tools": {"call": {}}},
+            }
+            support = {
+                name: execution and execution.task_support for name, execution in listed.items()
+            }
+            assert (support["plain"], support["wait"], support["always"]) == (
+                None,
+                "optional",
+                "required",
+            )
         else:
             assert client.capabilities.tasks is None
             assert client.capabilities.extensions == {EXTENSION: {}}
@@ -265,7 +294,9 @@ async def test_a_server_without_such_tools_says_nothing_of_tasks(form: str) -> N
             await peer.greet(CORE)
             reply = await peer.ask("tools/call", {"name": "quick", "task": {"ttl": 1000}})
             assert reply["result"]["content"][0]["text"] == "done", "what is not offered is ignored"
-        assert (await peer.ask("tasks/get", declared(form, taskId="x")))["error"]["code"] == MethodNotFound.code
+        assert (await peer.ask("tasks/get", declared(form, taskId="x")))["error"][
+            "code"
+        ] == MethodNotFound.code
 
 
 # how it ends
@@ -291,13 +322,19 @@ async def test_an_error_of_the_protocol_fails_the_task_with_that_error(talk: Tal
         task = await settled(client, handle.id)
         assert task.status == "failed" and task.status_message == "no sense"
         if talk.stateless:
-            assert task.error == {"code": InternalError.code, "message": "no sense", "data": {"why": "protocol"}}
+            assert task.error == {
+                "code": InternalError.code,
+                "message": "no sense",
+                "data": {"why": "protocol"},
+            }
         with pytest.raises(InternalError, match="no sense"):
             await handle.result()
     held_to_form(talk)
 
 
-@pytest.mark.requirement("tasks-cancel-ack", "tasks-complete", "tasks-core-cancel", "tasks-core-over")
+@pytest.mark.requirement(
+    "tasks-cancel-ack", "tasks-complete", "tasks-core-cancel", "tasks-core-over"
+)
 async def test_a_cancelled_task_is_cancelled_and_stays_so(talk: Talk) -> None:
     site = Site()
     async with talk(site.server) as client:
@@ -368,8 +405,12 @@ async def test_a_question_parks_the_task_until_it_is_answered(talk: Talk) -> Non
         assert asked == ["Sure?", "Sure?"]
     held_to_form(talk)
     if not talk.stateless:
-        questions = [one for one in talk.tape.messages("server") if one.get("method") == "elicitation/create"]
-        assert [one["params"]["_meta"][RELATED_TASK]["taskId"] for one in questions] == [handle.id] * 2
+        questions = [
+            one for one in talk.tape.messages("server") if one.get("method") == "elicitation/create"
+        ]
+        assert [one["params"]["_meta"][RELATED_TASK]["taskId"] for one in questions] == [
+            handle.id
+        ] * 2
 
 
 @pytest.mark.requirement("tasks-ack", "tasks-complete", "tasks-unknown-keys", "tasks-all-questions")
@@ -379,15 +420,23 @@ async def test_some_answers_may_come_before_others_and_strange_ones_are_ignored(
         waiting = await until(ask, id, "input_required")
         assert sorted(waiting["inputRequests"]) == ["one", "two"]
         assert waiting["inputRequests"]["one"]["method"] == "elicitation/create"
-        answers = {"one": {"action": "accept", "content": {"sure": True}}, "three": {"action": "decline"}}
+        answers = {
+            "one": {"action": "accept", "content": {"sure": True}},
+            "three": {"action": "decline"},
+        }
         acknowledged = await ask("tasks/update", taskId=id, inputResponses=answers)
-        assert acknowledged.keys() == {"resultType", "_meta"} and acknowledged["resultType"] == "complete"
+        assert (
+            acknowledged.keys() == {"resultType", "_meta"}
+            and acknowledged["resultType"] == "complete"
+        )
         assert list((await until(ask, id, "input_required"))["inputRequests"]) == ["two"]
         await ask("tasks/update", taskId=id, inputResponses={"one": {"action": "cancel"}})
         await ask("tasks/update", taskId=id, inputResponses={"two": {"action": "decline"}})
         task = await until(ask, id, *OVER)
         assert task["result"]["content"][0]["text"] == "accept decline"
-        assert set(await ask("tasks/update", taskId=id, inputResponses={"two": {"action": "accept"}})) == {
+        assert set(
+            await ask("tasks/update", taskId=id, inputResponses={"two": {"action": "accept"}})
+        ) == {
             "resultType",
             "_meta",
         }
@@ -401,12 +450,18 @@ async def test_the_same_question_has_another_key_each_time() -> None:
         for _ in range(2):
             (key,) = (await until(ask, id, "input_required"))["inputRequests"]
             keys.append(key)
-            await ask("tasks/update", taskId=id, inputResponses={key: {"action": "accept", "content": {"sure": True}}})
+            await ask(
+                "tasks/update",
+                taskId=id,
+                inputResponses={key: {"action": "accept", "content": {"sure": True}}},
+            )
         assert len(set(keys)) == 2
         assert (await until(ask, id, *OVER))["status"] == "completed"
 
 
-@pytest.mark.parametrize("answer", [12, {"action": "maybe"}, {"action": "accept", "content": {"sure": "so so"}}])
+@pytest.mark.parametrize(
+    "answer", [12, {"action": "maybe"}, {"action": "accept", "content": {"sure": "so so"}}]
+)
 async def test_an_answer_that_is_none_is_refused_and_the_task_waits_on(answer: Any) -> None:
     async with extended(Site().server) as ask:
         id = (await ask("tools/call", name="both"))["taskId"]
@@ -441,7 +496,10 @@ async def test_a_question_is_put_once_though_two_wait_for_the_result() -> None:
 
     async with Client(Site().server, revision=CORE, on_elicit=answer) as client:
         handle = await client.start_tool("both")
-        waits = [asyncio.create_task(client.request("tasks/result", {"taskId": handle.id})) for _ in range(2)]
+        waits = [
+            asyncio.create_task(client.request("tasks/result", {"taskId": handle.id}))
+            for _ in range(2)
+        ]
         while len(asked) < 2:
             await asyncio.sleep(0.01)
         let.set()
@@ -475,7 +533,8 @@ async def test_what_is_asked_before_detaching_is_asked_while_the_caller_waits(ta
     site = Site()
     async with talk(site.server, on_elicit=accept) as client:
         handle = await client.start_tool("leave")
-        # Who asks for a task of the core form was promised one: it is one from the start, and asks as such.
+        # Who asks for a task of the core form was promised one: it is one from the start, and asks
+        # as such.
         status = "working" if talk.stateless else "input_required"
         assert (await settled(client, handle.id, status)).status == status
         site.go.set()
@@ -555,7 +614,11 @@ def test_terms_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
 async def test_a_task_that_is_not_there_is_told_as_such(talk: Talk) -> None:
     async with talk(Site().server) as client:
         await client.list_tools()
-        for method in ("tasks/get", "tasks/cancel", "tasks/update" if talk.stateless else "tasks/result"):
+        for method in (
+            "tasks/get",
+            "tasks/cancel",
+            "tasks/update" if talk.stateless else "tasks/result",
+        ):
             params = {"inputResponses": {}} if method == "tasks/update" else {}
             with pytest.raises(InvalidParams, match="no task 'nowhere'"):
                 await client.request(method, {"taskId": "nowhere", **params})
@@ -568,7 +631,9 @@ async def test_to_others_a_task_does_not_exist(form: str) -> None:
     async with hosted(site.server) as place:
 
         def caller(key: str) -> Client:
-            return Client(f"http://127.0.0.1:{place.port}/mcp", revision=form, headers={"x-api-key": key * 20})
+            return Client(
+                f"http://127.0.0.1:{place.port}/mcp", revision=form, headers={"x-api-key": key * 20}
+            )
 
         async with caller("a") as ada, caller("b") as bob, caller("a") as again:
             handle = await ada.start_tool("wait")
@@ -577,7 +642,9 @@ async def test_to_others_a_task_does_not_exist(form: str) -> None:
                 with pytest.raises(InvalidParams, match="no task"):
                     await bob.request(method, {"taskId": handle.id})
             if form == CORE:
-                assert [one.task_id for one in (await again.request("tasks/list")).tasks] == [handle.id]
+                assert [one.task_id for one in (await again.request("tasks/list")).tasks] == [
+                    handle.id
+                ]
                 assert (await bob.request("tasks/list")).tasks == []
             site.go.set()
             assert (await again.task(handle.id).result()).text == "waited"
@@ -586,15 +653,26 @@ async def test_to_others_a_task_does_not_exist(form: str) -> None:
 @pytest.mark.requirement("tasks-core-list")
 async def test_a_list_has_the_tasks_of_ones_own_session_page_by_page() -> None:
     site = Site()
-    async with Client(site.server, revision=CORE) as one, Client(site.server, revision=CORE) as other:
+    async with (
+        Client(site.server, revision=CORE) as one,
+        Client(site.server, revision=CORE) as other,
+    ):
         made = [(await one.start_tool("wait")).id for _ in range(103)]
         first = await one.request("tasks/list")
         assert [task.task_id for task in first.tasks] == made[:100]
         second = await one.request("tasks/list", {"cursor": first.next_cursor})
         assert [task.task_id for task in second.tasks] == made[100:] and second.next_cursor is None
         assert (await other.request("tasks/list")).tasks == []
-        assert (await other.request("tasks/get", {"taskId": made[0]})).status == "working", "an id is enough"
-        for cursor in ("", "zz", "5b5d", first.next_cursor + "00", json.dumps(["tasks", 10**30]).encode().hex()):
+        assert (await other.request("tasks/get", {"taskId": made[0]})).status == "working", (
+            "an id is enough"
+        )
+        for cursor in (
+            "",
+            "zz",
+            "5b5d",
+            first.next_cursor + "00",
+            json.dumps(["tasks", 10**30]).encode().hex(),
+        ):
             with pytest.raises(InvalidParams, match="cursor"):
                 await one.request("tasks/list", {"cursor": cursor})
 
@@ -603,7 +681,10 @@ async def test_a_list_has_the_tasks_of_ones_own_session_page_by_page() -> None:
 async def test_there_is_no_list_where_callers_cannot_be_told_apart() -> None:
     async with hosted(Site().server, sessions=False) as site:
         session = await site.greet(CORE)
-        assert session.result["capabilities"]["tasks"] == {"cancel": {}, "requests": {"tools": {"call": {}}}}
+        assert session.result["capabilities"]["tasks"] == {
+            "cancel": {},
+            "requests": {"tools": {"call": {}}},
+        }
         answer = await session.ask("tasks/list")
         assert (await answer.json())["error"]["code"] == MethodNotFound.code
 
@@ -622,7 +703,11 @@ async def test_over_http_the_id_of_a_task_is_in_a_header_too(method: str) -> Non
     params = {"taskId": "some", "inputResponses": {}}
     async with hosted(Site().server) as site:
         body, headers = modern(method, params, capabilities=ABLE)
-        for name, code in ((None, HeaderMismatch.code), ("other", HeaderMismatch.code), ("some", InvalidParams.code)):
+        for name, code in (
+            (None, HeaderMismatch.code),
+            ("other", HeaderMismatch.code),
+            ("some", InvalidParams.code),
+        ):
             answer = await site.post(body, {**headers, "Mcp-Name": name})
             assert (await answer.json())["error"]["code"] == code
 
@@ -635,7 +720,12 @@ async def test_a_task_is_kept_for_as_long_as_it_was_asked_for_within_bounds() ->
     site = Site(limits=Limits(task_life=50, task_life_max=100))
     async with bare(site.server) as peer:
         await peer.greet(CORE)
-        for asked, kept in (({}, 50_000), ({"ttl": 70_000}, 70_000), ({"ttl": 10**9}, 100_000), ({"ttl": 10**400}, 100_000)):
+        for asked, kept in (
+            ({}, 50_000),
+            ({"ttl": 70_000}, 70_000),
+            ({"ttl": 10**9}, 100_000),
+            ({"ttl": 10**400}, 100_000),
+        ):
             reply = await peer.ask("tools/call", {"name": "wait", "task": asked})
             assert reply["result"]["task"]["ttl"] == kept
         for ttl in ("long", 0, -1):
@@ -682,7 +772,10 @@ async def test_there_are_no_more_tasks_than_there_may_be(form: str) -> None:
 @pytest.mark.requirement("tasks-core-bounds")
 async def test_no_session_has_more_tasks_than_each_may_have() -> None:
     site = Site(limits=Limits(tasks_each=2))
-    async with Client(site.server, revision=CORE) as one, Client(site.server, revision=CORE) as other:
+    async with (
+        Client(site.server, revision=CORE) as one,
+        Client(site.server, revision=CORE) as other,
+    ):
         made = [await client.start_tool("wait") for client in (one, one, other, other)]
         for client in (one, other):
             with pytest.raises(Overloaded, match="You have 2 tasks here"):
@@ -714,7 +807,9 @@ async def test_who_listens_is_told_of_its_own_tasks_and_of_no_others() -> None:
     site = Site()
     async with extended(site.server) as ask:
         id = (await ask("tools/call", name="wait"))["taskId"]
-        ask.peer.send(request(declared(EXTENDED, notifications={"taskIds": [id, "nowhere"]}), id="listening"))
+        ask.peer.send(
+            request(declared(EXTENDED, notifications={"taskIds": [id, "nowhere"]}), id="listening")
+        )
         acknowledged = await ask.peer.receive()
         assert acknowledged["params"]["notifications"] == {"taskIds": [id]}
         site.go.set()
@@ -722,19 +817,25 @@ async def test_who_listens_is_told_of_its_own_tasks_and_of_no_others() -> None:
         while not told or told[-1]["status"] == "working":
             message = await ask.peer.receive()
             assert message["method"] == "notifications/tasks"
-            assert message["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"] == "listening"
+            assert (
+                message["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"] == "listening"
+            )
             told.append(message["params"])
         assert told[-1]["result"]["content"][0]["text"] == "waited"
         seen = await ask("tasks/get", taskId=id)
         varying = ("_meta", "resultType", "pollIntervalMs")
-        assert without(told[-1], varying) == without(seen, varying), "each is what tasks/get would say"
+        assert without(told[-1], varying) == without(seen, varying), (
+            "each is what tasks/get would say"
+        )
 
 
 @pytest.mark.requirement("tasks-listen")
 async def test_listening_to_tasks_takes_the_extension() -> None:
     async with bare(Site().server) as peer:
         params = {"notifications": {"taskIds": ["x"]}, **undeclared()}
-        assert (await peer.ask("subscriptions/listen", params))["error"]["code"] == MissingCapability.code
+        assert (await peer.ask("subscriptions/listen", params))["error"][
+            "code"
+        ] == MissingCapability.code
     async with bare(Server("none")) as peer:
         peer.send(request({"notifications": {"taskIds": ["x"]}, **undeclared()}, id=1))
         assert (await peer.receive())["params"]["notifications"] == {}
@@ -756,8 +857,15 @@ async def test_a_core_task_goes_from_status_to_status_and_none_of_them_names_it_
             elif message.get("method") == "notifications/tasks/status":
                 told.append(message["params"])
         statuses = [one["status"] for one in told]
-        assert statuses[0] == "working" and "input_required" in statuses and statuses[-1] == "completed"
-        told += [(await peer.ask(method, {"taskId": task["taskId"]}))["result"] for method in ("tasks/get", "tasks/list")]
+        assert (
+            statuses[0] == "working"
+            and "input_required" in statuses
+            and statuses[-1] == "completed"
+        )
+        told += [
+            (await peer.ask(method, {"taskId": task["taskId"]}))["result"]
+            for method in ("tasks/get", "tasks/list")
+        ]
         assert RELATED_TASK not in json.dumps(told)
 
 
@@ -766,7 +874,9 @@ async def test_in_the_core_form_its_caller_is_told_by_itself() -> None:
     async with bare(site.server) as peer, bare(site.server) as other:
         await peer.greet(CORE)
         await other.greet(CORE)
-        id = (await peer.ask("tools/call", {"name": "wait", "task": {}}))["result"]["task"]["taskId"]
+        id = (await peer.ask("tools/call", {"name": "wait", "task": {}}))["result"]["task"][
+            "taskId"
+        ]
         site.go.set()
         while (message := await peer.receive())["method"] != "notifications/tasks/status":
             assert message["params"]["_meta"][RELATED_TASK] == {"taskId": id}
@@ -925,7 +1035,9 @@ def declared(form: str, able: dict[str, Any] = ABLE, **params: Any) -> dict[str,
     return params if form == CORE else {**params, "_meta": meta(able)}
 
 
-def request(params: dict[str, Any], id: Any, method: str = "subscriptions/listen") -> dict[str, Any]:
+def request(
+    params: dict[str, Any], id: Any, method: str = "subscriptions/listen"
+) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
 
 
@@ -944,7 +1056,9 @@ class Ask:
         if "error" in reply:
             error = reply["error"]
             kinds = {InvalidParams.code: InvalidParams, MethodNotFound.code: MethodNotFound}
-            raise kinds.get(error["code"], ProtocolError)(error["code"], error["message"], error.get("data"))
+            raise kinds.get(error["code"], ProtocolError)(
+                error["code"], error["message"], error.get("data")
+            )
         result: dict[str, Any] = reply["result"]
         return result
 
@@ -968,7 +1082,8 @@ DETAILS = {"completed": {"result"}, "failed": {"error"}, "input_required": {"inp
 
 
 def held_to_form(talk: Talk) -> None:
-    """Every task that the server spoke of has exactly the fields of its form; the core's is held to its schema anyway."""
+    """Every task that the server spoke of has exactly the fields of its form; the core's is held to
+    its schema anyway."""
     if talk.stateless:
         for task, kind in tasks_in(talk):
             details = set() if kind == "task" else DETAILS.get(task["status"], set())
@@ -978,7 +1093,11 @@ def held_to_form(talk: Talk) -> None:
 
 
 def tasks_in(talk: Talk) -> Iterator[tuple[dict[str, Any], str | None]]:
-    asked = {one["id"]: one["method"] for one in talk.tape.messages("client") if "id" in one and "method" in one}
+    asked = {
+        one["id"]: one["method"]
+        for one in talk.tape.messages("client")
+        if "id" in one and "method" in one
+    }
     for message in talk.tape.messages("server"):
         assert RELATED_TASK not in json.dumps(message)
         if message.get("method") == "notifications/tasks":

@@ -1,4 +1,5 @@
-"""Spans and metrics with the real SDK of OpenTelemetry, whose exporters keep what they are given in memory."""
+"""Spans and metrics with the real SDK of OpenTelemetry, whose exporters keep what they are given in
+memory."""
 
 import asyncio
 import re
@@ -61,10 +62,17 @@ class Seen:
     def metrics(self) -> list[Any]:
         data = self._metrics.get_metrics_data()
         resources = data.resource_metrics if data else []
-        return [metric for one in resources for scope in one.scope_metrics for metric in scope.metrics]
+        return [
+            metric for one in resources for scope in one.scope_metrics for metric in scope.metrics
+        ]
 
     def points(self, name: str) -> list[Any]:
-        return [point for metric in self.metrics() if metric.name == name for point in metric.data.data_points]
+        return [
+            point
+            for metric in self.metrics()
+            if metric.name == name
+            for point in metric.data.data_points
+        ]
 
 
 @pytest.fixture
@@ -96,7 +104,9 @@ def build(*middleware: Any, **options: Any) -> Server:
 
     @server.tool
     def threaded() -> str:
-        return f"{baggage.get_baggage('user')} {trace.get_current_span().get_span_context().span_id:x}"
+        return (
+            f"{baggage.get_baggage('user')} {trace.get_current_span().get_span_context().span_id:x}"
+        )
 
     @server.resource("doc://text")
     def text() -> str:
@@ -115,13 +125,17 @@ def build(*middleware: Any, **options: Any) -> Server:
 
 @pytest.mark.requirement("telemetry-parent")
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_a_call_is_a_span_on_either_side_and_the_servers_is_the_clients_child(seen: Seen, revision: str) -> None:
+async def test_a_call_is_a_span_on_either_side_and_the_servers_is_the_clients_child(
+    seen: Seen, revision: str
+) -> None:
     server = build(seen.telemetry())
     async with pair(server, revision=revision, middleware=[seen.telemetry()]) as client:
         assert (await client.call_tool("add", {"a": 1, "b": 2})).text == "3"
         await client.get_prompt("greet", {"name": "Ada"})
         await client.read_resource("doc://text")
-    asked, answered = (seen.span("tools/call add", kind) for kind in (SpanKind.CLIENT, SpanKind.SERVER))
+    asked, answered = (
+        seen.span("tools/call add", kind) for kind in (SpanKind.CLIENT, SpanKind.SERVER)
+    )
     assert answered.parent is not None
     assert answered.parent.span_id == asked.context.span_id
     assert answered.context.trace_id == asked.context.trace_id
@@ -141,18 +155,31 @@ async def test_a_call_is_a_span_on_either_side_and_the_servers_is_the_clients_ch
 
 @pytest.mark.requirement("meta-trace-context", "meta-trace-format")
 @pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
-async def test_the_context_travels_in_meta_by_its_three_reserved_names(seen: Seen, revision: str) -> None:
+async def test_the_context_travels_in_meta_by_its_three_reserved_names(
+    seen: Seen, revision: str
+) -> None:
     tape = Tape()
     token = context.attach(baggage.set_baggage("user", "ada"))
     try:
         ends = [seen.telemetry(baggage=True) for _ in range(2)]
-        async with pair(build(ends[0]), revision=revision, record=tape, middleware=ends[1:]) as client:
+        async with pair(
+            build(ends[0]), revision=revision, record=tape, middleware=ends[1:]
+        ) as client:
             said = (await client.call_tool("threaded")).text
     finally:
         context.detach(token)
-    (sent,) = [message["params"]["_meta"] for message in tape.messages("client") if message.get("method") == "tools/call"]
-    asked, answered = (seen.span("tools/call threaded", kind).context for kind in (SpanKind.CLIENT, SpanKind.SERVER))
-    assert re.fullmatch(f"00-{asked.trace_id:032x}-{asked.span_id:016x}-[0-9a-f]{{2}}", sent["traceparent"])
+    (sent,) = [
+        message["params"]["_meta"]
+        for message in tape.messages("client")
+        if message.get("method") == "tools/call"
+    ]
+    asked, answered = (
+        seen.span("tools/call threaded", kind).context
+        for kind in (SpanKind.CLIENT, SpanKind.SERVER)
+    )
+    assert re.fullmatch(
+        f"00-{asked.trace_id:032x}-{asked.span_id:016x}-[0-9a-f]{{2}}", sent["traceparent"]
+    )
     assert sent["baggage"] == "user=ada"
     assert said == f"ada {answered.span_id:x}", "a tool in a thread knows both"
 
@@ -201,25 +228,38 @@ async def test_a_caller_that_is_not_trusted_with_the_trace_is_only_linked_to(see
 async def test_baggage_of_a_caller_is_known_to_the_tool_with_a_trace_or_without(seen: Seen) -> None:
     async with bare(build(seen.telemetry(baggage=True))) as peer:
         await peer.greet("2025-11-25")
-        for number, meta in enumerate([{"baggage": "user=bo"}, {"baggage": "user=bo", "traceparent": PARENT}, {}]):
-            reply = await peer.ask("tools/call", {"name": "threaded", "arguments": {}, "_meta": meta}, id=number)
+        for number, meta in enumerate(
+            [{"baggage": "user=bo"}, {"baggage": "user=bo", "traceparent": PARENT}, {}]
+        ):
+            reply = await peer.ask(
+                "tools/call", {"name": "threaded", "arguments": {}, "_meta": meta}, id=number
+            )
             said = reply["result"]["content"][0]["text"]
             assert said.startswith("bo " if meta else "None ")
     assert baggage.get_baggage("user") is None
-    parents = [span.parent is not None for span in seen.spans() if span.name == "tools/call threaded"]
+    parents = [
+        span.parent is not None for span in seen.spans() if span.name == "tools/call threaded"
+    ]
     assert parents == [False, True, False]
 
 
-@pytest.mark.parametrize("odd", ["nonsense", 7, None, "00-" + "0" * 32 + "-" + "0" * 16 + "-01", "0" * 100_000, ["a"], {}])
+@pytest.mark.parametrize(
+    "odd",
+    ["nonsense", 7, None, "00-" + "0" * 32 + "-" + "0" * 16 + "-01", "0" * 100_000, ["a"], {}],
+)
 async def test_what_is_no_trace_context_begins_a_trace_of_its_own(seen: Seen, odd: Any) -> None:
-    await called(build(seen.telemetry(baggage=True)), {"traceparent": odd, "tracestate": odd, "baggage": odd})
+    await called(
+        build(seen.telemetry(baggage=True)), {"traceparent": odd, "tracestate": odd, "baggage": odd}
+    )
     assert seen.span("tools/call nested").parent is None
 
 
 @pytest.mark.requirement("telemetry-errors")
 @pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
 async def test_what_failed_says_so_by_its_kind(seen: Seen, revision: str) -> None:
-    async with pair(build(seen.telemetry()), revision=revision, middleware=[seen.telemetry()]) as client:
+    async with pair(
+        build(seen.telemetry()), revision=revision, middleware=[seen.telemetry()]
+    ) as client:
         with pytest.raises(ToolError):
             await client.call_tool("fail")
         with pytest.raises(ProtocolError):
@@ -229,7 +269,9 @@ async def test_what_failed_says_so_by_its_kind(seen: Seen, revision: str) -> Non
         assert (failed.attributes or {})["error.type"] == "tool_error"
         assert failed.status.status_code is StatusCode.ERROR
         refused = seen.span("tools/call", kind)
-        assert (refused.attributes or {})["error.type"] == "_OTHER", "there is no such code in the protocol"
+        assert (refused.attributes or {})["error.type"] == "_OTHER", (
+            "there is no such code in the protocol"
+        )
         assert (refused.attributes or {})["rpc.response.status_code"] == "-32050"
         assert refused.status.status_code is StatusCode.ERROR
         assert refused.status.description == "not today"
@@ -238,11 +280,17 @@ async def test_what_failed_says_so_by_its_kind(seen: Seen, revision: str) -> Non
 
 @pytest.mark.requirement("telemetry-errors")
 @pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
-async def test_what_a_caller_did_wrong_is_a_failure_of_the_caller_only(seen: Seen, revision: str) -> None:
-    async with pair(build(seen.telemetry()), revision=revision, middleware=[seen.telemetry()]) as client:
+async def test_what_a_caller_did_wrong_is_a_failure_of_the_caller_only(
+    seen: Seen, revision: str
+) -> None:
+    async with pair(
+        build(seen.telemetry()), revision=revision, middleware=[seen.telemetry()]
+    ) as client:
         with pytest.raises(NotFound):
             await client.read_resource("doc://gone")
-    asked, answered = (seen.span("resources/read", kind) for kind in (SpanKind.CLIENT, SpanKind.SERVER))
+    asked, answered = (
+        seen.span("resources/read", kind) for kind in (SpanKind.CLIENT, SpanKind.SERVER)
+    )
     code = "-32602" if revision == "2026-07-28" else "-32002"
     for span in (asked, answered):
         assert (span.attributes or {})["rpc.response.status_code"] == code
@@ -252,7 +300,11 @@ async def test_what_a_caller_did_wrong_is_a_failure_of_the_caller_only(seen: See
     assert (answered.status.status_code, answered.status.description) == (StatusCode.UNSET, None)
     for side, types in (("client", [code]), ("server", [])):
         points = [dict(point.attributes) for point in seen.points(f"mcp.{side}.operation.duration")]
-        assert [point["rpc.response.status_code"] for point in points if "rpc.response.status_code" in point] == [code]
+        assert [
+            point["rpc.response.status_code"]
+            for point in points
+            if "rpc.response.status_code" in point
+        ] == [code]
         assert [point["error.type"] for point in points if "error.type" in point] == types
 
 
@@ -292,7 +344,10 @@ async def test_spans_hold_no_text_of_an_exception_and_no_more_than_a_caller_is_s
                 await client.read_resource(f"doc://{SECRET}/{what}")
 
     if over_http:
-        async with on_a_port(server.asgi(path="/mcp")) as address, Client(f"http://{address}/mcp") as client:
+        async with (
+            on_a_port(server.asgi(path="/mcp")) as address,
+            Client(f"http://{address}/mcp") as client,
+        ):
             await read(client)
     else:
         async with pair(server) as client:
@@ -312,7 +367,9 @@ async def test_a_client_that_is_watched_keeps_answers_as_any_other(seen: Seen) -
     """A span of its own goes with each request, and says nothing about the answer."""
     tape = Tape()
     watch = seen.telemetry(baggage=True)
-    async with pair(build(cache=Cache(60)), revision="2026-07-28", record=tape, middleware=[watch]) as client:
+    async with pair(
+        build(cache=Cache(60)), revision="2026-07-28", record=tape, middleware=[watch]
+    ) as client:
         for _ in range(3):
             assert len(await client.list_tools()) == 5
             assert len(await client.read_resource("doc://text")) == 1
@@ -321,15 +378,20 @@ async def test_a_client_that_is_watched_keeps_answers_as_any_other(seen: Seen) -
     assert len([span for span in seen.spans() if span.name == "tools/list"]) == 3
 
 
-# The conventions, as https://github.com/open-telemetry/semantic-conventions-genai has them in model/mcp.
+# The conventions, as https://github.com/open-telemetry/semantic-conventions-genai has them in
+# model/mcp.
 
 COMMON = {
-    "mcp.method.name", "mcp.protocol.version", "gen_ai.operation.name", "gen_ai.tool.name", "gen_ai.prompt.name",
-    "error.type", "rpc.response.status_code", "network.transport", "network.protocol.name",
+    "mcp.method.name", "mcp.protocol.version", "gen_ai.operation.name", "gen_ai.tool.name",
+    "gen_ai.prompt.name", "error.type", "rpc.response.status_code", "network.transport",
+    "network.protocol.name",
 }  # fmt: skip
 PLACE = {"server.address", "server.port"}
 IN_SPANS = COMMON | {"mcp.resource.uri", "jsonrpc.request.id"}
-SPANS = {SpanKind.CLIENT: IN_SPANS | PLACE, SpanKind.SERVER: IN_SPANS | {"client.address", "mcp.session.id"}}
+SPANS = {
+    SpanKind.CLIENT: IN_SPANS | PLACE,
+    SpanKind.SERVER: IN_SPANS | {"client.address", "mcp.session.id"},
+}
 SESSION = {"mcp.protocol.version", "network.transport", "network.protocol.name"}
 METRICS = {
     "mcp.client.operation.duration": COMMON | PLACE,
@@ -345,23 +407,38 @@ async def test_names_kinds_and_units_are_those_of_the_conventions(seen: Seen) ->
     async with on_a_port(build(seen.telemetry()).asgi(path="/mcp")) as address:
         for revision in ("2025-11-25", "2026-07-28"):
             watch = [seen.telemetry()]
-            async with Client(f"http://{address}/mcp", revision=revision, middleware=watch, cache=False) as client:
+            async with Client(
+                f"http://{address}/mcp", revision=revision, middleware=watch, cache=False
+            ) as client:
                 await client.list_tools()
                 await client.call_tool("add", {"a": 1, "b": 2})
                 await client.get_prompt("greet", {"name": "Ada"})
                 await client.read_resource("doc://text")
-                for failing in (client.call_tool("fail"), client.call_tool("refuse"), client.read_resource("doc://gone")):
+                for failing in (
+                    client.call_tool("fail"),
+                    client.call_tool("refuse"),
+                    client.read_resource("doc://gone"),
+                ):
                     with pytest.raises(DovetailError):
                         await failing
     spans = [span for span in seen.spans() if span.name != "server/discover"]
-    names = {"tools/list", "tools/call add", "prompts/get greet", "resources/read", "tools/call fail", "tools/call"}
+    names = {
+        "tools/list",
+        "tools/call add",
+        "prompts/get greet",
+        "resources/read",
+        "tools/call fail",
+        "tools/call",
+    }
     for kind, attributes in SPANS.items():
         made = [span for span in spans if span.kind is kind]
         assert {span.name for span in made} == names
         assert {name for span in made for name in span.attributes or {}} == attributes
         failed = [span for span in made if span.status.status_code is StatusCode.ERROR]
         assert failed == [span for span in made if "error.type" in (span.attributes or {})]
-    assert {span.instrumentation_scope.name for span in spans if span.instrumentation_scope} == {"dovetail"}
+    assert {span.instrumentation_scope.name for span in spans if span.instrumentation_scope} == {
+        "dovetail"
+    }
     metrics = {metric.name: metric for metric in seen.metrics()}
     assert metrics.keys() == METRICS.keys()
     for name, metric in metrics.items():
@@ -385,7 +462,9 @@ async def test_names_that_callers_invent_name_no_span_and_no_series(seen: Seen) 
     assert {one.get("gen_ai.tool.name") for one in series} == {None, "add"}
 
 
-async def test_a_name_that_is_given_up_before_anything_answers_to_it_is_not_known(seen: Seen) -> None:
+async def test_a_name_that_is_given_up_before_anything_answers_to_it_is_not_known(
+    seen: Seen,
+) -> None:
     started = asyncio.Event()
 
     async def slow(call: Any, next: Any) -> Any:
@@ -400,7 +479,11 @@ async def test_a_name_that_is_given_up_before_anything_answers_to_it_is_not_know
         calling.cancel()
         await asyncio.wait([calling])
         await client.list_tools()
-    (point,) = [one for one in seen.points("mcp.server.operation.duration") if "error.type" in one.attributes]
+    (point,) = [
+        one
+        for one in seen.points("mcp.server.operation.duration")
+        if "error.type" in one.attributes
+    ]
     assert point.attributes["error.type"] == "cancelled"
     assert "gen_ai.tool.name" not in point.attributes
     assert "tools/call" in {span.name for span in seen.spans()}
@@ -420,9 +503,17 @@ async def test_codes_that_somebody_invents_make_no_series(seen: Seen) -> None:
             with pytest.raises(ProtocolError):
                 await client.call_tool("odd")
     for side in ("client", "server"):
-        (series,) = [one for one in seen.points(f"mcp.{side}.operation.duration") if "error.type" in one.attributes]
+        (series,) = [
+            one
+            for one in seen.points(f"mcp.{side}.operation.duration")
+            if "error.type" in one.attributes
+        ]
         assert series.count == 20
-        assert series.attributes["error.type"] == series.attributes["rpc.response.status_code"] == "_OTHER"
+        assert (
+            series.attributes["error.type"]
+            == series.attributes["rpc.response.status_code"]
+            == "_OTHER"
+        )
 
 
 async def test_there_is_a_bound_to_known_names(seen: Seen) -> None:
@@ -438,7 +529,9 @@ async def test_there_is_a_bound_to_known_names(seen: Seen) -> None:
 
 @pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
 async def test_durations_are_counted_by_method_tool_and_error(seen: Seen, revision: str) -> None:
-    async with pair(build(seen.telemetry()), revision=revision, middleware=[seen.telemetry()]) as client:
+    async with pair(
+        build(seen.telemetry()), revision=revision, middleware=[seen.telemetry()]
+    ) as client:
         for _ in range(3):
             await client.call_tool("add", {"a": 1, "b": 2})
         with pytest.raises(ToolError):
@@ -467,36 +560,54 @@ async def test_what_was_refused_before_it_began_is_counted_too(seen: Seen) -> No
         with pytest.raises(ProtocolError):
             await client.call_tool("add", {"a": 1, "b": 2})
     points = seen.points("mcp.server.operation.duration")
-    assert [one.attributes["mcp.method.name"] for one in points if "error.type" in one.attributes] == ["tools/call"]
+    assert [
+        one.attributes["mcp.method.name"] for one in points if "error.type" in one.attributes
+    ] == ["tools/call"]
 
 
 @pytest.mark.requirement("telemetry-metrics")
 @pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
-async def test_a_session_is_counted_at_its_end_where_there_are_sessions(seen: Seen, revision: str) -> None:
-    async with pair(build(seen.telemetry()), revision=revision, middleware=[seen.telemetry()]) as client:
+async def test_a_session_is_counted_at_its_end_where_there_are_sessions(
+    seen: Seen, revision: str
+) -> None:
+    async with pair(
+        build(seen.telemetry()), revision=revision, middleware=[seen.telemetry()]
+    ) as client:
         await client.list_tools()
         assert seen.points("mcp.client.session.duration") == []
     for side in ("client", "server"):
-        counts = [(one.count, one.attributes["mcp.protocol.version"]) for one in seen.points(f"mcp.{side}.session.duration")]
+        counts = [
+            (one.count, one.attributes["mcp.protocol.version"])
+            for one in seen.points(f"mcp.{side}.session.duration")
+        ]
         assert counts == ([(1, revision)] if revision == "2025-11-25" else [])
 
 
 @pytest.mark.requirement("telemetry-session")
 @pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
-@pytest.mark.parametrize(("scheme", "path", "protocol"), [("http", "/mcp", "http"), ("ws", "/ws", "websocket")])
+@pytest.mark.parametrize(
+    ("scheme", "path", "protocol"), [("http", "/mcp", "http"), ("ws", "/ws", "websocket")]
+)
 async def test_on_a_network_it_says_which_and_where(
     seen: Seen, revision: str, scheme: str, path: str, protocol: str
 ) -> None:
     app = build(seen.telemetry()).asgi(path="/mcp", websocket=True)
     async with on_a_port(app) as address:
-        async with Client(f"{scheme}://{address}{path}", revision=revision, middleware=[seen.telemetry()]) as client:
+        async with Client(
+            f"{scheme}://{address}{path}", revision=revision, middleware=[seen.telemetry()]
+        ) as client:
             await client.call_tool("add", {"a": 1, "b": 2})
     host, _, port = address.rpartition(":")
-    asked, answered = (seen.span("tools/call add", kind) for kind in (SpanKind.CLIENT, SpanKind.SERVER))
+    asked, answered = (
+        seen.span("tools/call add", kind) for kind in (SpanKind.CLIENT, SpanKind.SERVER)
+    )
     for span in (asked, answered):
         assert (span.attributes or {})["network.transport"] == "tcp"
         assert (span.attributes or {})["network.protocol.name"] == protocol
-    assert ((asked.attributes or {})["server.address"], (asked.attributes or {})["server.port"]) == (host, int(port))
+    assert (
+        (asked.attributes or {})["server.address"],
+        (asked.attributes or {})["server.port"],
+    ) == (host, int(port))
     assert (answered.attributes or {})["client.address"] == "127.0.0.1"
     assert answered.parent is not None
     assert answered.parent.span_id == asked.context.span_id
@@ -510,7 +621,9 @@ async def test_on_a_network_it_says_which_and_where(
 
 async def test_over_pipes_it_says_so(seen: Seen) -> None:
     command = [sys.executable, "-m", "tests.behaviour.everything"]
-    async with Client(command, cwd=ROOT, middleware=[seen.telemetry()], on_stderr=lambda line: None) as client:
+    async with Client(
+        command, cwd=ROOT, middleware=[seen.telemetry()], on_stderr=lambda line: None
+    ) as client:
         await client.call_tool("add", {"a": 1})
     said = seen.span("tools/call add", SpanKind.CLIENT).attributes or {}
     assert said["network.transport"] == "pipe"
@@ -525,7 +638,10 @@ async def test_a_tool_that_asks_is_one_span_from_its_question_to_its_end(seen: S
         return str((await ctx.elicit("sure?", bool)).data)
 
     async with pair(
-        server, revision="2026-07-28", on_elicit=lambda request: {"value": True}, middleware=[seen.telemetry()]
+        server,
+        revision="2026-07-28",
+        on_elicit=lambda request: {"value": True},
+        middleware=[seen.telemetry()],
     ) as client:
         assert (await client.call_tool("ask")).text == "True"
     assert len([span for span in seen.spans(SpanKind.SERVER) if span.name == "tools/call ask"]) == 1
@@ -533,7 +649,10 @@ async def test_a_tool_that_asks_is_one_span_from_its_question_to_its_end(seen: S
 
 
 def test_nothing_of_it_is_loaded_unless_it_is_asked_for() -> None:
-    code = "import dovetail, sys; from dovetail import Server, telemetry; Server('s'); print('opentelemetry' in sys.modules)"
+    code = (
+        "import dovetail, sys; from dovetail import Server, telemetry; Server('s'); "
+        "print('opentelemetry' in sys.modules)"
+    )
     assert run(code) == "False"
 
 
@@ -549,4 +668,6 @@ def test_without_the_library_the_remedy_is_one_line() -> None:
 
 
 def run(code: str) -> str:
-    return subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.strip()

@@ -1,5 +1,6 @@
-"""Wrappers of extensions and tasks together: whoever came first, what is around a call is around the tool's work, in a task
-as in any call, and gets the tool's own result; also where a task is resumed by another process."""
+"""Wrappers of extensions and tasks together: whoever came first, what is around a call is around
+the tool's work, in a task as in any call, and gets the tool's own result; also where a task is
+resumed by another process."""
 
 import asyncio
 from typing import Any
@@ -55,26 +56,36 @@ def built(order: str, seen: Seen) -> Server:
 
 
 @pytest.mark.parametrize("order", ["the wrapper first", "tasks first"])
-async def test_a_wrapper_is_around_the_work_of_a_task_in_whichever_order_they_came(order: str, form: str) -> None:
+async def test_a_wrapper_is_around_the_work_of_a_task_in_whichever_order_they_came(
+    order: str, form: str
+) -> None:
     seen: Seen = []
-    async with pair(built(order, seen), revision=form, extensions=[Extension(id=RECEIPTS)]) as client:
+    async with pair(
+        built(order, seen), revision=form, extensions=[Extension(id=RECEIPTS)]
+    ) as client:
         handle = await client.start_tool("work")
         assert handle.id, "it is a task"
         result = await handle.result()
-    assert [block.text for block in result.content if isinstance(block, TextContent)] == ["done", "(3 cents)"]
+    assert [block.text for block in result.content if isinstance(block, TextContent)] == [
+        "done",
+        "(3 cents)",
+    ]
     assert seen == ["ToolResult"], "it never sees the task that the caller is answered with"
 
 
 @pytest.mark.parametrize("order", ["the wrapper first", "tasks first"])
 async def test_a_wrapper_is_around_a_plain_call_of_the_same_tool(order: str, form: str) -> None:
     seen: Seen = []
-    async with pair(built(order, seen), revision=form, tasks=False, extensions=[Extension(id=RECEIPTS)]) as client:
+    async with pair(
+        built(order, seen), revision=form, tasks=False, extensions=[Extension(id=RECEIPTS)]
+    ) as client:
         assert (await client.call_tool("work")).text == "done\n(3 cents)"
     assert seen == ["ToolResult"]
 
 
 def test_a_wrapper_is_around_what_is_resumed(form: str) -> None:
-    """The first event loop ends in the middle of it; the server goes on in another, with nothing but the record."""
+    """The first event loop ends in the middle of it; the server goes on in another, with nothing
+    but the record."""
     seen: Seen = []
     server, runs = Server("resumable", extensions=[receipts(seen)]), 0
 
@@ -102,7 +113,9 @@ def test_a_wrapper_is_around_what_is_resumed(form: str) -> None:
 
 
 @pytest.mark.parametrize("order", ["the wrapper first", "tasks first"])
-async def test_what_is_asked_of_a_task_can_be_wrapped_in_whichever_order_they_came(order: str, form: str) -> None:
+async def test_what_is_asked_of_a_task_can_be_wrapped_in_whichever_order_they_came(
+    order: str, form: str
+) -> None:
     seen: Seen = []
 
     async def look(call: Any, next: Any) -> Any:
@@ -134,15 +147,20 @@ async def test_what_nobody_answers_is_not_there_for_a_wrapper_either() -> None:
     async def look(call: Any, next: Any) -> Any:
         return await next(call)
 
-    server = Server("without tasks", extensions=[Extension(id=RECEIPTS, around={"tasks/get": look})])
+    server = Server(
+        "without tasks", extensions=[Extension(id=RECEIPTS, around={"tasks/get": look})]
+    )
     async with bare(server) as peer:
         await peer.greet(CORE)
         assert (await peer.ask("tasks/get", {"taskId": "t1"}))["error"]["code"] == -32601
 
 
 @pytest.mark.parametrize(("order", "resumed"), [("the other first", 0), ("tasks first", 1)])
-def test_what_is_resumed_goes_through_all_that_is_inside_of_tasks(order: str, resumed: int, form: str) -> None:
-    """Of two that may answer something instead, the first is outside: what lets the call through to tasks has done so."""
+def test_what_is_resumed_goes_through_all_that_is_inside_of_tasks(
+    order: str, resumed: int, form: str
+) -> None:
+    """Of two that may answer something instead, the first is outside: what lets the call through to
+    tasks has done so."""
     seen: Seen = []
     server, runs = Server("resumable"), 0
 
@@ -181,7 +199,9 @@ def test_what_is_resumed_goes_through_all_that_is_inside_of_tasks(order: str, re
 
 @pytest.mark.requirement("apps-content")
 @pytest.mark.parametrize("order", ["apps first", "tasks first"])
-async def test_a_tool_with_a_view_that_runs_as_a_task_has_something_to_read_too(order: str, form: str) -> None:
+async def test_a_tool_with_a_view_that_runs_as_a_task_has_something_to_read_too(
+    order: str, form: str
+) -> None:
     server = Server("clock")
     if order == "tasks first":
         add_work(server)
@@ -200,7 +220,8 @@ async def test_a_tool_with_a_view_that_runs_as_a_task_has_something_to_read_too(
 
 
 async def test_a_wrapper_that_gives_no_result_of_a_tool_fails_the_task(form: str) -> None:
-    """What means to answer with something else does so `instead`; what forgot to return anything is told the same."""
+    """What means to answer with something else does so `instead`; what forgot to return anything is
+    told the same."""
 
     async def forget(call: Any, next: Any) -> None:
         await next(call)

@@ -1,4 +1,5 @@
-"""The same abuse over two wires: `wire` opens a bare peer of the misbehaving server in memory, and as a process on stdio."""
+"""The same abuse over two wires: `wire` opens a bare peer of the misbehaving server in memory, and
+as a process on stdio."""
 
 import sys
 from collections.abc import AsyncIterator
@@ -25,7 +26,9 @@ class Wire:
         self.kind = kind
         self.stderr: list[str] = []
 
-    def __call__(self, version: str | None = "2025-06-18", **limits: Any) -> AbstractAsyncContextManager[Bare]:
+    def __call__(
+        self, version: str | None = "2025-06-18", **limits: Any
+    ) -> AbstractAsyncContextManager[Bare]:
         return self._greeted(version, limits)
 
     @asynccontextmanager
@@ -60,7 +63,8 @@ def stdio() -> Wire:
 
 
 async def alive(peer: Bare) -> None:
-    """The next thing that comes is the answer to a ping: the connection lives, and nothing else was sent."""
+    """The next thing that comes is the answer to a ping: the connection lives, and nothing else was
+    sent."""
     peer.send({"jsonrpc": "2.0", "id": "alive?", "method": "ping"})
     assert await peer.receive() == {"jsonrpc": "2.0", "id": "alive?", "result": {}}
     assert peer.waiting() == 0

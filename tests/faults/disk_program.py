@@ -1,6 +1,8 @@
-"""A server whose disk may be full: `python -m tests.faults.disk_program PORT`, which keeps what it keeps in folder $DISK.
+"""A server whose disk may be full: `python -m tests.faults.disk_program PORT`, which keeps what it
+keeps in folder $DISK.
 
-`fill(True)` takes its room away: from then on no file of this process may grow beyond what the largest has now.
+`fill(True)` takes its room away: from then on no file of this process may grow beyond what the
+largest has now.
 """
 
 import os

@@ -1,8 +1,9 @@
 """Servers in a few lines of plain Python, as wrong as a test wants them to be.
 
-`fake(folder, code)` gives the command. The code can use what PRELUDE defines: it reads requests with `receive()`, answers
-with `reply(request, result)`, and `serve(**handlers)` does the ordinary rest; START is the number of this start. Starts and
-received messages are written to files in `folder`, which outlive the server; `starts()` and `heard()` read them.
+`fake(folder, code)` gives the command. The code can use what PRELUDE defines: it reads requests
+with `receive()`, answers with `reply(request, result)`, and `serve(**handlers)` does the ordinary
+rest; START is the number of this start. Starts and received messages are written to files in
+`folder`, which outlive the server; `starts()` and `heard()` read them.
 """
 
 import json
@@ -66,7 +67,7 @@ def serve(**handlers):
     handlers = {name.replace("__", "/"): handler for name, handler in handlers.items()}
     while True:
         answer(receive(), handlers)
-"""
+"""  # noqa: E501
 
 
 def fake(folder: Path, code: str) -> list[str]:

@@ -1,8 +1,10 @@
-"""A server over HTTP that tells about itself: how much memory it takes, what is alive in it, who was cancelled.
+"""A server over HTTP that tells about itself: how much memory it takes, what is alive in it, who
+was cancelled.
 
-`python -m tests.faults.http_program PORT` serves with the limits in $LIMITS and the options in $OPTIONS; `app` is the same
-server for `uvicorn --workers`. With $FROZEN the clock of the process stands still until the tool `advance` moves it, so that
-sessions age when a test wants them to. The lifespan notes its end in the file $LEFT.
+`python -m tests.faults.http_program PORT` serves with the limits in $LIMITS and the options in
+$OPTIONS; `app` is the same server for `uvicorn --workers`. With $FROZEN the clock of the process
+stands still until the tool `advance` moves it, so that sessions age when a test wants them to. The
+lifespan notes its end in the file $LEFT.
 """
 
 import asyncio
@@ -70,7 +72,8 @@ async def figures() -> dict[str, int]:
     return {
         "tasks": len(asyncio.all_tasks()),
         "files": len(os.listdir("/proc/self/fd")),
-        "memory": int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE"),
+        "memory": int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+        * os.sysconf("SC_PAGE_SIZE"),
         "tombstones": sum(len(one._tombstones) for one in found if type(one) is Sessions),
         **{kind.__name__: alive[kind] for kind in (Session, Stream, Turn, Call)},
     }
@@ -151,4 +154,6 @@ async def level(ctx: Context) -> str:
 app = server.asgi()
 
 if __name__ == "__main__":
-    server.run("http", port=int(sys.argv[1]), **msgspec.json.decode(os.environ.get("OPTIONS", "{}")))
+    server.run(
+        "http", port=int(sys.argv[1]), **msgspec.json.decode(os.environ.get("OPTIONS", "{}"))
+    )

@@ -1,4 +1,5 @@
-"""A server whose tools do what no tool should. Run as a script it serves on stdio, with the limits in $LIMITS."""
+"""A server whose tools do what no tool should. Run as a script it serves on stdio, with the limits
+in $LIMITS."""
 
 import asyncio
 import os
@@ -240,7 +241,10 @@ def build(limits: Limits | None = None) -> Server:
 
     @server.tool
     def starts_a_child() -> str:
-        code = "import sys; print('from a child', flush=True); sys.stderr.write(repr(sys.stdin.read()))"
+        code = (
+            "import sys; print('from a child', flush=True); "
+            "sys.stderr.write(repr(sys.stdin.read()))"
+        )
         child = subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE, timeout=20)
         return child.stderr.decode()
 

@@ -1,8 +1,10 @@
-"""A proxy that does to a connection what bad networks do: it corrupts, delays, duplicates and cuts, and counts what it did.
+"""A proxy that does to a connection what bad networks do: it corrupts, delays, duplicates and cuts,
+and counts what it did.
 
-It knows nothing of what passes through; each chunk, in either direction, meets one fault or none. Which one, and where in
-the chunk, comes from a seeded generator for each connection and direction. (When bytes arrive is up to the machine, so a
-seed makes a run alike, not equal.) `Proxy.faults` says how often each fault is to happen; without any it just passes on.
+It knows nothing of what passes through; each chunk, in either direction, meets one fault or none.
+Which one, and where in the chunk, comes from a seeded generator for each connection and direction.
+(When bytes arrive is up to the machine, so a seed makes a run alike, not equal.) `Proxy.faults`
+says how often each fault is to happen; without any it just passes on.
 """
 
 import asyncio
@@ -43,8 +45,12 @@ class Proxy:
         try:
             upstream, forward = await asyncio.open_connection("127.0.0.1", self._target)
             ends.append(forward)
-            ways.append(asyncio.create_task(self._pass(reader, forward, "up", Random(f"{seed} up"))))
-            ways.append(asyncio.create_task(self._pass(upstream, writer, "down", Random(f"{seed} down"))))
+            ways.append(
+                asyncio.create_task(self._pass(reader, forward, "up", Random(f"{seed} up")))
+            )
+            ways.append(
+                asyncio.create_task(self._pass(upstream, writer, "down", Random(f"{seed} down")))
+            )
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         except (OSError, asyncio.CancelledError):
             pass
@@ -55,13 +61,17 @@ class Proxy:
                 end.transport.abort()
             self._open.discard(task)
 
-    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: Way, rng: Random) -> None:
+    async def _pass(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: Way, rng: Random
+    ) -> None:
         with suppress(OSError):
             while chunk := await reader.read(CHUNK):
                 fault = self._fault(way, rng)
                 if fault == "corrupt":
                     at = rng.randrange(len(chunk))
-                    chunk = chunk[:at] + bytes((chunk[at] ^ 1 << rng.randrange(8),)) + chunk[at + 1 :]
+                    chunk = (
+                        chunk[:at] + bytes((chunk[at] ^ 1 << rng.randrange(8),)) + chunk[at + 1 :]
+                    )
                 elif fault == "duplicate":
                     chunk += chunk
                 elif fault == "delay":
@@ -88,7 +98,9 @@ class Proxy:
 
 
 @asynccontextmanager
-async def proxied(port: int, seed: int, faults: Mapping[tuple[Way, Fault], float]) -> AsyncIterator[tuple[Proxy, int]]:
+async def proxied(
+    port: int, seed: int, faults: Mapping[tuple[Way, Fault], float]
+) -> AsyncIterator[tuple[Proxy, int]]:
     """A proxy in front of this port, for as long as the block lasts, and its own port."""
     proxy = Proxy(port, seed, faults)
     listening = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)

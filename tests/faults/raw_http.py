@@ -44,7 +44,11 @@ def post(message: Any, session: str | None = None, path: str = "/mcp", **headers
 
 def get(session: str, last: str | None = None, path: str = "/mcp") -> bytes:
     """A GET for a stream, or for the rest of one."""
-    return request("GET", {"Mcp-Session-Id": session} | ({} if last is None else {"Last-Event-ID": last}), path=path)
+    return request(
+        "GET",
+        {"Mcp-Session-Id": session} | ({} if last is None else {"Last-Event-ID": last}),
+        path=path,
+    )
 
 
 def delete(session: str) -> bytes:
@@ -54,7 +58,12 @@ def delete(session: str) -> bytes:
 
 def call(tool: str, id: Any = 1, **arguments: Any) -> dict[str, Any]:
     """A tools/call of the handshake era."""
-    return {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
+    return {
+        "jsonrpc": "2.0",
+        "id": id,
+        "method": "tools/call",
+        "params": {"name": tool, "arguments": arguments},
+    }
 
 
 def modern(method: str, id: Any = 1, path: str = "/mcp", **params: Any) -> bytes:
@@ -73,7 +82,11 @@ def modern_call(tool: str, id: Any = 1, path: str = "/mcp", **arguments: Any) ->
 
 def listen(*uris: str) -> bytes:
     """A subscription of the stateless era: to these resources, and to the list of tools."""
-    return modern("subscriptions/listen", 1, notifications={"toolsListChanged": True, "resourceSubscriptions": list(uris)})
+    return modern(
+        "subscriptions/listen",
+        1,
+        notifications={"toolsListChanged": True, "resourceSubscriptions": list(uris)},
+    )
 
 
 class Reply(NamedTuple):
@@ -111,7 +124,12 @@ def events(text: bytes) -> list[tuple[str | None, Any]]:
         fields = [line.partition(b": ")[::2] for line in block.split(b"\n")]
         data = b"\n".join(value for name, value in fields if name == b"data")
         if data:
-            found.append((next((value.decode() for name, value in fields if name == b"id"), None), json.loads(data)))
+            found.append(
+                (
+                    next((value.decode() for name, value in fields if name == b"id"), None),
+                    json.loads(data),
+                )
+            )
     return found
 
 
@@ -230,11 +248,22 @@ class Program:
         self._alone = command is None and "workers" not in (options or {})
         self.stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         given = {name: value for name, value in os.environ.items() if name != "DOVETAIL_KEYS"}
-        settings = {"LIMITS": json.dumps({"keepalive": 60} | limits), "OPTIONS": json.dumps(options or {})}
-        command = [sys.executable, "-m", "tests.faults.http_program", str(self.port)] if command is None else command
+        settings = {
+            "LIMITS": json.dumps({"keepalive": 60} | limits),
+            "OPTIONS": json.dumps(options or {}),
+        }
+        command = (
+            [sys.executable, "-m", "tests.faults.http_program", str(self.port)]
+            if command is None
+            else command
+        )
         arguments = [part.replace("PORT", str(self.port)) for part in command]
         self.popen = subprocess.Popen(
-            arguments, cwd=ROOT, env=given | settings | (env or {}), stderr=self.stderr, stdin=subprocess.DEVNULL
+            arguments,
+            cwd=ROOT,
+            env=given | settings | (env or {}),
+            stderr=self.stderr,
+            stdin=subprocess.DEVNULL,
         )
         until(self._listens, "the server does not start")
 

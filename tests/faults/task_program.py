@@ -1,6 +1,7 @@
-"""A server with tasks in a file, to be killed: `python -m tests.faults.task_program [PORT]`, without a port on stdio. The
-file is $TASKS, and each thing that must happen once is a line of $DEEDS. A tool waits until there is a file of the name that
-it is given. $LIMITS and $OPTIONS are as in `http_program.py`; $SWEEP is how often it looks after what others left."""
+"""A server with tasks in a file, to be killed: `python -m tests.faults.task_program [PORT]`,
+without a port on stdio. The file is $TASKS, and each thing that must happen once is a line of
+$DEEDS. A tool waits until there is a file of the name that it is given. $LIMITS and $OPTIONS are as
+in `http_program.py`; $SWEEP is how often it looks after what others left."""
 
 import asyncio
 import os

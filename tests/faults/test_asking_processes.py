@@ -1,4 +1,5 @@
-"""Asking with several processes: each round lands on another one, answers arrive at the wrong one, one dies in between."""
+"""Asking with several processes: each round lands on another one, answers arrive at the wrong one,
+one dies in between."""
 
 import signal
 import sys
@@ -49,7 +50,8 @@ def two_processes(charges: Path, **env: str) -> Iterator[tuple[Program, Program]
 
 
 class RoundRobin:
-    """A proxy that sends each request to the next server, whoever it is from and whatever it is about."""
+    """A proxy that sends each request to the next server, whoever it is from and whatever it is
+    about."""
 
     def __init__(self, http: aiohttp.ClientSession, *ports: int) -> None:
         self._http, self._next = http, cycle(ports)
@@ -66,12 +68,20 @@ class RoundRobin:
         while more:
             message = await receive()
             body, more = body + message.get("body", b""), message.get("more_body", False)
-        given = {name.decode(): value.decode() for name, value in scope["headers"] if name.decode() not in HOP}
+        given = {
+            name.decode(): value.decode()
+            for name, value in scope["headers"]
+            if name.decode() not in HOP
+        }
         if b'"tools/call"' in body:
             self.calls.append(port)
         url = f"http://127.0.0.1:{port}{scope['path']}"
         async with self._http.request(scope["method"], url, headers=given, data=body) as answer:
-            headers = [(n.lower().encode(), v.encode()) for n, v in answer.headers.items() if n.lower() not in HOP]
+            headers = [
+                (n.lower().encode(), v.encode())
+                for n, v in answer.headers.items()
+                if n.lower() not in HOP
+            ]
             await send({"type": "http.response.start", "status": answer.status, "headers": headers})
             async for piece in answer.content.iter_any():
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
@@ -96,14 +106,24 @@ def lines(charges: Path) -> list[str]:
 
 @pytest.mark.requirement("rounds-state-protected")
 @pytest.mark.parametrize("resume", ["live", "replay"])
-async def test_each_round_may_land_on_another_process_and_nothing_is_done_twice(charges: Path, resume: str) -> None:
+async def test_each_round_may_land_on_another_process_and_nothing_is_done_twice(
+    charges: Path, resume: str
+) -> None:
     with two_processes(charges, RESUME=resume) as programs:
-        async with proxied(*programs) as (url, proxy), Client(url, revision="2026-07-28", **ANSWERS) as client:
+        async with (
+            proxied(*programs) as (url, proxy),
+            Client(url, revision="2026-07-28", **ANSWERS) as client,
+        ):
             assert (await client.call_tool("book", {"city": "Rome"})).data == BOOKED
             assert len(proxy.calls) == 4
-            assert all(one != following for one, following in zip(proxy.calls, proxy.calls[1:], strict=False))
+            assert all(
+                one != following
+                for one, following in zip(proxy.calls, proxy.calls[1:], strict=False)
+            )
             assert len(lines(charges)) == 1
-            assert (await client.call_tool("book", {"city": "Oslo"})).data == "Ann (30) to Oslo: True, Godspeed! #2"
+            assert (
+                await client.call_tool("book", {"city": "Oslo"})
+            ).data == "Ann (30) to Oslo: True, Godspeed! #2"
             assert (await client.call_tool("three")).data == [0, 1, 2]
             assert (await client.call_tool("by_hand")).data == "Ann, asked"
             assert (await client.read_resource("guide://mine"))[0].text == "Ann's guide"
@@ -112,7 +132,10 @@ async def test_each_round_may_land_on_another_process_and_nothing_is_done_twice(
 
 async def test_without_a_common_key_a_round_that_lands_elsewhere_is_refused(charges: Path) -> None:
     with asking(charges) as one, asking(charges) as other:
-        async with proxied(one, other) as (url, _), Client(url, revision="2026-07-28", **ANSWERS) as client:
+        async with (
+            proxied(one, other) as (url, _),
+            Client(url, revision="2026-07-28", **ANSWERS) as client,
+        ):
             with pytest.raises(InvalidParams, match="requestState is not valid"):
                 await client.call_tool("book", {"city": "Rome"})
         assert "not made here" in one.said() + other.said()
@@ -131,14 +154,18 @@ async def test_a_process_that_dies_between_two_rounds_is_not_missed(charges: Pat
                     proxy._next = cycle([other.port if here is one else one.port])
                 return ANSWERS["on_elicit"](request)
 
-            async with Client(url, revision="2026-07-28", **(ANSWERS | {"on_elicit": on_elicit})) as client:
+            async with Client(
+                url, revision="2026-07-28", **(ANSWERS | {"on_elicit": on_elicit})
+            ) as client:
                 assert (await client.call_tool("book", {"city": "Rome"})).data == BOOKED
     assert len(lines(charges)) == 1
 
 
 async def test_a_process_that_holds_no_runs_gives_the_same_answer(charges: Path) -> None:
     with asking(charges, parked=0) as program:
-        async with Client(f"http://127.0.0.1:{program.port}/mcp", revision="2026-07-28", **ANSWERS) as client:
+        async with Client(
+            f"http://127.0.0.1:{program.port}/mcp", revision="2026-07-28", **ANSWERS
+        ) as client:
             assert (await client.call_tool("book", {"city": "Rome"})).data == BOOKED
     assert len(lines(charges)) == 1
 
@@ -148,7 +175,12 @@ async def test_a_process_that_holds_no_runs_gives_the_same_answer(charges: Path)
 
 def opened(connection: Connection) -> str:
     """A session whose client can be asked."""
-    greeting = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {**INFO, "capabilities": ASKABLE}}
+    greeting = {
+        "jsonrpc": "2.0",
+        "id": 0,
+        "method": "initialize",
+        "params": {**INFO, "capabilities": ASKABLE},
+    }
     session = connection.ask(post(greeting)).headers["mcp-session-id"]
     assert connection.ask(post(INITIALIZED, session)).status == 202
     return session
@@ -160,7 +192,11 @@ def answer(question: Any) -> dict[str, Any]:
         "Really to Rome?": {"action": "accept", "content": {"value": True}},
         None: {"role": "assistant", "model": "m", "content": {"type": "text", "text": "Godspeed!"}},
     }
-    return {"jsonrpc": "2.0", "id": question["id"], "result": results[question["params"].get("message")]}
+    return {
+        "jsonrpc": "2.0",
+        "id": question["id"],
+        "result": results[question["params"].get("message")],
+    }
 
 
 def test_answers_posted_to_the_other_worker_arrive(charges: Path) -> None:
@@ -178,7 +214,9 @@ def test_answers_posted_to_the_other_worker_arrive(charges: Path) -> None:
     assert len(lines(charges)) == 1
 
 
-def test_an_answer_of_another_session_does_not_arrive_by_way_of_the_other_worker(charges: Path) -> None:
+def test_an_answer_of_another_session_does_not_arrive_by_way_of_the_other_worker(
+    charges: Path,
+) -> None:
     with asking(charges, options={"workers": 2}) as program, both(program) as (one, other):
         session, another = opened(one), opened(other)
         one.send(post(call("book", 7, city="Rome"), session))
@@ -192,8 +230,12 @@ def test_an_answer_of_another_session_does_not_arrive_by_way_of_the_other_worker
 async def test_our_client_is_asked_by_two_workers(charges: Path, revision: str) -> None:
     with asking(charges, options={"workers": 2}) as program:
         for number in range(1, 6):
-            async with Client(f"http://127.0.0.1:{program.port}/mcp", revision=revision, **ANSWERS) as client:
-                assert (await client.call_tool("book", {"city": "Rome"})).data == f"{BOOKED[:-1]}{number}"
+            async with Client(
+                f"http://127.0.0.1:{program.port}/mcp", revision=revision, **ANSWERS
+            ) as client:
+                assert (
+                    await client.call_tool("book", {"city": "Rome"})
+                ).data == f"{BOOKED[:-1]}{number}"
     assert len(lines(charges)) == 5
 
 
@@ -203,7 +245,9 @@ async def test_our_client_is_asked_by_two_workers(charges: Path, revision: str) 
 @pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
 async def test_without_cryptography_live_runs_work(charges: Path, revision: str) -> None:
     with asking(charges, UNENCRYPTED) as program:
-        async with Client(f"http://127.0.0.1:{program.port}/mcp", revision=revision, **ANSWERS) as client:
+        async with Client(
+            f"http://127.0.0.1:{program.port}/mcp", revision=revision, **ANSWERS
+        ) as client:
             assert (await client.call_tool("book", {"city": "Rome"})).data == BOOKED
 
 
@@ -218,7 +262,9 @@ async def test_without_cryptography_over_stdio(charges: Path) -> None:
 
 async def test_without_cryptography_a_run_that_is_gone_is_a_clear_error(charges: Path) -> None:
     with asking(charges, UNENCRYPTED, parked=0) as program:
-        async with Client(f"http://127.0.0.1:{program.port}/mcp", revision="2026-07-28", **ANSWERS) as client:
+        async with Client(
+            f"http://127.0.0.1:{program.port}/mcp", revision="2026-07-28", **ANSWERS
+        ) as client:
             with pytest.raises(ProtocolError, match="send the request again without it"):
                 await client.call_tool("book", {"city": "Rome"})
         assert "its run is not here any more" in program.said()

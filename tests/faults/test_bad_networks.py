@@ -1,11 +1,14 @@
-"""A network that corrupts, delays, duplicates and cuts, between our client and our server, over every transport of ours.
+"""A network that corrupts, delays, duplicates and cuts, between our client and our server, over
+every transport of ours.
 
-Many calls at once, each with a key of its own. The tool counts how often it ran for each key, and the caller what came back.
-A key carries a check of itself, and so does an answer, since nothing but TLS keeps bytes from being changed on their way: a
-key that was garbled is refused by the tool, an answer that was garbled is known as such. All else is on us:
+Many calls at once, each with a key of its own. The tool counts how often it ran for each key, and
+the caller what came back. A key carries a check of itself, and so does an answer, since nothing but
+TLS keeps bytes from being changed on their way: a key that was garbled is refused by the tool, an
+answer that was garbled is known as such. All else is on us:
 
-    nothing hangs    each call ends within its deadline, with an answer or an error of `dovetail.errors`
-    nothing twice    a tool runs once for a call, and not again unless its caller said `retry=True`: only the network itself,
+    nothing hangs    each call ends within its deadline, with an answer or an error of
+    `dovetail.errors` nothing twice    a tool runs once for a call, and not again unless its caller
+    said `retry=True`: only the network itself,
                      by duplicating what the client sent, can make it run more often
     nothing mixed    a call never gets the answer to another
     nothing lasting  once the network is well, the server and the clients go on
@@ -33,7 +36,12 @@ TRANSPORTS = {
 }
 FAULTS: dict[str, dict[tuple[Way, Fault], float]] = {
     "corrupts": {("up", "corrupt"): 0.1, ("down", "corrupt"): 0.2},
-    "cuts and delays": {("up", "cut"): 0.05, ("down", "cut"): 0.05, ("up", "delay"): 0.3, ("down", "delay"): 0.3},
+    "cuts and delays": {
+        ("up", "cut"): 0.05,
+        ("down", "cut"): 0.05,
+        ("up", "delay"): 0.3,
+        ("down", "delay"): 0.3,
+    },
     "duplicates answers": {("down", "duplicate"): 0.2},
     "duplicates requests": {("up", "duplicate"): 0.2},
 }
@@ -89,7 +97,9 @@ async def order(client: Client, key: str, counted: Counted, **options: Any) -> N
         options["on_progress"] = lambda update: counted.seen.update(["progress"])
     try:
         async with asyncio.timeout(DEADLINE + SLACK):
-            result = await client.call_tool("order", {"key": sealed(key)}, timeout=DEADLINE, **options)
+            result = await client.call_tool(
+                "order", {"key": sealed(key)}, timeout=DEADLINE, **options
+            )
     except DovetailError as error:
         counted.seen[type(error).__name__] += 1
         return
@@ -102,7 +112,10 @@ async def shopper(number: int, url: str, revision: str, counted: Counted, **opti
     """A client that comes back whenever it cannot even open a conversation."""
     for turn in range(ROUNDS):
         try:
-            async with asyncio.timeout(5 * DEADLINE + SLACK), Client(url, revision=revision, timeout=DEADLINE) as client:
+            async with (
+                asyncio.timeout(5 * DEADLINE + SLACK),
+                Client(url, revision=revision, timeout=DEADLINE) as client,
+            ):
                 keys = (f"{number}-{turn}-{each}" for each in range(AT_ONCE))
                 await asyncio.gather(*(order(client, key, counted, **options) for key in keys))
         except DovetailError as error:
@@ -113,7 +126,8 @@ async def shopper(number: int, url: str, revision: str, counted: Counted, **opti
 async def storm(
     transport: str, faults: dict[tuple[Way, Fault], float], **options: Any
 ) -> AsyncIterator[tuple[Counted, Proxy]]:
-    """All clients call through a bad network; then it is well again, and one more call has to be answered."""
+    """All clients call through a bad network; then it is well again, and one more call has to be
+    answered."""
     counted = Counted(Counter(), Counter())
     address, revision = TRANSPORTS[transport]
     app = shop(counted).asgi("/mcp", sse=True, websocket=True)
@@ -121,22 +135,32 @@ async def storm(
         port = int(place.rpartition(":")[2])
         async with proxied(port, 7, faults) as (proxy, door):
             url = address.format(f"127.0.0.1:{door}")
-            await asyncio.gather(*(shopper(each, url, revision, counted, **options) for each in range(CLIENTS)))
+            await asyncio.gather(
+                *(shopper(each, url, revision, counted, **options) for each in range(CLIENTS))
+            )
             proxy.faults.clear()
             async with Client(url, revision=revision) as client:
-                assert opened((await client.call_tool("order", {"key": sealed("last")})).data) == "last"
+                assert (
+                    opened((await client.call_tool("order", {"key": sealed("last")})).data)
+                    == "last"
+                )
             yield counted, proxy
 
 
 def told(counted: Counted, proxy: Proxy) -> str:
     """What was injected and what was counted."""
     injected = {f"{fault} {way}": times for (way, fault), times in sorted(proxy.injected.items())}
-    return f"injected {injected}; ran {sum(counted.ran.values())}, twice {counted.twice}; callers saw {dict(counted.seen)}"
+    return (
+        f"injected {injected}; ran {sum(counted.ran.values())}, twice {counted.twice}; "
+        f"callers saw {dict(counted.seen)}"
+    )
 
 
 @pytest.mark.parametrize("faults", FAULTS)
 @pytest.mark.parametrize("transport", TRANSPORTS)
-async def test_on_a_bad_network_nothing_hangs_and_nothing_is_done_twice_or_mixed_up(transport: str, faults: str) -> None:
+async def test_on_a_bad_network_nothing_hangs_and_nothing_is_done_twice_or_mixed_up(
+    transport: str, faults: str
+) -> None:
     async with storm(transport, FAULTS[faults]) as (counted, proxy):
         print(told(counted, proxy))
         assert sum(proxy.injected.values()) > 0
@@ -146,7 +170,9 @@ async def test_on_a_bad_network_nothing_hangs_and_nothing_is_done_twice_or_mixed
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-async def test_a_call_that_may_be_retried_runs_again_for_what_was_cut_and_for_nothing_else(transport: str) -> None:
+async def test_a_call_that_may_be_retried_runs_again_for_what_was_cut_and_for_nothing_else(
+    transport: str,
+) -> None:
     async with storm(transport, FAULTS["cuts and delays"], retry=True) as (counted, proxy):
         print(told(counted, proxy))
         cut = proxy.injected["up", "cut"] + proxy.injected["down", "cut"]

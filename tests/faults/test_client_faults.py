@@ -1,4 +1,5 @@
-"""Servers that die, hang, babble and lie: the client says what happened, in one flat error, and goes on where it can."""
+"""Servers that die, hang, babble and lie: the client says what happened, in one flat error, and
+goes on where it can."""
 
 import asyncio
 import gc
@@ -60,13 +61,17 @@ async def until(condition: Callable[[], Any]) -> None:
 
 
 def open_fake(folder: Path, code: str, **options: Any) -> Client:
-    return Client(fake(folder, code), **({"limits": QUICK, "on_stderr": lambda line: None} | options))
+    return Client(
+        fake(folder, code), **({"limits": QUICK, "on_stderr": lambda line: None} | options)
+    )
 
 
 # opening
 
 
-async def test_a_server_that_dies_of_the_probe_is_started_again_and_greeted_the_old_way(tmp_path: Path) -> None:
+async def test_a_server_that_dies_of_the_probe_is_started_again_and_greeted_the_old_way(
+    tmp_path: Path,
+) -> None:
     code = """
     first = receive()
     if first["method"] != "initialize":
@@ -93,7 +98,9 @@ async def test_what_one_client_insisted_on_is_not_taken_for_the_era_of_the_serve
 
 
 @pytest.mark.requirement("dual-era-any-error")
-async def test_a_server_that_is_deaf_to_the_probe_is_started_again_and_greeted_the_old_way(tmp_path: Path) -> None:
+async def test_a_server_that_is_deaf_to_the_probe_is_started_again_and_greeted_the_old_way(
+    tmp_path: Path,
+) -> None:
     code = """
     first = receive()
     while first["method"] != "initialize":
@@ -104,7 +111,10 @@ async def test_a_server_that_is_deaf_to_the_probe_is_started_again_and_greeted_t
     async with open_fake(tmp_path, code, limits=IMPATIENT) as client:
         assert client.revision == "2025-06-18"
     assert len(starts(tmp_path)) == 2
-    assert [message["method"] for message in heard(tmp_path)][:2] == ["server/discover", "initialize"]
+    assert [message["method"] for message in heard(tmp_path)][:2] == [
+        "server/discover",
+        "initialize",
+    ]
 
 
 @pytest.mark.requirement("dual-era-any-error")
@@ -117,10 +127,13 @@ async def test_a_server_that_is_deaf_to_the_probe_is_started_again_and_greeted_t
         'reply(request, [])',
         'reply(request, {"supportedVersions": "all"})',
         'send(id=request["id"])',
-        'say("unexpected server/discover"); send(id=request["id"], error={"code": 1, "message": "?"})',
+        'say("unexpected server/discover"); send(id=request["id"], error={"code": 1, '
+        '"message": "?"})',
     ],
 )  # fmt: skip
-async def test_any_odd_answer_to_the_probe_means_a_server_of_the_handshake(tmp_path: Path, answer: str) -> None:
+async def test_any_odd_answer_to_the_probe_means_a_server_of_the_handshake(
+    tmp_path: Path, answer: str
+) -> None:
     code = f"""
     def discover(request):
         {answer}
@@ -135,14 +148,22 @@ async def test_any_odd_answer_to_the_probe_means_a_server_of_the_handshake(tmp_p
 @pytest.mark.parametrize(
     ("result", "error"),
     [
-        ({"protocolVersion": "1999-01-01", "capabilities": {}, "serverInfo": INFO}, NoCommonRevision),
-        ({"protocolVersion": "2026-07-28", "capabilities": {}, "serverInfo": INFO}, NoCommonRevision),
+        (
+            {"protocolVersion": "1999-01-01", "capabilities": {}, "serverInfo": INFO},
+            NoCommonRevision,
+        ),
+        (
+            {"protocolVersion": "2026-07-28", "capabilities": {}, "serverInfo": INFO},
+            NoCommonRevision,
+        ),
         ({"protocolVersion": 5}, InvalidRequest),
         ({}, InvalidRequest),
         ("hello", InvalidRequest),
     ],
 )
-async def test_a_nonsensical_greeting_is_one_clear_error(tmp_path: Path, result: Any, error: type[Exception]) -> None:
+async def test_a_nonsensical_greeting_is_one_clear_error(
+    tmp_path: Path, result: Any, error: type[Exception]
+) -> None:
     client = open_fake(tmp_path, f"serve(initialize=lambda request: reply(request, {result!r}))")
     with pytest.raises(error) as caught:
         await client.connect()
@@ -153,7 +174,9 @@ async def test_a_nonsensical_greeting_is_one_clear_error(tmp_path: Path, result:
 
 async def test_a_server_that_dies_at_once_is_told_with_its_last_words(tmp_path: Path) -> None:
     code = 'sys.exit("no license found")'
-    with pytest.raises(ConnectFailed, match=r"fake\.py.* exited with code 1.*no license found") as caught:
+    with pytest.raises(
+        ConnectFailed, match=r"fake\.py.* exited with code 1.*no license found"
+    ) as caught:
         async with open_fake(tmp_path, code):
             pass
     assert type(caught.value) is ConnectFailed
@@ -173,7 +196,8 @@ async def test_a_server_that_says_nothing_at_all_is_given_up_in_time(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    "code", ["time.sleep(60)", "receive(); time.sleep(60)", "serve(initialize=lambda _: time.sleep(60))"]
+    "code",
+    ["time.sleep(60)", "receive(); time.sleep(60)", "serve(initialize=lambda _: time.sleep(60))"],
 )
 async def test_a_cancelled_connect_leaves_no_server_behind(tmp_path: Path, code: str) -> None:
     async def enter() -> None:
@@ -201,7 +225,7 @@ async def test_a_client_may_try_again_after_it_failed(tmp_path: Path) -> None:
 async def test_a_server_that_refuses_a_log_level_is_a_server_all_the_same(tmp_path: Path) -> None:
     code = """
     serve(logging__setLevel=lambda request: send(id=request["id"], error={"code": -32601, "message": "not here"}))
-    """
+    """  # noqa: E501
     async with open_fake(tmp_path, code, on_log=lambda entry: None) as client:
         assert (await client.call_tool("x")).text == "done"
 
@@ -216,7 +240,9 @@ async def test_a_server_that_dies_while_it_is_set_up_leaves_one_clear_error(tmp_
 # dying
 
 
-async def test_a_server_that_dies_during_a_call_is_one_flat_error_with_its_last_words(tmp_path: Path) -> None:
+async def test_a_server_that_dies_during_a_call_is_one_flat_error_with_its_last_words(
+    tmp_path: Path,
+) -> None:
     code = """
     def crash(request):
         sys.stderr.write("Segmentation fault in libodd.so\\n")
@@ -228,7 +254,12 @@ async def test_a_server_that_dies_during_a_call_is_one_flat_error_with_its_last_
         with pytest.raises(ConnectionClosed) as caught:
             await client.call_tool("crash")
         assert type(caught.value) is ConnectionClosed
-        for words in ("tools/call", "fake.py", "exited with code 42", "Segmentation fault in libodd.so"):
+        for words in (
+            "tools/call",
+            "fake.py",
+            "exited with code 42",
+            "Segmentation fault in libodd.so",
+        ):
             assert words in str(caught.value)
         assert (await client.call_tool("x")).text == "done", "it was started again"
     assert len(starts(tmp_path)) == 2
@@ -265,7 +296,7 @@ def tools(request):
     reply(request, {"tools": [tool]})
 
 serve(flaky=flaky, tools__list=tools)
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.requirement("tools-annotations-untrusted")
@@ -367,7 +398,9 @@ async def test_a_server_that_dies_again_and_again_is_not_started_for_ever(tmp_pa
         assert type(caught.value) in (ConnectionClosed, ConnectFailed)
 
 
-async def test_a_server_that_cannot_be_started_again_is_given_up_with_its_last_words(tmp_path: Path) -> None:
+async def test_a_server_that_cannot_be_started_again_is_given_up_with_its_last_words(
+    tmp_path: Path,
+) -> None:
     code = """
     if START > 1:
         sys.exit("the disk is full")
@@ -417,7 +450,7 @@ async def test_garbage_between_messages_disturbs_nobody_and_is_not_answered(tmp_
         text(request, "the answer, again")
         send(id=request["id"], error={"code": 1, "message": "and an error on top"})
     serve(babble=babble)
-    """
+    """  # noqa: E501
     async with open_fake(tmp_path, code, on_log=lambda entry: None) as client:
         for _ in range(3):
             assert (await client.call_tool("babble")).text == "the answer"
@@ -426,7 +459,9 @@ async def test_garbage_between_messages_disturbs_nobody_and_is_not_answered(tmp_
 
 
 @pytest.mark.requirement("cancel-late-reply")
-async def test_a_reply_that_comes_too_late_is_dropped_and_the_next_call_gets_its_own(tmp_path: Path) -> None:
+async def test_a_reply_that_comes_too_late_is_dropped_and_the_next_call_gets_its_own(
+    tmp_path: Path,
+) -> None:
     code = """
     late = []
     def slow(request):
@@ -441,11 +476,16 @@ async def test_a_reply_that_comes_too_late_is_dropped_and_the_next_call_gets_its
         with pytest.raises(TimedOut, match=r"tools/call: no answer within 0.1 s"):
             await client.call_tool("slow", timeout=0.1)
         assert (await client.call_tool("fast")).text == "in time"
-    assert heard(tmp_path, "notifications/cancelled")[0]["params"]["requestId"] == heard(tmp_path, "tools/call")[0]["id"]
+    assert (
+        heard(tmp_path, "notifications/cancelled")[0]["params"]["requestId"]
+        == heard(tmp_path, "tools/call")[0]["id"]
+    )
 
 
 async def test_every_request_has_a_deadline_without_being_told(tmp_path: Path) -> None:
-    async with open_fake(tmp_path, "serve(wait=lambda request: None)", limits=Limits(timeout=0.2, shutdown=0.3)) as client:
+    async with open_fake(
+        tmp_path, "serve(wait=lambda request: None)", limits=Limits(timeout=0.2, shutdown=0.3)
+    ) as client:
         with pytest.raises(TimedOut, match=r"within 0.2 s"):
             await client.call_tool("wait")
         await client.ping()
@@ -460,10 +500,13 @@ async def test_every_request_has_a_deadline_without_being_told(tmp_path: Path) -
         '{"jsonrpc": "2.0", "id": %d, "result": null}',
         '{"jsonrpc": "2.0", "id": %d, "result": {"content": 5}}',
         '{"jsonrpc": "2.0", "id": %d, "result": {"content": [{"type": "text"}]}}',
-        '{"jsonrpc": "2.0", "id": %d, "error": {"code": 5, "message": "no", "data": {"deep": [1]}}}',
+        '{"jsonrpc": "2.0", "id": %d, "error": {"code": 5, "message": "no", "data": {"deep": '
+        "[1]}}}",
     ],
 )
-async def test_a_broken_reply_ends_its_request_with_one_clear_error(tmp_path: Path, reply: str) -> None:
+async def test_a_broken_reply_ends_its_request_with_one_clear_error(
+    tmp_path: Path, reply: str
+) -> None:
     code = f"""
     serve(x=lambda request: say({reply!r} % request["id"]))
     """
@@ -485,7 +528,11 @@ def discover(request):
 @pytest.mark.requirement("result-type-unknown")
 @pytest.mark.parametrize("kind", ["'mystery'", "5", "None"])
 async def test_an_answer_of_unknown_type_is_one_clear_error(tmp_path: Path, kind: str) -> None:
-    code = STATELESS + f"serve(server__discover=discover, x=lambda request: reply(request, {{'resultType': {kind}}}))"
+    code = (
+        STATELESS
+        + f"serve(server__discover=discover, x=lambda request: reply(request, {{'resultType': "
+        f"{kind}}}))"
+    )
     async with open_fake(tmp_path, code) as client:
         assert client.revision == "2026-07-28"
         with pytest.raises(InvalidRequest, match=r"tools/call"):
@@ -574,7 +621,7 @@ async def test_a_hostile_pattern_in_an_output_schema_freezes_nobody(tmp_path: Pa
         reply(request, {"tools": listed})
     evil = lambda request: text(request, "x", structuredContent={"v": "a" * 60 + "!"})
     serve(tools__list=tools, t0=evil, t1=evil, t2=evil, t3=evil, t4=evil)
-    """
+    """  # noqa: E501
     async with open_fake(tmp_path, code) as client:
         await client.list_tools()
         began = time.process_time()
@@ -587,7 +634,9 @@ async def test_a_server_that_does_not_read_does_not_hold_up_a_deadline(tmp_path:
     code = """
     serve(freeze=lambda request: time.sleep(60))
     """
-    async with open_fake(tmp_path, code, limits=Limits(write_buffer=10_000, shutdown=0.3)) as client:
+    async with open_fake(
+        tmp_path, code, limits=Limits(write_buffer=10_000, shutdown=0.3)
+    ) as client:
         calls = [client.call_tool("freeze", {"x": "y" * 500_000}, timeout=0.5) for _ in range(5)]
         errors = await asyncio.gather(*calls, return_exceptions=True)
         assert {type(error) for error in errors} == {TimedOut}
@@ -624,7 +673,9 @@ async def test_it_may_be_entered_here_and_closed_there_twice_and_by_many(tmp_pat
 
 async def test_many_may_open_it_at_once_and_one_server_is_started(tmp_path: Path) -> None:
     client = open_fake(tmp_path, "serve()", revision="2025-06-18")
-    await asyncio.gather(*(client.connect() for _ in range(10)), *(client.ping() for _ in range(10)))
+    await asyncio.gather(
+        *(client.connect() for _ in range(10)), *(client.ping() for _ in range(10))
+    )
     await client.close()
     assert len(starts(tmp_path)) == 1
 
@@ -657,7 +708,9 @@ def test_a_client_that_was_forgotten_leaves_no_server(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("tool", ["forks", "starts_a_helper"])
 async def test_closing_ends_the_children_of_the_server_too(tool: str) -> None:
-    async with Client(COMMAND, cwd=ROOT, limits=Limits(shutdown=15), on_stderr=lambda line: None) as client:
+    async with Client(
+        COMMAND, cwd=ROOT, limits=Limits(shutdown=15), on_stderr=lambda line: None
+    ) as client:
         child = int((await client.call_tool(tool)).text)
         assert is_running(child)
         began = time.monotonic()
@@ -697,7 +750,9 @@ async def test_closing_while_it_reconnects_ends_that_too(tmp_path: Path) -> None
     assert not any(map(is_running, starts(tmp_path)))
 
 
-async def test_a_callback_that_fails_ends_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_callback_that_fails_ends_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     code = """
     def talk(request):
         send(method="notifications/message", params={"level": "info", "data": "hi"})
@@ -733,7 +788,10 @@ def test_the_portal_raises_the_same_flat_errors_and_leaves_nothing(tmp_path: Pat
         assert client.call_tool("x").text == "done"
     with pytest.raises(ConnectionClosed):
         client.ping()
-    with pytest.raises(ConnectFailed, match="gone wrong"), open_fake(tmp_path, "sys.exit('gone wrong')").blocking():
+    with (
+        pytest.raises(ConnectFailed, match="gone wrong"),
+        open_fake(tmp_path, "sys.exit('gone wrong')").blocking(),
+    ):
         pass
     with pytest.raises(TimedOut), open_fake(tmp_path, "time.sleep(60)", timeout=0.5).blocking():
         pass
@@ -753,7 +811,9 @@ def test_ctrl_c_in_plain_code_cancels_the_call_and_ends_the_server(tmp_path: Pat
             print("interrupted")
         client.call_tool("wait")
     """
-    process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(program)], cwd=ROOT, stdout=-1, stderr=-1)
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(program)], cwd=ROOT, stdout=-1, stderr=-1
+    )
     try:
         wait_for(lambda: len(heard(tmp_path, "tools/call")) == 1, "no call was made")
         process.send_signal(signal.SIGINT)

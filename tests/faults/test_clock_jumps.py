@@ -1,9 +1,10 @@
 """Clocks that are put forward or back, by an hour or a day, while things are under way.
 
-How long something lasted is nobody's business but a clock's that nobody sets: deadlines, idle times, caches, rates. Until
-when something is good (a token, a session at all, a task that outlives its process) is a matter of the calendar, which
-every process reads alike: such a thing may end early by a jump, with an error that says so, but it never comes back from
-the dead, and never keeps anybody waiting.
+How long something lasted is nobody's business but a clock's that nobody sets: deadlines, idle
+times, caches, rates. Until when something is good (a token, a session at all, a task that outlives
+its process) is a matter of the calendar, which every process reads alike: such a thing may end
+early by a jump, with an error that says so, but it never comes back from the dead, and never keeps
+anybody waiting.
 """
 
 import asyncio
@@ -100,7 +101,9 @@ async def test_a_question_is_answered_across_a_jump(clock: Jump, jump: float, re
     assert asked == ["Which size?"]
 
 
-async def test_a_question_whose_answer_comes_too_late_by_the_calendar_is_refused_in_words(clock: Jump) -> None:
+async def test_a_question_whose_answer_comes_too_late_by_the_calendar_is_refused_in_words(
+    clock: Jump,
+) -> None:
     server = Server("clocks", resume="replay")
 
     @server.tool
@@ -173,7 +176,9 @@ async def test_what_a_client_keeps_is_as_old_as_it_is(clock: Jump, jump: float) 
 
 
 @pytest.mark.parametrize("jump", [-HOUR, HOUR], ids=["an hour back", "an hour on"])
-async def test_a_session_goes_idle_by_the_time_that_passed_whatever_the_clock_says(clock: Jump, jump: float) -> None:
+async def test_a_session_goes_idle_by_the_time_that_passed_whatever_the_clock_says(
+    clock: Jump, jump: float
+) -> None:
     stage = Stage(limits=Limits(session_idle=0.6, session_life=2 * DAY))
     async with hosted(stage.server) as site:
         session = await greeted(site)
@@ -184,7 +189,9 @@ async def test_a_session_goes_idle_by_the_time_that_passed_whatever_the_clock_sa
         assert (await session.call("add", a=1, b=2)).status == 404
 
 
-async def test_a_session_that_was_ended_stays_so_when_the_clock_goes_on_and_back_again(clock: Jump) -> None:
+async def test_a_session_that_was_ended_stays_so_when_the_clock_goes_on_and_back_again(
+    clock: Jump,
+) -> None:
     async with hosted(Stage(limits=Limits(session_idle=0.2)).server) as site:
         session = await greeted(site)
         await session.delete()
@@ -195,8 +202,13 @@ async def test_a_session_that_was_ended_stays_so_when_the_clock_goes_on_and_back
         assert (await session.call("add", a=1, b=2)).status == 404
 
 
-async def test_a_client_whose_session_has_expired_by_a_jump_opens_another_by_itself(clock: Jump) -> None:
-    async with hosted(Stage().server) as site, Client(f"http://127.0.0.1:{site.port}/mcp", revision="handshake") as client:
+async def test_a_client_whose_session_has_expired_by_a_jump_opens_another_by_itself(
+    clock: Jump,
+) -> None:
+    async with (
+        hosted(Stage().server) as site,
+        Client(f"http://127.0.0.1:{site.port}/mcp", revision="handshake") as client,
+    ):
         for jump in (0, 2 * DAY, -4 * DAY, 4 * DAY):
             clock(jump)
             assert (await client.call_tool("add", {"a": 1, "b": 2}, timeout=5)).data == 3
@@ -225,7 +237,9 @@ SITE = Site("https://mcp.example/mcp", "https://mcp.example", RING, nowhere)
 ASKS = HttpRequest(headers={"authorization": "Bearer token"}, url=SITE.url)
 
 
-async def test_a_token_that_was_revoked_is_not_kept_alive_by_a_clock_that_is_put_back(clock: Jump) -> None:
+async def test_a_token_that_was_revoked_is_not_kept_alive_by_a_clock_that_is_put_back(
+    clock: Jump,
+) -> None:
     verifier = Counting(0.05, Principal("ada"))
     guard = Bearer(verifier)
     await guard.admit(ASKS, SITE)
@@ -235,7 +249,9 @@ async def test_a_token_that_was_revoked_is_not_kept_alive_by_a_clock_that_is_put
     assert verifier.asked == 2
 
 
-async def test_a_token_that_has_expired_by_the_calendar_is_not_good_any_more_however_lately_it_was(clock: Jump) -> None:
+async def test_a_token_that_has_expired_by_the_calendar_is_not_good_any_more_however_lately_it_was(
+    clock: Jump,
+) -> None:
     guard = Bearer(Counting(HOUR, Principal("ada", expires=time.time() + 60)))
     assert isinstance(await guard.admit(ASKS, SITE), Principal)
     clock(61)
@@ -244,7 +260,9 @@ async def test_a_token_that_has_expired_by_the_calendar_is_not_good_any_more_how
 
 
 @pytest.mark.parametrize("there", [DAY, 61, -30])
-def test_a_proof_is_not_taken_twice_because_the_clock_went_there_and_back(clock: Jump, there: float) -> None:
+def test_a_proof_is_not_taken_twice_because_the_clock_went_there_and_back(
+    clock: Jump, there: float
+) -> None:
     checker, prover = Checker(), Prover()
 
     def check(proof: str) -> str:
@@ -264,7 +282,10 @@ def test_a_proof_is_not_taken_twice_because_the_clock_went_there_and_back(clock:
 
 @pytest.fixture(params=["memory", "file"])
 def shop(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Server, asyncio.Event]:
-    server, go = Server("clocks", tasks=str(tmp_path / "tasks.db") if request.param == "file" else None), asyncio.Event()
+    server, go = (
+        Server("clocks", tasks=str(tmp_path / "tasks.db") if request.param == "file" else None),
+        asyncio.Event(),
+    )
 
     @server.tool(task="required")
     async def order() -> str:

@@ -1,8 +1,9 @@
-"""A full disk: what cannot be written is an error that says so, what was written before is still there and still right, all
-that needs no disk goes on, and so does the rest as soon as there is room again.
+"""A full disk: what cannot be written is an error that says so, what was written before is still
+there and still right, all that needs no disk goes on, and so does the rest as soon as there is room
+again.
 
-Two ways to be full: a file may not grow any more (everywhere), and a file system of 1 MiB that is full (where this user may
-mount one; it is the one that says "no space left on device").
+Two ways to be full: a file may not grow any more (everywhere), and a file system of 1 MiB that is
+full (where this user may mount one; it is the one that says "no space left on device").
 """
 
 import asyncio
@@ -52,7 +53,10 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
                 if not mounted:
                     program.tool("fill", full=full)
                 elif full:
-                    with pytest.raises(OSError, match="No space"), ballast.open("wb", buffering=0) as file:
+                    with (
+                        pytest.raises(OSError, match="No space"),
+                        ballast.open("wb", buffering=0) as file,
+                    ):
                         while True:
                             file.write(bytes(512))
                 else:
@@ -74,7 +78,9 @@ def small(path: Path) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("form", FORMS)
-async def test_tasks_that_cannot_be_kept_are_refused_and_those_that_were_are_still_there(disk: Disk, form: str) -> None:
+async def test_tasks_that_cannot_be_kept_are_refused_and_those_that_were_are_still_there(
+    disk: Disk, form: str
+) -> None:
     async with Client(disk.url, revision=form, timeout=10) as client:
         before = await client.start_tool("write", {"text": "before ", "times": 1})
         assert (await before.result()).text == "before "
@@ -103,8 +109,8 @@ async def tried(client: Client, number: int) -> str:
 
 
 def test_a_full_disk_is_not_taken_for_a_full_store(tmp_path: Path) -> None:
-    """The store has nearly all pages that it may have, most of them free. What a full disk cannot take is worth another
-    attempt; what a full store cannot take is not."""
+    """The store has nearly all pages that it may have, most of them free. What a full disk cannot
+    take is worth another attempt; what a full store cannot take is not."""
     script = """
 import asyncio, pathlib, time
 from dovetail.errors import Overloaded
@@ -137,20 +143,29 @@ async def main():
     print((await store.get("after")).id)
 
 asyncio.run(main())
-"""
+"""  # noqa: E501
     with small(tmp_path):
         command = [sys.executable, "-c", script]
         env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
-        run = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False, cwd=tmp_path, env=env)
-    assert run.stdout.startswith("The disk that tasks are kept on is full") and run.stdout.endswith("after\n"), run
+        run = subprocess.run(
+            command, capture_output=True, text=True, timeout=30, check=False, cwd=tmp_path, env=env
+        )
+    assert run.stdout.startswith("The disk that tasks are kept on is full") and run.stdout.endswith(
+        "after\n"
+    ), run
 
 
-async def test_a_login_that_cannot_be_kept_is_an_error_and_the_one_before_it_stays(disk: Disk) -> None:
+async def test_a_login_that_cannot_be_kept_is_an_error_and_the_one_before_it_stays(
+    disk: Disk,
+) -> None:
     async with Client(disk.url, timeout=10) as client:
         await client.call_tool("log_in", {"user": "ada", "token": "first---", "times": 1})
         files = (await client.call_tool("files")).data
         disk.fill(True)
-        with pytest.raises(ToolError, match=r"logins cannot be kept there: (File too large|No space left on device)"):
+        with pytest.raises(
+            ToolError,
+            match=r"logins cannot be kept there: (File too large|No space left on device)",
+        ):
             await client.call_tool("log_in", {"user": "ada", "token": "second--", "times": 60_000})
         assert (await client.call_tool("logged_in", {"user": "ada"})).data == "first---"
         disk.fill(False)
@@ -163,12 +178,16 @@ async def test_calls_are_answered_also_where_they_cannot_be_recorded(disk: Disk)
     async with Client(disk.url, timeout=10) as client:
         await client.call_tool("add", {"a": 1, "b": 2})
         disk.fill(True)
-        answers = [(await client.call_tool("add", {"a": number, "b": 1})).data for number in range(300)]
+        answers = [
+            (await client.call_tool("add", {"a": number, "b": 1})).data for number in range(300)
+        ]
         assert answers == list(range(1, 301))
         assert "tools/call could not be recorded" in disk.program.said()
 
 
-async def test_a_record_that_cannot_be_written_is_told_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_record_that_cannot_be_written_is_told_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     from dovetail import Server
 
     full: Any

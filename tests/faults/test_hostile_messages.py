@@ -1,4 +1,5 @@
-"""Whatever arrives, the answer is clear (or, for a notification, silence), and the connection lives on."""
+"""Whatever arrives, the answer is clear (or, for a notification, silence), and the connection lives
+on."""
 
 import json
 from typing import Any
@@ -21,7 +22,11 @@ def request(method: Any, params: Any = None, id: Any = 1) -> dict[str, Any]:
 
 def nested(depth: int) -> bytes:
     arguments = b'{"text":' + b"[" * depth + b"]" * depth + b"}"
-    return b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":' + arguments + b"}}"
+    return (
+        b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":'
+        + arguments
+        + b"}}"
+    )
 
 
 def described(key: str, value: Any) -> dict[str, Any]:
@@ -37,7 +42,11 @@ MALFORMED: dict[str, tuple[bytes | Any, int, Any]] = {
     "two messages on a line": (b'{"jsonrpc":"2.0","id":1,"method":"ping"}' * 2, PARSE, None),
     "a byte order mark": (b'\xef\xbb\xbf{"jsonrpc":"2.0","id":1,"method":"ping"}', PARSE, None),
     "UTF-16": (json.dumps(request("ping")).encode("utf-16-le"), PARSE, None),
-    "bad UTF-8": (b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"\xff\xfe"}}', PARSE, None),
+    "bad UTF-8": (
+        b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"\xff\xfe"}}',
+        PARSE,
+        None,
+    ),
     "a surrogate in UTF-8": (b'{"jsonrpc":"2.0","id":1,"method":"\xed\xa0\xbd"}', PARSE, None),
     "half an escaped pair": (call(1, "echo", text="\ud83d"), PARSE, None),
     "half an escaped pair as method": (request("\udc00"), PARSE, None),
@@ -76,7 +85,11 @@ MALFORMED: dict[str, tuple[bytes | Any, int, Any]] = {
     "an invented cursor": (request("tools/list", {"cursor": "zzz"}), PARAMS, 1),
     "a level that is none": (request("logging/setLevel", {"level": "loud"}), PARAMS, 1),
     "_meta of the wrong type": (request("tools/list", {"_meta": [1]}), PARAMS, 1),
-    "a progress token of the wrong type": (request("tools/list", {"_meta": {"progressToken": [1]}}), PARAMS, 1),
+    "a progress token of the wrong type": (
+        request("tools/list", {"_meta": {"progressToken": [1]}}),
+        PARAMS,
+        1,
+    ),
     "a null progress token": (request("tools/list", {"_meta": {"progressToken": None}}), PARAMS, 1),
     "a second greeting": (request("initialize", {}), INVALID, 1),
     # the stateless era
@@ -146,13 +159,19 @@ async def test_depth_near_the_bound_gets_one_answer_too(depth: int) -> None:
         [],
         {},
         {"protocolVersion": 5, "capabilities": {}, "clientInfo": {"name": "x", "version": "0"}},
-        {"protocolVersion": "2025-06-18", "capabilities": [], "clientInfo": {"name": "x", "version": "0"}},
+        {
+            "protocolVersion": "2025-06-18",
+            "capabilities": [],
+            "clientInfo": {"name": "x", "version": "0"},
+        },
         {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": None},
         {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": ["x"]}},
         {"mcpVersion": 5},
     ],
 )
-async def test_a_greeting_that_makes_no_sense_is_refused_and_another_one_taken(greeting: Any) -> None:
+async def test_a_greeting_that_makes_no_sense_is_refused_and_another_one_taken(
+    greeting: Any,
+) -> None:
     async with Wire("memory")(version=None) as peer:
         reply = await peer.ask("initialize", greeting)
         assert reply["error"]["code"] == PARAMS
@@ -164,7 +183,11 @@ async def test_a_greeting_that_makes_no_sense_is_refused_and_another_one_taken(g
 async def test_a_greeting_near_the_bound_of_depth_gets_one_answer_too(depth: int) -> None:
     async with Wire("memory")(version=None) as peer:
         nest = b"[" * depth + b"]" * depth
-        peer.send(b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":' + nest + b"}}")
+        peer.send(
+            b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":'
+            + nest
+            + b"}}"
+        )
         assert "error" in await peer.receive()
         assert "result" in await peer.greet("2025-06-18")
 
@@ -176,7 +199,9 @@ async def test_before_the_greeting_requests_are_told_what_is_missing(wire: Wire)
         assert "initialize" in reply["error"]["message"]
         assert (await peer.ask("no/such"))["error"]["code"] == UNKNOWN
         peer.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
-        peer.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}})
+        peer.send(
+            {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
+        )
         await alive(peer)
         assert "result" in await peer.greet("2025-06-18")
 
@@ -184,22 +209,44 @@ async def test_before_the_greeting_requests_are_told_what_is_missing(wire: Wire)
 SILENT: dict[str, dict[str, Any]] = {
     "an unknown notification": {"jsonrpc": "2.0", "method": "notifications/nothing"},
     "a request without an id": {"jsonrpc": "2.0", "method": "tools/list"},
-    "a notification that only servers send": {"jsonrpc": "2.0", "method": "notifications/message", "params": {}},
+    "a notification that only servers send": {
+        "jsonrpc": "2.0",
+        "method": "notifications/message",
+        "params": {},
+    },
     "the end of another dialect": {"jsonrpc": "2.0", "method": "exit"},
     "a second initialized": {"jsonrpc": "2.0", "method": "notifications/initialized"},
-    "cancelling nothing": {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 99}},
-    "cancelling nonsense": {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": {}}},
+    "cancelling nothing": {
+        "jsonrpc": "2.0",
+        "method": "notifications/cancelled",
+        "params": {"requestId": 99},
+    },
+    "cancelling nonsense": {
+        "jsonrpc": "2.0",
+        "method": "notifications/cancelled",
+        "params": {"requestId": {}},
+    },
     "cancelling without saying what": {"jsonrpc": "2.0", "method": "notifications/cancelled"},
     "cancelling in a list": {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": [1]},
     "progress of nothing": {
-        "jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": 5, "progress": 1},
+        "jsonrpc": "2.0",
+        "method": "notifications/progress",
+        "params": {"progressToken": 5, "progress": 1},
     },
-    "progress of nonsense": {"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": []}},
+    "progress of nonsense": {
+        "jsonrpc": "2.0",
+        "method": "notifications/progress",
+        "params": {"progressToken": []},
+    },
     "a reply to nothing": {"jsonrpc": "2.0", "id": 77, "result": {}},
     "an error for nothing": {"jsonrpc": "2.0", "id": 77, "error": {"code": 1, "message": "x"}},
-    "an error without id": {"jsonrpc": "2.0", "id": None, "error": {"code": -32700, "message": "x"}},
+    "an error without id": {
+        "jsonrpc": "2.0",
+        "id": None,
+        "error": {"code": -32700, "message": "x"},
+    },
     "an error that is none": {"jsonrpc": "2.0", "id": 77, "error": 5},
-}  # fmt: skip
+}
 
 
 @pytest.mark.requirement("notification-silent", "cancel-unknown-ignored")
@@ -231,7 +278,9 @@ async def test_an_id_in_flight_is_refused_and_an_answered_one_free_again(wire: W
 
 
 @pytest.mark.requirement("cancel-race")
-async def test_a_call_cancelled_in_the_same_breath_is_not_answered_and_its_id_is_free(wire: Wire) -> None:
+async def test_a_call_cancelled_in_the_same_breath_is_not_answered_and_its_id_is_free(
+    wire: Wire,
+) -> None:
     async with wire() as peer:
         for _ in range(3):
             peer.send(call(1, "waits"))
@@ -260,13 +309,20 @@ async def test_a_cancelled_call_frees_its_place(wire: Wire) -> None:
 async def test_greeting_and_discovery_cannot_be_cancelled_into_trouble(wire: Wire) -> None:
     async with wire(version=None) as peer:
         info = {"name": "bare", "version": "0"}
-        peer.send(request("initialize", {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": info}))
+        peer.send(
+            request(
+                "initialize",
+                {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": info},
+            )
+        )
         peer.send(CANCEL)
         assert (await peer.receive())["result"]["serverInfo"]["name"] == "misbehaving"
         await alive(peer)
 
 
-@pytest.mark.parametrize("batch", [[1, "x", None, [], {}], [[1]], [{"jsonrpc": "2.0", "id": 1, "method": 5}]])
+@pytest.mark.parametrize(
+    "batch", [[1, "x", None, [], {}], [[1]], [{"jsonrpc": "2.0", "id": 1, "method": 5}]]
+)
 async def test_garbage_in_a_batch_is_refused_item_by_item(batch: list[Any]) -> None:
     async with Wire("memory")("2025-03-26") as peer:
         peer.send(batch)
@@ -291,13 +347,19 @@ async def test_a_batch_is_answered_once_whatever_is_in_it(wire: Wire) -> None:
         await alive(peer)
 
 
-async def test_a_thousand_messages_in_one_write_are_each_answered_once_in_spite_of_garbage(wire: Wire) -> None:
+async def test_a_thousand_messages_in_one_write_are_each_answered_once_in_spite_of_garbage(
+    wire: Wire,
+) -> None:
     async with wire() as peer:
         for number in range(1000):
             peer.send(call(number, "add", a=number, b=1))
             peer.send(b"garbage %d" % number)
         replies = [await peer.receive() for _ in range(2000)]
-        answers = {reply["id"]: reply["result"]["content"][0]["text"] for reply in replies if "result" in reply}
+        answers = {
+            reply["id"]: reply["result"]["content"][0]["text"]
+            for reply in replies
+            if "result" in reply
+        }
         assert answers == {number: str(number + 1) for number in range(1000)}
         assert sum(reply["id"] is None for reply in replies) == 1000
         await alive(peer)

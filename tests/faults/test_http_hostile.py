@@ -1,7 +1,8 @@
-"""Clients that mean harm, or have never read RFC 9112: each is refused or dropped, and the next good one is served.
+"""Clients that mean harm, or have never read RFC 9112: each is refused or dropped, and the next
+good one is served.
 
-One server process with small limits stands for all tests; after each of them it has as many tasks, open files and calls as
-before, and answers.
+One server process with small limits stands for all tests; after each of them it has as many tasks,
+open files and calls as before, and answers.
 """
 
 import json
@@ -27,7 +28,9 @@ from tests.faults.raw_http import (
     until,
 )
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="counts open files and memory as Linux shows them")
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="counts open files and memory as Linux shows them"
+)
 
 KIB, MIB = 1024, 1024 * 1024
 PATIENCE = 0.5
@@ -37,7 +40,9 @@ INCOMING, EVENTS = 256 * KIB, 256 * KIB
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Program]:
-    with running(body_timeout=PATIENCE, incoming=INCOMING, events=EVENTS, stream_after=0.2) as program:
+    with running(
+        body_timeout=PATIENCE, incoming=INCOMING, events=EVENTS, stream_after=0.2
+    ) as program:
         for _ in range(20):
             assert program.tool("add", a=1, b=2) == 3
         yield program
@@ -50,13 +55,17 @@ def program(server: Program) -> Iterator[Program]:
     yield server
     assert server.tool("add", a=1, b=2) == 3
     for name in ("tasks", "files", "Call"):
-        until(lambda name=name: server.tool("figures")[name] <= before[name], f"{name}: more than there was")  # type: ignore[misc]
+        until(
+            lambda name=name: server.tool("figures")[name] <= before[name],
+            f"{name}: more than there was",
+        )  # type: ignore[misc]
     assert server.popen.poll() is None
     assert "Traceback" not in server.said()
 
 
 def refused_or_dropped(connection: Connection, data: bytes) -> int | None:
-    """Send something bad: the status of the refusal, or None where the connection was just closed."""
+    """Send something bad: the status of the refusal, or None where the connection was just
+    closed."""
     try:
         connection.send(data)
         line = connection.file.readline()
@@ -90,12 +99,24 @@ HEADS: dict[str, tuple[bytes, set[int]]] = {
     "a negative length": (GOOD.replace(BODY_LENGTH, b"Content-Length: -1"), {400}),
     "a length in hex": (GOOD.replace(BODY_LENGTH, b"Content-Length: 0x10"), {400}),
     "a length with a plus": (GOOD.replace(BODY_LENGTH, b"Content-Length: +10"), {400}),
-    "a length beyond all bounds": (GOOD.replace(BODY_LENGTH, b"Content-Length: " + b"9" * 40), {400, 413}),
-    "a length beyond the limit": (GOOD.replace(BODY_LENGTH, b"Content-Length: %d" % (INCOMING + 1)), {413}),
+    "a length beyond all bounds": (
+        GOOD.replace(BODY_LENGTH, b"Content-Length: " + b"9" * 40),
+        {400, 413},
+    ),
+    "a length beyond the limit": (
+        GOOD.replace(BODY_LENGTH, b"Content-Length: %d" % (INCOMING + 1)),
+        {413},
+    ),
     "length and chunks": (with_header(b"Transfer-Encoding: chunked"), {400}),
-    "chunks, but not last": (GOOD.replace(BODY_LENGTH, b"Transfer-Encoding: chunked, gzip"), {400, 501}),
+    "chunks, but not last": (
+        GOOD.replace(BODY_LENGTH, b"Transfer-Encoding: chunked, gzip"),
+        {400, 501},
+    ),
     "unknown encoding": (GOOD.replace(BODY_LENGTH, b"Transfer-Encoding: cow"), {400, 501}),
-    "chunks twice": (GOOD.replace(BODY_LENGTH, b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked"), {400}),
+    "chunks twice": (
+        GOOD.replace(BODY_LENGTH, b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked"),
+        {400},
+    ),
     "no number before a chunk": (GOOD.replace(BODY_LENGTH, b"Transfer-Encoding: chunked"), {400}),
     "two hosts": (with_header(b"Host: 127.0.0.1"), {400}),
     "two sessions": (with_header(b"Mcp-Session-Id: a\r\nMcp-Session-Id: b"), {400}),
@@ -104,10 +125,22 @@ HEADS: dict[str, tuple[bytes, set[int]]] = {
     "two methods": (with_header(b"Mcp-Method: ping"), {400}),
     "a session id of high bytes": (with_header(b"Mcp-Session-Id: \xff\xfe"), {400}),
     "another host": (GOOD.replace(b"Host: 127.0.0.1", b"Host: evil.example"), {421}),
-    "a host that begins like ours": (GOOD.replace(b"Host: 127.0.0.1", b"Host: 127.0.0.1.evil.example"), {421}),
-    "a host with a user": (GOOD.replace(b"Host: 127.0.0.1", b"Host: 127.0.0.1@evil.example"), {421}),
-    "an absolute URI of elsewhere": (GOOD.replace(b"/mcp", b"http://evil.example/other", 1), {400, 404, 421}),
-    "an authority": (b"CONNECT evil.example:443 HTTP/1.1\r\nHost: evil.example:443\r\n\r\n", {400, 404, 405, 421}),
+    "a host that begins like ours": (
+        GOOD.replace(b"Host: 127.0.0.1", b"Host: 127.0.0.1.evil.example"),
+        {421},
+    ),
+    "a host with a user": (
+        GOOD.replace(b"Host: 127.0.0.1", b"Host: 127.0.0.1@evil.example"),
+        {421},
+    ),
+    "an absolute URI of elsewhere": (
+        GOOD.replace(b"/mcp", b"http://evil.example/other", 1),
+        {400, 404, 421},
+    ),
+    "an authority": (
+        b"CONNECT evil.example:443 HTTP/1.1\r\nHost: evil.example:443\r\n\r\n",
+        {400, 404, 405, 421},
+    ),
     "an asterisk": (GOOD.replace(b"POST /mcp", b"OPTIONS *", 1), {400, 404, 405}),
     "no such method": (GOOD.replace(b"POST", b"EVIL", 1), {400}),
     "no HTTP version": (GOOD.replace(b" HTTP/1.1", b"", 1), {200, 400}),
@@ -118,13 +151,18 @@ HEADS: dict[str, tuple[bytes, set[int]]] = {
     "NULs": (b"\0" * 4096, {400}),
     "an upgrade": (with_header(b"Connection: Upgrade\r\nUpgrade: websocket"), {200, 400, 426}),
     "1 MiB of one header": (with_header(b"X-Evil: " + b"a" * MIB), {400, 431}),
-    "10,000 headers": (with_header(b"\r\n".join(b"X-Evil-%d: a" % number for number in range(10_000))), {400, 431}),
+    "10,000 headers": (
+        with_header(b"\r\n".join(b"X-Evil-%d: a" % number for number in range(10_000))),
+        {400, 431},
+    ),
     "a URI of 1 MiB": (GOOD.replace(b"/mcp", b"/mcp?" + b"a" * MIB, 1), {400, 414, 431}),
 }
 
 
 @pytest.mark.parametrize(("data", "statuses"), HEADS.values(), ids=HEADS)
-def test_a_bad_head_is_refused_with_a_status(program: Program, data: bytes, statuses: set[int]) -> None:
+def test_a_bad_head_is_refused_with_a_status(
+    program: Program, data: bytes, statuses: set[int]
+) -> None:
     with program.connect() as connection:
         assert refused_or_dropped(connection, data) in statuses
 
@@ -136,7 +174,11 @@ def test_an_absolute_uri_of_our_own_is_served(program: Program) -> None:
 def test_crlf_in_what_a_client_says_never_becomes_a_header_of_ours(program: Program) -> None:
     evil = "x\r\nSet-Cookie: evil=1\r\n\r\n<html>"
     message = INITIALIZE | {
-        "params": {"protocolVersion": evil, "capabilities": {}, "clientInfo": {"name": evil, "version": evil}}
+        "params": {
+            "protocolVersion": evil,
+            "capabilities": {},
+            "clientInfo": {"name": evil, "version": evil},
+        }
     }
     replies = [
         program.ask(post(message)),
@@ -153,7 +195,9 @@ def test_crlf_in_what_a_client_says_never_becomes_a_header_of_ours(program: Prog
 # bodies
 
 
-def test_a_smuggled_second_request_is_not_served_after_a_refused_first_one(program: Program) -> None:
+def test_a_smuggled_second_request_is_not_served_after_a_refused_first_one(
+    program: Program,
+) -> None:
     hidden = modern_call("wait", tag="smuggled")
     with program.connect() as connection:
         data = with_header(b"Transfer-Encoding: chunked") + b"0\r\n\r\n" + hidden
@@ -176,7 +220,11 @@ def test_what_comes_after_a_body_is_no_part_of_it(program: Program) -> None:
 def test_chunks_beyond_the_limit_are_refused_while_they_come(program: Program, body: bytes) -> None:
     chunk = b"%x\r\n%b\r\n" % (len(body), body)
     with program.connect() as connection:
-        data = GOOD[: GOOD.index(b"Content-Length")] + b"Transfer-Encoding: chunked\r\n\r\n" + chunk * 4
+        data = (
+            GOOD[: GOOD.index(b"Content-Length")]
+            + b"Transfer-Encoding: chunked\r\n\r\n"
+            + chunk * 4
+        )
         assert refused_or_dropped(connection, data) in (413, 400)
 
 
@@ -195,7 +243,20 @@ def test_a_deeply_nested_body_is_refused(program: Program, nested: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"\0", b"\xff\xfe", b"null", b"1", b'"x"', b"[]", b"{}", b'{"jsonrpc":"2.0"}', b"\xef\xbb\xbf{}", b"[[]]"]
+    "body",
+    [
+        b"",
+        b"\0",
+        b"\xff\xfe",
+        b"null",
+        b"1",
+        b'"x"',
+        b"[]",
+        b"{}",
+        b'{"jsonrpc":"2.0"}',
+        b"\xef\xbb\xbf{}",
+        b"[[]]",
+    ],
 )
 def test_a_body_that_is_no_message_is_refused(program: Program, body: bytes) -> None:
     assert program.ask(request("POST", {"Mcp-Session-Id": program.session()}, body)).status == 400
@@ -205,9 +266,13 @@ def test_a_body_that_is_no_message_is_refused(program: Program, body: bytes) -> 
 
 
 @pytest.mark.parametrize(
-    "sent", [b"", b"P", b"POST /mcp HT", HEAD[:-20], HEAD], ids=["nothing", "a letter", "a line", "half", "most"]
+    "sent",
+    [b"", b"P", b"POST /mcp HT", HEAD[:-20], HEAD],
+    ids=["nothing", "a letter", "a line", "half", "most"],
 )
-def test_a_hundred_connections_that_never_finish_their_headers_are_closed(program: Program, sent: bytes) -> None:
+def test_a_hundred_connections_that_never_finish_their_headers_are_closed(
+    program: Program, sent: bytes
+) -> None:
     connections = [program.connect().send(sent) for _ in range(100)]
     assert program.tool("add", a=1, b=2) == 3
     for connection in connections:
@@ -215,7 +280,9 @@ def test_a_hundred_connections_that_never_finish_their_headers_are_closed(progra
         connection.close()
 
 
-def test_slow_headers_on_a_connection_that_was_used_before_are_bounded_too(program: Program) -> None:
+def test_slow_headers_on_a_connection_that_was_used_before_are_bounded_too(
+    program: Program,
+) -> None:
     with program.connect() as connection:
         assert connection.ask(GOOD).result == 3
         connection.send(HEAD)
@@ -271,7 +338,9 @@ def test_a_body_that_drips_is_bounded_as_a_whole(program: Program) -> None:
     assert statuses <= {408}
 
 
-def test_hundreds_of_connections_that_say_nothing_do_not_keep_others_waiting(program: Program) -> None:
+def test_hundreds_of_connections_that_say_nothing_do_not_keep_others_waiting(
+    program: Program,
+) -> None:
     silent = [program.connect() for _ in range(300)]
     for _ in range(50):
         assert program.tool("add", a=1, b=2) == 3
@@ -302,7 +371,10 @@ def test_an_endless_head_behind_a_running_call_is_cut(program: Program) -> None:
 
 
 def test_a_websocket_is_not_taken_for_a_slow_head() -> None:
-    with running(options={"websocket": True}, body_timeout=PATIENCE) as program, program.connect() as connection:
+    with (
+        running(options={"websocket": True}, body_timeout=PATIENCE) as program,
+        program.connect() as connection,
+    ):
         assert connection.ask(GOOD).result == 3
         connection.send(
             b"GET /ws HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
@@ -319,14 +391,18 @@ def test_a_websocket_is_not_taken_for_a_slow_head() -> None:
 
 
 @pytest.mark.parametrize("abruptly", [True, False])
-def test_a_hundred_clients_that_vanish_mid_body_leave_nothing(program: Program, abruptly: bool) -> None:
+def test_a_hundred_clients_that_vanish_mid_body_leave_nothing(
+    program: Program, abruptly: bool
+) -> None:
     for number in range(100):
         connection = program.connect().send(GOOD[: -1 - number % len(BODY)])
         connection.close(abruptly=abruptly)
 
 
 @pytest.mark.parametrize("tool", ["wait", "quiet"])
-def test_a_hundred_stateless_clients_that_vanish_mid_call_cancel_their_calls(program: Program, tool: str) -> None:
+def test_a_hundred_stateless_clients_that_vanish_mid_call_cancel_their_calls(
+    program: Program, tool: str
+) -> None:
     tag = f"vanished {tool}"
     connections = [program.connect().send(modern_call(tool, tag=tag)) for _ in range(100)]
     until(lambda: program.tool("outcomes", tag=tag)[0] == 100, "not all calls begin")
@@ -374,7 +450,9 @@ def test_a_reader_that_takes_its_time_gets_all_of_a_big_stream(program: Program)
         connection.send(modern_call("speak", tag="patient", times=64, size=64 * KIB))
         assert connection.head()[0] == 200
         said = connection.rest()
-    assert [each["params"]["data"].rstrip(".") for _, each in said[:-1]] == [f"patient {number}" for number in range(64)]
+    assert [each["params"]["data"].rstrip(".") for _, each in said[:-1]] == [
+        f"patient {number}" for number in range(64)
+    ]
     assert said[-1][1]["result"]["structuredContent"] == {"result": "patient"}
 
 
@@ -387,13 +465,20 @@ def test_a_flood_to_a_reader_that_does_not_read_is_bounded_and_cancelled(program
         assert program.tool("figures")["memory"] - before < 8 * MIB
 
 
-def test_a_flood_in_a_session_is_bounded_and_what_is_lost_is_not_claimed_to_be_there(program: Program) -> None:
+def test_a_flood_in_a_session_is_bounded_and_what_is_lost_is_not_claimed_to_be_there(
+    program: Program,
+) -> None:
     session = program.session()
     before = program.tool("figures")["memory"]
     with program.connect(receive_buffer=4096) as connection:
-        connection.send(post(call("flood", 7, tag="session flood", times=4000, size=8 * KIB), session))
+        connection.send(
+            post(call("flood", 7, tag="session flood", times=4000, size=8 * KIB), session)
+        )
         assert connection.head()[0] == 200
-        until(lambda: program.tool("outcomes", tag="session flood") == [1, 1, 0], "the call does not finish")
+        until(
+            lambda: program.tool("outcomes", tag="session flood") == [1, 1, 0],
+            "the call does not finish",
+        )
         assert program.tool("figures")["memory"] - before < 8 * MIB
 
 
@@ -417,7 +502,9 @@ def test_listeners_that_do_not_read_hold_nothing_up(program: Program) -> None:
 # those who are refused, by the thousand
 
 
-def test_two_thousand_refusals_do_not_keep_a_good_client_from_being_served(program: Program) -> None:
+def test_two_thousand_refusals_do_not_keep_a_good_client_from_being_served(
+    program: Program,
+) -> None:
     bad = [
         post(INITIALIZE, Origin="https://evil.example"),
         post(INITIALIZE, Host="evil.example"),
@@ -449,7 +536,9 @@ def test_two_thousand_refusals_do_not_keep_a_good_client_from_being_served(progr
     assert served >= 100
 
 
-def test_forged_truncated_and_foreign_session_ids_by_the_thousand_are_404_and_leave_nothing(program: Program) -> None:
+def test_forged_truncated_and_foreign_session_ids_by_the_thousand_are_404_and_leave_nothing(
+    program: Program,
+) -> None:
     session = program.session()
     with running() as foreign:
         strange = foreign.session()
@@ -473,7 +562,9 @@ def test_forged_truncated_and_foreign_session_ids_by_the_thousand_are_404_and_le
     with program.connect() as connection:
         for number in range(2000):
             bad = forged[number % len(forged)]
-            data = [post(call("pid"), bad), get(bad), request("DELETE", {"Mcp-Session-Id": bad})][number % 3]
+            data = [post(call("pid"), bad), get(bad), request("DELETE", {"Mcp-Session-Id": bad})][
+                number % 3
+            ]
             assert connection.ask(data).status == 404
         assert connection.ask(post(call("add", a=1, b=2), session)).result == 3
     after = program.tool("figures")
@@ -499,7 +590,17 @@ def test_the_last_event_id_of_another_session_opens_nothing(program: Program) ->
         assert reply.status == 400
         assert b"private" not in reply.body
     stream = said[0][0].rpartition("-")[0]
-    for last in (f"{stream}-0", f"{stream}-99", f"{stream}--1", f"{stream}-", "-", "x" * 4000, "g-1e9", "0-0", "\t"):
+    for last in (
+        f"{stream}-0",
+        f"{stream}-99",
+        f"{stream}--1",
+        f"{stream}-",
+        "-",
+        "x" * 4000,
+        "g-1e9",
+        "0-0",
+        "\t",
+    ):
         with program.connect() as connection:
             status, _ = connection.send(get(mine, last)).head()
             assert status in (200, 400)
@@ -516,16 +617,32 @@ def test_nothing_leaks_into_the_stream_of_somebody_else(program: Program) -> Non
     for tag, session in sessions.items():
         streams[tag] = program.connect().send(get(session))
         assert streams[tag].head()[0] == 200
-        subscribe = {"jsonrpc": "2.0", "id": 1, "method": "resources/subscribe", "params": {"uri": f"test://{tag}"}}
+        subscribe = {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "resources/subscribe",
+            "params": {"uri": f"test://{tag}"},
+        }
         assert program.ask(post(subscribe, session)).status == 200
     for _ in range(3):
         for tag, session in sessions.items():
-            calls.append((tag, program.connect().send(post(call("speak", len(calls), tag=tag, times=20), session))))
-            calls.append((tag, program.connect().send(modern_call("speak", len(calls), tag=tag, times=20))))
+            calls.append(
+                (
+                    tag,
+                    program.connect().send(
+                        post(call("speak", len(calls), tag=tag, times=20), session)
+                    ),
+                )
+            )
+            calls.append(
+                (tag, program.connect().send(modern_call("speak", len(calls), tag=tag, times=20)))
+            )
     for number, (tag, connection) in enumerate(calls):
         assert connection.head()[0] == 200
         said = connection.rest()
-        assert [each["params"]["data"] for _, each in said[:-1]] == [f"{tag} {place}" for place in range(20)]
+        assert [each["params"]["data"] for _, each in said[:-1]] == [
+            f"{tag} {place}" for place in range(20)
+        ]
         assert said[-1][1]["id"] == number
         assert said[-1][1]["result"]["structuredContent"] == {"result": tag}
         connection.close()

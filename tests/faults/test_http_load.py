@@ -1,5 +1,6 @@
-"""Many of everything, against a real server process: sessions that nobody ends, streams that nobody reads to their end, and
-a SIGTERM in the middle of it. What was counted in the server before is counted again afterwards."""
+"""Many of everything, against a real server process: sessions that nobody ends, streams that nobody
+reads to their end, and a SIGTERM in the middle of it. What was counted in the server before is
+counted again afterwards."""
 
 import signal
 import sys
@@ -25,7 +26,9 @@ from tests.faults.raw_http import (
     until,
 )
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="counts open files and memory as Linux shows them")
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="counts open files and memory as Linux shows them"
+)
 
 KIB, MIB = 1024, 1024 * 1024
 SESSIONS, STREAMS, AT_ONCE = 10_000, 1000, 100
@@ -40,13 +43,15 @@ def program() -> Iterator[Program]:
 
 @pytest.fixture
 def tidy() -> Iterator[Program]:
-    """A server whose allocator gives back what is free: Python's own keeps most of it for the next time."""
+    """A server whose allocator gives back what is free: Python's own keeps most of it for the next
+    time."""
     with running(env={"PYTHONMALLOC": "malloc"}) as program:
         yield program
 
 
 def pipelined(connection: Connection, requests: list[bytes], status: int) -> list[dict[str, str]]:
-    """The headers of the answers to requests that are sent together; all of them have this status."""
+    """The headers of the answers to requests that are sent together; all of them have this
+    status."""
     connection.send(b"".join(requests))
     replies = [connection.reply() for _ in requests]
     assert {reply.status for reply in replies} == {status}
@@ -57,7 +62,10 @@ def sessions_left_open(program: Program, count: int) -> None:
     """Open so many sessions, use each of them once, and leave."""
     with program.connect() as connection:
         for _ in range(count // 100):
-            ids = [headers["mcp-session-id"] for headers in pipelined(connection, [post(INITIALIZE)] * 100, 200)]
+            ids = [
+                headers["mcp-session-id"]
+                for headers in pipelined(connection, [post(INITIALIZE)] * 100, 200)
+            ]
             assert len(set(ids)) == 100
             pipelined(connection, [post(INITIALIZED, id) for id in ids], 202)
             pipelined(connection, [post(call("add", a=1, b=2), id) for id in ids], 200)
@@ -142,7 +150,9 @@ def test_five_thousand_refused_openings_leave_nothing_behind(program: Program) -
 
 
 @pytest.mark.parametrize("kind", ["GET", "listen"])
-def test_a_thousand_streams_opened_and_dropped_leave_nothing_behind(tidy: Program, kind: str) -> None:
+def test_a_thousand_streams_opened_and_dropped_leave_nothing_behind(
+    tidy: Program, kind: str
+) -> None:
     sessions = [tidy.session() for _ in range(STREAMS // 25)]
 
     def opened_and_dropped() -> dict[str, int]:
@@ -166,7 +176,9 @@ def test_a_thousand_streams_opened_and_dropped_leave_nothing_behind(tidy: Progra
     assert after["memory"] - before["memory"] < MIB < full["memory"] - before["memory"]
 
 
-def test_sigterm_with_a_hundred_open_streams_ends_all_of_them_in_good_order_within_three_seconds(tmp_path: Path) -> None:
+def test_sigterm_with_a_hundred_open_streams_ends_all_of_them_in_good_order_within_three_seconds(
+    tmp_path: Path,
+) -> None:
     left = tmp_path / "left"
     with running(env={"LEFT": str(left)}) as program:
         session = program.session()
@@ -174,7 +186,9 @@ def test_sigterm_with_a_hundred_open_streams_ends_all_of_them_in_good_order_with
             lambda number: get(session) if number % 50 < 30 else get(program.session()),
             lambda number: listen("file:///x"),
             lambda number: modern_call("wait", tag="modern"),
-            lambda number: post(call("wait", number, tag="old"), session if number % 50 < 24 else program.session()),
+            lambda number: post(
+                call("wait", number, tag="old"), session if number % 50 < 24 else program.session()
+            ),
         ]
         streams = []
         for number in range(AT_ONCE):
@@ -186,7 +200,9 @@ def test_sigterm_with_a_hundred_open_streams_ends_all_of_them_in_good_order_with
 
         began = time.monotonic()
         program.popen.send_signal(signal.SIGTERM)
-        endings = [stream.rest() for stream in streams]  # each with its last chunk, or it would have broken off
+        endings = [
+            stream.rest() for stream in streams
+        ]  # each with its last chunk, or it would have broken off
         assert program.popen.wait(EXIT_SECONDS) == 0
         assert time.monotonic() - began < EXIT_SECONDS
         assert left.read_text(encoding="utf-8").splitlines() == [str(program.popen.pid)]

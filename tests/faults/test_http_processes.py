@@ -1,5 +1,5 @@
-"""Several processes behind one port, and processes that die. A connection stays with the worker that accepted it, so a test
-that holds one connection to each can say which worker gets what."""
+"""Several processes behind one port, and processes that die. A connection stays with the worker
+that accepted it, so a test that holds one connection to each can say which worker gets what."""
 
 import os
 import selectors
@@ -33,7 +33,17 @@ from tests.faults.raw_http import (
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="forks, and kills without mercy")
 
 CALLS = 200
-UVICORN = [sys.executable, "-m", "uvicorn", "--workers", "2", "--port", "PORT", "--log-level", "critical"]
+UVICORN = [
+    sys.executable,
+    "-m",
+    "uvicorn",
+    "--workers",
+    "2",
+    "--port",
+    "PORT",
+    "--log-level",
+    "critical",
+]
 KEYS = {"DOVETAIL_KEYS": "a key that all of them are given"}
 
 
@@ -83,7 +93,11 @@ def _another(program: Program, held: dict[int, Connection]) -> int:
 def at(program: Program, pid: int, count: int = 2) -> Iterator[Connection]:
     """One more connection to this worker."""
     with each(program, count) as connections:
-        yield next(connection for connection in connections if connection.ask(modern_call("pid")).result == pid)
+        yield next(
+            connection
+            for connection in connections
+            if connection.ask(modern_call("pid")).result == pid
+        )
 
 
 def message(connection: Connection) -> Any:
@@ -106,11 +120,14 @@ def heard(connection: Connection) -> tuple[str, Any]:
 
 
 def news_arrives(program: Program, pid: int, other: int, count: int = 2) -> None:
-    """Wait until all that one worker has told has reached another: so has the end of a session, which it tells now."""
+    """Wait until all that one worker has told has reached another: so has the end of a session,
+    which it tells now."""
     with at(program, pid, count) as teller, at(program, other, count) as hearer:
         session = opened(teller)
         assert teller.ask(delete(session)).status == 204
-        until(lambda: hearer.ask(post(call("pid"), session)).status == 404, "the news does not arrive")
+        until(
+            lambda: hearer.ask(post(call("pid"), session)).status == 404, "the news does not arrive"
+        )
 
 
 # no sticky routing
@@ -125,7 +142,9 @@ def test_200_of_200_calls_of_one_session_succeed_on_two_workers_without_keep_ali
 
     def once(number: int) -> tuple[int, int]:
         with program.connect() as connection:
-            reply = connection.ask(post(call("pid", number), session, program.path, Connection="close"))
+            reply = connection.ask(
+                post(call("pid", number), session, program.path, Connection="close")
+            )
             assert connection.ended()
         return reply.status, reply.result
 
@@ -154,20 +173,42 @@ def test_a_call_is_cancelled_through_the_other_worker(workers: Program) -> None:
 def test_a_log_level_set_on_one_worker_holds_on_the_other(workers: Program) -> None:
     with both(workers) as (one, other):
         session = opened(one)
-        for number, (level, said) in enumerate([("error", ["error"]), ("debug", ["debug", "error"])]):
+        for number, (level, said) in enumerate(
+            [("error", ["error"]), ("debug", ["debug", "error"])]
+        ):
             params = {"level": level}
-            one.ask(post({"jsonrpc": "2.0", "id": number, "method": "logging/setLevel", "params": params}, session))
+            one.ask(
+                post(
+                    {
+                        "jsonrpc": "2.0",
+                        "id": number,
+                        "method": "logging/setLevel",
+                        "params": params,
+                    },
+                    session,
+                )
+            )
 
             assert levels(one, session) == said
-            until(lambda said=said: levels(other, session) == said, "the level does not reach the other worker")
+            until(
+                lambda said=said: levels(other, session) == said,
+                "the level does not reach the other worker",
+            )
 
 
-def test_a_subscription_and_its_updates_cross_workers_and_each_goes_out_once(workers: Program) -> None:
+def test_a_subscription_and_its_updates_cross_workers_and_each_goes_out_once(
+    workers: Program,
+) -> None:
     with both(workers) as (one, other), workers.connect() as control:
         session = opened(one)
         stream = other.send(get(session))
         assert stream.head()[0] == 200
-        subscribe = {"jsonrpc": "2.0", "id": 1, "method": "resources/subscribe", "params": {"uri": "test://a"}}
+        subscribe = {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "resources/subscribe",
+            "params": {"uri": "test://a"},
+        }
         assert one.ask(post(subscribe, session)).status == 200
         for number in range(3):
             one.ask(modern_call("touch", uri=f"test://a/{number}"))
@@ -179,7 +220,9 @@ def test_a_subscription_and_its_updates_cross_workers_and_each_goes_out_once(wor
         assert stream.rest() == []
 
 
-def test_with_a_stream_on_each_worker_a_change_goes_out_on_the_newest_only(workers: Program) -> None:
+def test_with_a_stream_on_each_worker_a_change_goes_out_on_the_newest_only(
+    workers: Program,
+) -> None:
     with both(workers) as (one, other), workers.connect() as control:
         pids = [connection.ask(modern_call("pid")).result for connection in (other, one)]
         session = opened(one)
@@ -194,14 +237,21 @@ def test_with_a_stream_on_each_worker_a_change_goes_out_on_the_newest_only(worke
 
 
 def test_when_the_newest_of_three_streams_goes_one_of_the_others_speaks_and_not_both() -> None:
-    with running(options={"workers": 3}) as program, each(program, 3) as streams, program.connect() as control:
+    with (
+        running(options={"workers": 3}) as program,
+        each(program, 3) as streams,
+        program.connect() as control,
+    ):
         session = opened(control)
         oldest, older, newest = (stream.ask(modern_call("pid")).result for stream in streams)
         for stream in streams:
             assert stream.send(get(session)).head()[0] == 200
         streams[-1].close()
         with at(program, newest, 3) as connection:
-            until(lambda: connection.ask(modern_call("figures")).result["Stream"] == 0, "the stream stays")
+            until(
+                lambda: connection.ask(modern_call("figures")).result["Stream"] == 0,
+                "the stream stays",
+            )
         for teller, hearer in ((newest, oldest), (newest, older), (older, oldest)):
             news_arrives(program, teller, hearer, 3)
         for number in range(3):
@@ -228,13 +278,18 @@ def test_a_deleted_session_is_gone_on_every_worker(workers: Program) -> None:
         assert other.ask(post(call("pid"), session)).status == 200
         assert one.ask(delete(session)).status == 204
         assert one.ask(post(call("pid"), session)).status == 404
-        until(lambda: other.ask(post(call("pid"), session)).status == 404, "the other worker does not hear of it")
+        until(
+            lambda: other.ask(post(call("pid"), session)).status == 404,
+            "the other worker does not hear of it",
+        )
         for connection in (one, other):
             assert connection.ask(get(session)).status == 404
             assert connection.ask(delete(session)).status == 404
 
 
-def test_a_broken_stream_is_resumed_on_the_other_worker_without_loss_or_repetition(workers: Program) -> None:
+def test_a_broken_stream_is_resumed_on_the_other_worker_without_loss_or_repetition(
+    workers: Program,
+) -> None:
     with both(workers) as (one, other):
         session = opened(one)
         one.send(post(call("wait", 7, tag="resumed", seconds=0.5), session))
@@ -248,7 +303,9 @@ def test_a_broken_stream_is_resumed_on_the_other_worker_without_loss_or_repetiti
         assert reply["result"]["structuredContent"] == {"result": "resumed"}
 
 
-def test_a_stream_that_has_ended_is_resumed_on_the_other_worker_from_any_event(workers: Program) -> None:
+def test_a_stream_that_has_ended_is_resumed_on_the_other_worker_from_any_event(
+    workers: Program,
+) -> None:
     with both(workers) as (one, other):
         session = opened(one)
         one.send(post(call("speak", 7, tag="ended", times=5), session))
@@ -260,10 +317,17 @@ def test_a_stream_that_has_ended_is_resumed_on_the_other_worker_from_any_event(w
             assert other.rest() == said[place:]
 
 
-def test_the_stream_of_a_session_is_resumed_on_the_other_worker_and_goes_on_there(workers: Program) -> None:
+def test_the_stream_of_a_session_is_resumed_on_the_other_worker_and_goes_on_there(
+    workers: Program,
+) -> None:
     with both(workers) as (one, other), workers.connect() as control:
         session, last = opened(control), None
-        subscribe = {"jsonrpc": "2.0", "id": 1, "method": "resources/subscribe", "params": {"uri": "test://s"}}
+        subscribe = {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "resources/subscribe",
+            "params": {"uri": "test://s"},
+        }
         for connection in (one, other):
             assert connection.ask(post(subscribe, session)).status == 200
         pids = cycle([connection.ask(modern_call("pid")).result for connection in (one, other)])
@@ -286,7 +350,9 @@ def test_streams_resumed_elsewhere_leave_nothing_behind(workers: Program) -> Non
             assert other.send(get(session, last)).head()[0] == 200
             assert len(other.rest()) == 2
         after = other.ask(modern_call("figures")).result
-        assert after["Stream"] - before["Stream"] <= 1, "more than the last, which may be on its way out"
+        assert after["Stream"] - before["Stream"] <= 1, (
+            "more than the last, which may be on its way out"
+        )
 
 
 def test_a_delete_cancels_the_calls_of_the_session_on_every_worker(workers: Program) -> None:
@@ -297,16 +363,25 @@ def test_a_delete_cancels_the_calls_of_the_session_on_every_worker(workers: Prog
         assert message(one)["params"]["data"] == f"{tag} begins"
         assert other.ask(delete(session)).status == 204
         assert one.rest() == []
-        until(lambda: one.ask(modern_call("outcomes", tag=tag)).result == [1, 0, 1], "the call goes on")
+        until(
+            lambda: one.ask(modern_call("outcomes", tag=tag)).result == [1, 0, 1],
+            "the call goes on",
+        )
 
 
 def test_a_session_in_use_on_one_worker_does_not_go_idle_on_the_other() -> None:
-    with running(options={"workers": 2}, session_idle=0.5) as program, both(program) as (one, other):
+    with (
+        running(options={"workers": 2}, session_idle=0.5) as program,
+        both(program) as (one, other),
+    ):
         session = opened(other)
         assert one.send(get(session)).head()[0] == 200
         for _ in range(2):
             opened(other)  # which nobody uses
-            until(lambda: other.ask(modern_call("figures")).result["Session"] <= 1, "the unused one stays")
+            until(
+                lambda: other.ask(modern_call("figures")).result["Session"] <= 1,
+                "the unused one stays",
+            )
         assert other.ask(post(call("pid"), session)).status == 200
 
 
@@ -338,7 +413,11 @@ def balancer(ports: list[int]) -> Iterator[int]:
 
 
 def _relay(client: socket.socket, port: int) -> None:
-    with client, socket.create_connection(("127.0.0.1", port)) as server, selectors.DefaultSelector() as selector:
+    with (
+        client,
+        socket.create_connection(("127.0.0.1", port)) as server,
+        selectors.DefaultSelector() as selector,
+    ):
         selector.register(client, selectors.EVENT_READ, server)
         selector.register(server, selectors.EVENT_READ, client)
         while True:
@@ -354,7 +433,11 @@ def _relay(client: socket.socket, port: int) -> None:
 
 def test_without_a_common_key_the_other_process_refuses_the_session_at_once() -> None:
     keys = [{"DOVETAIL_KEYS": f"the key of process number {number}"} for number in range(2)]
-    with running(env=keys[0]) as one, running(env=keys[1]) as other, balancer([one.port, other.port]) as port:
+    with (
+        running(env=keys[0]) as one,
+        running(env=keys[1]) as other,
+        balancer([one.port, other.port]) as port,
+    ):
         with Connection(port) as connection:
             session = opened(connection)
         statuses = []
@@ -369,8 +452,14 @@ def test_without_a_common_key_the_other_process_refuses_the_session_at_once() ->
             assert connection.ask(get(session)).status == 404
 
 
-def test_with_a_common_key_but_no_bus_calls_succeed_and_resumption_elsewhere_is_refused_with_the_setting() -> None:
-    with running(env=KEYS) as one, running(env=KEYS) as other, balancer([one.port, other.port]) as port:
+def test_with_a_common_key_but_no_bus_calls_succeed_and_resumption_elsewhere_is_refused_with_the_setting() -> (  # noqa: E501
+    None
+):
+    with (
+        running(env=KEYS) as one,
+        running(env=KEYS) as other,
+        balancer([one.port, other.port]) as port,
+    ):
         with Connection(port) as connection:
             session = opened(connection)
         pids = []
@@ -396,7 +485,9 @@ def test_with_a_common_key_but_no_bus_calls_succeed_and_resumption_elsewhere_is_
 
 def test_a_killed_worker_is_replaced_and_the_other_does_not_notice() -> None:
     with running(options={"workers": 2}) as program, both(program) as (one, other):
-        victim, survivor = (connection.ask(modern_call("pid")).result for connection in (one, other))
+        victim, survivor = (
+            connection.ask(modern_call("pid")).result for connection in (one, other)
+        )
         session = opened(one)
         other.send(post(call("wait", 7, tag="through", seconds=0.5), session))
         assert other.head()[0] == 200
@@ -411,7 +502,9 @@ def test_a_killed_worker_is_replaced_and_the_other_does_not_notice() -> None:
         assert program.terminate() == 0
 
 
-def test_a_stream_that_is_read_on_the_other_worker_ends_when_the_one_that_runs_its_call_is_killed() -> None:
+def test_a_stream_that_is_read_on_the_other_worker_ends_when_the_one_that_runs_its_call_is_killed() -> (  # noqa: E501
+    None
+):
     with running(options={"workers": 2}) as program, both(program) as (one, other):
         victim, session = one.ask(modern_call("pid")).result, opened(one)
         one.send(post(call("wait", 7, tag="killed"), session))
@@ -428,13 +521,22 @@ def test_a_worker_that_replaces_another_knows_what_the_sessions_subscribed_to() 
     with running(options={"workers": 2}) as program:
         with both(program) as (one, other):
             session = opened(one)
-            subscribe = {"jsonrpc": "2.0", "id": 1, "method": "resources/subscribe", "params": {"uri": "test://a"}}
+            subscribe = {
+                "jsonrpc": "2.0",
+                "id": 1,
+                "method": "resources/subscribe",
+                "params": {"uri": "test://a"},
+            }
             assert one.ask(post(subscribe, session)).status == 200
-            survivor, victim = (connection.ask(modern_call("pid")).result for connection in (one, other))
+            survivor, victim = (
+                connection.ask(modern_call("pid")).result for connection in (one, other)
+            )
             os.kill(victim, signal.SIGKILL)
             assert other.ended()
         with both(program) as pair:
-            one, other = sorted(pair, key=lambda connection: connection.ask(modern_call("pid")).result != survivor)
+            one, other = sorted(
+                pair, key=lambda connection: connection.ask(modern_call("pid")).result != survivor
+            )
             assert other.send(get(session)).head()[0] == 200
             one.ask(modern_call("touch", uri="test://a"))
             one.ask(modern_call("grow", name="one more"))
@@ -442,7 +544,9 @@ def test_a_worker_that_replaces_another_knows_what_the_sessions_subscribed_to() 
 
 
 @pytest.mark.parametrize("env", [KEYS, {}], ids=["with keys", "without keys"])
-def test_after_kill_9_and_a_restart_on_the_same_port_a_session_goes_on_if_the_key_is_the_same(env: dict[str, str]) -> None:
+def test_after_kill_9_and_a_restart_on_the_same_port_a_session_goes_on_if_the_key_is_the_same(
+    env: dict[str, str],
+) -> None:
     with running(env=env) as first:
         session = first.session()
         assert first.ask(post(call("add", a=1, b=2), session)).result == 3

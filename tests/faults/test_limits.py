@@ -1,8 +1,9 @@
 """Every bound holds, and reaching one gives a clear error to whoever caused it, and to nobody else.
 
-Bounds that need a process or a lying server are tested where those are: `incoming` in test_hostile_messages.py,
-`write_buffer` and `shutdown` in test_stdio_process.py, `pages`, `restarts`, `probe_timeout` and `timeout_max` in
-test_client_faults.py, `isolated` and `isolated_memory` in tests/server/test_isolation.py, pings in test_heartbeat.py.
+Bounds that need a process or a lying server are tested where those are: `incoming` in
+test_hostile_messages.py, `write_buffer` and `shutdown` in test_stdio_process.py, `pages`,
+`restarts`, `probe_timeout` and `timeout_max` in test_client_faults.py, `isolated` and
+`isolated_memory` in tests/server/test_isolation.py, pings in test_heartbeat.py.
 """
 
 import asyncio
@@ -33,7 +34,9 @@ def test_every_bound_is_a_positive_number_by_default() -> None:
         assert 0 < value < float("inf"), name
 
 
-async def test_requests_beyond_those_in_flight_are_refused_until_one_is_answered(wire: Wire) -> None:
+async def test_requests_beyond_those_in_flight_are_refused_until_one_is_answered(
+    wire: Wire,
+) -> None:
     async with wire(in_flight=3) as peer:
         for id in range(3):
             peer.send(call(id, "blocks"))
@@ -42,7 +45,9 @@ async def test_requests_beyond_those_in_flight_are_refused_until_one_is_answered
             assert refused["error"]["code"] == OVERLOADED
             assert "the limit is 3" in refused["error"]["message"]
             await alive(peer)
-        peer.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 0}})
+        peer.send(
+            {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 0}}
+        )
         await alive(peer)
         await alive(peer)
         assert "result" in await peer.ask("tools/call", {"name": "releases"}, id="release")
@@ -170,7 +175,9 @@ def nested(depth: int) -> dict[str, Any]:
 WIDE = {"type": "object", "properties": {f"p{number}": {"type": "string"} for number in range(200)}}
 
 
-@pytest.mark.parametrize(("schema", "limits"), [(nested(10), Limits(schema_depth=5)), (WIDE, Limits(schema_nodes=100))])
+@pytest.mark.parametrize(
+    ("schema", "limits"), [(nested(10), Limits(schema_depth=5)), (WIDE, Limits(schema_nodes=100))]
+)
 async def test_schemas_beyond_the_bounds_are_refused_by_the_strict_and_borne_by_the_rest(
     schema: Any, limits: Limits
 ) -> None:
@@ -197,7 +204,7 @@ async def test_a_server_that_only_ever_asks_back_is_given_up(tmp_path: Path) -> 
         question = {"method": "elicitation/create", "params": {"message": "?", "requestedSchema": {"type": "object"}}}
         reply(request, {"resultType": "input_required", "inputRequests": {"q": question}, "requestState": "s"})
     serve(server__discover=discover, ask=ask)
-    """
+    """  # noqa: E501
     asked: list[Any] = []
     limits = Limits(rounds=4, shutdown=0.3)
     async with Client(
@@ -247,7 +254,9 @@ async def test_a_question_over_the_bound_leaves_nothing_to_wait_for() -> None:
         return (await ctx.elicit("x" * 5000, bool)).action
 
     async with on_a_port(server.asgi("/mcp")) as address:
-        async with Client(f"http://{address}/mcp", revision="handshake", on_elicit=lambda _: True) as client:
+        async with Client(
+            f"http://{address}/mcp", revision="handshake", on_elicit=lambda _: True
+        ) as client:
             with pytest.raises(TooLarge, match="the limit is 1000"):
                 await client.call_tool("ask")
     assert left == [{}]

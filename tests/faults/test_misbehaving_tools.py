@@ -1,4 +1,5 @@
-"""Tools that raise, return, print, leak, cling and block as no tool should: one answer each, and nobody else suffers."""
+"""Tools that raise, return, print, leak, cling and block as no tool should: one answer each, and
+nobody else suffers."""
 
 import asyncio
 from typing import Any
@@ -49,7 +50,9 @@ async def test_what_ends_a_process_is_named_to_the_model() -> None:
 
 @pytest.mark.parametrize("what", misbehaving.RAISED)
 @pytest.mark.parametrize("threaded", [False, True])
-async def test_resources_prompts_and_completions_may_raise_anything_too(what: str, threaded: bool) -> None:
+async def test_resources_prompts_and_completions_may_raise_anything_too(
+    what: str, threaded: bool
+) -> None:
     server = Server("s")
 
     async def fail(name: str) -> str:
@@ -65,7 +68,10 @@ async def test_resources_prompts_and_completions_may_raise_anything_too(what: st
         await peer.greet("2025-06-18")
         assert "error" in await peer.ask("resources/read", {"uri": "x://a"})
         assert "error" in await peer.ask("prompts/get", {"name": "p", "arguments": {"name": "a"}})
-        reference = {"ref": {"type": "ref/prompt", "name": "p"}, "argument": {"name": "name", "value": ""}}
+        reference = {
+            "ref": {"type": "ref/prompt", "name": "p"},
+            "argument": {"name": "name", "value": ""},
+        }
         assert "error" in await peer.ask("completion/complete", reference)
         await alive(peer)
 
@@ -107,7 +113,9 @@ async def test_what_cannot_be_written_is_a_failure_that_says_so(what: str) -> No
 
 async def test_a_result_over_the_limit_is_an_error_that_names_it(wire: Wire) -> None:
     async with wire(outgoing=1_000_000) as peer:
-        reply = await peer.ask("tools/call", {"name": "returns", "arguments": {"what": "too large"}})
+        reply = await peer.ask(
+            "tools/call", {"name": "returns", "arguments": {"what": "too large"}}
+        )
         assert reply["error"]["code"] == -31002
         assert "1000000" in reply["error"]["message"]
         await alive(peer)
@@ -130,7 +138,9 @@ async def test_a_tool_finds_nothing_on_stdin(stdio: Wire) -> None:
     async with stdio() as peer:
         peer.send(call(1, "reads_stdin"))
         peer.send(call(2, "add", a=1, b=1))
-        replies = {reply["id"]: text_of(reply) for reply in (await peer.receive(), await peer.receive())}
+        replies = {
+            reply["id"]: text_of(reply) for reply in (await peer.receive(), await peer.receive())
+        }
         assert replies == {1: "('', b'')", 2: "2"}
         await alive(peer)
 
@@ -202,11 +212,20 @@ async def test_blocking_tools_starve_nobody_and_each_is_answered_once(wire: Wire
             peer.send(call(id, "blocks"))
         for _ in range(10):
             await alive(peer)
-            assert text_of(await peer.ask("tools/call", {"name": "add", "arguments": {"a": 1, "b": 1}}, id="add")) == "2"
+            assert (
+                text_of(
+                    await peer.ask(
+                        "tools/call", {"name": "add", "arguments": {"a": 1, "b": 1}}, id="add"
+                    )
+                )
+                == "2"
+            )
             assert "result" in await peer.ask("tools/list", id="list")
         peer.send(call("go", "releases"))
         replies = [await peer.receive() for _ in range(151)]
-        assert sorted((reply["id"] for reply in replies), key=str) == sorted([*range(150), "go"], key=str)
+        assert sorted((reply["id"] for reply in replies), key=str) == sorted(
+            [*range(150), "go"], key=str
+        )
         await alive(peer)
 
 
@@ -235,7 +254,10 @@ async def test_components_come_and_go_from_many_threads_while_lists_are_read() -
         return "done"
 
     async with pair(server, limits=Limits()) as client:
-        churning = [asyncio.create_task(client.call_tool("churn", {"name": f"t{number}"})) for number in range(8)]
+        churning = [
+            asyncio.create_task(client.call_tool("churn", {"name": f"t{number}"}))
+            for number in range(8)
+        ]
         while not all(task.done() for task in churning):
             assert "churn" in [tool.name for tool in await client.list_tools()]
         assert [(await task).text for task in churning] == ["done"] * 8

@@ -1,4 +1,5 @@
-"""Valid messages with a few bytes changed, thousands of them: no reply is lost, none comes twice, and both ends live on."""
+"""Valid messages with a few bytes changed, thousands of them: no reply is lost, none comes twice,
+and both ends live on."""
 
 import asyncio
 import contextlib
@@ -14,7 +15,12 @@ from dovetail.testing import Bare, bare
 from dovetail.transports import memory
 from tests.behaviour import everything
 
-META = {PROTOCOL_VERSION: "2026-07-28", CLIENT_CAPABILITIES: {}, LOG_LEVEL: "debug", "progressToken": 1}
+META = {
+    PROTOCOL_VERSION: "2026-07-28",
+    CLIENT_CAPABILITIES: {},
+    LOG_LEVEL: "debug",
+    "progressToken": 1,
+}
 REFERENCE = {"type": "ref/prompt", "name": "greet"}
 REQUESTS: list[tuple[str, dict[str, Any]]] = [
     ("ping", {}),
@@ -29,9 +35,20 @@ REQUESTS: list[tuple[str, dict[str, Any]]] = [
     ("logging/setLevel", {"level": "info"}),
 ]
 RESULTS: list[Any] = [
-    {"content": [{"type": "text", "text": "hello"}], "structuredContent": {"result": [1, 2.5, None]}, "isError": False},
+    {
+        "content": [{"type": "text", "text": "hello"}],
+        "structuredContent": {"result": [1, 2.5, None]},
+        "isError": False,
+    },
     {"content": [{"type": "image", "data": "aGk=", "mimeType": "image/png"}], "_meta": {"a/b": 1}},
-    {"content": [{"type": "resource", "resource": {"uri": "x://y", "text": "t", "mimeType": "text/plain"}}]},
+    {
+        "content": [
+            {
+                "type": "resource",
+                "resource": {"uri": "x://y", "text": "t", "mimeType": "text/plain"},
+            }
+        ]
+    },
 ]
 
 
@@ -46,7 +63,18 @@ def mutated(rng: random.Random, message: Any) -> bytes:
             del data[place : place + rng.randint(1, 8)]
         elif change == 2:
             data[place:place] = rng.choice(
-                [b'"', b"{", b"]", b",", b"null", b"\\", b"\xff", b"-1e999", b"\\ud800", b"[" * 2000]
+                [
+                    b'"',
+                    b"{",
+                    b"]",
+                    b",",
+                    b"null",
+                    b"\\",
+                    b"\xff",
+                    b"-1e999",
+                    b"\\ud800",
+                    b"[" * 2000,
+                ]
             )
         else:
             data[place] = rng.choice(b'0123456789"{}[]:,truefalsn')
@@ -65,9 +93,18 @@ async def test_a_server_answers_each_mutated_request_at_most_once_and_lives_on(s
         sent = 300
         for id in range(sent):
             method, params = rng.choice(REQUESTS)
-            peer.send(mutated(rng, {"jsonrpc": "2.0", "id": id, "method": method, "params": params}))
+            peer.send(
+                mutated(rng, {"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+            )
         for id in range(sent, sent + 50):
-            peer.send({"jsonrpc": "2.0", "id": f"intact {id}", "method": "tools/call", "params": REQUESTS[3][1]})
+            peer.send(
+                {
+                    "jsonrpc": "2.0",
+                    "id": f"intact {id}",
+                    "method": "tools/call",
+                    "params": REQUESTS[3][1],
+                }
+            )
         replies: list[Any] = []
         while sum(str(reply.get("id")).startswith("intact") for reply in replies) < 50:
             replies += replies_of(await peer.receive())
@@ -90,12 +127,21 @@ async def test_a_client_makes_of_each_mutated_reply_a_result_or_one_flat_error(s
                 continue
             if message["method"] == "initialize":
                 info = {"name": "fuzz", "version": "0"}
-                result: Any = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": info}
+                result: Any = {
+                    "protocolVersion": "2025-06-18",
+                    "capabilities": {"tools": {}},
+                    "serverInfo": info,
+                }
             else:
                 result = rng.choice(RESULTS)
                 peer.send(mutated(rng, {"jsonrpc": "2.0", "id": message["id"], "result": result}))
                 progress = {"progressToken": message["id"], "progress": 1}
-                peer.send(mutated(rng, {"jsonrpc": "2.0", "method": "notifications/progress", "params": progress}))
+                peer.send(
+                    mutated(
+                        rng,
+                        {"jsonrpc": "2.0", "method": "notifications/progress", "params": progress},
+                    )
+                )
             peer.send({"jsonrpc": "2.0", "id": message["id"], "result": result})
 
     serving = asyncio.create_task(serve())

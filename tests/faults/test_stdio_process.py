@@ -1,4 +1,5 @@
-"""A real server process, and all the ways in which its streams, its parent and the system treat it badly."""
+"""A real server process, and all the ways in which its streams, its parent and the system treat it
+badly."""
 
 import json
 import os
@@ -20,10 +21,16 @@ import pytest
 from dovetail.protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION, SUBSCRIPTION_ID
 from tests.faults.conftest import COMMAND, ROOT, call
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals, terminals and process groups as POSIX has them")
+pytestmark = pytest.mark.skipif(
+    sys.platform == "win32", reason="signals, terminals and process groups as POSIX has them"
+)
 
 SECONDS = 20
-INFO = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "raw", "version": "0"}}
+INFO = {
+    "protocolVersion": "2025-06-18",
+    "capabilities": {},
+    "clientInfo": {"name": "raw", "version": "0"},
+}
 GREETING = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": INFO}
 META = {PROTOCOL_VERSION: "2026-07-28", CLIENT_CAPABILITIES: {}}
 READY = {"jsonrpc": "2.0", "method": "notifications/initialized"}
@@ -72,7 +79,9 @@ class Program:
 
     def chunk(self) -> bytes:
         assert self.popen.stdout
-        assert select.select([self.popen.stdout], [], [], SECONDS)[0], f"silence; stderr: {self.said()}"
+        assert select.select([self.popen.stdout], [], [], SECONDS)[0], (
+            f"silence; stderr: {self.said()}"
+        )
         return os.read(self.popen.stdout.fileno(), 65536)
 
     def rest(self) -> list[Any]:
@@ -144,7 +153,12 @@ def test_the_end_of_stdin_ends_a_server_quietly(start: Start) -> None:
 
 def test_all_that_was_asked_before_the_end_of_stdin_is_answered(start: Start) -> None:
     server = start()
-    server.send(GREETING, READY, *(call(number, "add", a=number, b=1) for number in range(500)), call("t", "prints"))
+    server.send(
+        GREETING,
+        READY,
+        *(call(number, "add", a=number, b=1) for number in range(500)),
+        call("t", "prints"),
+    )
     server.hang_up()
     replies = {reply["id"]: reply for reply in server.rest()}
     assert replies.keys() == {0, "t", *range(500)}
@@ -152,7 +166,9 @@ def test_all_that_was_asked_before_the_end_of_stdin_is_answered(start: Start) ->
 
 
 @pytest.mark.parametrize("tool", ["waits", "clings", "blocks_an_executor"])
-def test_a_stuck_tool_does_not_keep_a_server_alive_whose_client_has_left(start: Start, tool: str) -> None:
+def test_a_stuck_tool_does_not_keep_a_server_alive_whose_client_has_left(
+    start: Start, tool: str
+) -> None:
     server = start(env={**os.environ, "LIMITS": '{"shutdown": 0.5}'})
     server.greet()
     server.hold(tool)
@@ -184,14 +200,20 @@ def test_half_a_message_at_the_end_is_refused_and_the_server_ends(start: Start) 
 def test_messages_may_come_in_pieces_of_any_size(start: Start, size: int) -> None:
     server = start()
     assert server.popen.stdin
-    data = lines(PING, {**PING, "id": "ü"}).replace(b"\n", b"\r\n") + b"\r\n\n  \n" + lines({**PING, "id": "last"})
+    data = (
+        lines(PING, {**PING, "id": "ü"}).replace(b"\n", b"\r\n")
+        + b"\r\n\n  \n"
+        + lines({**PING, "id": "last"})
+    )
     for index in range(0, len(data), size):
         server.popen.stdin.write(data[index : index + size])
     replies = [server.receive() for _ in range(4)]
     assert [reply["id"] for reply in replies] == ["ping", "ü", None, "last"]
 
 
-def test_a_client_that_leaves_without_reading_its_answers_does_not_keep_the_server(start: Start) -> None:
+def test_a_client_that_leaves_without_reading_its_answers_does_not_keep_the_server(
+    start: Start,
+) -> None:
     server = start(env={**os.environ, "LIMITS": '{"shutdown": 0.5}'})
     server.greet()
     server.send(call(1, "chatters", count=1000, size=50_000))
@@ -210,7 +232,9 @@ LISTEN = {
 
 @pytest.mark.requirement("subscriptions-id", "subscriptions-graceful")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, None])
-def test_an_open_stream_is_closed_in_good_order_and_holds_nothing_up(start: Start, number: signal.Signals | None) -> None:
+def test_an_open_stream_is_closed_in_good_order_and_holds_nothing_up(
+    start: Start, number: signal.Signals | None
+) -> None:
     server = start(env={**os.environ, "LIMITS": '{"shutdown": 15}'})
     server.send(LISTEN)
     assert server.receive()["method"] == "notifications/subscriptions/acknowledged"
@@ -230,10 +254,14 @@ def test_an_open_stream_is_closed_in_good_order_and_holds_nothing_up(start: Star
 
 
 @pytest.mark.parametrize("tool", ["add", "prints"])
-def test_stdin_may_be_a_file_and_all_of_it_is_answered(start: Start, tmp_path: Path, tool: str) -> None:
+def test_stdin_may_be_a_file_and_all_of_it_is_answered(
+    start: Start, tmp_path: Path, tool: str
+) -> None:
     arguments = {"a": 1, "b": 1} if tool == "add" else {}
     script = tmp_path / "messages"
-    script.write_bytes(lines(GREETING, READY, *(call(number, tool, **arguments) for number in range(1, 300))))
+    script.write_bytes(
+        lines(GREETING, READY, *(call(number, tool, **arguments) for number in range(1, 300)))
+    )
     with script.open("rb") as stdin:
         server = start(stdin=stdin)
         assert {reply["id"] for reply in server.rest()} == set(range(300))
@@ -312,7 +340,9 @@ def test_what_was_printed_before_the_server_ran_is_not_sent_to_the_client(start:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("tool", [None, "waits", "blocks"])
-def test_asked_to_end_a_server_ends_quietly(start: Start, number: signal.Signals, tool: str | None) -> None:
+def test_asked_to_end_a_server_ends_quietly(
+    start: Start, number: signal.Signals, tool: str | None
+) -> None:
     server = start()
     server.greet()
     if tool == "waits":
@@ -326,7 +356,9 @@ def test_asked_to_end_a_server_ends_quietly(start: Start, number: signal.Signals
     assert server.said() == ""
 
 
-def test_a_signal_that_comes_while_the_loop_is_being_closed_is_no_noise(start: Start, tmp_path: Path) -> None:
+def test_a_signal_that_comes_while_the_loop_is_being_closed_is_no_noise(
+    start: Start, tmp_path: Path
+) -> None:
     script = tmp_path / "server.py"
     script.write_text(
         textwrap.dedent("""
@@ -387,7 +419,10 @@ def test_a_tool_may_clean_up_before_the_lifespan_does(start: Start, tmp_path: Pa
         else:
             server.hang_up()
         assert server.end() == 0
-        assert re.findall("tool left|lifespan left", server.said()) == ["tool left", "lifespan left"]
+        assert re.findall("tool left|lifespan left", server.said()) == [
+            "tool left",
+            "lifespan left",
+        ]
 
 
 @pytest.mark.parametrize("tool", ["clings", "blocks_the_loop"])
@@ -497,7 +532,9 @@ def test_a_client_that_does_not_read_is_waited_for_with_bounded_memory(start: St
 
 def test_a_file_is_read_no_faster_than_the_answers_are_taken(start: Start, tmp_path: Path) -> None:
     script = tmp_path / "messages"
-    script.write_bytes(lines(GREETING, *(call(number, "echo", text="x" * SIZE) for number in range(COUNT))))
+    script.write_bytes(
+        lines(GREETING, *(call(number, "echo", text="x" * SIZE) for number in range(COUNT)))
+    )
     with script.open("rb") as stdin:
         server = start(stdin=stdin)
         assert server.receive()["id"] == 0

@@ -1,5 +1,6 @@
-"""Tasks in a file, and processes that are killed without mercy: what was over is still there, what ran goes on or says why
-it does not, a question that was answered is not asked again, and what was done once is not done twice."""
+"""Tasks in a file, and processes that are killed without mercy: what was over is still there, what
+ran goes on or says why it does not, a question that was answered is not asked again, and what was
+done once is not done twice."""
 
 import asyncio
 import json
@@ -88,7 +89,9 @@ def shop(tmp_path: Path) -> Shop:
 
 
 @pytest.mark.parametrize("form", FORMS)
-async def test_a_task_survives_its_server_and_asks_and_does_everything_once(shop: Shop, form: str) -> None:
+async def test_a_task_survives_its_server_and_asks_and_does_everything_once(
+    shop: Shop, form: str
+) -> None:
     with shop.started() as program:
         async with shop.client(program, form) as client:
             handle = await client.start_tool("order", {"gate": str(shop.gate)})
@@ -108,14 +111,18 @@ async def test_a_task_survives_its_server_and_asks_and_does_everything_once(shop
 
 
 @pytest.mark.parametrize("form", FORMS)
-async def test_a_question_that_nobody_answered_is_still_the_same_after_a_crash(shop: Shop, form: str) -> None:
+async def test_a_question_that_nobody_answered_is_still_the_same_after_a_crash(
+    shop: Shop, form: str
+) -> None:
     keys = []
     shop.gate.touch()
     for start in range(3):
         with shop.started() as program:
             async with shop.client(program, form) as client:
                 if not start:
-                    id = (await client.start_tool("order", {"gate": str(shop.gate)}, manual=True)).id
+                    id = (
+                        await client.start_tool("order", {"gate": str(shop.gate)}, manual=True)
+                    ).id
                 task = await reached(client, id, "input_required")
                 keys.append(sorted(getattr(task, "input_requests", None) or {}))
                 if start < 2:
@@ -123,7 +130,10 @@ async def test_a_question_that_nobody_answered_is_still_the_same_after_a_crash(s
                 else:
                     assert (await client.task(id).result()).text == "large large"
     assert keys[0] == keys[1] == keys[2]
-    assert shop.lines() == ["paid", "asked", "sent"] and shop.asked == ["Which size?", "Did it fit?"]
+    assert shop.lines() == ["paid", "asked", "sent"] and shop.asked == [
+        "Which size?",
+        "Did it fit?",
+    ]
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -131,7 +141,9 @@ async def test_what_was_asked_before_it_detached_is_not_asked_again(shop: Shop, 
     with shop.started() as program:
         async with shop.client(program, form) as client:
             handle = await client.start_tool("detached", {"gate": str(shop.gate)})
-            result = asyncio.create_task(handle.result())  # in the core form it is a task from the start, and asks there
+            result = asyncio.create_task(
+                handle.result()
+            )  # in the core form it is a task from the start, and asks there
             await shop.until("paid", "asked")
             result.cancel()
             await asyncio.gather(result, return_exceptions=True)
@@ -144,7 +156,9 @@ async def test_what_was_asked_before_it_detached_is_not_asked_again(shop: Shop, 
 
 
 @pytest.mark.parametrize("form", FORMS)
-async def test_what_cannot_be_resumed_says_so_and_what_was_over_is_still_there(shop: Shop, form: str) -> None:
+async def test_what_cannot_be_resumed_says_so_and_what_was_over_is_still_there(
+    shop: Shop, form: str
+) -> None:
     with shop.started() as program:
         async with shop.client(program, form) as client:
             broken = await client.start_tool("fragile", {"gate": str(shop.gate)})
@@ -163,7 +177,9 @@ async def test_what_cannot_be_resumed_says_so_and_what_was_over_is_still_there(s
 
 
 @pytest.mark.parametrize("form", FORMS)
-async def test_processes_that_share_a_file_answer_for_each_others_tasks(shop: Shop, form: str) -> None:
+async def test_processes_that_share_a_file_answer_for_each_others_tasks(
+    shop: Shop, form: str
+) -> None:
     with shop.started() as one, shop.started() as other:
         async with shop.client(one, form) as here, shop.client(other, form) as there:
             handle = await here.start_tool("order", {"gate": str(shop.gate)}, manual=True)
@@ -176,18 +192,24 @@ async def test_processes_that_share_a_file_answer_for_each_others_tasks(shop: Sh
 
 @pytest.mark.requirement("tasks-core-over", "tasks-core-cancel")
 @pytest.mark.parametrize("form", FORMS)
-async def test_what_is_cancelled_through_another_process_is_cancelled_whatever_becomes_of_it(shop: Shop, form: str) -> None:
+async def test_what_is_cancelled_through_another_process_is_cancelled_whatever_becomes_of_it(
+    shop: Shop, form: str
+) -> None:
     with shop.started() as one, shop.started() as other:
         async with shop.client(one, form) as here, shop.client(other, form) as there:
             handle = await here.start_tool("stubborn", {"gate": str(shop.gate)})
             await shop.until("begun")
             await there.task(handle.id).cancel()
             for client in (here, there):
-                assert (await client.request("tasks/get", {"taskId": handle.id})).status == "cancelled"
+                assert (
+                    await client.request("tasks/get", {"taskId": handle.id})
+                ).status == "cancelled"
             shop.gate.touch()
             await shop.until("begun", "done")  # and has a result, which comes too late
             for client in (here, there):
-                assert (await client.request("tasks/get", {"taskId": handle.id})).status == "cancelled"
+                assert (
+                    await client.request("tasks/get", {"taskId": handle.id})
+                ).status == "cancelled"
                 with pytest.raises(TaskCancelled):
                     await client.task(handle.id).result()
 
@@ -205,7 +227,9 @@ async def test_what_is_over_in_one_process_cannot_be_cancelled_through_another(s
 
 
 @pytest.mark.parametrize("form", FORMS)
-async def test_an_answer_on_its_way_to_a_process_that_dies_reaches_the_next_one(shop: Shop, form: str) -> None:
+async def test_an_answer_on_its_way_to_a_process_that_dies_reaches_the_next_one(
+    shop: Shop, form: str
+) -> None:
     with shop.started() as one, shop.started() as other:
         async with shop.client(one, form) as here, shop.client(other, form) as there:
             handle = await here.start_tool("order", {"gate": str(shop.gate)}, manual=True)
@@ -218,23 +242,36 @@ async def test_an_answer_on_its_way_to_a_process_that_dies_reaches_the_next_one(
             shop.gate.touch()
             with shop.started():
                 assert (await waiting).text == "large large"
-    assert shop.asked == ["Which size?", "Did it fit?"] and shop.lines() == ["paid", "asked", "sent"]
+    assert shop.asked == ["Which size?", "Did it fit?"] and shop.lines() == [
+        "paid",
+        "asked",
+        "sent",
+    ]
     assert shop.letters() == 0
 
 
-async def test_answers_that_are_none_are_refused_by_every_process_and_others_go_nowhere(shop: Shop) -> None:
+async def test_answers_that_are_none_are_refused_by_every_process_and_others_go_nowhere(
+    shop: Shop,
+) -> None:
     with shop.started() as one, shop.started() as other:
         async with shop.client(one, EXTENDED) as here, shop.client(other, EXTENDED) as there:
             id = (await here.start_tool("order", {"gate": str(shop.gate)}, manual=True)).id
             (key,) = (await reached(here, id, "input_required")).input_requests
             one.popen.send_signal(signal.SIGSTOP)
             try:
-                await there.request("tasks/update", {"taskId": id, "inputResponses": {"nobody asked": {"action": "cancel"}}})
+                await there.request(
+                    "tasks/update",
+                    {"taskId": id, "inputResponses": {"nobody asked": {"action": "cancel"}}},
+                )
                 with pytest.raises(InvalidParams):
-                    await there.request("tasks/update", {"taskId": id, "inputResponses": {key: {"action": "shrug"}}})
+                    await there.request(
+                        "tasks/update", {"taskId": id, "inputResponses": {key: {"action": "shrug"}}}
+                    )
                 huge = {"action": "accept", "content": {"size": "x" * 300_000}}
                 with pytest.raises(InvalidParams, match="the limit is"):
-                    await there.request("tasks/update", {"taskId": id, "inputResponses": {key: huge}})
+                    await there.request(
+                        "tasks/update", {"taskId": id, "inputResponses": {key: huge}}
+                    )
                 assert shop.letters() == 0
             finally:
                 one.popen.send_signal(signal.SIGCONT)
@@ -266,11 +303,16 @@ async def test_a_task_is_resumed_over_stdio_too(shop: Shop, form: str) -> None:
     shop.gate.touch()
     async with shop.piped(form) as client:
         assert (await client.task(handle.id).result()).text == "large large"
-    assert shop.lines() == ["paid", "asked", "asked", "sent"] and shop.asked == ["Which size?", "Did it fit?"]
+    assert shop.lines() == ["paid", "asked", "asked", "sent"] and shop.asked == [
+        "Which size?",
+        "Did it fit?",
+    ]
 
 
 @pytest.mark.parametrize(("steps", "runs"), [(0, 3), (2, 4)])
-async def test_a_task_that_takes_its_server_down_each_time_is_given_up(shop: Shop, steps: int, runs: int) -> None:
+async def test_a_task_that_takes_its_server_down_each_time_is_given_up(
+    shop: Shop, steps: int, runs: int
+) -> None:
     limits = {"task_attempts": 2}
     with shop.started(**limits) as program:
         async with shop.client(program, EXTENDED) as client:
@@ -284,7 +326,10 @@ async def test_a_task_that_takes_its_server_down_each_time_is_given_up(shop: Sho
         assert done.returncode == -signal.SIGKILL
     with shop.started(**limits) as program:
         async with shop.client(program, EXTENDED) as client:
-            with pytest.raises(InternalError, match="The server stopped 3 times while this task ran, and it got no further"):
+            with pytest.raises(
+                InternalError,
+                match="The server stopped 3 times while this task ran, and it got no further",
+            ):
                 await client.task(handle.id).result()
     assert shop.lines() == ["begun"] * runs
 
@@ -300,7 +345,9 @@ async def test_who_listens_at_one_worker_is_told_of_a_task_that_runs_in_another(
         return posted("POST", headers, json.dumps(asked).encode())
 
     with shop.started(options={"workers": 2}) as program, both(program) as (one, other):
-        task = one.ask(ask("tools/call", name="fragile", arguments={"gate": str(shop.gate)})).message["result"]
+        task = one.ask(
+            ask("tools/call", name="fragile", arguments={"gate": str(shop.gate)})
+        ).message["result"]
         other.send(ask("subscriptions/listen", notifications={"taskIds": [task["taskId"]]}))
         other.head()
         assert message(other)["params"]["notifications"] == {"taskIds": [task["taskId"]]}
@@ -318,7 +365,9 @@ async def test_what_a_living_process_runs_is_not_taken_from_it(shop: Shop) -> No
             with shop.started() as other:
                 async with shop.client(other, FORMS[1]) as there:
                     await there.call_tool("pid")
-                    assert (await there.request("tasks/get", {"taskId": handle.id})).status == "working"
+                    assert (
+                        await there.request("tasks/get", {"taskId": handle.id})
+                    ).status == "working"
             shop.gate.touch()
             assert (await handle.result()).text == "done"
     assert shop.lines() == ["begun"]

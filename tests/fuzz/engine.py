@@ -1,12 +1,14 @@
 """Feeds inputs to a target and counts what becomes of them.
 
-A target makes bytes and checks bytes. `check` gives True where the bytes meant something, False where they were refused in
-one of the ways that are documented, and raises for everything else: an exception that is not documented, or a property
-that does not hold. All that it does follows from its input, so an input that was kept fails again (`--replay`).
+A target makes bytes and checks bytes. `check` gives True where the bytes meant something, False
+where they were refused in one of the ways that are documented, and raises for everything else: an
+exception that is not documented, or a property that does not hold. All that it does follows from
+its input, so an input that was kept fails again (`--replay`).
 
-Time is bounded for each input by a timer that counts the work of this process only, so that a machine which is busy with
-other things makes nothing fail; it interrupts regular expressions too. Memory is bounded for each run: once caches have
-filled, there are about as many objects at the end as there were.
+Time is bounded for each input by a timer that counts the work of this process only, so that a
+machine which is busy with other things makes nothing fail; it interrupts regular expressions too.
+Memory is bounded for each run: once caches have filled, there are about as many objects at the end
+as there were.
 """
 
 import gc
@@ -25,7 +27,8 @@ SECONDS = 2.0
 WARM = 2000
 """Inputs after which caches count as full."""
 GROWTH = 6_000
-"""Blocks of memory that may be more at the end of a run: caches that are bounded, and were not full yet."""
+"""Blocks of memory that may be more at the end of a run: caches that are bounded, and were not full
+yet."""
 KEPT = 5
 """Crashes of one run that are kept; the rest is counted."""
 
@@ -89,7 +92,13 @@ def run(target: Target, seed: str, inputs: int) -> Tally:
     seconds = perf_counter() - began
     if blocks and not crashes and (grown := _blocks() - blocks) > GROWTH:
         crashes += 1
-        kept.append(Crash(target.name, b"", f"{Grown.__name__}: {grown} blocks of memory after {inputs} inputs"))
+        kept.append(
+            Crash(
+                target.name,
+                b"",
+                f"{Grown.__name__}: {grown} blocks of memory after {inputs} inputs",
+            )
+        )
     return Tally(target.name, inputs, seconds, rejected, crashes, kept)
 
 
@@ -110,7 +119,8 @@ def _blocks() -> int:
 
 
 class _Timer:
-    """Raises TooSlow in whatever runs for too long; does nothing where there is no such timer (Windows)."""
+    """Raises TooSlow in whatever runs for too long; does nothing where there is no such timer
+    (Windows)."""
 
     def __enter__(self) -> "_Timer":
         if hasattr(signal, "setitimer"):

@@ -1,7 +1,9 @@
-"""What comes over HTTP: heads and bodies on the ladder, event streams, values in headers, and a whole endpoint.
+"""What comes over HTTP: heads and bodies on the ladder, event streams, values in headers, and a
+whole endpoint.
 
-A request is written as it would be on the wire, a line for the method, one for each header, and the body behind an empty
-line, but nothing of HTTP's own rules holds here: servers differ in what they let through.
+A request is written as it would be on the wire, a line for the method, one for each header, and the
+body behind an empty line, but nothing of HTTP's own rules holds here: servers differ in what they
+let through.
 """
 
 import asyncio
@@ -34,17 +36,36 @@ from .mutator import TEXTS, Mutator
 NEWEST = STATELESS[-1].version
 META = {PROTOCOL_VERSION: NEWEST, CLIENT_CAPABILITIES: {}}
 USUAL = {
-    "host": "127.0.0.1:8000", "content-type": "application/json", "accept": "application/json, text/event-stream",
+    "host": "127.0.0.1:8000",
+    "content-type": "application/json",
+    "accept": "application/json, text/event-stream",
     "mcp-protocol-version": NEWEST,
-}  # fmt: skip
+}
 HEADERS = (
-    "origin: http://localhost:3000", "origin: https://app.example.com", "origin: null", "host: [::1]:80",
-    "host: mcp.example.com.", "host: evil.example", "accept: */*;q=0.1, text/*;q=0", "accept: text/html",
-    "content-length: 12", "content-length: -1", "content-length: 99999999999999999999999",
-    "content-type: application/json; charset=utf-8", "content-encoding: gzip", "mcp-protocol-version: 2025-11-25",
-    "mcp-protocol-version: 1", "mcp-session-id: abc", "last-event-id: 7", "mcp-method: ping", "mcp-name: add",
-    "mcp-name: =?base64?YWRk?=", "mcp-param-region: eu", "mcp-param-count: 42.0", "authorization: Bearer x",
-)  # fmt: skip
+    "origin: http://localhost:3000",
+    "origin: https://app.example.com",
+    "origin: null",
+    "host: [::1]:80",
+    "host: mcp.example.com.",
+    "host: evil.example",
+    "accept: */*;q=0.1, text/*;q=0",
+    "accept: text/html",
+    "content-length: 12",
+    "content-length: -1",
+    "content-length: 99999999999999999999999",
+    "content-type: application/json; charset=utf-8",
+    "content-encoding: gzip",
+    "mcp-protocol-version: 2025-11-25",
+    "mcp-protocol-version: 1",
+    "mcp-session-id: abc",
+    "last-event-id: 7",
+    "mcp-method: ping",
+    "mcp-name: add",
+    "mcp-name: =?base64?YWRk?=",
+    "mcp-param-region: eu",
+    "mcp-param-count: 42.0",
+    "authorization: Bearer x",
+)
 METHODS_OF_HTTP = (*["POST"] * 16, "GET", "DELETE", "PUT", "")
 LADDER = policy.Policy(
     OFFICIAL,
@@ -80,23 +101,29 @@ def make_request(rng: Mutator) -> bytes:
         at = int(rng.random() * len(lines))
         other = rng.pick(HEADERS)
         name = other.partition(":")[0]
-        lines = rng.pick((
-            lines[:at] + lines[at + 1 :] or [other],
-            [line for line in lines if not line.startswith(name)] + [other],
-            [line for line in lines if not line.startswith(name)] + [other],
-            [*lines, other],
-            [*lines[:at], rng.text(lines[at]), *lines[at + 1 :]],
-        ))  # fmt: skip
+        lines = rng.pick(
+            (
+                lines[:at] + lines[at + 1 :] or [other],
+                [line for line in lines if not line.startswith(name)] + [other],
+                [line for line in lines if not line.startswith(name)] + [other],
+                [*lines, other],
+                [*lines[:at], rng.text(lines[at]), *lines[at + 1 :]],
+            )
+        )
     method = rng.pick(METHODS_OF_HTTP)
     head = "\n".join([method, *lines]).encode("latin-1", "replace")
-    return head + b"\n\n" + (rng.json(message) if rng.random() < 0.5 else json.dumps(message).encode())
+    return (
+        head + b"\n\n" + (rng.json(message) if rng.random() < 0.5 else json.dumps(message).encode())
+    )
 
 
 @cache
 def _requests() -> list[Any]:
     called = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
     call = called | {"params": {"name": "add", "arguments": {"a": 1, "b": 2}}}
-    found = [message for revision in OFFICIAL for message in corpus(revision) if "method" in message]
+    found = [
+        message for revision in OFFICIAL for message in corpus(revision) if "method" in message
+    ]
     return found + [call] * len(found)
 
 
@@ -105,11 +132,16 @@ def parsed(data: bytes) -> tuple[str, list[tuple[bytes, bytes]], bytes]:
     head, _, body = data.partition(b"\n\n")
     method, *lines = head.split(b"\n")
     fields = (line.partition(b":") for line in lines)
-    return method.decode("latin-1"), [(name.lower().strip(), value.strip(b" ")) for name, _, value in fields], body
+    return (
+        method.decode("latin-1"),
+        [(name.lower().strip(), value.strip(b" ")) for name, _, value in fields],
+        body,
+    )
 
 
 def check_ladder(data: bytes) -> bool:
-    """A head passes or is refused by a row, the same way each time; what passes by the short way passes all rungs."""
+    """A head passes or is refused by a row, the same way each time; what passes by the short way
+    passes all rungs."""
     method, headers, body = parsed(data)
     LADDER.usual.clear()
     head = policy.head(LADDER, method, headers)
@@ -134,7 +166,9 @@ def check_ladder(data: bytes) -> bool:
         return False
     if asks and policy.era(head, params.meta):
         said = policy.Said(message.method, params, params.meta or {})
-        assert [rung.name for rung in policy.STATELESS if rung.judge(LADDER, head, said) is not None] == []
+        assert [
+            rung.name for rung in policy.STATELESS if rung.judge(LADDER, head, said) is not None
+        ] == []
     if not isinstance(params, CallToolParams):
         return True
     refused = policy.mirrors(head, MIRRORS, params.arguments)
@@ -154,7 +188,9 @@ def _refused(verdict: policy.Reject, rungs: tuple[policy.Rung, ...]) -> None:
     assert (verdict.status, type(verdict.error)) in {(rung.status, rung.error) for rung in rungs}
     assert 0 < len(verdict.error.message) < 1000 and encode(verdict.error.data)
     assert not any(
-        b"\n" in value or b"\r" in value for name, value in verdict.headers if name != b"access-control-allow-origin"
+        b"\n" in value or b"\r" in value
+        for name, value in verdict.headers
+        if name != b"access-control-allow-origin"
     )
 
 
@@ -197,7 +233,11 @@ def check_value(data: bytes) -> bool:
     assert decode_value(sent) == text and same(text, sent)
     number = int.from_bytes(data[:9], "big", signed=True)
     if abs(number) <= SAFE:
-        assert same(number, encode_value(number)) and same(number, f"{number}.0") and not same(number, str(number + 1))
+        assert (
+            same(number, encode_value(number))
+            and same(number, f"{number}.0")
+            and not same(number, str(number + 1))
+        )
     raw = data.decode("latin-1")
     try:
         meant = decode_value(raw)
@@ -215,17 +255,28 @@ def make_stream(rng: Mutator) -> bytes:
     made = []
     for _ in range(rng.pick((1, 2, 4))):
         data = rng.pick(
-            (b"", b'{"jsonrpc":"2.0"}', b"x" * EVENT, b"x" * (EVENT + 1), b"a\nb", "Grüße".encode(), b"y" * 1000)
+            (
+                b"",
+                b'{"jsonrpc":"2.0"}',
+                b"x" * EVENT,
+                b"x" * (EVENT + 1),
+                b"a\nb",
+                "Grüße".encode(),
+                b"y" * 1000,
+            )
         )
         id, retry = rng.pick((None, "1", "é", "5" * 4096, "")), rng.pick((None, 0, 1500, 10**9))
-        made.append(events.event(data, id=id, name=rng.pick((None, "message", "endpoint")), retry=retry))
+        made.append(
+            events.event(data, id=id, name=rng.pick((None, "message", "endpoint")), retry=retry)
+        )
     stream = b"".join(made).replace(b"\n", rng.pick((b"\n", b"\r\n", b"\r")))
     stream = rng.pick((b"", b"", b"\xef\xbb\xbf", b":\n\n")) + stream
     return rng.garbled(stream) if rng.random() < 0.7 else stream
 
 
 def check_stream(data: bytes) -> bool:
-    """However the bytes are cut, the events are the same; each of them, written again, is read as it was."""
+    """However the bytes are cut, the events are the same; each of them, written again, is read as
+    it was."""
     rng = Mutator(crc32(data))
     found = events.Events(EVENT).feed(data)
     reader = events.Events(EVENT)
@@ -233,7 +284,11 @@ def check_stream(data: bytes) -> bool:
     for event in found:
         if isinstance(event.data, TooLong):
             assert len(event.data.head) <= HEAD
-        elif b"\n" not in event.data and b"\r" not in event.data and len((event.id or "").encode()) <= events.ID:
+        elif (
+            b"\n" not in event.data
+            and b"\r" not in event.data
+            and len((event.id or "").encode()) <= events.ID
+        ):
             again = events.event(event.data, id=event.id, name=event.name, retry=event.retry)
             assert events.Events(EVENT + 1).feed(again) == [event]
     return bool(found)
@@ -263,7 +318,8 @@ def _endpoint() -> tuple[Any, asyncio.AbstractEventLoop]:
 
 
 def check_endpoint(data: bytes) -> bool:
-    """Whatever is posted is answered once, with a status that is listed, and with the id that was asked under or none."""
+    """Whatever is posted is answered once, with a status that is listed, and with the id that was
+    asked under or none."""
     method, headers, body = parsed(data)
     app, loop = _endpoint()
     answers: list[Mapping[str, Any]] = []
@@ -276,10 +332,20 @@ def check_endpoint(data: bytes) -> bool:
     async def send(message: Mapping[str, Any]) -> None:
         answers.append(message)
 
-    scope = {"type": "http", "scheme": "http", "method": method, "path": "/", "query_string": b"", "headers": headers}
+    scope = {
+        "type": "http",
+        "scheme": "http",
+        "method": method,
+        "path": "/",
+        "query_string": b"",
+        "headers": headers,
+    }
     loop.run_until_complete(app(scope, receive, send))
     start, *rest = answers
-    assert [start["type"]] + [one["type"] for one in rest] == ["http.response.start", *["http.response.body"] * len(rest)]
+    assert [start["type"]] + [one["type"] for one in rest] == [
+        "http.response.start",
+        *["http.response.body"] * len(rest),
+    ]
     assert rest and not rest[-1].get("more_body") and start["status"] in STATUSES
     said = b"".join(one.get("body", b"") for one in rest)
     if dict(start["headers"]).get(b"content-type") == b"application/json":
@@ -293,7 +359,10 @@ def _answered(said: bytes, body: bytes) -> None:
         asked = json.loads(body)
     except (ValueError, RecursionError):
         asked = None
-    ids = [one.get("id") if isinstance(one, dict) else None for one in (asked if isinstance(asked, list) else [asked])]
+    ids = [
+        one.get("id") if isinstance(one, dict) else None
+        for one in (asked if isinstance(asked, list) else [asked])
+    ]
     for reply in replies if isinstance(replies, list) else [replies]:
         assert reply["jsonrpc"] == "2.0" and ("result" in reply) != ("error" in reply)
         assert reply.get("id") is None or reply["id"] in ids

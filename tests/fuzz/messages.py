@@ -1,7 +1,8 @@
 """JSON-RPC and the vocabulary: the codec, newline framing, and the messages of each revision.
 
-The corpus is what the package itself says, in every revision (`tests/wire`), with batches made of it. In place of a number,
-the id of a reply names the method that it answers, so that the bytes alone tell how to read it.
+The corpus is what the package itself says, in every revision (`tests/wire`), with batches made of
+it. In place of a number, the id of a reply names the method that it answers, so that the bytes
+alone tell how to read it.
 """
 
 import json
@@ -23,7 +24,8 @@ from .engine import Target
 from .mutator import Mutator
 
 LINE = HEAD + 44
-"""The bound of lines in the target for framing; no less than is kept of the beginning of a longer one."""
+"""The bound of lines in the target for framing; no less than is kept of the beginning of a longer
+one."""
 
 
 @cache
@@ -47,19 +49,24 @@ def everything() -> list[Any]:
 
 
 def check_codec(data: bytes) -> bool:
-    """A message, a batch or Malformed; a message means what another reader finds in it, and survives a round trip."""
+    """A message, a batch or Malformed; a message means what another reader finds in it, and
+    survives a round trip."""
     id, reply = whose(data[:HEAD])
     assert (id is None or isinstance(id, int | str)) and (reply is None) == (id is None)
     try:
         message = decode(data)
     except Malformed as malformed:
         again = json.loads(encode(malformed.failure))
-        assert again["error"]["code"] in (PARSE_ERROR, INVALID_REQUEST) and again["error"]["message"]
+        assert (
+            again["error"]["code"] in (PARSE_ERROR, INVALID_REQUEST) and again["error"]["message"]
+        )
         assert malformed.failure.id is None or data
         return False
     plain = json.loads(data)
     if isinstance(message, Batch):
-        assert isinstance(plain, list) and len(message.messages) + len(message.refused) == len(plain)
+        assert isinstance(plain, list) and len(message.messages) + len(message.refused) == len(
+            plain
+        )
         for one in message.messages:
             _survives(one)
         return True
@@ -124,7 +131,8 @@ def reader(revision: Revision) -> Target:
 
 
 def _read(revision: Revision, message: Any) -> bool:
-    """What was understood is said, understood and said again: the second time is the same as the first."""
+    """What was understood is said, understood and said again: the second time is the same as the
+    first."""
     if isinstance(message, Failure):
         return True
     asks = isinstance(message, Request | Notification)

@@ -1,9 +1,11 @@
-"""Makes bad input out of good. Everything comes from one seeded generator: the same seed makes the same inputs, in order.
+"""Makes bad input out of good. Everything comes from one seeded generator: the same seed makes the
+same inputs, in order.
 
-Two levels. `value` changes a JSON value where its structure is: another type, a key that is gone or renamed, one part in
-the place of another, nesting, numbers and texts that readers stumble over. `garbled` changes whatever it is given, blindly:
-letters, pieces that are cut out, doubled or moved, and words that mean something in one of the formats. `json` is the first
-and, now and then, the second on top.
+Two levels. `value` changes a JSON value where its structure is: another type, a key that is gone or
+renamed, one part in the place of another, nesting, numbers and texts that readers stumble over.
+`garbled` changes whatever it is given, blindly: letters, pieces that are cut out, doubled or moved,
+and words that mean something in one of the formats. `json` is the first and, now and then, the
+second on top.
 """
 
 import json
@@ -14,22 +16,115 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 SURROGATE = "\ud800"
 TEXTS = (
-    "", " ", "\0", "null", "a\0b", SURROGATE, f"x{SURROGATE}y", "\udfff\ud800", "\r\n", "x\r\nx: y", "\u2028", "\ufeff",
-    "😀", "é", "..", "../..", "%00", "%2e%2e%2f", "%", "{", "{x}", "-0", "1e999", "=?base64?", "=?base64?eA==?=",
-    "a" * 300, "\x1b[2J", "https://x", "http://user@127.0.0.1:99999/", "javascript:alert(1)", "__proto__", "١",
-    "2026-07-28", "tools/call",
-)  # fmt: skip
+    "",
+    " ",
+    "\0",
+    "null",
+    "a\0b",
+    SURROGATE,
+    f"x{SURROGATE}y",
+    "\udfff\ud800",
+    "\r\n",
+    "x\r\nx: y",
+    "\u2028",
+    "\ufeff",
+    "😀",
+    "é",
+    "..",
+    "../..",
+    "%00",
+    "%2e%2e%2f",
+    "%",
+    "{",
+    "{x}",
+    "-0",
+    "1e999",
+    "=?base64?",
+    "=?base64?eA==?=",
+    "a" * 300,
+    "\x1b[2J",
+    "https://x",
+    "http://user@127.0.0.1:99999/",
+    "javascript:alert(1)",
+    "__proto__",
+    "١",
+    "2026-07-28",
+    "tools/call",
+)
 NUMBERS = (
-    0, -1, 1, 2**31, 2**53, -(2**53) - 1, 2**63, -(2**63) - 1, 2**64, 10**30, -(10**40), 10**400, 0.5, -0.0, 1e308,
+    0,
+    -1,
+    1,
+    2**31,
+    2**53,
+    -(2**53) - 1,
+    2**63,
+    -(2**63) - 1,
+    2**64,
+    10**30,
+    -(10**40),
+    10**400,
+    0.5,
+    -0.0,
+    1e308,
     5e-324,
-)  # fmt: skip
+)
 PIECES = (
-    b'"', b"{", b"}", b"[", b"]", b":", b",", b"\\", b"\n", b"\r", b"\r\n", b"\n\n", b"\0", b"\xff", b"\xc0\x80",
-    b"\xed\xa0\x80", b"\xef\xbb\xbf", b"null", b"true", b"-1e999", b"\\ud800", b"\\u0000", b"1" * 400, b"[" * 1200,
-    b'{"a":' * 300, b" " * 500, b"data: ", b"id: ", b"event: ", b"retry: ", b": ", b"---\n", b"- ", b"| ", b"&a ", b"*a",
-    b"{x}", b"{+x*}", b"%2F", b"%00", b"..", b"/", b"?", b"&", b"#", b"=", b"=?base64?", b"?=", b",,", b"Bearer ", b'="',
-    b"@", b"2026-07-28", b"2025-11-25",
-)  # fmt: skip
+    b'"',
+    b"{",
+    b"}",
+    b"[",
+    b"]",
+    b":",
+    b",",
+    b"\\",
+    b"\n",
+    b"\r",
+    b"\r\n",
+    b"\n\n",
+    b"\0",
+    b"\xff",
+    b"\xc0\x80",
+    b"\xed\xa0\x80",
+    b"\xef\xbb\xbf",
+    b"null",
+    b"true",
+    b"-1e999",
+    b"\\ud800",
+    b"\\u0000",
+    b"1" * 400,
+    b"[" * 1200,
+    b'{"a":' * 300,
+    b" " * 500,
+    b"data: ",
+    b"id: ",
+    b"event: ",
+    b"retry: ",
+    b": ",
+    b"---\n",
+    b"- ",
+    b"| ",
+    b"&a ",
+    b"*a",
+    b"{x}",
+    b"{+x*}",
+    b"%2F",
+    b"%00",
+    b"..",
+    b"/",
+    b"?",
+    b"&",
+    b"#",
+    b"=",
+    b"=?base64?",
+    b"?=",
+    b",,",
+    b"Bearer ",
+    b'="',
+    b"@",
+    b"2026-07-28",
+    b"2025-11-25",
+)
 
 
 class Mutator(Random):
@@ -41,7 +136,9 @@ class Mutator(Random):
 
     def json(self, value: Any) -> bytes:
         """A JSON document that is something like this one."""
-        data = json.dumps(self.value(value), ensure_ascii=self.random() < 0.8).encode("utf-8", "surrogatepass")
+        data = json.dumps(self.value(value), ensure_ascii=self.random() < 0.8).encode(
+            "utf-8", "surrogatepass"
+        )
         return self.garbled(data) if self.random() < 0.15 else data
 
     def value(self, value: Any) -> Any:
@@ -165,7 +262,8 @@ _BYTES = (_replace, _replace, _remove, _insert, _insert, _truncate, _double, _mo
 
 
 def text_of(data: bytes) -> str:
-    """The text in these bytes, with half characters where they are spelled out and replacements for what is none."""
+    """The text in these bytes, with half characters where they are spelled out and replacements for
+    what is none."""
     try:
         return data.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:

@@ -1,7 +1,8 @@
-"""What OAuth reads of strangers: documents, challenges, tokens, keys, proofs, and the addresses in all of them.
+"""What OAuth reads of strangers: documents, challenges, tokens, keys, proofs, and the addresses in
+all of them.
 
-Tokens and proofs come in two ways: changed after they were signed, when none may be taken for good, and signed with
-something odd in them, which whoever has a key can do.
+Tokens and proofs come in two ways: changed after they were signed, when none may be taken for good,
+and signed with something odd in them, which whoever has a key can do.
 """
 
 import json
@@ -67,24 +68,44 @@ RESOURCE = {
     "dpop_bound_access_tokens_required": True,
 }
 SERVER = {
-    "issuer": ISSUER, "authorization_endpoint": f"{ISSUER}/authorize", "token_endpoint": f"{ISSUER}/token",
-    "registration_endpoint": f"{ISSUER}/register", "jwks_uri": f"{ISSUER}/jwks",
-    "grant_types_supported": ["authorization_code"], "client_id_metadata_document_supported": True,
+    "issuer": ISSUER,
+    "authorization_endpoint": f"{ISSUER}/authorize",
+    "token_endpoint": f"{ISSUER}/token",
+    "registration_endpoint": f"{ISSUER}/register",
+    "jwks_uri": f"{ISSUER}/jwks",
+    "grant_types_supported": ["authorization_code"],
+    "client_id_metadata_document_supported": True,
     "code_challenge_methods_supported": ["S256"],
-}  # fmt: skip
+}
 CLIENT = {
     "client_id": "https://app.example.com/client.json", "client_name": "App",
     "redirect_uris": ["https://app.example.com/cb"], "token_endpoint_auth_method": "none",
     "grant_types": ["authorization_code"], "response_types": ["code"], "jwks": {"keys": []},
 }  # fmt: skip
-REPLY = {"access_token": "secret", "token_type": "Bearer", "expires_in": 3600, "refresh_token": "secret", "scope": "a b"}
+REPLY = {
+    "access_token": "secret",
+    "token_type": "Bearer",
+    "expires_in": 3600,
+    "refresh_token": "secret",
+    "scope": "a b",
+}
 KINDS: tuple[tuple[type[Any], Any], ...] = (
     (documents.ResourceMetadata, RESOURCE),
     (documents.ServerMetadata, SERVER),
     (documents.ClientMetadata, CLIENT),
-    (documents.ClientInformation, {"client_id": "x", "client_secret": "secret", "client_secret_expires_at": 0}),
+    (
+        documents.ClientInformation,
+        {"client_id": "x", "client_secret": "secret", "client_secret_expires_at": 0},
+    ),
     (documents.TokenReply, REPLY),
-    (documents.ErrorReply, {"error": "invalid_grant", "error_description": "no \x1b[2J more", "error_uri": "https://x"}),
+    (
+        documents.ErrorReply,
+        {
+            "error": "invalid_grant",
+            "error_description": "no \x1b[2J more",
+            "error_uri": "https://x",
+        },
+    ),
 )
 
 
@@ -119,7 +140,12 @@ def make_record(rng: Mutator) -> bytes:
         "issued_at": 1,
         "expires_at": 9,
     }
-    kept = {"tokens": tokens | {"client": client}, "clients": {ISSUER: client}, "asked": ["a"], "jwk": {"kty": "EC"}}
+    kept = {
+        "tokens": tokens | {"client": client},
+        "clients": {ISSUER: client},
+        "asked": ["a"],
+        "jwk": {"kty": "EC"},
+    }
     return rng.json(kept)
 
 
@@ -128,7 +154,10 @@ def check_record(data: bytes) -> bool:
     found = record(data)
     assert record(found.data()).data() == found.data() and "secret" not in repr(found)
     if found.tokens is not None:
-        assert found.tokens.ended(0.0) in (True, False) and found.tokens.ending(1e12) in (True, False)
+        assert found.tokens.ended(0.0) in (True, False) and found.tokens.ending(1e12) in (
+            True,
+            False,
+        )
     return found.tokens is not None
 
 
@@ -136,22 +165,34 @@ def check_record(data: bytes) -> bool:
 
 
 def make_search(rng: Mutator) -> bytes:
-    """What a server and its issuer say of themselves, where, and how some requests are answered instead."""
-    said = {"hint": rng.pick((None, "https://mcp.example.com/meta")), "resource": RESOURCE, "server": SERVER}
+    """What a server and its issuer say of themselves, where, and how some requests are answered
+    instead."""
+    said = {
+        "hint": rng.pick((None, "https://mcp.example.com/meta")),
+        "resource": RESOURCE,
+        "server": SERVER,
+    }
     instead = [rng.pick((0, 0, 0, 0, 0, 0, 302, 404, 429, 500)) for _ in range(4)]
     return rng.json(
-        said | {"instead": instead, "location": rng.pick(("/x", "//evil", "http://[", "https://mcp.example.com/y"))}
+        said
+        | {
+            "instead": instead,
+            "location": rng.pick(("/x", "//evil", "http://[", "https://mcp.example.com/y")),
+        }
     )
 
 
 def check_search(data: bytes) -> bool:
-    """A place whose addresses are all safe, or a refusal; a few requests, and none of them in the clear."""
+    """A place whose addresses are all safe, or a refusal; a few requests, and none of them in the
+    clear."""
     try:
         said = parse(data)
     except Unavailable:
         return False
     instead = said.get("instead")
-    statuses = [one for one in instead if one in (302, 404, 429, 500)] if isinstance(instead, list) else []
+    statuses = (
+        [one for one in instead if one in (302, 404, 429, 500)] if isinstance(instead, list) else []
+    )
     hint, location = said.get("hint"), said.get("location")
     headers = {"location": location} if isinstance(location, str) else {}
 
@@ -160,10 +201,15 @@ def check_search(data: bytes) -> bool:
         if statuses:
             return HttpResponse(status=statuses.pop(0), headers=headers)
         described = "protected-resource" in request.url or request.url == hint
-        return HttpResponse(headers=JSON_HEADERS, body=encode(said.get("resource" if described else "server")))
+        return HttpResponse(
+            headers=JSON_HEADERS, body=encode(said.get("resource" if described else "server"))
+        )
 
     try:
-        place = _driven(find(HERE, hint if isinstance(hint, str) else None, lambda found: found, _gives_tokens), answered)
+        place = _driven(
+            find(HERE, hint if isinstance(hint, str) else None, lambda found: found, _gives_tokens),
+            answered,
+        )
     except (Unauthorized, ConnectFailed) as refused:
         assert str(refused).isprintable()
         return False
@@ -192,7 +238,8 @@ def _driven(search: Generator[HttpRequest, HttpResponse, Place], answered: Any) 
 # challenges
 
 CHALLENGES = (
-    'Bearer realm="x", error="invalid_token", error_description="it \\"ended\\"", resource_metadata="https://x", scope="a"',
+    'Bearer realm="x", error="invalid_token", error_description="it \\"ended\\"", '
+    'resource_metadata="https://x", scope="a"',
     "DPoP algs=\"ES256\", Basic realm=x, Negotiate dG9rZW42OA==, ApiKey header=X-Key",
     'Bearer, , Digest  qop="a, b",  nonce=\\', "Bearer resource_metadata=https://x/y?z=1, scope=a",
 )  # fmt: skip
@@ -211,9 +258,15 @@ def check_challenge(data: bytes) -> bool:
     found = challenges.parse(headers)
     assert challenges.parse(headers) == found and len(found) <= challenges.MOST
     for one in found:
-        if one.parameters and all(value.isascii() and value.isprintable() for value in one.parameters.values()):
-            again = challenges.parse({"www-authenticate": challenges.write(one.scheme, one.parameters)})
-            assert [(each.scheme, each.parameters) for each in again] == [(one.scheme, one.parameters)]
+        if one.parameters and all(
+            value.isascii() and value.isprintable() for value in one.parameters.values()
+        ):
+            again = challenges.parse(
+                {"www-authenticate": challenges.write(one.scheme, one.parameters)}
+            )
+            assert [(each.scheme, each.parameters) for each in again] == [
+                (one.scheme, one.parameters)
+            ]
     asked = challenges.demand(HttpResponse(status=401, headers=headers))
     assert asked.why.isprintable() and len(asked.why) < 400
     return bool(found)
@@ -237,8 +290,15 @@ def _verifier() -> JwtVerifier:
 
 
 CLAIMS = {
-    "iss": ISSUER, "sub": "ada", "aud": HERE, "exp": 10**10, "nbf": 10**9, "iat": 10**9, "scope": "a b", "client_id": "c",
-}  # fmt: skip
+    "iss": ISSUER,
+    "sub": "ada",
+    "aud": HERE,
+    "exp": 10**10,
+    "nbf": 10**9,
+    "iat": 10**9,
+    "scope": "a b",
+    "client_id": "c",
+}
 HEADER = {"alg": "Ed25519", "typ": "at+jwt", "kid": "1"}
 
 
@@ -249,7 +309,9 @@ def _signed() -> str:
 
 def _either(rng: Mutator, header: Any, claims: Any) -> bytes:
     """Both, and something odd in one of them."""
-    return json.dumps([rng.value(header), claims] if rng.random() < 0.3 else [header, rng.value(claims)]).encode()
+    return json.dumps(
+        [rng.value(header), claims] if rng.random() < 0.3 else [header, rng.value(claims)]
+    ).encode()
 
 
 def make_token(rng: Mutator) -> bytes:
@@ -282,7 +344,14 @@ def check_token(data: bytes) -> bool:
 
 def make_proof(rng: Mutator) -> bytes:
     """The header and claims of a proof of possession; its time is counted from now."""
-    claims = {"htm": "POST", "htu": HERE, "iat": 0, "jti": str(rng.random()), "ath": "x", "nonce": "n"}
+    claims = {
+        "htm": "POST",
+        "htu": HERE,
+        "iat": 0,
+        "jti": str(rng.random()),
+        "ath": "x",
+        "nonce": "n",
+    }
     header = {"typ": "dpop+jwt", "alg": "Ed25519", "jwk": jose.public(SIGNING)}
     return _either(rng, header, claims)
 
@@ -292,7 +361,9 @@ def check_proof(data: bytes) -> bool:
     header, claims = json.loads(data)
     if isinstance(claims, dict) and claims.get("iat") == 0:
         claims["iat"] = int(time.time())
-    checker = Checker()  # one that many have used is full, and lets nobody in until some time has passed
+    checker = (
+        Checker()
+    )  # one that many have used is full, and lets nobody in until some time has passed
     try:
         proof = jose.sign(header, claims, _key())
     except Exception:
@@ -353,20 +424,28 @@ class _Nothing:
 
 
 def check_client(data: bytes) -> bool:
-    """A client, described by its document or registered, with addresses that are fit to be sent back to; or a refusal."""
+    """A client, described by its document or registered, with addresses that are fit to be sent
+    back to; or a refusal."""
     clock = iter(range(0, 10**9, 1000))
-    clients = Clients([], _Nothing(), Documents(now=lambda: float(next(clock))), now=lambda: float(next(clock)))  # type: ignore[arg-type]
+    clients = Clients(
+        [], _Nothing(), Documents(now=lambda: float(next(clock))), now=lambda: float(next(clock))
+    )  # type: ignore[arg-type]
     taken = 0
     try:
         found = awaited(clients.find(str(CLIENT["client_id"]), ISSUER, answering(data)))
-        assert all(redirects.acceptable(uri) for uri in found.redirect_uris) and found.name.isprintable()
+        assert (
+            all(redirects.acceptable(uri) for uri in found.redirect_uris)
+            and found.name.isprintable()
+        )
         taken += 1
     except Refused as refused:
         assert refusal(refused).status in range(400, 500)
     try:
         answer = awaited(clients.register(HttpRequest(body=data), ISSUER))
         again = json.loads(answer.body)
-        assert answer.status == 201 and all(redirects.acceptable(uri) for uri in again["redirect_uris"])
+        assert answer.status == 201 and all(
+            redirects.acceptable(uri) for uri in again["redirect_uris"]
+        )
         taken += 1
     except Refused as refused:
         assert refusal(refused).status in range(400, 500)
@@ -374,9 +453,9 @@ def check_client(data: bytes) -> bool:
 
 
 ADDRESSES = (
-    "https://app.example.com/cb", "http://127.0.0.1:4567/cb", "http://localhost/cb?x=1", "http://[::1]:80/",
-    "https://a.example:443", "com.example.app:/cb", "https://[2001:db8::1]/x", "http://localhost.evil.example/",
-    "http://127.0.0.1@evil.example/", "https://a/%2e%2e/b",
+    "https://app.example.com/cb", "http://127.0.0.1:4567/cb", "http://localhost/cb?x=1",
+    "http://[::1]:80/", "https://a.example:443", "com.example.app:/cb", "https://[2001:db8::1]/x",
+    "http://localhost.evil.example/", "http://127.0.0.1@evil.example/", "https://a/%2e%2e/b",
 )  # fmt: skip
 
 
@@ -384,19 +463,28 @@ def make_address(rng: Mutator) -> bytes:
     """Two addresses, the second something like the first."""
     first = rng.pick(ADDRESSES)
     second = first if rng.random() < 0.5 else rng.pick(ADDRESSES)
-    both = (one.encode() if rng.random() < 0.4 else rng.garbled(one.encode()) for one in (first, second))
+    both = (
+        one.encode() if rng.random() < 0.4 else rng.garbled(one.encode()) for one in (first, second)
+    )
     return b"\n".join(one.replace(b"\n", b"") for one in both)
 
 
 def check_address(data: bytes) -> bool:
-    """An address that is taken means the same to another reader of URLs; what is the same place is so in any order."""
+    """An address that is taken means the same to another reader of URLs; what is the same place is
+    so in any order."""
     one, _, other = text_of(data).partition("\n")
     for uri in (one, other):
         if redirects.acceptable(uri):
             parts = urlsplit(uri)
-            assert "@" not in parts.netloc and not parts.fragment and parts.netloc.lower() == redirects.host(uri)
+            assert (
+                "@" not in parts.netloc
+                and not parts.fragment
+                and parts.netloc.lower() == redirects.host(uri)
+            )
             assert parts.scheme == "https" or urls.is_loopback(parts.hostname)
-            assert redirects.matches(uri, uri) and redirects.is_loopback(uri) == (parts.scheme == "http")
+            assert redirects.matches(uri, uri) and redirects.is_loopback(uri) == (
+                parts.scheme == "http"
+            )
         if urls.confidential(uri):
             assert urls.origin(urls.origin(uri)) == urls.origin(uri) and urls.canonical(
                 urls.canonical(uri)
@@ -431,7 +519,16 @@ def check_form(data: bytes) -> bool:
     return True
 
 
-SAID = {"active": True, "sub": "ada", "exp": 10**10, "nbf": 1, "scope": "a b", "client_id": "c", "aud": HERE, "iss": ISSUER}
+SAID = {
+    "active": True,
+    "sub": "ada",
+    "exp": 10**10,
+    "nbf": 1,
+    "scope": "a b",
+    "client_id": "c",
+    "aud": HERE,
+    "iss": ISSUER,
+}
 TARGETS = (
     Target("oauth documents", make_document, check_document, 80_000),
     Target("oauth discovery", make_search, check_search, 40_000),

@@ -6,7 +6,9 @@ from . import http, messages, oauth, texts, tools
 from .engine import Tally, Target, run
 
 TARGETS: dict[str, Target] = {
-    target.name: target for module in (messages, http, tools, texts, oauth) for target in module.TARGETS
+    target.name: target
+    for module in (messages, http, tools, texts, oauth)
+    for target in module.TARGETS
 }
 
 

@@ -21,11 +21,26 @@ from .mutator import Mutator, text_of
 # URI templates
 
 TEMPLATES = (
-    "users://{user_id}/profile", "file:///{+path}", "{name}.{ext}", "{id}/files/{+path}", "x://{a}{b}", "x:{/segments*}",
-    "x://h{;a,b*}", "x://h{?q,page,tags*}", "x://h?format=json{&page}", "x://{a:3}/{a}", "x://{a,b}-{c}", "x{#frag}",
-    "x{.ext*}", "x://{+a}/m/{+b}/n", "{+a}{+b}{+c}x", "x://h{/a,b,c}{?d}{#e}", "x://{a}-{b}-{c}-{d}",
-    "x://{a}{/b*}{.c*}/end", "ö://{ä%41}",
-)  # fmt: skip
+    "users://{user_id}/profile",
+    "file:///{+path}",
+    "{name}.{ext}",
+    "{id}/files/{+path}",
+    "x://{a}{b}",
+    "x:{/segments*}",
+    "x://h{;a,b*}",
+    "x://h{?q,page,tags*}",
+    "x://h?format=json{&page}",
+    "x://{a:3}/{a}",
+    "x://{a,b}-{c}",
+    "x{#frag}",
+    "x{.ext*}",
+    "x://{+a}/m/{+b}/n",
+    "{+a}{+b}{+c}x",
+    "x://h{/a,b,c}{?d}{#e}",
+    "x://{a}-{b}-{c}-{d}",
+    "x://{a}{/b*}{.c*}/end",
+    "ö://{ä%41}",
+)
 VALUES = {
     "a": "x y",
     "b": ["p", "q/r"],
@@ -37,7 +52,27 @@ VALUES = {
     "segments": ["s", "t"],
     "d": None,
 }
-HOSTILE = ("a", "/", "a/", "%2F", "-", ".", "..", "%", "%25", "x=", ";a=1", "&a=1", "?", "#", "a-", "/m/", "é", "%E9", "%00")
+HOSTILE = (
+    "a",
+    "/",
+    "a/",
+    "%2F",
+    "-",
+    ".",
+    "..",
+    "%",
+    "%25",
+    "x=",
+    ";a=1",
+    "&a=1",
+    "?",
+    "#",
+    "a-",
+    "/m/",
+    "é",
+    "%E9",
+    "%00",
+)
 
 
 def make_template(rng: Mutator) -> bytes:
@@ -45,14 +80,17 @@ def make_template(rng: Mutator) -> bytes:
     template = rng.pick(TEMPLATES)
     if rng.random() < 0.4:
         template = rng.garbled(template.encode()).decode("utf-8", "replace").replace("\n", "")
-    uri = rng.pick(TEMPLATES).replace("{", "").replace("}", "") + rng.pick(HOSTILE) * rng.pick((0, 1, 1, 2, 2, 50, 50, 2000))
+    uri = rng.pick(TEMPLATES).replace("{", "").replace("}", "") + rng.pick(HOSTILE) * rng.pick(
+        (0, 1, 1, 2, 2, 50, 50, 2000)
+    )
     if rng.random() < 0.5:
         uri = rng.garbled(uri.encode()).decode("utf-8", "replace")
     return f"{template}\n{json.dumps(rng.value(VALUES))}\n{uri}".encode("utf-8", "surrogatepass")
 
 
 def check_template(data: bytes) -> bool:
-    """A template makes URIs that it knows again; what it finds in a URI makes a URI in which it finds the same."""
+    """A template makes URIs that it knows again; what it finds in a URI makes a URI in which it
+    finds the same."""
     text, given, uri = text_of(data).split("\n", 2)
     try:
         template = UriTemplate(text)
@@ -70,24 +108,35 @@ def check_template(data: bytes) -> bool:
 
 
 AMBIGUOUS = re.compile(r"\{\?.*\{[^&#]|\{[?&][^}]*\}[^{]")
-"""Templates that go on behind their query, or have two: a URI has one, at its end but for a fragment."""
+"""Templates that go on behind their query, or have two: a URI has one, at its end but for a
+fragment."""
 
 NAMES_IN = re.compile(r"(?<=[{,])[+#./;?&]?([^{},:*]+)")
 NEEDLESS = re.compile("%(?:2[DE]|3[0-9]|[46][1-9A-F]|5[0-9AF]|7[0-9AE])", re.IGNORECASE)
-"""Triplets for letters that need none: they are no separators where they are read, but will be when they are written."""
+"""Triplets for letters that need none: they are no separators where they are read, but will be when
+they are written."""
 
 
 def _found_again(template: UriTemplate, uri: str) -> bool:
     found = template.match(uri)
     if found is None:
         return False
-    parts = [part for value in found.values() for part in ([value] if isinstance(value, str) else value)]
+    parts = [
+        part for value in found.values() for part in ([value] if isinstance(value, str) else value)
+    ]
     assert found.keys() <= set(template.variables) and not any("\0" in part for part in parts)
     names = NAMES_IN.findall(template.text)
-    if AMBIGUOUS.search(template.text) or NEEDLESS.search(uri) or len(names) > len(template.variables):
+    if (
+        AMBIGUOUS.search(template.text)
+        or NEEDLESS.search(uri)
+        or len(names) > len(template.variables)
+    ):
         return True
-    # Reserved expressions write triplets and commas as they are, so who reads them cannot tell: RFC 6570, 3.2.3.
-    reserved = re.search(r"\{[+#]", template.text) and any("%" in part or "," in part for part in parts)
+    # Reserved expressions write triplets and commas as they are, so who reads them cannot tell: RFC
+    # 6570, 3.2.3.
+    reserved = re.search(r"\{[+#]", template.text) and any(
+        "%" in part or "," in part for part in parts
+    )
     if not reserved:
         again = template.match(template.expand(found))
         assert again == found, (template.text, uri, found, template.expand(found), again)
@@ -97,9 +146,12 @@ def _found_again(template: UriTemplate, uri: str) -> bool:
 # front matter
 
 SKILLS = (
-    "name: pdf\ndescription: Reads PDFs.\nlicense: MIT\nmetadata:\n  version: '1.0'\n  tags: [a, \"b, c\", {d: 1}]\n",
-    "a: >-\n  folded\n  text\n\n  more\nb: |+\n  kept\n\nc:\n- 1\n- -2.5e3\n- - x\n  - y\n-\n  k: v\nd: ~\n",
-    '\'a b\': "x\\n\\u00e9\\ud83d\\ude00"\n"c" : it\'s # comment\ne: [\n  x, # why\n  y\n  ]\nf: {}\n',
+    "name: pdf\ndescription: Reads PDFs.\nlicense: MIT\nmetadata:\n  version: '1.0'\n  tags: "
+    '[a, "b, c", {d: 1}]\n',
+    "a: >-\n  folded\n  text\n\n  more\nb: |+\n  kept\n\nc:\n- 1\n- -2.5e3\n- - x\n  - y\n-\n "
+    " k: v\nd: ~\n",
+    '\'a b\': "x\\n\\u00e9\\ud83d\\ude00"\n"c" : it\'s # comment\ne: [\n  x, # why\n  y\n  '
+    "]\nf: {}\n",
     "a: true\nb: 0x1F\nc: 2026-01-31\nd: yes\ne: 012\nf: 1_000\ng: .5\nh: 12:30:45\n",
 )
 INDENTS = (
@@ -132,13 +184,18 @@ def make_skill(rng: Mutator) -> bytes:
     text = rng.pick(SKILLS)
     for _ in range(rng.pick((0, 1, 2, 3))):
         at = int(rng.random() * len(text))
-        text = text[:at] + rng.pick(INDENTS) * rng.pick((1, 1, 1, 2, 400)) + text[at + int(rng.random() * 3) :]
+        text = (
+            text[:at]
+            + rng.pick(INDENTS) * rng.pick((1, 1, 1, 2, 400))
+            + text[at + int(rng.random() * 3) :]
+        )
     data = f"---\n{text}---\nBody.\n".encode()
     return rng.garbled(data) if rng.random() < 0.4 else data
 
 
 def check_skill(data: bytes) -> bool:
-    """Front matter is plain data or refused; as JSON, which is YAML too, it is read as the same; the strict read no more."""
+    """Front matter is plain data or refused; as JSON, which is YAML too, it is read as the same;
+    the strict read no more."""
     text = text_of(data)
     try:
         value, rest = read(text)
@@ -170,7 +227,11 @@ SNAPSHOT = Snapshot({name: name for name in NAMES})
 def make_cursor(rng: Mutator) -> bytes:
     """A cursor of a list, or of another."""
     cursor = rng.pick(_cursors())
-    return rng.garbled(cursor.encode()) if rng.random() < 0.8 else rng.text(cursor).encode("utf-8", "surrogatepass")
+    return (
+        rng.garbled(cursor.encode())
+        if rng.random() < 0.8
+        else rng.text(cursor).encode("utf-8", "surrogatepass")
+    )
 
 
 @cache
@@ -182,8 +243,12 @@ def _cursors() -> list[str]:
 
 
 def _page(cursor: str | None, method: str) -> tuple[list[str], str | None]:
-    call: Any = SimpleNamespace(params=SimpleNamespace(cursor=cursor), revision=STATELESS[-1], name=method)
-    made: tuple[list[str], str | None] = page(call, SNAPSHOT, 7, lambda items, following: (items, following))
+    call: Any = SimpleNamespace(
+        params=SimpleNamespace(cursor=cursor), revision=STATELESS[-1], name=method
+    )
+    made: tuple[list[str], str | None] = page(
+        call, SNAPSHOT, 7, lambda items, following: (items, following)
+    )
     return made
 
 

@@ -1,4 +1,5 @@
-"""What surrounds a tool: the arguments that a model sends, and the schemas that a server announces."""
+"""What surrounds a tool: the arguments that a model sends, and the schemas that a server
+announces."""
 
 import json
 import re
@@ -47,20 +48,32 @@ def paint(
 SIGNATURE = Signature.of(paint)
 ANNOUNCED = compile(SIGNATURE.schema)
 ARGUMENTS = {
-    "count": 3, "share": 0.5, "name": "wall", "colours": ["red", "blue"], "at": {"x": 1, "y": 2.5}, "size": 3,
-    "table": {"a": [1, 2], "b": []}, "either": "x", "done": True, "rest": {"deep": [None, {"a": 1}]},
-}  # fmt: skip
+    "count": 3,
+    "share": 0.5,
+    "name": "wall",
+    "colours": ["red", "blue"],
+    "at": {"x": 1, "y": 2.5},
+    "size": 3,
+    "table": {"a": [1, 2], "b": []},
+    "either": "x",
+    "done": True,
+    "rest": {"deep": [None, {"a": 1}]},
+}
 
 
 BEYOND = re.compile(rb"e\+308|[01]{300}")
-"""Numbers that a schema takes for integers, or for fractions, and that no integer or fraction here has room for."""
+"""Numbers that a schema takes for integers, or for fractions, and that no integer or fraction here
+has room for."""
 
 
 def check_arguments(data: bytes) -> bool:
-    """A call, or ArgumentError with reasons; and what the announced schema allows is never refused."""
+    """A call, or ArgumentError with reasons; and what the announced schema allows is never
+    refused."""
     try:
         values = msgspec.json.decode(data)
-        allowed = isinstance(values, dict) and not ANNOUNCED.problems(values) and not BEYOND.search(data)
+        allowed = (
+            isinstance(values, dict) and not ANNOUNCED.problems(values) and not BEYOND.search(data)
+        )
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         allowed = False
     try:
@@ -83,9 +96,15 @@ SCHEMAS: tuple[Any, ...] = (
         "required": ["a"],
         "additionalProperties": False,
     },
-    {"$defs": {"n": {"type": "object", "properties": {"next": {"$ref": "#/$defs/n"}}}}, "$ref": "#/$defs/n"},
     {
-        "anyOf": [{"type": "string", "pattern": "^a+$"}, {"type": "array", "items": {"$ref": "#"}, "maxItems": 3}],
+        "$defs": {"n": {"type": "object", "properties": {"next": {"$ref": "#/$defs/n"}}}},
+        "$ref": "#/$defs/n",
+    },
+    {
+        "anyOf": [
+            {"type": "string", "pattern": "^a+$"},
+            {"type": "array", "items": {"$ref": "#"}, "maxItems": 3},
+        ],
         "title": "x",
     },
     {
@@ -100,12 +119,23 @@ SCHEMAS: tuple[Any, ...] = (
         ]
     },
 )
-VALUES: tuple[Any, ...] = (ARGUMENTS, {"a": 1}, {"next": {"next": {}}}, "aaa", [["a"], []], 1, None, [1, 2])
+VALUES: tuple[Any, ...] = (
+    ARGUMENTS,
+    {"a": 1},
+    {"next": {"next": {}}},
+    "aaa",
+    [["a"], []],
+    1,
+    None,
+    [1, 2],
+)
 
 
 def make_schema(rng: Mutator) -> bytes:
     """A schema and a value, in a line each."""
-    return b"\n".join(json.dumps(rng.value(rng.pick(options))).encode() for options in (SCHEMAS, VALUES))
+    return b"\n".join(
+        json.dumps(rng.value(rng.pick(options))).encode() for options in (SCHEMAS, VALUES)
+    )
 
 
 def check_schema(data: bytes) -> bool:

@@ -63,15 +63,24 @@ class Case(NamedTuple):
 
     def told(self) -> dict[str, Any]:
         """The case as a script is told of it."""
-        steps = json.loads(json.dumps([step.told() for step in self.steps]).replace("CASE", self.id.replace(" ", "-")))
+        steps = json.loads(
+            json.dumps([step.told() for step in self.steps]).replace(
+                "CASE", self.id.replace(" ", "-")
+            )
+        )
         return {
-            "id": self.id, "transport": self.transport, "revision": self.revision, "target": self.target,
-            "env": self.env, "steps": steps,
-        }  # fmt: skip
+            "id": self.id,
+            "transport": self.transport,
+            "revision": self.revision,
+            "target": self.target,
+            "env": self.env,
+            "steps": steps,
+        }
 
 
 def spoken(revisions: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """Each transport with each revision that is spoken over it: the old SSE pair is for those with a handshake."""
+    """Each transport with each revision that is spoken over it: the old SSE pair is for those with
+    a handshake."""
     for transport in TRANSPORTS:
         for revision in revisions:
             if transport != "sse" or revision in HANDSHAKE:
@@ -79,7 +88,8 @@ def spoken(revisions: tuple[str, ...]) -> Iterator[tuple[str, str]]:
 
 
 def their_clients(peer: Peer, ports: dict[str, int]) -> list[Case]:
-    """A peer's client with our server, which is started by the client or listens at a port for each revision."""
+    """A peer's client with our server, which is started by the client or listens at a port for each
+    revision."""
     return [
         Case(
             peer.name,
@@ -117,7 +127,8 @@ def inspections(ports: dict[str, int]) -> list[Case]:
 
 
 def their_servers(peer: Peer, ports: dict[str, int]) -> list[Case]:
-    """Our client with a peer's server, which is started by the client or listens at a port for each transport."""
+    """Our client with a peer's server, which is started by the client or listens at a port for each
+    transport."""
     return [
         Case(
             peer.name,

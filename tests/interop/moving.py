@@ -1,8 +1,10 @@
-"""Servers written for the peers, moved to `dovetail.compat`: the import line is changed and nothing else.
+"""Servers written for the peers, moved to `dovetail.compat`: the import line is changed and nothing
+else.
 
-Each file of `servers/` is run as it is, on the peer that it was written for, and with its imports from the peer taken from
-`dovetail.compat` instead. Our client asks both the same; what both answer has to be the same, down to schemas, progress and
-logs. `servers/expected.json` holds what the peers answered, so that the tests know it where no peer is installed:
+Each file of `servers/` is run as it is, on the peer that it was written for, and with its imports
+from the peer taken from `dovetail.compat` instead. Our client asks both the same; what both answer
+has to be the same, down to schemas, progress and logs. `servers/expected.json` holds what the peers
+answered, so that the tests know it where no peer is installed:
 
     python -m tests.interop.moving        asks the peers, and writes it anew
 """
@@ -53,36 +55,96 @@ def tool(name: str, /, **arguments: Any) -> tuple[str, dict[str, Any]]:
 
 COLD, WARM = {"city": "Oslo", "degrees": 3}, {"city": "Rome", "degrees": 21}
 MOVED = (
-    Moved("calculator", "fastmcp4", "stdio", (
-        tool("add", a=2, b=3), tool("add", a=2), tool("divide", a=1, b=4), tool("divide", a=1, b=0), tool("broken"),
-        tool("round_to", value=2.345, places=2), tool("describe", values=[1, 5, 3]), tool("add", a="two"), tool("add"),
-        tool("round_to", value=1, places=7),
-    )),
-    Moved("weather", "mcp1", "stdio", (
-        tool("tomorrow", city="Oslo"), tool("week", city="Oslo", days=2), tool("compare", first=COLD, second=WARM),
-        tool("compare", first=COLD, second={"city": "Rome"}), tool("spoken", city="Oslo"),
-    )),
-    Moved("notes", "mcp1", "stdio", (
-        tool("add", name="second", text="Buy bread"), tool("shout"), read("notes://motto"), read("notes://config"),
-        read("notes://icon"), read("notes://ada/upper"), read("notes://nothing"), prompt("summarise", text="All of it"),
-        prompt("talk", topic="joints"), prompt("summarise"),
-    )),
+    Moved(
+        "calculator",
+        "fastmcp4",
+        "stdio",
+        (
+            tool("add", a=2, b=3),
+            tool("add", a=2),
+            tool("divide", a=1, b=4),
+            tool("divide", a=1, b=0),
+            tool("broken"),
+            tool("round_to", value=2.345, places=2),
+            tool("describe", values=[1, 5, 3]),
+            tool("add", a="two"),
+            tool("add"),
+            tool("round_to", value=1, places=7),
+        ),
+    ),
+    Moved(
+        "weather",
+        "mcp1",
+        "stdio",
+        (
+            tool("tomorrow", city="Oslo"),
+            tool("week", city="Oslo", days=2),
+            tool("compare", first=COLD, second=WARM),
+            tool("compare", first=COLD, second={"city": "Rome"}),
+            tool("spoken", city="Oslo"),
+        ),
+    ),
+    Moved(
+        "notes",
+        "mcp1",
+        "stdio",
+        (
+            tool("add", name="second", text="Buy bread"),
+            tool("shout"),
+            read("notes://motto"),
+            read("notes://config"),
+            read("notes://icon"),
+            read("notes://ada/upper"),
+            read("notes://nothing"),
+            prompt("summarise", text="All of it"),
+            prompt("talk", topic="joints"),
+            prompt("summarise"),
+        ),
+    ),
     Moved("survey", "mcp1", "stdio", (tool("greet"), tool("poem", topic="wood"), tool("roots"))),
-    Moved("gallery", "mcp1", "stdio", (tool("dot"), tool("beep"), tool("show"), tool("attach"), tool("mixed"))),
-    Moved("oracle", "fastmcp3", "stdio", (
-        tool("who"), tool("ponder", question="why?"), tool("whence"), tool("omens", kind="good"), tool("omens", kind="none"),
-        prompt("ask", question="why?", times="2"),
-    )),
-    Moved("catalogue", "mcp2", "stdio", (
-        tool("find", title="Emma"), tool("find", title="nothing"), tool("shelf", name="A"), tool("lend", title="Emma"),
-        read("books://Emma/blurb"), prompt("review", title="Emma", genre="fiction"),
-        ("complete", {"prompt": "review", "argument": "genre", "value": "fi"}),
-    )),
-    Moved("clock", "mcp1", "http", (tool("at", hour=7), tool("at", hour=7, minute=5), read("clock://zone"))),
+    Moved(
+        "gallery",
+        "mcp1",
+        "stdio",
+        (tool("dot"), tool("beep"), tool("show"), tool("attach"), tool("mixed")),
+    ),
+    Moved(
+        "oracle",
+        "fastmcp3",
+        "stdio",
+        (
+            tool("who"),
+            tool("ponder", question="why?"),
+            tool("whence"),
+            tool("omens", kind="good"),
+            tool("omens", kind="none"),
+            prompt("ask", question="why?", times="2"),
+        ),
+    ),
+    Moved(
+        "catalogue",
+        "mcp2",
+        "stdio",
+        (
+            tool("find", title="Emma"),
+            tool("find", title="nothing"),
+            tool("shelf", name="A"),
+            tool("lend", title="Emma"),
+            read("books://Emma/blurb"),
+            prompt("review", title="Emma", genre="fiction"),
+            ("complete", {"prompt": "review", "argument": "genre", "value": "fi"}),
+        ),
+    ),
+    Moved(
+        "clock",
+        "mcp1",
+        "http",
+        (tool("at", hour=7), tool("at", hour=7, minute=5), read("clock://zone")),
+    ),
     Moved("counter", "fastmcp4", "http", (tool("count", to=3), read("counter://4/next"))),
     Moved("mounted", "fastmcp4", "http", (tool("double", value=21),)),
     Moved("bulletin", "mcp1", "sse", (tool("post", text="hello"), read("board://all"))),
-)  # fmt: skip
+)
 
 
 def changed(source: str) -> str:
@@ -133,18 +195,25 @@ def moved(name: str) -> tuple[str, int, list[str]]:
     folder.mkdir(parents=True, exist_ok=True)
     theirs, ours = on_the_peer(one), on_compat(one, folder)
     recorded = json.loads(EXPECTED.read_text())[name]
-    complaints = differences(theirs, ours) + [f"recorded otherwise: {line}" for line in differences(theirs, recorded)]
+    complaints = differences(theirs, ours) + [
+        f"recorded otherwise: {line}" for line in differences(theirs, recorded)
+    ]
     return f"{one.peer} moved {one.transport} {name}", len(theirs), complaints
 
 
 def differences(theirs: dict[str, Any], ours: dict[str, Any]) -> list[str]:
     """Where two sets of answers differ."""
-    return [f"{name}: {theirs.get(name)} / {ours.get(name)}" for name in theirs | ours if theirs.get(name) != ours.get(name)]
+    return [
+        f"{name}: {theirs.get(name)} / {ours.get(name)}"
+        for name in theirs | ours
+        if theirs.get(name) != ours.get(name)
+    ]
 
 
-# What may differ is taken out of both: the words of an error that a library found itself, what nobody wrote (titles that are
-# made up, empty texts and tags), whether unknown arguments are named in a schema, how JSON is spaced, where the parts of a
-# schema are defined, and whether a list is one text or a text for each item, in which the peers differ from each other.
+# What may differ is taken out of both: the words of an error that a library found itself, what
+# nobody wrote (titles that are made up, empty texts and tags), whether unknown arguments are named
+# in a schema, how JSON is spaced, where the parts of a schema are defined, and whether a list is
+# one text or a text for each item, in which the peers differ from each other.
 
 MADE_UP = {"additionalProperties", "x-fastmcp-wrap-result", "progressToken"}
 REFUSAL = re.compile(r"validation error|must be|is missing", re.IGNORECASE)
@@ -175,7 +244,11 @@ def _plain(value: Any) -> Any:
     kept = {key: _plain(item) for key, item in value.items() if not _made_up(key, item, value)}
     if isinstance(value.get("text"), str):
         kept["text"] = _json(value["text"])
-    return {key: item for key, item in kept.items() if not (key == "_meta" and item == {"fastmcp": {"tags": []}})}
+    return {
+        key: item
+        for key, item in kept.items()
+        if not (key == "_meta" and item == {"fastmcp": {"tags": []}})
+    }
 
 
 def _inlined(schema: Any, defs: dict[str, Any]) -> Any:
@@ -192,8 +265,12 @@ def _inlined(schema: Any, defs: dict[str, Any]) -> Any:
 def _made_up(key: str, item: Any, around: dict[str, Any]) -> bool:
     if key == "title":  # of a schema, or made of the name
         named = str(around.get("name", "")).replace("_", " ").lower()
-        return "type" in around or "anyOf" in around or "enum" in around or str(item).lower() == named
-    return key in MADE_UP or (key == "description" and (not item or str(item).startswith("Provide as a JSON string")))
+        return (
+            "type" in around or "anyOf" in around or "enum" in around or str(item).lower() == named
+        )
+    return key in MADE_UP or (
+        key == "description" and (not item or str(item).startswith("Provide as a JSON string"))
+    )
 
 
 def _json(text: str) -> Any:

@@ -1,4 +1,5 @@
-"""Our client, driven through the same steps as the peers' clients, and telling what it saw in the same form."""
+"""Our client, driven through the same steps as the peers' clients, and telling what it saw in the
+same form."""
 
 import asyncio
 from typing import Any
@@ -41,7 +42,9 @@ async def seen(case: Case) -> dict[str, Seen]:
 
 async def _done(client: Client, step: dict[str, Any], heard: Heard) -> Seen:
     try:
-        got: Seen = {"result": await asyncio.wait_for(VERBS[step["do"]](client, step, heard), STEP_SECONDS)}
+        got: Seen = {
+            "result": await asyncio.wait_for(VERBS[step["do"]](client, step, heard), STEP_SECONDS)
+        }
     except Exception as problem:
         code = problem.code if isinstance(problem, ProtocolError) else None
         got = {"error": {"code": code, "message": told(problem)}}
@@ -59,10 +62,14 @@ async def server(client: Client, step: Any, heard: Heard) -> Any:
 
 
 async def call(client: Client, step: Any, heard: Heard) -> Any:
-    if "level" in step and client.capabilities.logging is not None:  # some log without having declared it
+    if (
+        "level" in step and client.capabilities.logging is not None
+    ):  # some log without having declared it
         await client.set_log_level(step["level"])
     on_progress: Any = lambda update: heard.progress.append(plain(update))  # noqa: E731
-    result = await client.call_tool(step["tool"], step["arguments"], raise_on_error=False, on_progress=on_progress)
+    result = await client.call_tool(
+        step["tool"], step["arguments"], raise_on_error=False, on_progress=on_progress
+    )
     return plain(result)
 
 
@@ -80,7 +87,9 @@ async def many(client: Client, step: Any, heard: Heard) -> Any:
 
 
 async def complete(client: Client, step: Any, heard: Heard) -> Any:
-    found = await client.complete(prompt=step["prompt"], argument=step["argument"], value=step["value"])
+    found = await client.complete(
+        prompt=step["prompt"], argument=step["argument"], value=step["value"]
+    )
     return {"completion": plain(found)}
 
 
@@ -114,6 +123,16 @@ async def ping(client: Client, step: Any, heard: Heard) -> Any:
 
 
 VERBS = {
-    "server": server, "tools": tools, "call": call, "change": change, "resources": resources, "templates": templates,
-    "read": read, "prompts": prompts, "prompt": prompt, "complete": complete, "ping": ping, "many": many,
-}  # fmt: skip
+    "server": server,
+    "tools": tools,
+    "call": call,
+    "change": change,
+    "resources": resources,
+    "templates": templates,
+    "read": read,
+    "prompts": prompts,
+    "prompt": prompt,
+    "complete": complete,
+    "ping": ping,
+    "many": many,
+}

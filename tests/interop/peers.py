@@ -1,8 +1,9 @@
 """The peers: what is installed, in which version, and where to.
 
-Python peers want different versions of the same libraries, so each has an environment of its own; npm keeps apart what has
-to be apart by itself. All of it comes from the registries by name, with the ordinary clients, into `.interop/` at the root
-of the repository, once: a folder is brought again only when its line here changes.
+Python peers want different versions of the same libraries, so each has an environment of its own;
+npm keeps apart what has to be apart by itself. All of it comes from the registries by name, with
+the ordinary clients, into `.interop/` at the root of the repository, once: a folder is brought
+again only when its line here changes.
 """
 
 import json
@@ -23,7 +24,9 @@ PYTHON = {
     "mcp1": ["mcp==1.30.0"],
     "mcp2": ["mcp==2.3.0"],
     "fastmcp3": ["fastmcp==3.4.10"],
-    "fastmcp4": ["fastmcp==4.1.2"],  # the releases after these want a certifi that not every mirror has yet
+    "fastmcp4": [
+        "fastmcp==4.1.2"
+    ],  # the releases after these want a certifi that not every mirror has yet
     "reference": ["mcp-server-time==2026.10.19", "mcp-server-git==2026.10.19"],
 }
 """By environment: what pip brings."""
@@ -43,9 +46,13 @@ SCOPE = "@modelcontextprotocol"
 AS_PINNED = {
     **PYTHON,
     "ts1": [f"sdk {NPM[f'{SCOPE}/sdk']}"],
-    "ts2": [f"{name} {NPM[f'{SCOPE}/{name}']}" for name in ("client", "server", "server-legacy", "node")],
+    "ts2": [
+        f"{name} {NPM[f'{SCOPE}/{name}']}" for name in ("client", "server", "server-legacy", "node")
+    ],
     "inspector": [f"inspector {NPM[f'{SCOPE}/inspector']}"],
-    "servers": [f"{name} {NPM[f'{SCOPE}/{name}']}" for name in ("server-everything", "server-filesystem")],
+    "servers": [
+        f"{name} {NPM[f'{SCOPE}/{name}']}" for name in ("server-everything", "server-filesystem")
+    ],
 }
 """What a peer is, by the name that it has in the table."""
 MODULES = HOME / "npm/node_modules"
@@ -78,16 +85,31 @@ def _bring(name: str, wanted: Any, bring: Callable[[Path, Any], None]) -> None:
 
 def _with_pip(folder: Path, wanted: list[str]) -> None:
     _run([sys.executable, "-m", "venv", str(folder)], folder)
-    _run([str(folder / "bin/python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *wanted], folder)
+    _run(
+        [
+            str(folder / "bin/python"),
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            *wanted,
+        ],
+        folder,
+    )
 
 
 def _with_npm(folder: Path, wanted: dict[str, str]) -> None:
     npm = shutil.which("npm")
     if npm is None:
-        raise Trouble("npm is needed to install the peers that are written in TypeScript; it comes with Node")
+        raise Trouble(
+            "npm is needed to install the peers that are written in TypeScript; it comes with Node"
+        )
     package = {"private": True, "dependencies": wanted, "allowScripts": {"node": True}}
     (folder / "package.json").write_text(json.dumps(package))
-    _run([npm, "install", "--no-audit", "--no-fund", "--no-package-lock", "--loglevel=error"], folder)
+    _run(
+        [npm, "install", "--no-audit", "--no-fund", "--no-package-lock", "--loglevel=error"], folder
+    )
     if not NODE.is_file():
         raise Trouble(f"npm install did not bring {NODE}")
 

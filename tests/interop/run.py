@@ -3,10 +3,12 @@
     python -m tests.interop.run                 everything
     python -m tests.interop.run mcp2 ts1        these peers only
 
-The peers are real and come from the registries, pinned (`peers.py`). A case is one peer in one role over one transport in
-one revision; in each, the same steps are taken (`steps.py`). Our side pins the revision: our server offers no other, our
-client asks for no other. Then the servers of `servers/` are asked the same on the peer that they were written for and on
-`dovetail.compat` (`moving.py`). What is no mistake of ours is named in `defects.py`, with what shows it, and not counted.
+The peers are real and come from the registries, pinned (`peers.py`). A case is one peer in one role
+over one transport in one revision; in each, the same steps are taken (`steps.py`). Our side pins
+the revision: our server offers no other, our client asks for no other. Then the servers of
+`servers/` are asked the same on the peer that they were written for and on `dovetail.compat`
+(`moving.py`). What is no mistake of ours is named in `defects.py`, with what shows it, and not
+counted.
 """
 
 import asyncio
@@ -60,14 +62,18 @@ def judged(case: Case, found: dict[str, Seen]) -> Row:
             failures.append(f"{step.name}: {complaint}")
         else:
             excused.append((defect, complaint))
-    return Row(case.id, len(case.steps) - len(failures) - len(excused), tuple(failures), tuple(excused))
+    return Row(
+        case.id, len(case.steps) - len(failures) - len(excused), tuple(failures), tuple(excused)
+    )
 
 
 def with_their_client(peer: Peer, ports: dict[str, int]) -> list[Row]:
     """A peer's client with our server."""
     cases = their_clients(peer, ports)
     found: dict[str, dict[str, Seen]] = {}
-    for line in told(peer.program("clients"), [case.told() for case in cases], f"client {peer.name}", SECONDS):
+    for line in told(
+        peer.program("clients"), [case.told() for case in cases], f"client {peer.name}", SECONDS
+    ):
         found.setdefault(line["case"], {})[line["step"]] = line["got"]
     return [judged(case, found.get(case.id, {})) for case in cases]
 
@@ -95,11 +101,15 @@ def with_the_inspector(ports: dict[str, int]) -> list[Row]:
 
 def works(ports: dict[str, int], chosen: list[str]) -> dict[str, Callable[[], list[Row]]]:
     """All there is to do, by name; those that are chosen, if any are."""
-    every: dict[str, Callable[[], list[Row]]] = {"inspector client": partial(with_the_inspector, ports)}
+    every: dict[str, Callable[[], list[Row]]] = {
+        "inspector client": partial(with_the_inspector, ports)
+    }
     for peer in PEERS:
         every[f"{peer.name} client"] = partial(with_their_client, peer, ports)
         every[f"{peer.name} server"] = partial(with_their_server, peer)
-    every |= {f"{reference.name} server": partial(with_a_reference, reference) for reference in REFERENCES}
+    every |= {
+        f"{reference.name} server": partial(with_a_reference, reference) for reference in REFERENCES
+    }
     every |= {f"{one.peer} moved {one.name}": partial(_moved, one.name) for one in MOVED}
     return {name: work for name, work in every.items() if not chosen or name.split()[0] in chosen}
 
@@ -120,11 +130,20 @@ def attempted(name: str, work: Callable[[], list[Row]]) -> list[Row]:
 def report(rows: list[Row]) -> list[str]:
     """The table, what failed, what is excused, and the sum."""
     pins = [f"{name:<18} {', '.join(packages)}" for name, packages in AS_PINNED.items()]
-    lines = ["", *pins, "", f"{'peer':<18} {'role':<7} {'transport':<10} {'revision':<11} checks", "-" * 60]
+    lines = [
+        "",
+        *pins,
+        "",
+        f"{'peer':<18} {'role':<7} {'transport':<10} {'revision':<11} checks",
+        "-" * 60,
+    ]
     for row in rows:
         peer, role, transport, revision = [*row.case.split(" ", 3), "", "", ""][:4]
         total = row.passed + len(row.failures) + len(row.excused)
-        notes = (f"{len(row.failures)} FAILED" if row.failures else "", f"{len(row.excused)} peer's" if row.excused else "")
+        notes = (
+            f"{len(row.failures)} FAILED" if row.failures else "",
+            f"{len(row.excused)} peer's" if row.excused else "",
+        )
         checks = "  ".join(filter(None, (f"{row.passed}/{total}", *notes)))
         lines.append(f"{peer:<18} {role:<7} {transport:<10} {revision:<11} {checks}")
     named: dict[tuple[str, Defect], list[str]] = {}
@@ -134,7 +153,10 @@ def report(rows: list[Row]) -> list[str]:
     if named:
         lines += ["", "Defects of peers, not counted:"]
     for (peer, defect), places in named.items():
-        lines += [f"  {peer}, {defect.step}: {defect.reason} ({len(places)} times)", f"    {places[0][:200]}"]
+        lines += [
+            f"  {peer}, {defect.step}: {defect.reason} ({len(places)} times)",
+            f"    {places[0][:200]}",
+        ]
     failures = [f"  {row.case}: {failure}"[:600] for row in rows for failure in row.failures]
     lines += ["", "Failures:", *failures] if failures else []
     passed, failed = sum(row.passed for row in rows), len(failures)

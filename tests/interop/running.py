@@ -19,7 +19,11 @@ START_SECONDS = 30
 
 def environment() -> dict[str, str]:
     """What a process gets: this package on its path, and nothing that says where to report to."""
-    quiet = {"FASTMCP_CHECK_FOR_UPDATES": "off", "FASTMCP_SHOW_SERVER_BANNER": "false", "FASTMCP_LOG_LEVEL": "ERROR"}
+    quiet = {
+        "FASTMCP_CHECK_FOR_UPDATES": "off",
+        "FASTMCP_SHOW_SERVER_BANNER": "false",
+        "FASTMCP_LOG_LEVEL": "ERROR",
+    }
     return {**os.environ, **quiet, "PYTHONPATH": str(ROOT), "INTEROP_MODULES": str(MODULES.parent)}
 
 
@@ -45,9 +49,14 @@ def listening(command: list[Any], name: str, variable: str = "") -> Iterator[int
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [*map(str, command), *told], stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-            env=environment() | ({variable: str(port)} if variable else {}), cwd=HOME, start_new_session=True,
-        )  # fmt: skip
+            [*map(str, command), *told],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=environment() | ({variable: str(port)} if variable else {}),
+            cwd=HOME,
+            start_new_session=True,
+        )
     try:
         deadline = time.monotonic() + START_SECONDS
         while not accepts(port):
@@ -73,7 +82,9 @@ def end(process: "subprocess.Popen[Any]") -> None:
     process.wait()
 
 
-def told(command: list[Any], cases: list[dict[str, Any]], name: str, seconds: float) -> list[dict[str, Any]]:
+def told(
+    command: list[Any], cases: list[dict[str, Any]], name: str, seconds: float
+) -> list[dict[str, Any]]:
     """Give a script its cases; what it saw, line by line. What does not come in time is missing."""
     log = HOME / "logs" / f"{name}.log"
     log.parent.mkdir(parents=True, exist_ok=True)

@@ -1,9 +1,11 @@
-"""The server of ours that the peers' clients are driven against: one of everything, written with the public API.
+"""The server of ours that the peers' clients are driven against: one of everything, written with
+the public API.
 
     python tests/interop/server.py [--revision 2025-06-18] [--port 8000]
 
-On stdio, or with a port over HTTP and the old SSE pair at once. The peers' own servers (`peer_servers/`) offer the same
-under the same names, so that one table of steps (`steps.py`) serves both directions.
+On stdio, or with a port over HTTP and the old SSE pair at once. The peers' own servers
+(`peer_servers/`) offer the same under the same names, so that one table of steps (`steps.py`)
+serves both directions.
 """
 
 import argparse

@@ -1,4 +1,5 @@
-"""Servers written for the peers answer the same on `dovetail.compat`, with only their import lines changed."""
+"""Servers written for the peers answer the same on `dovetail.compat`, with only their import lines
+changed."""
 
 import json
 from pathlib import Path
@@ -21,9 +22,15 @@ def test_only_the_import_lines_are_changed(moved: Moved) -> None:
     lines = zip(before.splitlines(), changed(before).splitlines(), strict=True)
     differing = [(was, now) for was, now in lines if was != now]
     assert differing
-    assert all(was.partition(" import ")[2] == now.partition(" import ")[2] for was, now in differing)
+    assert all(
+        was.partition(" import ")[2] == now.partition(" import ")[2] for was, now in differing
+    )
     assert all(now.startswith("from dovetail.compat import ") for _, now in differing)
 
 
 def test_every_server_is_asked_something() -> None:
-    assert {path.stem for path in SERVERS.glob("*.py")} == {moved.name for moved in MOVED} == RECORDED.keys()
+    assert (
+        {path.stem for path in SERVERS.glob("*.py")}
+        == {moved.name for moved in MOVED}
+        == RECORDED.keys()
+    )

@@ -1,4 +1,5 @@
-"""The table of `make interop` tells what passed from what did not, and excuses only what it names."""
+"""The table of `make interop` tells what passed from what did not, and excuses only what it
+names."""
 
 from typing import Any
 
@@ -10,13 +11,26 @@ from .run import Row, judged, report
 from .steps import STEPS, Step, problem
 
 HELD = [
-    ({"a": 1}, {"a": 1, "b": 2}), ([1, {"a": 1}], [1, {"a": 1, "b": 2}]), ([..., 3], [1, 2, 3]), ("~es", "yes"),
-    ("has a b", [{"name": "a"}, {"uri": "b"}]), ("failed", {"error": {}}), ("failed", {"result": {"isError": True}}),
-]  # fmt: skip
+    ({"a": 1}, {"a": 1, "b": 2}),
+    ([1, {"a": 1}], [1, {"a": 1, "b": 2}]),
+    ([..., 3], [1, 2, 3]),
+    ("~es", "yes"),
+    ("has a b", [{"name": "a"}, {"uri": "b"}]),
+    ("failed", {"error": {}}),
+    ("failed", {"result": {"isError": True}}),
+]
 BROKEN = [
-    ({"a": 1}, {"b": 1}), ({"a": 1}, None), ([1], [1, 2]), ([..., 3], []), ([..., 3], [3, 2]), ("~no", "yes"),
-    ("has a b", [{"name": "a"}]), ("has a", None), ("failed", {"result": {}}), (1, 2),
-]  # fmt: skip
+    ({"a": 1}, {"b": 1}),
+    ({"a": 1}, None),
+    ([1], [1, 2]),
+    ([..., 3], []),
+    ([..., 3], [3, 2]),
+    ("~no", "yes"),
+    ("has a b", [{"name": "a"}]),
+    ("has a", None),
+    ("failed", {"result": {}}),
+    (1, 2),
+]
 
 
 @pytest.mark.parametrize(("wanted", "got"), HELD)
@@ -58,7 +72,10 @@ def test_every_defect_is_about_a_step_that_there_is() -> None:
 
 
 def test_the_closing_line_counts_what_is_ours() -> None:
-    rows = [Row("a client stdio 1", 3, (), ((DEFECTS[0], "seen"),)), Row("b server http 2", 1, ("step: why",), ())]
+    rows = [
+        Row("a client stdio 1", 3, (), ((DEFECTS[0], "seen"),)),
+        Row("b server http 2", 1, ("step: why",), ()),
+    ]
     lines = report(rows)
     assert lines[-1] == "4 passed, 1 failed"
     assert "  b server http 2: step: why" in lines

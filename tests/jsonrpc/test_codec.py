@@ -25,9 +25,15 @@ def plain(raw: Any) -> Any:
 
 
 def test_a_request_keeps_its_params_raw() -> None:
-    request = decode(b'{"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name":  "add"}}')
+    request = decode(
+        b'{"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name":  "add"}}'
+    )
     assert isinstance(request, Request)
-    assert (request.id, request.method, bytes(request.params)) == (7, "tools/call", b'{"name":  "add"}')
+    assert (request.id, request.method, bytes(request.params)) == (
+        7,
+        "tools/call",
+        b'{"name":  "add"}',
+    )
 
 
 def test_a_notification_has_no_id() -> None:
@@ -50,9 +56,9 @@ def test_a_failure_is_decoded_whole() -> None:
 @pytest.mark.parametrize("id", [b"null", None])
 def test_a_failure_may_answer_nothing_readable(id: bytes | None) -> None:
     named = b"" if id is None else b'"id":' + id + b","
-    assert decode(b'{"jsonrpc":"2.0",' + named + b'"error":{"code":-32700,"message":"?"}}') == Failure(
-        None, Error(-32700, "?")
-    )
+    assert decode(
+        b'{"jsonrpc":"2.0",' + named + b'"error":{"code":-32700,"message":"?"}}'
+    ) == Failure(None, Error(-32700, "?"))
 
 
 def test_a_failure_needs_nothing_but_a_code() -> None:
@@ -83,7 +89,7 @@ def test_whitespace_around_a_message_does_not_matter() -> None:
 
 
 def test_unknown_members_are_ignored_wherever_they_stand() -> None:
-    data = b'{"auth":{"deep":[1]},"jsonrpc":"2.0","id":1,"x":null,"error":{"code":1,"message":"m","y":2}}'
+    data = b'{"auth":{"deep":[1]},"jsonrpc":"2.0","id":1,"x":null,"error":{"code":1,"message":"m","y":2}}'  # noqa: E501
     assert decode(data) == Failure(1, Error(1, "m"))
 
 
@@ -125,7 +131,8 @@ def test_params_that_are_not_there_stay_away_but_null_ones_are_told() -> None:
         b'{"jsonrpc":"2.0","method":"x","params":"\x01"}',
         b'{"jsonrpc":"2.0","method":"x",}',
         b'[{"jsonrpc":"2.0","method":"x"}',
-        b'\xef\xbb\xbf{"jsonrpc":"2.0","method":"x"}',  # a byte order mark, which RFC 8259 forbids to send
+        # a byte order mark, which RFC 8259 forbids to send
+        b'\xef\xbb\xbf{"jsonrpc":"2.0","method":"x"}',
         '{"jsonrpc":"2.0","method":"x"}'.encode("utf-16"),
     ],
 )
@@ -139,8 +146,10 @@ def test_what_is_no_json_is_a_parse_error(data: bytes) -> None:
     [
         b"\xff\xfe",
         b'{"jsonrpc":"2.0","method":"\xff"}',
-        b'{"jsonrpc":"2.0","id":1,"method":"x","params":{"raw":"\xe2\x82"}}',  # in the part that stays raw
-        b'{"jsonrpc":"2.0","id":1,"result":"\xed\xa0\x80"}',  # a surrogate, encoded as if it were a character
+        # in the part that stays raw
+        b'{"jsonrpc":"2.0","id":1,"method":"x","params":{"raw":"\xe2\x82"}}',
+        # a surrogate, encoded as if it were a character
+        b'{"jsonrpc":"2.0","id":1,"result":"\xed\xa0\x80"}',
         b'[{"jsonrpc":"2.0","id":1,"method":"x","params":"\xc0\x80"}]',
     ],
 )
@@ -182,7 +191,10 @@ def test_nesting_without_end_is_refused_and_not_fatal(data: bytes) -> None:
 
 
 def test_numbers_beyond_all_bounds_are_refused_where_they_are_looked_at() -> None:
-    assert refused(b'{"jsonrpc":"2.0","id":' + b"9" * 5000 + b',"method":"x"}').failure.error.code == PARSE_ERROR
+    assert (
+        refused(b'{"jsonrpc":"2.0","id":' + b"9" * 5000 + b',"method":"x"}').failure.error.code
+        == PARSE_ERROR
+    )
     assert isinstance(decode(b'{"jsonrpc":"2.0","id":1,"method":"x","params":[1e999]}'), Request)
 
 
@@ -195,7 +207,9 @@ def test_json_that_is_no_object_with_a_version_is_an_invalid_request(data: bytes
     assert refused(data).failure.id is None
 
 
-@pytest.mark.parametrize("version", [b"", b'"jsonrpc":"1.0",', b'"jsonrpc":2.0,', b'"jsonrpc":null,'])
+@pytest.mark.parametrize(
+    "version", [b"", b'"jsonrpc":"1.0",', b'"jsonrpc":2.0,', b'"jsonrpc":null,']
+)
 def test_another_version_of_json_rpc_is_refused_under_the_id_it_came_with(version: bytes) -> None:
     failure = refused(b"{" + version + b'"id":5,"method":"ping"}').failure
     assert (failure.id, failure.error.code) == (5, INVALID_REQUEST)
@@ -227,7 +241,9 @@ def test_a_method_that_is_no_string_is_refused_under_its_id(method: bytes) -> No
         (b'"error":[]', None),
     ],
 )
-def test_a_broken_reply_is_told_apart_so_that_nobody_answers_it(rest: bytes, id: int | str | None) -> None:
+def test_a_broken_reply_is_told_apart_so_that_nobody_answers_it(
+    rest: bytes, id: int | str | None
+) -> None:
     malformed = refused(b'{"jsonrpc":"2.0",' + rest + b"}")
     assert malformed.reply
     assert (malformed.failure.id, malformed.failure.error.code) == (id, INVALID_REQUEST)
@@ -268,7 +284,9 @@ def batch(*items: bytes) -> Batch:
 
 
 def test_a_batch_holds_its_messages_in_order() -> None:
-    found = batch(REQUEST, b'{"jsonrpc":"2.0","method":"b"}', b'{"jsonrpc":"2.0","id":2,"result":{}}')
+    found = batch(
+        REQUEST, b'{"jsonrpc":"2.0","method":"b"}', b'{"jsonrpc":"2.0","id":2,"result":{}}'
+    )
     assert [type(message) for message in found.messages] == [Request, Notification, Result]
     assert found.refused == []
 
@@ -278,14 +296,25 @@ def test_an_empty_batch_is_one_invalid_request() -> None:
 
 
 def test_garbage_in_a_batch_is_refused_piece_by_piece_and_the_rest_is_kept() -> None:
-    found = batch(b"1", REQUEST, b'{"id":7}', b"[" + REQUEST + b"]", b'{"jsonrpc":"2.0","id":[],"method":"x"}', b"null")
+    found = batch(
+        b"1",
+        REQUEST,
+        b'{"id":7}',
+        b"[" + REQUEST + b"]",
+        b'{"jsonrpc":"2.0","id":[],"method":"x"}',
+        b"null",
+    )
     assert [message.id for message in found.messages if isinstance(message, Request)] == [4]
     assert [failure.id for failure in found.refused] == [None, 7, None, None, None]
     assert {failure.error.code for failure in found.refused} == {INVALID_REQUEST}
 
 
-@pytest.mark.parametrize("broken", [b'"jsonrpc":"2.0","id":9,"error":[]', b'"jsonrpc":2,"id":9', b'"id":9,"result":{}'])
-def test_a_broken_reply_in_a_batch_is_the_failure_of_what_it_answers_and_is_not_answered(broken: bytes) -> None:
+@pytest.mark.parametrize(
+    "broken", [b'"jsonrpc":"2.0","id":9,"error":[]', b'"jsonrpc":2,"id":9', b'"id":9,"result":{}']
+)
+def test_a_broken_reply_in_a_batch_is_the_failure_of_what_it_answers_and_is_not_answered(
+    broken: bytes,
+) -> None:
     found = batch(REQUEST, b"{" + broken + b"}")
     assert found.refused == []
     assert isinstance(failure := found.messages[1], Failure)
@@ -317,5 +346,7 @@ def test_a_message_with_an_id_and_nothing_else_may_have_been_a_reply() -> None:
         (b"garbage", (None, None)),
     ],
 )
-def test_the_beginning_of_a_message_tells_whose_it_is(head: bytes, expected: tuple[object, object]) -> None:
+def test_the_beginning_of_a_message_tells_whose_it_is(
+    head: bytes, expected: tuple[object, object]
+) -> None:
     assert whose(head) == expected

@@ -23,7 +23,9 @@ def test_several_lines_in_one_chunk_come_in_order() -> None:
     assert feed([b"a\nb\nc\nd"]) == [b"a", b"b", b"c"]
 
 
-@pytest.mark.parametrize("chunks", [[b"\n\n\na\n\n"], [b"\n", b"\n", b"a", b"\n", b"\n"], [b"\r\n\r\na\n\r\n"]])
+@pytest.mark.parametrize(
+    "chunks", [[b"\n\n\na\n\n"], [b"\n", b"\n", b"a", b"\n", b"\n"], [b"\r\n\r\na\n\r\n"]]
+)
 def test_blank_lines_are_left_out(chunks: list[bytes]) -> None:
     assert feed(chunks) == [b"a"]
 
@@ -41,7 +43,11 @@ def test_an_empty_chunk_changes_nothing() -> None:
 
 
 def test_a_line_over_the_limit_is_dropped_and_its_neighbours_live() -> None:
-    assert feed([b"before\n" + b"x" * 101 + b"\nafter\n"]) == [b"before", TooLong(b"x" * 101), b"after"]
+    assert feed([b"before\n" + b"x" * 101 + b"\nafter\n"]) == [
+        b"before",
+        TooLong(b"x" * 101),
+        b"after",
+    ]
 
 
 def test_a_line_over_the_limit_is_dropped_while_it_streams_in() -> None:

@@ -30,14 +30,19 @@ def install() -> None:
     CACHE.mkdir(exist_ok=True)
     (CACHE / "package.json").write_bytes(wanted)
     options = ["--no-audit", "--no-fund", "--no-package-lock", "--loglevel=error"]
-    ended(subprocess.Popen([npm, "install", *options], cwd=CACHE, start_new_session=True), INSTALL_SECONDS, "npm install")
+    ended(
+        subprocess.Popen([npm, "install", *options], cwd=CACHE, start_new_session=True),
+        INSTALL_SECONDS,
+        "npm install",
+    )
     if not NODE.is_file():
         raise Trouble(f"npm install did not bring {NODE}")
     stamp.write_bytes(wanted)
 
 
 def ended(process: "subprocess.Popen[bytes]", seconds: float, what: str) -> None:
-    """Wait for a process that leads a group of its own; where it takes too long, the group ends with it."""
+    """Wait for a process that leads a group of its own; where it takes too long, the group ends
+    with it."""
     try:
         process.wait(seconds)
     except BaseException as problem:

@@ -14,7 +14,9 @@ IDS = st.integers() | TEXT
 ERRORS = st.fixed_dictionaries({"code": st.integers(), "message": TEXT}, optional={"data": JSON})
 VERSION = {"jsonrpc": st.just("2.0")}
 MESSAGES = st.one_of(
-    st.fixed_dictionaries(VERSION | {"id": IDS, "method": TEXT}, optional={"params": JSON, "x": JSON}),
+    st.fixed_dictionaries(
+        VERSION | {"id": IDS, "method": TEXT}, optional={"params": JSON, "x": JSON}
+    ),
     st.fixed_dictionaries(VERSION | {"method": TEXT}, optional={"params": JSON}),
     st.fixed_dictionaries(VERSION | {"id": IDS, "result": JSON}),
     st.fixed_dictionaries(VERSION | {"id": IDS | st.none(), "error": ERRORS}),
@@ -50,7 +52,9 @@ def test_any_json_is_a_message_or_refused(value: Any) -> None:
 
 
 @given(MESSAGES, st.data())
-def test_a_message_with_bytes_changed_is_a_message_or_refused(message: Any, data: st.DataObject) -> None:
+def test_a_message_with_bytes_changed_is_a_message_or_refused(
+    message: Any, data: st.DataObject
+) -> None:
     mutated = bytearray(encode(message))
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(mutated)))

@@ -1,4 +1,5 @@
-"""For any value of the vocabulary and any revision: what lowering makes of it is right, stays right and can be read back."""
+"""For any value of the vocabulary and any revision: what lowering makes of it is right, stays right
+and can be read back."""
 
 import json
 from collections.abc import Iterator
@@ -41,7 +42,9 @@ def lowered(row: Method, params: Any) -> Iterator[tuple[Revision, Any]]:
 @pytest.mark.parametrize("method", CALLS)
 @few
 @given(data=st.data())
-def test_any_params_are_valid_in_each_revision_they_are_lowered_to(method: str, data: st.DataObject) -> None:
+def test_any_params_are_valid_in_each_revision_they_are_lowered_to(
+    method: str, data: st.DataObject
+) -> None:
     row = METHODS[method]
     for revision, params in lowered(row, data.draw(models(row.params))):
         message = Request(1, method, params) if row.result else Notification(method, params)
@@ -53,7 +56,9 @@ def test_any_params_are_valid_in_each_revision_they_are_lowered_to(method: str, 
 @pytest.mark.parametrize("method", ANSWERED)
 @few
 @given(data=st.data())
-def test_any_result_is_valid_in_each_revision_it_is_lowered_to(method: str, data: st.DataObject) -> None:
+def test_any_result_is_valid_in_each_revision_it_is_lowered_to(
+    method: str, data: st.DataObject
+) -> None:
     row = METHODS[method]
     result = data.draw(models(row.result))
     for revision in OFFICIAL:
@@ -65,7 +70,9 @@ def test_any_result_is_valid_in_each_revision_it_is_lowered_to(method: str, data
 @needs_spec
 @few
 @given(asking=models(InputRequiredResult))
-def test_any_question_is_a_valid_answer_where_a_handler_may_ask(asking: InputRequiredResult) -> None:
+def test_any_question_is_a_valid_answer_where_a_handler_may_ask(
+    asking: InputRequiredResult,
+) -> None:
     for revision in STATELESS:
         for row in METHODS.values():
             if row.asks:
@@ -104,7 +111,9 @@ def test_questions_are_read_back_as_they_went_out(asking: InputRequiredResult) -
 @pytest.mark.parametrize("method", CALLS)
 @few
 @given(data=st.data())
-def test_lowering_twice_changes_nothing_and_never_the_value_it_was_given(method: str, data: st.DataObject) -> None:
+def test_lowering_twice_changes_nothing_and_never_the_value_it_was_given(
+    method: str, data: st.DataObject
+) -> None:
     row = METHODS[method]
     for kind in filter(None, (row.params, row.result)):
         value = data.draw(models(kind))
@@ -119,10 +128,15 @@ def test_lowering_twice_changes_nothing_and_never_the_value_it_was_given(method:
 
 
 def wired(value: Any, noise: dict[str, Any], nulls: bool = False) -> Any:
-    """A value in wire form, with `noise` added to each declared object, and null for each field that is not there."""
+    """A value in wire form, with `noise` added to each declared object, and null for each field
+    that is not there."""
     if isinstance(value, Struct):
         given = [(one, getattr(value, one.name)) for one in fields(value)]
-        told = {one.encode_name: wired(item, noise, nulls) for one, item in given if nulls or item is not one.default}
+        told = {
+            one.encode_name: wired(item, noise, nulls)
+            for one, item in given
+            if nulls or item is not one.default
+        }
         tag = value.__struct_config__.tag_field
         present = {key: item for key, item in told.items() if item is not NO_ARGUMENTS}
         return noise | present | ({tag: value.__struct_config__.tag} if tag else {})
@@ -137,7 +151,9 @@ NO_ARGUMENTS = CallToolParams(name="").arguments
 @pytest.mark.parametrize("method", CALLS)
 @few
 @given(data=st.data(), extra=JSON)
-def test_unknown_fields_anywhere_break_nothing(method: str, data: st.DataObject, extra: Any) -> None:
+def test_unknown_fields_anywhere_break_nothing(
+    method: str, data: st.DataObject, extra: Any
+) -> None:
     row = METHODS[method]
     for kind in filter(None, (row.params, row.result)):
         value = data.draw(models(kind))

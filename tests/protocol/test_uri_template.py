@@ -1,4 +1,5 @@
-"""URI templates: the RFC's own examples, what matching gives back, and what it must never give back."""
+"""URI templates: the RFC's own examples, what matching gives back, and what it must never give
+back."""
 
 import string
 import time
@@ -10,7 +11,8 @@ from hypothesis import strategies as st
 from dovetail.errors import SchemaError
 from dovetail.protocol.uri_template import UriTemplate
 
-# ------------------------------------------------------------------------------------------------------- expanding
+# --------------------------------------------------------------------------------------------------
+# expanding
 
 # The variables and examples of RFC 6570, sections 1.2 and 3.2.
 VALUES = {
@@ -160,7 +162,10 @@ def test_expands_the_examples_of_the_rfc(row: str) -> None:
 
 
 def test_expands_keywords_numbers_and_booleans() -> None:
-    assert UriTemplate("/{id}{?deep,rate,none}").expand({"id": 1}, deep=True, rate=0.5, none=None) == "/1?deep=true&rate=0.5"
+    assert (
+        UriTemplate("/{id}{?deep,rate,none}").expand({"id": 1}, deep=True, rate=0.5, none=None)
+        == "/1?deep=true&rate=0.5"
+    )
 
 
 def test_encodes_what_is_not_ascii_in_values_and_literals() -> None:
@@ -210,7 +215,8 @@ def test_a_value_of_another_kind_is_refused_by_name() -> None:
         UriTemplate("{when}").expand(when=object())
 
 
-# --------------------------------------------------------------------------------------------------------- parsing
+# --------------------------------------------------------------------------------------------------
+# parsing
 
 
 def test_variables_are_named_once_and_in_order() -> None:
@@ -262,7 +268,8 @@ def test_an_expression_between_two_parts_of_the_query_is_refused() -> None:
         UriTemplate("{?a}{b}{&c}")
 
 
-# -------------------------------------------------------------------------------------------------------- matching
+# --------------------------------------------------------------------------------------------------
+# matching
 
 
 @pytest.mark.parametrize(
@@ -291,8 +298,16 @@ def test_an_expression_between_two_parts_of_the_query_is_refused() -> None:
         ("{a}2{b}", "%20x2%32", {"a": " x", "b": "2"}),
         ("{a,b}", "1,2", {"a": "1", "b": "2"}),
         ("{a,b}", "1", None),
-        ("repo://{id}/files/{+path}", "repo://7/files/src/files/a.py", {"id": "7", "path": "src/files/a.py"}),
-        ("{+repo}/blob/{branch}/{file}", "a/blob/b/blob/c/d", {"repo": "a/blob/b", "branch": "c", "file": "d"}),
+        (
+            "repo://{id}/files/{+path}",
+            "repo://7/files/src/files/a.py",
+            {"id": "7", "path": "src/files/a.py"},
+        ),
+        (
+            "{+repo}/blob/{branch}/{file}",
+            "a/blob/b/blob/c/d",
+            {"repo": "a/blob/b", "branch": "c", "file": "d"},
+        ),
         ("{+path}.{ext}", "a.d/b.txt", {"path": "a.d/b", "ext": "txt"}),
         ("{+url}", "https://x.y/z?q=1#f", {"url": "https://x.y/z?q=1#f"}),
         ("f:///{+path}", "f:///", None),
@@ -311,7 +326,11 @@ def test_an_expression_between_two_parts_of_the_query_is_refused() -> None:
         ("x{/segments*}/end", "x/a/b/end", {"segments": ["a", "b"]}),
         ("{name}{.ext}", "a.tar.gz", {"name": "a.tar", "ext": "gz"}),
         ("{name}{.ext}", "README", {"name": "README"}),
-        ("www{.dom*}{/path*}", "www.example.com/a/b", {"dom": ["example", "com"], "path": ["a", "b"]}),
+        (
+            "www{.dom*}{/path*}",
+            "www.example.com/a/b",
+            {"dom": ["example", "com"], "path": ["a", "b"]},
+        ),
         ("{a}{.b}{c}", "x.yz", {"a": "x", "b": "y", "c": "z"}),
         ("{a}{.b}-{+c}", "x-y/z", {"a": "x", "c": "y/z"}),
         ("{list*}", "red,green", {"list": ["red", "green"]}),
@@ -357,7 +376,9 @@ def test_an_expression_between_two_parts_of_the_query_is_refused() -> None:
 def test_matches(template: str, uri: str, values: dict[str, object] | None) -> None:
     found = UriTemplate(template).match(uri)
     assert found == values
-    assert found is None or list(found) == [name for name in UriTemplate(template).variables if name in found]
+    assert found is None or list(found) == [
+        name for name in UriTemplate(template).variables if name in found
+    ]
 
 
 OF_A_SEGMENT = st.text(min_size=1, max_size=20).filter(
@@ -371,10 +392,17 @@ def test_what_was_expanded_matches_with_the_same_values(one: str, two: str) -> N
     assert template.match(template.expand(one=one, two=two)) == {"one": one, "two": two}
 
 
-OF_A_QUERY = st.dictionaries(st.sampled_from("xyz"), st.text().filter(lambda text: "\0" not in text))
+OF_A_QUERY = st.dictionaries(
+    st.sampled_from("xyz"), st.text().filter(lambda text: "\0" not in text)
+)
 
 
-@given(OF_A_SEGMENT, st.lists(OF_A_SEGMENT, min_size=1), OF_A_QUERY, OF_A_SEGMENT.filter(lambda text: "#" not in text))
+@given(
+    OF_A_SEGMENT,
+    st.lists(OF_A_SEGMENT, min_size=1),
+    OF_A_QUERY,
+    OF_A_SEGMENT.filter(lambda text: "#" not in text),
+)
 def test_what_was_expanded_with_every_operator_matches_again(
     one: str, many: list[str], query: dict[str, str], part: str
 ) -> None:
@@ -383,13 +411,17 @@ def test_what_was_expanded_with_every_operator_matches_again(
     assert template.match(template.expand(values)) == values
 
 
-@given(st.text(alphabet=string.printable), st.sampled_from(["{a}/{b}", "{a}{.b}{/c*}{;d}{?e}{#f}", "{+a}x{b}", "{a:2}{b}"]))
+@given(
+    st.text(alphabet=string.printable),
+    st.sampled_from(["{a}/{b}", "{a}{.b}{/c*}{;d}{?e}{#f}", "{+a}x{b}", "{a:2}{b}"]),
+)
 def test_no_text_breaks_the_matcher(uri: str, template: str) -> None:
     found = UriTemplate(template).match(uri)
     assert found is None or isinstance(found, dict)
 
 
-# --------------------------------------------------------------------------------------------------------- hostile
+# --------------------------------------------------------------------------------------------------
+# hostile
 
 TRAVERSAL = [
     "..",
@@ -412,21 +444,33 @@ TRAVERSAL = [
 ]
 
 
-@pytest.mark.parametrize("value", [*TRAVERSAL, ".", "%2e", "a%2fb", "a%252Fb", "a%5Cb", "%2fetc%2fpasswd"])
-@pytest.mark.parametrize("template", ["f://{name}", "f://{name}/x", "f://x{/name}", "f://x{/name*}", "f://x{;name}"])
+@pytest.mark.parametrize(
+    "value", [*TRAVERSAL, ".", "%2e", "a%2fb", "a%252Fb", "a%5Cb", "%2fetc%2fpasswd"]
+)
+@pytest.mark.parametrize(
+    "template", ["f://{name}", "f://{name}/x", "f://x{/name}", "f://x{/name*}", "f://x{;name}"]
+)
 def test_a_simple_variable_never_leaves_its_segment(template: str, value: str) -> None:
-    uri = template.replace("{name}", value).replace("{/name}", f"/{value}").replace("{/name*}", f"/a/{value}")
+    uri = (
+        template.replace("{name}", value)
+        .replace("{/name}", f"/{value}")
+        .replace("{/name*}", f"/a/{value}")
+    )
     assert UriTemplate(template).match(uri.replace("{;name}", f";name={value}")) is None
 
 
 @pytest.mark.parametrize("value", TRAVERSAL)
-@pytest.mark.parametrize("place", ["{}", "a/{}", "{}/b", "a/{}/b", "a%2f{}%2Fb", "a\\{}", "a%5c{}", "a%252f{}"])
+@pytest.mark.parametrize(
+    "place", ["{}", "a/{}", "{}/b", "a/{}/b", "a%2f{}%2Fb", "a\\{}", "a%5c{}", "a%252f{}"]
+)
 def test_a_reserved_variable_never_walks_up(place: str, value: str) -> None:
     assert UriTemplate("f:///{+path}").match("f:///" + place.replace("{}", value)) is None
     assert UriTemplate("f:///x{#path}").match("f:///x#" + place.replace("{}", value)) is None
 
 
-@pytest.mark.parametrize("unit", ["-", "/", "a", ".", "%25", "%", "é", "/x/", "&a=", ";d=", "/-", "..%2f", "%2", "\0"])
+@pytest.mark.parametrize(
+    "unit", ["-", "/", "a", ".", "%25", "%", "é", "/x/", "&a=", ";d=", "/-", "..%2f", "%2", "\0"]
+)
 @pytest.mark.parametrize(
     "template",
     [

@@ -1,4 +1,5 @@
-"""The detailed draft: a whole conversation in its words, each message both ways, and what else its peers may send."""
+"""The detailed draft: a whole conversation in its words, each message both ways, and what else its
+peers may send."""
 
 import json
 from typing import Any
@@ -11,9 +12,20 @@ from dovetail.errors import InvalidParams
 from dovetail.jsonrpc.codec import decode, encode
 from dovetail.jsonrpc.messages import Failure, Notification, Request, Result
 from dovetail.protocol.base import Implementation, Params
-from dovetail.protocol.capabilities import ClientCapabilities, ListCapability, ResourcesCapability, ServerCapabilities
+from dovetail.protocol.capabilities import (
+    ClientCapabilities,
+    ListCapability,
+    ResourcesCapability,
+    ServerCapabilities,
+)
 from dovetail.protocol.content import ImageContent, TextContent
-from dovetail.protocol.lifecycle import CancelledParams, InitializeParams, InitializeResult, ProgressParams, ShutdownResult
+from dovetail.protocol.lifecycle import (
+    CancelledParams,
+    InitializeParams,
+    InitializeResult,
+    ProgressParams,
+    ShutdownResult,
+)
 from dovetail.protocol.lists import ListChangedParams, ListParams
 from dovetail.protocol.methods import METHODS
 from dovetail.protocol.prompts import ListPromptsResult, Prompt
@@ -28,17 +40,27 @@ from dovetail.protocol.tools import CallToolParams, ListToolsResult, Tool, ToolR
 from dovetail.revisions import DRAFT_DIALECT, error
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-FLAGS = {"supportsToolDiscovery": True, "supportsResourceDiscovery": True, "supportsNotifications": True}
+FLAGS = {
+    "supportsToolDiscovery": True,
+    "supportsResourceDiscovery": True,
+    "supportsNotifications": True,
+}
 ASKED = ClientCapabilities.of({"supportsProgress": True, "supportsCancellation": True})
 SERVER = Implementation(name="s", version="1")
-OFFERED = ServerCapabilities(tools=ListCapability(list_changed=True), resources=ResourcesCapability(list_changed=True))
+OFFERED = ServerCapabilities(
+    tools=ListCapability(list_changed=True), resources=ResourcesCapability(list_changed=True)
+)
 WEATHER = {"temperature": 31, "condition": "Dusty"}
 
 CALLS: list[tuple[str, Any, str, Any]] = [
     # what the vocabulary says, and in what params; what the dialect says, and in what params
     (
         "initialize",
-        InitializeParams(protocol_version="2025-06-18", capabilities=ASKED, client_info=Implementation(name="", version="")),
+        InitializeParams(
+            protocol_version="2025-06-18",
+            capabilities=ASKED,
+            client_info=Implementation(name="", version=""),
+        ),
         "initialize",
         {"mcpVersion": "2025-06-18", "clientCapabilities": ASKED},
     ),
@@ -57,7 +79,12 @@ CALLS: list[tuple[str, Any, str, Any]] = [
         "tools/changed",
         {"added": [{"name": "tides", "description": "High and low"}], "removed": ["radar"]},
     ),
-    ("notifications/resources/updated", UriParams(uri="notes"), "resources/changed", {"updated": ["notes"]}),
+    (
+        "notifications/resources/updated",
+        UriParams(uri="notes"),
+        "resources/changed",
+        {"updated": ["notes"]},
+    ),
     ("notifications/cancelled", CancelledParams(request_id=10), "cancel", {"id": 10}),
     (
         "notifications/progress",
@@ -67,7 +94,7 @@ CALLS: list[tuple[str, Any, str, Any]] = [
     ),
     ("shutdown", Params(), "shutdown", {}),
     ("exit", Params(), "exit", {}),
-]  # fmt: skip
+]
 RESULTS: list[tuple[str, Any, Any]] = [
     (
         "initialize",
@@ -79,7 +106,11 @@ RESULTS: list[tuple[str, Any, Any]] = [
         ListToolsResult(tools=[Tool("weather", SCHEMA, description="For a city")]),
         [{"name": "weather", "inputSchema": SCHEMA, "description": "For a city"}],
     ),
-    ("resources/list", ListResourcesResult(resources=[Resource("notes:1", "one")]), [{"uri": "notes:1", "name": "one"}]),
+    (
+        "resources/list",
+        ListResourcesResult(resources=[Resource("notes:1", "one")]),
+        [{"uri": "notes:1", "name": "one"}],
+    ),
     (
         "resources/templates/list",
         ListResourceTemplatesResult(resource_templates=[ResourceTemplate("notes:{id}", "any")]),
@@ -88,18 +119,29 @@ RESULTS: list[tuple[str, Any, Any]] = [
     ("prompts/list", ListPromptsResult(prompts=[Prompt("p")]), [{"name": "p"}]),
     (
         "tools/call",
-        ToolResult(content=[TextContent('{"temperature":31,"condition":"Dusty"}')], structured_content=WEATHER),
+        ToolResult(
+            content=[TextContent('{"temperature":31,"condition":"Dusty"}')],
+            structured_content=WEATHER,
+        ),
         {"status": "success", "output": WEATHER},
     ),
-    ("tools/call", ToolResult(content=[TextContent("plain")]), {"status": "success", "output": "plain"}),
-    ("tools/call", ToolResult(content=[TextContent("broke")], is_error=True), {"status": "error", "output": "broke"}),
+    (
+        "tools/call",
+        ToolResult(content=[TextContent("plain")]),
+        {"status": "success", "output": "plain"},
+    ),
+    (
+        "tools/call",
+        ToolResult(content=[TextContent("broke")], is_error=True),
+        {"status": "error", "output": "broke"},
+    ),
     (
         "tools/call",
         ToolResult(content=[TextContent("[1,2]")], structured_content={"result": [1, 2]}),
         {"status": "success", "output": [1, 2]},
     ),
     ("shutdown", ShutdownResult(), None),
-]  # fmt: skip
+]
 
 
 def lower_params(name: str, params: Any) -> Any:
@@ -121,14 +163,22 @@ def lift_result(name: str, value: Any) -> Any:
 # The conversation.
 
 
-@pytest.mark.parametrize(("name", "params", "wire_name", "wire"), CALLS, ids=[row[2] for row in CALLS])
-def test_what_is_sent_is_spelled_as_the_dialect_spells_it(name: str, params: Any, wire_name: str, wire: Any) -> None:
+@pytest.mark.parametrize(
+    ("name", "params", "wire_name", "wire"), CALLS, ids=[row[2] for row in CALLS]
+)
+def test_what_is_sent_is_spelled_as_the_dialect_spells_it(
+    name: str, params: Any, wire_name: str, wire: Any
+) -> None:
     assert DRAFT_DIALECT.wire_name(name) == wire_name
     assert lower_params(name, params) == wire
 
 
-@pytest.mark.parametrize(("name", "params", "wire_name", "wire"), CALLS, ids=[row[2] for row in CALLS])
-def test_what_comes_is_understood_in_the_words_of_the_vocabulary(name: str, params: Any, wire_name: str, wire: Any) -> None:
+@pytest.mark.parametrize(
+    ("name", "params", "wire_name", "wire"), CALLS, ids=[row[2] for row in CALLS]
+)
+def test_what_comes_is_understood_in_the_words_of_the_vocabulary(
+    name: str, params: Any, wire_name: str, wire: Any
+) -> None:
     message = {"jsonrpc": "2.0", "method": wire_name, "params": wire}
     if METHODS[name].result is not None:
         message["id"] = 1
@@ -155,22 +205,33 @@ def test_results_are_read_from_the_shape_of_the_dialect(name: str, result: Any, 
     lifted = lift_result(name, wire)
     if name == "initialize":
         assert lifted.capabilities | FLAGS == lifted.capabilities  # its own flags are kept
-        lifted.capabilities = ServerCapabilities.of({key: lifted.capabilities[key] for key in result.capabilities})
+        lifted.capabilities = ServerCapabilities.of(
+            {key: lifted.capabilities[key] for key in result.capabilities}
+        )
     assert lifted == result
 
 
 def test_wrong_arguments_are_an_error_of_the_application() -> None:
     refusal = InvalidParams("Missing required parameter 'city'")
-    wire = b'{"jsonrpc":"2.0","id":10,"error":{"code":4001,"message":"Missing required parameter \'city\'"}}'
+    wire = (
+        b'{"jsonrpc":"2.0","id":10,"error":{"code":4001,"message":"Missing required '
+        b"parameter 'city'\"}}"
+    )
     failure = decode(wire)
     assert isinstance(failure, Failure)
     assert failure.error.code == DRAFT_DIALECT.code(refusal)
-    assert type(error("tools/call", failure.error.code, failure.error.message, None)) is InvalidParams
+    assert (
+        type(error("tools/call", failure.error.code, failure.error.message, None)) is InvalidParams
+    )
 
 
-@pytest.mark.parametrize("name", ["tools/list", "resources/list", "shutdown", "exit", "notifications/initialized"])
+@pytest.mark.parametrize(
+    "name", ["tools/list", "resources/list", "shutdown", "exit", "notifications/initialized"]
+)
 def test_params_may_be_left_out(name: str) -> None:
-    wire = {"jsonrpc": "2.0", "method": DRAFT_DIALECT.wire_name(name)} | ({"id": 1} if METHODS[name].result else {})
+    wire = {"jsonrpc": "2.0", "method": DRAFT_DIALECT.wire_name(name)} | (
+        {"id": 1} if METHODS[name].result else {}
+    )
     call = decode(encode(wire))
     assert isinstance(call, Request | Notification)
     assert DRAFT_DIALECT.lift_params(METHODS[name], call.params) == METHODS[name].params()
@@ -180,16 +241,26 @@ def test_params_may_be_left_out(name: str) -> None:
 
 
 def test_a_change_of_tools_without_words_is_still_a_change() -> None:
-    assert DRAFT_DIALECT.lift_params(METHODS["notifications/tools/list_changed"], Raw()) == ListChangedParams()
-    assert lower_params("notifications/tools/list_changed", ListChangedParams()) == {"added": [], "removed": []}
+    assert (
+        DRAFT_DIALECT.lift_params(METHODS["notifications/tools/list_changed"], Raw())
+        == ListChangedParams()
+    )
+    assert lower_params("notifications/tools/list_changed", ListChangedParams()) == {
+        "added": [],
+        "removed": [],
+    }
 
 
 def test_a_change_of_a_resource_that_names_none_is_understood() -> None:
     for raw in (b"", b"{}", b'{"updated":[]}'):
-        assert DRAFT_DIALECT.lift_params(METHODS["notifications/resources/updated"], raw) == UriParams(uri="")
+        assert DRAFT_DIALECT.lift_params(
+            METHODS["notifications/resources/updated"], raw
+        ) == UriParams(uri="")
 
 
-@pytest.mark.parametrize("name", ["notifications/cancelled", "notifications/progress", "initialize"])
+@pytest.mark.parametrize(
+    "name", ["notifications/cancelled", "notifications/progress", "initialize"]
+)
 def test_what_lacks_its_params_is_a_validation_error(name: str) -> None:
     for raw in (Raw(), b"null", b"{}", b"[]"):
         with pytest.raises(msgspec.ValidationError):
@@ -203,18 +274,27 @@ def test_progress_is_a_share_of_a_hundred_where_the_total_is_known() -> None:
     assert sent(progress=1, total=3) == {"id": "r", "percent": 33.33}
     assert sent(progress=7, message="m") == {"id": "r", "message": "m"}
     assert sent(progress=0, total=0) == {"id": "r"}
-    assert sent(progress=1e308, total=1e308) == sent(progress=10**400, total=3) == {"id": "r", "percent": 100.0}
+    assert (
+        sent(progress=1e308, total=1e308)
+        == sent(progress=10**400, total=3)
+        == {"id": "r", "percent": 100.0}
+    )
     assert sent(progress=10**400, total=10**400 * 4) == {"id": "r", "percent": 25.0}
-    assert lift_params("notifications/progress", {"id": "r"}) == ProgressParams(progress_token="r", progress=0, total=100)
+    assert lift_params("notifications/progress", {"id": "r"}) == ProgressParams(
+        progress_token="r", progress=0, total=100
+    )
 
 
 def test_a_server_without_tools_or_resources_says_so() -> None:
     result = InitializeResult(
-        protocol_version="", capabilities=ServerCapabilities(), server_info=Implementation(name="s", version="1", title="S")
+        protocol_version="",
+        capabilities=ServerCapabilities(),
+        server_info=Implementation(name="s", version="1", title="S"),
     )
     assert lower_result("initialize", result) == {
         "server": {"name": "s", "version": "1"},
-        "serverCapabilities": FLAGS | {"supportsToolDiscovery": False, "supportsResourceDiscovery": False},
+        "serverCapabilities": FLAGS
+        | {"supportsToolDiscovery": False, "supportsResourceDiscovery": False},
     }
     lifted = lift_result("initialize", lower_result("initialize", result))
     assert (lifted.capabilities.tools, lifted.capabilities.resources) == (None, None)
@@ -235,7 +315,9 @@ def test_a_list_in_the_official_shape_is_understood_too(name: str, key: str, ite
 
 
 def test_lists_are_lowered_to_what_the_first_revision_knows() -> None:
-    page = ListToolsResult(tools=[Tool("t", {}, title="T", output_schema={"type": "object"})], next_cursor="x")
+    page = ListToolsResult(
+        tools=[Tool("t", {}, title="T", output_schema={"type": "object"})], next_cursor="x"
+    )
     assert lower_result("tools/list", page) == [{"name": "t", "inputSchema": {}}]
 
 
@@ -261,10 +343,18 @@ def test_content_that_is_no_text_goes_out_as_what_it_is() -> None:
     image = {"type": "image", "data": "", "mimeType": "image/png"}
     result = ToolResult(content=[ImageContent("", "image/png")])
     assert lower_result("tools/call", result) == {"status": "success", "output": [image]}
-    assert lower_result("tools/call", ToolResult(content=[])) == {"status": "success", "output": None}
+    assert lower_result("tools/call", ToolResult(content=[])) == {
+        "status": "success",
+        "output": None,
+    }
 
 
 def test_a_result_of_another_shape_is_a_validation_error() -> None:
-    for name, wire in (("tools/call", {"output": 1}), ("tools/list", "x"), ("tools/list", [1]), ("initialize", {})):
+    for name, wire in (
+        ("tools/call", {"output": 1}),
+        ("tools/list", "x"),
+        ("tools/list", [1]),
+        ("initialize", {}),
+    ):
         with pytest.raises(msgspec.ValidationError):
             lift_result(name, wire)

@@ -47,7 +47,9 @@ def test_other_errors_carry_their_own_code_everywhere() -> None:
 
 @pytest.mark.requirement("error-codes-retired")
 @pytest.mark.parametrize(("code", "now"), [(-32002, -32602), (-32042, -32603)])
-def test_codes_that_are_retired_are_not_sent_any_more_whoever_raised_them(code: int, now: int) -> None:
+def test_codes_that_are_retired_are_not_sent_any_more_whoever_raised_them(
+    code: int, now: int
+) -> None:
     sent = {revision.name: revision.code(ProtocolError(code, "as it was")) for revision in ALL}
     assert sent.pop("2026-07-28") == now
     assert set(sent.values()) == {code}
@@ -72,7 +74,9 @@ def test_codes_that_are_retired_are_not_sent_any_more_whoever_raised_them(code: 
         ("ping", 12345, None, ProtocolError),
     ],
 )
-def test_a_code_becomes_the_exception_that_means_it(method: str, code: int, data: Any, kind: type[DovetailError]) -> None:
+def test_a_code_becomes_the_exception_that_means_it(
+    method: str, code: int, data: Any, kind: type[DovetailError]
+) -> None:
     raised = error(method, code, "said", data)
     assert type(raised) is kind
     assert str(raised) == "said"
@@ -91,4 +95,6 @@ def test_every_code_that_has_a_class_comes_back_as_it() -> None:
 def test_what_one_revision_says_is_what_the_peer_of_it_catches() -> None:
     for revision in ALL:
         sent = NotFound("no such resource", data={"uri": "a:b"})
-        assert type(error("resources/read", revision.code(sent), sent.message, sent.data)) is NotFound
+        assert (
+            type(error("resources/read", revision.code(sent), sent.message, sent.data)) is NotFound
+        )

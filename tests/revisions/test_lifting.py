@@ -1,4 +1,5 @@
-"""What comes in: decoding into the superset is the lift, and what peers get wrong in known ways is mended."""
+"""What comes in: decoding into the superset is the lift, and what peers get wrong in known ways is
+mended."""
 
 import json
 from typing import Any
@@ -10,7 +11,12 @@ from msgspec import Raw
 from dovetail.jsonrpc.codec import encode
 from dovetail.protocol.base import Params
 from dovetail.protocol.capabilities import ClientCapabilities, RootsCapability, ServerCapabilities
-from dovetail.protocol.completion import CompleteParams, CompleteResult, PromptReference, ResourceReference
+from dovetail.protocol.completion import (
+    CompleteParams,
+    CompleteResult,
+    PromptReference,
+    ResourceReference,
+)
 from dovetail.protocol.content import (
     Annotations,
     AudioContent,
@@ -38,7 +44,10 @@ def lift(kind: Any, value: Any) -> Any:
 
 def test_what_any_revision_says_is_understood_under_any_revision() -> None:
     wire = encode(
-        {"content": [{"type": "audio", "data": "", "mimeType": "audio/wav", "_meta": {"a": 1}}], "structuredContent": 1}
+        {
+            "content": [{"type": "audio", "data": "", "mimeType": "audio/wav", "_meta": {"a": 1}}],
+            "structuredContent": 1,
+        }
     )
     for revision in OFFICIAL:
         result = revision.lift_result(METHODS["tools/call"], wire)
@@ -70,17 +79,23 @@ def test_the_arguments_of_a_tool_stay_as_they_came() -> None:
 
 def test_references_are_told_apart_by_their_type() -> None:
     argument = {"name": "a", "value": ""}
-    assert lift(CompleteParams, {"ref": {"type": "ref/prompt", "name": "p"}, "argument": argument}).ref == PromptReference(
-        "p"
+    assert lift(
+        CompleteParams, {"ref": {"type": "ref/prompt", "name": "p"}, "argument": argument}
+    ).ref == PromptReference("p")
+    by_uri = lift(
+        CompleteParams, {"ref": {"type": "ref/resource", "uri": "a:{b}"}, "argument": argument}
     )
-    by_uri = lift(CompleteParams, {"ref": {"type": "ref/resource", "uri": "a:{b}"}, "argument": argument})
     assert by_uri.ref == ResourceReference("a:{b}")
 
 
 def test_resource_contents_are_bytes_either_way() -> None:
     text = lift(ResourceContents, {"uri": "a:b", "text": "héllo"})
     blob = lift(ResourceContents, {"uri": "a:b", "blob": "aGk="})
-    assert (text.data, blob.data, lift(ResourceContents, {"uri": "a:b"}).data) == ("héllo".encode(), b"hi", b"")
+    assert (text.data, blob.data, lift(ResourceContents, {"uri": "a:b"}).data) == (
+        "héllo".encode(),
+        b"hi",
+        b"",
+    )
 
 
 @pytest.mark.parametrize(
@@ -91,11 +106,17 @@ def test_resource_contents_are_bytes_either_way() -> None:
         (ToolResult, {"content": [{"type": "text", "text": 1}]}),
         (ListToolsResult, {"tools": [{"name": "a"}]}),
         (ListToolsResult, []),
-        (GetPromptResult, {"messages": [{"role": "robot", "content": {"type": "text", "text": ""}}]}),
+        (
+            GetPromptResult,
+            {"messages": [{"role": "robot", "content": {"type": "text", "text": ""}}]},
+        ),
         (ClientCapabilities, {"roots": []}),
         (Annotations, {"priority": "high"}),
         (ToolAnnotations, {"readOnlyHint": "yes"}),
-        (InitializeParams, {"protocolVersion": "x", "capabilities": [], "clientInfo": {"name": "", "version": ""}}),
+        (
+            InitializeParams,
+            {"protocolVersion": "x", "capabilities": [], "clientInfo": {"name": "", "version": ""}},
+        ),
         (CompleteResult, {"completion": {"values": [{"label": "a"}]}}),
     ],
 )
@@ -125,7 +146,9 @@ def test_capabilities_are_typed_all_the_way_down_and_keep_what_they_do_not_know(
 
 
 def test_nulls_among_the_known_keys_of_open_objects_are_dropped() -> None:
-    assert lift(ServerCapabilities, {"tools": None, "prompts": {"listChanged": None}, "x": None}) == {
+    assert lift(
+        ServerCapabilities, {"tools": None, "prompts": {"listChanged": None}, "x": None}
+    ) == {
         "prompts": {},
         "x": None,
     }
@@ -166,9 +189,19 @@ def test_content_without_a_kind_is_kept_whole() -> None:
 
 def test_unknown_kinds_in_prompts_and_sampling_are_kept_too() -> None:
     block = {"type": "video"}
-    messages = {"messages": [{"role": "user", "content": block}, {"role": "user", "content": {"type": "text", "text": "a"}}]}
-    assert [one.content for one in lift(GetPromptResult, messages).messages] == [OtherContent(block), TextContent("a")]
-    asked = lift(CreateMessageParams, {"messages": [{"role": "user", "content": [block]}], "maxTokens": 1})
+    messages = {
+        "messages": [
+            {"role": "user", "content": block},
+            {"role": "user", "content": {"type": "text", "text": "a"}},
+        ]
+    }
+    assert [one.content for one in lift(GetPromptResult, messages).messages] == [
+        OtherContent(block),
+        TextContent("a"),
+    ]
+    asked = lift(
+        CreateMessageParams, {"messages": [{"role": "user", "content": [block]}], "maxTokens": 1}
+    )
     assert asked.messages == [SamplingMessage("user", [OtherContent(block)])]
     answered = lift(CreateMessageResult, {"role": "user", "content": block, "model": "m"})
     assert answered.content == OtherContent(block)
@@ -176,7 +209,9 @@ def test_unknown_kinds_in_prompts_and_sampling_are_kept_too() -> None:
 
 def test_a_tool_result_in_sampling_may_hold_an_unknown_kind() -> None:
     given = {"type": "tool_result", "toolUseId": "1", "content": [{"type": "video"}]}
-    asked = lift(CreateMessageParams, {"messages": [{"role": "user", "content": given}], "maxTokens": 1})
+    asked = lift(
+        CreateMessageParams, {"messages": [{"role": "user", "content": given}], "maxTokens": 1}
+    )
     assert asked.messages[0].content.content == [OtherContent({"type": "video"})]
 
 
@@ -185,7 +220,9 @@ def test_a_tool_result_in_sampling_holds_no_further_tool_result() -> None:
     for _ in range(100):
         nested = {"type": "tool_result", "toolUseId": "1", "content": [nested]}
     with pytest.raises(msgspec.ValidationError):
-        lift(CreateMessageParams, {"messages": [{"role": "user", "content": nested}], "maxTokens": 1})
+        lift(
+            CreateMessageParams, {"messages": [{"role": "user", "content": nested}], "maxTokens": 1}
+        )
 
 
 @pytest.mark.parametrize("part", [b'{"messages":[', b'{"content":[', b'{"content":', b"["])
@@ -207,11 +244,15 @@ def test_one_block_or_several_are_both_understood_in_sampling() -> None:
     use = {"type": "tool_use", "id": "1", "name": "f", "input": {}}
     for content in (use, [use]):
         lifted = lift(SamplingMessage, {"role": "assistant", "content": content}).content
-        assert lifted == (ToolUseContent("1", "f", {}) if content is use else [ToolUseContent("1", "f", {})])
+        assert lifted == (
+            ToolUseContent("1", "f", {}) if content is use else [ToolUseContent("1", "f", {})]
+        )
 
 
 def test_completion_values_that_are_objects_become_their_values() -> None:
-    result = lift(CompleteResult, {"completion": {"values": [{"value": "a", "label": "A"}, "b"], "total": 2}})
+    result = lift(
+        CompleteResult, {"completion": {"values": [{"value": "a", "label": "A"}, "b"], "total": 2}}
+    )
     assert (result.completion.values, result.completion.total) == (["a", "b"], 2)
 
 

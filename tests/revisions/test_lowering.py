@@ -1,4 +1,5 @@
-"""What a peer of each revision is told. The properties hold this for any value; here it can be read."""
+"""What a peer of each revision is told. The properties hold this for any value; here it can be
+read."""
 
 from typing import Any
 
@@ -31,11 +32,24 @@ from dovetail.protocol.content import (
 )
 from dovetail.protocol.elicitation import ElicitParams, ElicitResult
 from dovetail.protocol.lifecycle import DiscoverResult, InputRequiredResult, ProgressParams
-from dovetail.protocol.prompts import GetPromptResult, ListPromptsResult, Message, Prompt, PromptArgument
+from dovetail.protocol.prompts import (
+    GetPromptResult,
+    ListPromptsResult,
+    Message,
+    Prompt,
+    PromptArgument,
+)
 from dovetail.protocol.resources import ReadResourceResult
 from dovetail.protocol.roots import ListRootsResult, Root
 from dovetail.protocol.sampling import CreateMessageParams, CreateMessageResult, SamplingMessage
-from dovetail.protocol.tools import CallToolParams, ListToolsResult, Tool, ToolAnnotations, ToolExecution, ToolResult
+from dovetail.protocol.tools import (
+    CallToolParams,
+    ListToolsResult,
+    Tool,
+    ToolAnnotations,
+    ToolExecution,
+    ToolResult,
+)
 from dovetail.revisions import ALL, BY_NAME, OFFICIAL, Revision
 from tests.strategies import KINDS
 
@@ -79,9 +93,13 @@ def test_a_tool_grows_with_the_revisions() -> None:
 
 
 def test_fields_are_dropped_however_deep_they_stand() -> None:
-    result = ListPromptsResult(prompts=[Prompt("p", arguments=[PromptArgument("a", title="A")], title="P", icons=[])])
+    result = ListPromptsResult(
+        prompts=[Prompt("p", arguments=[PromptArgument("a", title="A")], title="P", icons=[])]
+    )
     assert told(V1, result) == {"prompts": [{"name": "p", "arguments": [{"name": "a"}]}]}
-    assert told(V3, result) == {"prompts": [{"name": "p", "title": "P", "arguments": [{"name": "a", "title": "A"}]}]}
+    assert told(V3, result) == {
+        "prompts": [{"name": "p", "title": "P", "arguments": [{"name": "a", "title": "A"}]}]
+    }
 
 
 def test_a_field_that_goes_is_gone_even_if_its_parts_would_change_too() -> None:
@@ -89,20 +107,30 @@ def test_a_field_that_goes_is_gone_even_if_its_parts_would_change_too() -> None:
     params = CreateMessageParams(messages=[], max_tokens=1, tools=[tool])
     for revision in (V1, V2, V3):
         assert told(revision, params) == {"messages": [], "maxTokens": 1}
-    assert told(V4, params)["tools"] == [{"name": "t", "inputSchema": {"type": "object"}, "title": "T"}]
+    assert told(V4, params)["tools"] == [
+        {"name": "t", "inputSchema": {"type": "object"}, "title": "T"}
+    ]
 
 
 def test_annotations_lose_what_the_revision_lacks_and_keep_what_nobody_declared() -> None:
     annotations = Annotations.of({"priority": 0.5, "lastModified": "2025-01-01", "x-mine": [1]})
     text = TextContent("hi", annotations)
     assert told(V1, text)["annotations"] == {"priority": 0.5, "x-mine": [1]}
-    assert told(V3, text)["annotations"] == {"priority": 0.5, "lastModified": "2025-01-01", "x-mine": [1]}
+    assert told(V3, text)["annotations"] == {
+        "priority": 0.5,
+        "lastModified": "2025-01-01",
+        "x-mine": [1],
+    }
     assert annotations.last_modified == "2025-01-01"
 
 
 def test_meta_of_content_starts_with_the_third_revision() -> None:
     contents = TextResourceContents(uri="a:b", text="t", meta={"k": 1})
-    for block in (TextContent("t", meta={"k": 1}), ImageContent("", "image/png", meta={"k": 1}), EmbeddedResource(contents)):
+    for block in (
+        TextContent("t", meta={"k": 1}),
+        ImageContent("", "image/png", meta={"k": 1}),
+        EmbeddedResource(contents),
+    ):
         assert "_meta" not in str(told(V2, block))
         assert "_meta" in str(told(V3, block))
 
@@ -118,15 +146,28 @@ def test_capabilities_are_lowered_inside_out() -> None:
     listening = {"listChanged": True}
     sampling: dict[str, Any] = {"tools": {}}
     assert told(V1, capabilities) == {"roots": listening, "sampling": {}}
-    # Extensions are negotiated in `initialize` too (SEP-2133): what capabilities are lowered to keeps them from V3 on.
+    # Extensions are negotiated in `initialize` too (SEP-2133): what capabilities are lowered to
+    # keeps them from V3 on.
     extended = {"extensions": {"io.example/x": {}}}
-    assert told(V3, capabilities) == {"roots": listening, "sampling": {}, "elicitation": {}, **extended}
+    assert told(V3, capabilities) == {
+        "roots": listening,
+        "sampling": {},
+        "elicitation": {},
+        **extended,
+    }
     assert told(V4, capabilities) == {
-        "roots": listening, "sampling": sampling, "elicitation": {"form": {}, "url": {}}, "tasks": {"list": {}}, **extended,
-    }  # fmt: skip
+        "roots": listening,
+        "sampling": sampling,
+        "elicitation": {"form": {}, "url": {}},
+        "tasks": {"list": {}},
+        **extended,
+    }
     assert told(V5, capabilities) == {
-        "roots": {}, "sampling": sampling, "elicitation": {"form": {}, "url": {}}, "extensions": {"io.example/x": {}},
-    }  # fmt: skip
+        "roots": {},
+        "sampling": sampling,
+        "elicitation": {"form": {}, "url": {}},
+        "extensions": {"io.example/x": {}},
+    }
 
 
 def test_a_server_says_that_it_completes_from_the_second_revision_on() -> None:
@@ -147,7 +188,9 @@ def test_progress_has_words_from_the_second_revision_on() -> None:
 
 
 def test_a_question_by_url_loses_its_id_in_the_stateless_era() -> None:
-    params = ElicitParams(message="m", mode="url", url="https://example.com", elicitation_id="1", meta={"a": 1})
+    params = ElicitParams(
+        message="m", mode="url", url="https://example.com", elicitation_id="1", meta={"a": 1}
+    )
     assert told_keys(params)[V4] == {"message", "mode", "url", "elicitationId", "_meta"}
     assert told_keys(params)[V5] == {"message", "mode", "url"}
 
@@ -167,17 +210,28 @@ def test_lists_and_reads_carry_hints_for_caches_in_the_stateless_era_only() -> N
     assert told(V4, ListToolsResult(tools=[])) == {"tools": []}
     assert told(V5, ListToolsResult(tools=[])) == {"tools": []} | stamped
     assert told(V5, ReadResourceResult(contents=[])) == {"contents": []} | stamped
-    assert told(V5, DiscoverResult(supported_versions=[], capabilities=ServerCapabilities())).keys() >= stamped.keys()
+    assert (
+        told(V5, DiscoverResult(supported_versions=[], capabilities=ServerCapabilities())).keys()
+        >= stamped.keys()
+    )
 
 
 def test_hints_that_were_given_are_kept_where_there_are_hints() -> None:
     page = ListToolsResult(tools=[], ttl_ms=5000, cache_scope="public")
-    assert told(V5, page) == {"tools": [], "resultType": "complete", "ttlMs": 5000, "cacheScope": "public"}
+    assert told(V5, page) == {
+        "tools": [],
+        "resultType": "complete",
+        "ttlMs": 5000,
+        "cacheScope": "public",
+    }
     assert told(V3, page) == {"tools": []}
 
 
 def test_a_question_says_that_it_is_one() -> None:
-    assert told(V5, InputRequiredResult(request_state="s")) == {"resultType": "input_required", "requestState": "s"}
+    assert told(V5, InputRequiredResult(request_state="s")) == {
+        "resultType": "input_required",
+        "requestState": "s",
+    }
 
 
 @pytest.mark.parametrize(
@@ -185,7 +239,9 @@ def test_a_question_says_that_it_is_one() -> None:
     [
         ElicitResult(action="accept", content={"a": 1}, meta={"b": 1}),
         ListRootsResult(roots=[Root("file:///a")], meta={"b": 1}),
-        CreateMessageResult(role="user", content=TextContent("t"), model="m", result_type="complete"),
+        CreateMessageResult(
+            role="user", content=TextContent("t"), model="m", result_type="complete"
+        ),
     ],
 )
 def test_answers_inside_a_request_have_no_type(answer: Result) -> None:
@@ -198,14 +254,33 @@ def test_answers_inside_a_request_have_no_type(answer: Result) -> None:
 def test_a_sound_becomes_an_embedded_resource_with_the_same_bytes() -> None:
     sound = AudioContent("UklG", "audio/wav", Annotations(priority=1))
     embedded = {"uri": "attachment:audio", "mimeType": "audio/wav", "blob": "UklG"}
-    assert told(V1, sound) == {"type": "resource", "resource": embedded, "annotations": {"priority": 1}}
-    assert told(V2, sound) == {"type": "audio", "data": "UklG", "mimeType": "audio/wav", "annotations": {"priority": 1}}
+    assert told(V1, sound) == {
+        "type": "resource",
+        "resource": embedded,
+        "annotations": {"priority": 1},
+    }
+    assert told(V2, sound) == {
+        "type": "audio",
+        "data": "UklG",
+        "mimeType": "audio/wav",
+        "annotations": {"priority": 1},
+    }
 
 
 @pytest.mark.parametrize("revision", [V1, V2])
 def test_a_link_becomes_text_that_names_it(revision: str) -> None:
-    link = ResourceLink("file:///a.txt", "a.txt", title="Notes", description="read me", annotations=Annotations(priority=1))
-    text = {"type": "text", "text": "[Notes](file:///a.txt): read me", "annotations": {"priority": 1}}
+    link = ResourceLink(
+        "file:///a.txt",
+        "a.txt",
+        title="Notes",
+        description="read me",
+        annotations=Annotations(priority=1),
+    )
+    text = {
+        "type": "text",
+        "text": "[Notes](file:///a.txt): read me",
+        "annotations": {"priority": 1},
+    }
     assert told(revision, link) == text
     assert told(revision, ResourceLink("x:y", "y"))["text"] == "[y](x:y)"
 
@@ -219,13 +294,18 @@ def test_a_link_has_its_icons_from_the_fourth_revision_on() -> None:
 def test_content_is_replaced_wherever_it_stands() -> None:
     link, text = ResourceLink("x:y", "y"), {"type": "text", "text": "[y](x:y)"}
     assert told(V1, ToolResult(content=[TextContent("a"), link]))["content"][1] == text
-    assert told(V1, GetPromptResult(messages=[Message("user", link)]))["messages"][0]["content"] == text
+    assert (
+        told(V1, GetPromptResult(messages=[Message("user", link)]))["messages"][0]["content"]
+        == text
+    )
 
 
 @pytest.mark.parametrize("revision", [V1, V2, V3])
 def test_tool_blocks_of_sampling_become_text(revision: str) -> None:
     use = ToolUseContent("1", "add", {"a": 1})
-    given = ToolResultContent("1", [TextContent("two"), TextContent("lines"), ImageContent("", "image/png")])
+    given = ToolResultContent(
+        "1", [TextContent("two"), TextContent("lines"), ImageContent("", "image/png")]
+    )
     assert told(revision, use) == {"type": "text", "text": '[calls add with {"a":1}]'}
     assert told(revision, given) == {"type": "text", "text": "two\nlines"}
 
@@ -233,17 +313,27 @@ def test_tool_blocks_of_sampling_become_text(revision: str) -> None:
 @pytest.mark.parametrize("revision", [V1, V2, V3])
 def test_messages_of_several_blocks_become_several_messages(revision: str) -> None:
     many = SamplingMessage("user", [TextContent("a"), ToolUseContent("1", "f", {})])
-    params = CreateMessageParams(messages=[many, SamplingMessage("assistant", TextContent("b"))], max_tokens=1)
-    assert [(one["role"], one["content"]["text"]) for one in told(revision, params)["messages"]] == [
-        ("user", "a"), ("user", "[calls f with {}]"), ("assistant", "b"),
-    ]  # fmt: skip
+    params = CreateMessageParams(
+        messages=[many, SamplingMessage("assistant", TextContent("b"))], max_tokens=1
+    )
+    assert [
+        (one["role"], one["content"]["text"]) for one in told(revision, params)["messages"]
+    ] == [
+        ("user", "a"),
+        ("user", "[calls f with {}]"),
+        ("assistant", "b"),
+    ]
     assert len(told(V4, params)["messages"]) == 2
 
 
 @pytest.mark.parametrize("revision", [V1, V2, V3])
-def test_a_sampled_message_of_several_blocks_becomes_its_text_or_its_first_block(revision: str) -> None:
+def test_a_sampled_message_of_several_blocks_becomes_its_text_or_its_first_block(
+    revision: str,
+) -> None:
     def content(*blocks: Any) -> Any:
-        return told(revision, CreateMessageResult(role="assistant", content=list(blocks), model="m"))["content"]
+        return told(
+            revision, CreateMessageResult(role="assistant", content=list(blocks), model="m")
+        )["content"]
 
     image = ImageContent("aWJt", "image/png")
     assert content(TextContent("a"), image, TextContent("b")) == {"type": "text", "text": "a\nb"}
@@ -254,12 +344,17 @@ def test_a_sampled_message_of_several_blocks_becomes_its_text_or_its_first_block
 
 def test_a_sound_in_sampling_becomes_text_where_sampling_had_no_sound() -> None:
     sound = AudioContent("UklG", "audio/wav")
-    params = CreateMessageParams(messages=[SamplingMessage("user", sound), SamplingMessage("user", [sound])], max_tokens=1)
+    params = CreateMessageParams(
+        messages=[SamplingMessage("user", sound), SamplingMessage("user", [sound])], max_tokens=1
+    )
     result = CreateMessageResult(role="assistant", content=[sound], model="m")
     text = {"type": "text", "text": "[audio/wav]"}
     assert [message["content"] for message in told(V1, params)["messages"]] == [text, text]
     assert told(V1, result)["content"] == text
-    assert [message["content"]["type"] for message in told(V2, params)["messages"]] == ["audio", "audio"]
+    assert [message["content"]["type"] for message in told(V2, params)["messages"]] == [
+        "audio",
+        "audio",
+    ]
     assert told(V2, result)["content"]["type"] == "audio"
 
 
@@ -276,7 +371,9 @@ def test_structured_content_that_is_no_object_is_left_to_the_text(value: Any) ->
     block = ToolResultContent("1", [TextContent("t")], structured_content=value)
     for revision in (V1, V2, V3, V4):
         assert "structuredContent" not in told(revision, result)
-        assert "structuredContent" not in told(revision, ToolResult(content=[], structured_content=Raw(encode(value))))
+        assert "structuredContent" not in told(
+            revision, ToolResult(content=[], structured_content=Raw(encode(value)))
+        )
         assert "structuredContent" not in told(revision, block)
     assert told(V5, result)["structuredContent"] == value
     assert told(V5, block)["structuredContent"] == value
@@ -300,8 +397,15 @@ def test_an_output_schema_of_something_else_than_an_object_waits_for_the_statele
     "value",
     [
         ToolResult(content=[TextContent("a"), ImageContent("", "image/png")], is_error=True),
-        ReadResourceResult(contents=[TextResourceContents(uri="a:b", text=""), BlobResourceContents(uri="a:b", blob="")]),
-        GetPromptResult(messages=[Message("user", EmbeddedResource(TextResourceContents(uri="a:b", text="")))]),
+        ReadResourceResult(
+            contents=[
+                TextResourceContents(uri="a:b", text=""),
+                BlobResourceContents(uri="a:b", blob=""),
+            ]
+        ),
+        GetPromptResult(
+            messages=[Message("user", EmbeddedResource(TextResourceContents(uri="a:b", text="")))]
+        ),
         ListToolsResult(tools=[Tool("a", {"type": "object"}, description="d")], next_cursor=""),
         CallToolParams(name="t", arguments=Raw(b"{}"), meta={"progressToken": 1}),
         CreateMessageParams(messages=[SamplingMessage("user", TextContent("t"))], max_tokens=1),
@@ -310,13 +414,21 @@ def test_an_output_schema_of_something_else_than_an_object_waits_for_the_statele
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_a_value_without_news_is_the_same_object_in_every_revision_with_a_handshake(value: Any) -> None:
+def test_a_value_without_news_is_the_same_object_in_every_revision_with_a_handshake(
+    value: Any,
+) -> None:
     for revision in OFFICIAL[:-1]:
         assert revision.lower(value) is value
 
 
 def test_the_newest_value_is_the_same_object_in_the_newest_revision() -> None:
-    tool = Tool("a", {"type": "object"}, title="A", output_schema={"type": "array"}, icons=[Icon("https://example.com/")])
+    tool = Tool(
+        "a",
+        {"type": "object"},
+        title="A",
+        output_schema={"type": "array"},
+        icons=[Icon("https://example.com/")],
+    )
     page = ListToolsResult(tools=[tool], result_type="complete", ttl_ms=1, cache_scope="public")
     assert OFFICIAL[-1].lower(page) is page
 
@@ -347,5 +459,12 @@ def test_every_type_can_be_lowered_to_every_revision(revision: Revision) -> None
 
 def smallest(kind: Any) -> Any:
     """A value with nothing but its required fields, each of them empty."""
-    empty: dict[Any, Any] = {"content": [], "ref": None, "resource": TextResourceContents(uri="", text=""), "value": {}}
-    return kind(**{field.name: empty.get(field.name, "") for field in fields(kind) if field.required})
+    empty: dict[Any, Any] = {
+        "content": [],
+        "ref": None,
+        "resource": TextResourceContents(uri="", text=""),
+        "value": {},
+    }
+    return kind(
+        **{field.name: empty.get(field.name, "") for field in fields(kind) if field.required}
+    )

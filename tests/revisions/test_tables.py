@@ -1,4 +1,5 @@
-"""The tables of each revision, held against the official schema of that revision and against each other."""
+"""The tables of each revision, held against the official schema of that revision and against each
+other."""
 
 import ast
 import inspect
@@ -38,7 +39,9 @@ STEPS = [
 ]
 each = pytest.mark.parametrize("revision", OFFICIAL, ids=lambda revision: revision.name)
 each_of_all = pytest.mark.parametrize("revision", ALL, ids=lambda revision: revision.name)
-each_step = pytest.mark.parametrize(("before", "after"), STEPS, ids=lambda module: module.__name__.rpartition(".")[2])
+each_step = pytest.mark.parametrize(
+    ("before", "after"), STEPS, ids=lambda module: module.__name__.rpartition(".")[2]
+)
 
 
 def names_of(kind: type) -> set[str]:
@@ -56,14 +59,22 @@ def wire_names(revision: Revision, kind: type) -> set[str]:
         return {wire for name, wire in kind.known.items() if name not in absent}
     assert issubclass(kind, Struct)
     tag = kind.__struct_config__.tag_field
-    return {field.encode_name for field in fields(kind) if field.name not in absent} | ({tag} if tag else set())
+    return {field.encode_name for field in fields(kind) if field.name not in absent} | (
+        {tag} if tag else set()
+    )
 
 
 # The facts.
 
 
 def test_the_revisions_are_in_the_order_of_their_dates() -> None:
-    assert [revision.name for revision in OFFICIAL] == ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"]
+    assert [revision.name for revision in OFFICIAL] == [
+        "2024-11-05",
+        "2025-03-26",
+        "2025-06-18",
+        "2025-11-25",
+        "2026-07-28",
+    ]
     assert [revision.version for revision in OFFICIAL] == [revision.name for revision in OFFICIAL]
     assert (*HANDSHAKE, *STATELESS, DRAFT_DIALECT) == ALL
     assert [BY_NAME[revision.name] for revision in ALL] == list(ALL)
@@ -87,13 +98,18 @@ def test_each_fact_holds_where_it_should_and_nowhere_else(fact: str, true_in: se
 
 
 def test_only_the_draft_dialect_acknowledges_a_cancelled_call() -> None:
-    assert [revision.name for revision in ALL if revision.cancelled_result is not None] == ["detailed-draft"]
+    assert [revision.name for revision in ALL if revision.cancelled_result is not None] == [
+        "detailed-draft"
+    ]
 
 
 @each_of_all
 def test_no_revision_shares_its_memory_with_another(revision: Revision) -> None:
     others = [other for other in ALL if other is not revision]
-    assert all(other._steps is not revision._steps and other._wire is not revision._wire for other in others)
+    assert all(
+        other._steps is not revision._steps and other._wire is not revision._wire
+        for other in others
+    )
 
 
 def test_a_method_that_does_not_exist_cannot_be_listed() -> None:
@@ -109,7 +125,9 @@ def test_a_method_is_found_by_its_name_on_the_wire(revision: Revision) -> None:
 
 
 def test_methods_go_by_their_own_name_everywhere_but_in_the_draft_dialect() -> None:
-    renamed = {(one.name, name) for one in ALL for name in one.methods if one.wire_name(name) != name}
+    renamed = {
+        (one.name, name) for one in ALL for name in one.methods if one.wire_name(name) != name
+    }
     assert {revision for revision, _ in renamed} == {"detailed-draft"}
     assert DRAFT_DIALECT.method("tools/call") is None
 
@@ -117,17 +135,24 @@ def test_methods_go_by_their_own_name_everywhere_but_in_the_draft_dialect() -> N
 # The methods and fields, held against the schemas.
 
 SURPLUS = {("2026-07-28", "client", "Notification"): {"notifications/progress"}}
-"""What we would take where the schema has it from the other side only: one row of the vocabulary serves both."""
+"""What we would take where the schema has it from the other side only: one row of the vocabulary
+serves both."""
 
 
 @needs_spec
 @each
 @pytest.mark.parametrize("side", ["client", "server"])
 @pytest.mark.parametrize("kind", ["Request", "Notification"])
-def test_a_revision_has_the_methods_of_its_schema(revision: Revision, side: Direction, kind: Kind) -> None:
+def test_a_revision_has_the_methods_of_its_schema(
+    revision: Revision, side: Direction, kind: Kind
+) -> None:
     place = (revision.name, side, kind)
     rows = [METHODS[name] for name in revision.methods]
-    ours = {row.name for row in rows if row.sender in (side, "both") and (row.result is None) == (kind == "Notification")}
+    ours = {
+        row.name
+        for row in rows
+        if row.sender in (side, "both") and (row.result is None) == (kind == "Notification")
+    }
     theirs = set(methods(revision.name, side, kind))
     assert theirs - ours == set()
     assert ours - theirs == SURPLUS.get(place, set())
@@ -163,9 +188,14 @@ EXTENDED = {("2026-07-28", "SubscriptionFilter"): {"taskIds"}} | {
     for revision in ("2025-06-18", "2025-11-25")
     for kind in ("ClientCapabilities", "ServerCapabilities")
 }
-"""What we have beyond a definition: what the extension for tasks adds; and SEP-2133 negotiates extensions in `initialize`
-too, where these schemas leave capabilities open. https://modelcontextprotocol.io/seps/2133-extensions#negotiation"""
-MERGED = {"ResourceContents": {"text", "blob"}, "TextResourceContents": {"blob"}, "BlobResourceContents": {"text"}}
+"""What we have beyond a definition: what the extension for tasks adds; and SEP-2133 negotiates
+extensions in `initialize` too, where these schemas leave capabilities open.
+https://modelcontextprotocol.io/seps/2133-extensions#negotiation"""
+MERGED = {
+    "ResourceContents": {"text", "blob"},
+    "TextResourceContents": {"blob"},
+    "BlobResourceContents": {"text"},
+}
 """One type stands for contents of both kinds; a value has one of the two fields."""
 
 
@@ -180,10 +210,20 @@ def test_each_type_has_the_fields_of_its_definition(revision: Revision) -> None:
         definition, _, path = place.partition(".")
         if definition in definitions(revision.name) and (not path or place_exists(revision, place)):
             compared.add(kind.__name__)
-            more = MERGED.get(kind.__name__, set()) | EXTENDED.get((revision.name, kind.__name__), set())
+            more = MERGED.get(kind.__name__, set()) | EXTENDED.get(
+                (revision.name, kind.__name__), set()
+            )
             theirs = declared(revision.name, place) | more
             assert wire_names(revision, kind) == theirs, kind.__name__
-    assert {"Tool", "Resource", "Prompt", "Implementation", "TextContent", "ToolResult", "Completion"} <= compared
+    assert {
+        "Tool",
+        "Resource",
+        "Prompt",
+        "Implementation",
+        "TextContent",
+        "ToolResult",
+        "Completion",
+    } <= compared
 
 
 def place_exists(revision: Revision, place: str) -> bool:
@@ -212,17 +252,25 @@ def test_only_optional_fields_are_absent(revision: Revision) -> None:
 @each_of_all
 def test_nothing_is_both_absent_and_stamped(revision: Revision) -> None:
     for kind, stamp in revision.stamp.items():
-        absent = next((revision.absent[base] for base in kind.__mro__ if base in revision.absent), ())
+        absent = next(
+            (revision.absent[base] for base in kind.__mro__ if base in revision.absent), ()
+        )
         assert not stamp.keys() & set(absent), kind
 
 
 def said(module: Any, keyword: str) -> Any:
     """The value of a keyword in the module's call of evolve."""
     for node in ast.walk(ast.parse(inspect.getsource(module))):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "evolve":
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id == "evolve"
+        ):
             for given in node.keywords:
                 if given.arg == keyword:
-                    return eval(compile(ast.Expression(given.value), module.__name__, "eval"), vars(module))
+                    return eval(
+                        compile(ast.Expression(given.value), module.__name__, "eval"), vars(module)
+                    )
     return {}
 
 

@@ -16,21 +16,37 @@ KEY = "k" * 32
 
 
 async def echo(request: Request) -> Response:
-    return PlainTextResponse(f"{request.method} {request.url.path} {(await request.body()).decode()}".strip())
+    return PlainTextResponse(
+        f"{request.method} {request.url.path} {(await request.body()).decode()}".strip()
+    )
 
 
-PAGES = Starlette(routes=[Route(path, echo, methods=["GET", "POST"]) for path in ("/about", "/mcp", "/health")])
-guards = pytest.mark.parametrize("options", [{}, {"auth": ApiKeys({KEY: "ada"})}], ids=["open", "guarded"])
+PAGES = Starlette(
+    routes=[Route(path, echo, methods=["GET", "POST"]) for path in ("/about", "/mcp", "/health")]
+)
+guards = pytest.mark.parametrize(
+    "options", [{}, {"auth": ApiKeys({KEY: "ada"})}], ids=["open", "guarded"]
+)
 
 
 @guards
-async def test_it_answers_where_the_server_has_nothing_and_only_there(options: dict[str, Any]) -> None:
+async def test_it_answers_where_the_server_has_nothing_and_only_there(
+    options: dict[str, Any],
+) -> None:
     async with hosted(Stage(**options).server, beside=PAGES) as site:
         assert await (await site.send("GET", {}, path="/about")).body() == b"GET /about"
-        assert await (await site.send("POST", {}, b"a body", path="/about")).body() == b"POST /about a body"
+        assert (
+            await (await site.send("POST", {}, b"a body", path="/about")).body()
+            == b"POST /about a body"
+        )
         assert (await site.send("GET", {}, path="/nowhere")).status == 404
         assert await (await site.send("GET", {}, path="/health")).body() == b'{"status":"ok"}'
-        assert text(await (await site.call("add", {"Authorization": f"Bearer {KEY}"}, a=1, b=2)).json()) == "3"
+        assert (
+            text(
+                await (await site.call("add", {"Authorization": f"Bearer {KEY}"}, a=1, b=2)).json()
+            )
+            == "3"
+        )
 
 
 @guards
@@ -41,6 +57,10 @@ async def test_a_host_that_is_not_ours_does_not_get_there(options: dict[str, Any
 
 async def test_where_a_guard_has_to_look_first_a_body_is_bounded_as_any_other() -> None:
     limits = Limits(incoming=100_000)
-    async with hosted(Stage(auth=ApiKeys({KEY: "ada"}), limits=limits).server, beside=PAGES) as site:
-        assert len(await (await site.send("POST", {}, b"x" * 100_000, path="/about")).body()) > 100_000
+    async with hosted(
+        Stage(auth=ApiKeys({KEY: "ada"}), limits=limits).server, beside=PAGES
+    ) as site:
+        assert (
+            len(await (await site.send("POST", {}, b"x" * 100_000, path="/about")).body()) > 100_000
+        )
         assert (await site.send("POST", {}, b"x" * 100_001, path="/about")).status == 413

@@ -1,4 +1,5 @@
-"""WebSocket and the old pair as parts of an application: how many there may be, what they hear, how they end."""
+"""WebSocket and the old pair as parts of an application: how many there may be, what they hear, how
+they end."""
 
 import asyncio
 import json
@@ -19,7 +20,9 @@ from dovetail.ports import Bus
 from tests.transports.http.raw import INFO, Answer, Site, Stage, request
 from tests.transports.test_websocket import listening
 
-GREETING = request("initialize", {"protocolVersion": "2024-11-05", "capabilities": {}, "clientInfo": INFO}, 0)
+GREETING = request(
+    "initialize", {"protocolVersion": "2024-11-05", "capabilities": {}, "clientInfo": INFO}, 0
+)
 READY = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 CHANGED = "notifications/tools/list_changed"
 
@@ -58,7 +61,9 @@ async def pair_to(site: Site) -> Answer:
     return stream
 
 
-async def test_closing_ends_every_conversation_and_is_no_error_of_the_application(caplog: pytest.LogCaptureFixture) -> None:
+async def test_closing_ends_every_conversation_and_is_no_error_of_the_application(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with served(Stage().server) as (app, site), socket_to(site) as peer:
         stream = await pair_to(site)
         await app.close()
@@ -112,7 +117,11 @@ async def test_a_change_in_another_process_reaches_every_kind_of_client() -> Non
 
     one, other = Stage().server, Stage().server
     try:
-        async with served(one, bus=bus) as (app, site), served(other, bus=bus) as (elsewhere, _), socket_to(site) as peer:
+        async with (
+            served(one, bus=bus) as (app, site),
+            served(other, bus=bus) as (elsewhere, _),
+            socket_to(site) as peer,
+        ):
             await elsewhere.start()
             stream = await pair_to(site)
             session = await site.greet()

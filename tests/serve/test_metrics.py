@@ -13,7 +13,16 @@ from typing import Any
 
 import pytest
 
-from dovetail import Client, DovetailError, HttpRequest, ProtocolError, Rate, Rates, Server, ToolError
+from dovetail import (
+    Client,
+    DovetailError,
+    HttpRequest,
+    ProtocolError,
+    Rate,
+    Rates,
+    Server,
+    ToolError,
+)
 from dovetail.auth import ApiKeys
 from dovetail.errors import ConfigError
 from dovetail.ports import Principal
@@ -44,10 +53,18 @@ def read(url: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, 
     request = urllib.request.Request(url, method=method, headers=headers)
     try:
         with urllib.request.urlopen(request, timeout=10) as answer:
-            return answer.status, {name.lower(): value for name, value in answer.headers.items()}, answer.read().decode()
+            return (
+                answer.status,
+                {name.lower(): value for name, value in answer.headers.items()},
+                answer.read().decode(),
+            )
     except urllib.error.HTTPError as refusal:
         with refusal:
-            return refusal.code, {name.lower(): value for name, value in refusal.headers.items()}, refusal.read().decode()
+            return (
+                refusal.code,
+                {name.lower(): value for name, value in refusal.headers.items()},
+                refusal.read().decode(),
+            )
 
 
 async def ask(url: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], str]:
@@ -68,7 +85,9 @@ def parsed(text: str) -> Page:
             match = LINE.fullmatch(line)
             assert match, line
             name, labels, value = match.groups()
-            family = re.sub(r"_(bucket|sum|count)$", "", name) if name.startswith(DURATION) else name
+            family = (
+                re.sub(r"_(bucket|sum|count)$", "", name) if name.startswith(DURATION) else name
+            )
             assert list(kinds)[-1] == family, line
             key = name, frozenset(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', labels or ""))
             assert key not in found, line
@@ -78,12 +97,16 @@ def parsed(text: str) -> Page:
 
 def value(page: Page, name: str, **labels: str) -> float:
     """The sum of all series that have these labels."""
-    return sum(found for (one, had), found in page.items() if one == name and labels.items() <= set(had))
+    return sum(
+        found for (one, had), found in page.items() if one == name and labels.items() <= set(had)
+    )
 
 
 @pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
 @pytest.mark.parametrize(("scheme", "path"), [("http", "/mcp"), ("ws", "/ws"), ("http", "/sse")])
-async def test_calls_are_counted_by_method_tool_and_outcome(revision: str, scheme: str, path: str) -> None:
+async def test_calls_are_counted_by_method_tool_and_outcome(
+    revision: str, scheme: str, path: str
+) -> None:
     if path == "/sse" and revision == "2026-07-28":
         pytest.skip("the old pair has no such revision")
     app = build().asgi(path="/mcp", websocket=True, sse=True, metrics="/metrics")
@@ -101,9 +124,22 @@ async def test_calls_are_counted_by_method_tool_and_outcome(revision: str, schem
     page = parsed(text)
     counted = f"{DURATION}_count"
     assert value(page, counted, mcp_method_name="tools/call", gen_ai_tool_name="add") == 3
-    assert value(page, counted, mcp_method_name="tools/call", gen_ai_tool_name="fail", error_type="tool_error") == 1
-    assert value(page, counted, mcp_method_name="tools/call", rpc_response_status_code="-32602") == 1
-    assert value(page, counted, error_type="-32602") == 0, "a caller's mistake is no failure of the server"
+    assert (
+        value(
+            page,
+            counted,
+            mcp_method_name="tools/call",
+            gen_ai_tool_name="fail",
+            error_type="tool_error",
+        )
+        == 1
+    )
+    assert (
+        value(page, counted, mcp_method_name="tools/call", rpc_response_status_code="-32602") == 1
+    )
+    assert value(page, counted, error_type="-32602") == 0, (
+        "a caller's mistake is no failure of the server"
+    )
     assert "invented" not in text
     assert value(page, f"{DURATION}_bucket", gen_ai_tool_name="add", le="+Inf") == 3
     assert value(page, f"{DURATION}_sum", gen_ai_tool_name="add") > 0
@@ -151,14 +187,32 @@ async def test_refusals_and_responses_are_counted() -> None:
     async with on_a_port(app) as address:
         async with Client(f"http://{address}/mcp", revision="2026-07-28") as client:
             await client.call_tool("add", {"a": 1, "b": 2})
-            with pytest.raises(DovetailError):  # it is told when to come again, and waits for as long as it may
+            with pytest.raises(
+                DovetailError
+            ):  # it is told when to come again, and waits for as long as it may
                 await client.call_tool("add", {"a": 1, "b": 2}, timeout=0.2)
         await ask(f"http://{address}/mcp", "PUT")
         await ask(f"http://{address}/nowhere", "PROPFIND")
         page = parsed((await ask(f"http://{address}/metrics"))[2])
     assert value(page, "mcp_server_refusals_total", mcp_method_name="tools/call") == 1
-    assert value(page, "mcp_server_http_responses_total", http_request_method="POST", http_response_status_code="200") >= 1
-    assert value(page, "mcp_server_http_responses_total", http_request_method="POST", http_response_status_code="429") == 1
+    assert (
+        value(
+            page,
+            "mcp_server_http_responses_total",
+            http_request_method="POST",
+            http_response_status_code="200",
+        )
+        >= 1
+    )
+    assert (
+        value(
+            page,
+            "mcp_server_http_responses_total",
+            http_request_method="POST",
+            http_response_status_code="429",
+        )
+        == 1
+    )
     assert value(page, "mcp_server_http_responses_total", http_request_method="PUT") == 1
     assert value(page, "mcp_server_http_responses_total", http_request_method="_OTHER") == 1
 
@@ -179,13 +233,19 @@ async def test_a_page_of_another_site_cannot_have_it_read() -> None:
         assert (await ask(f"http://{address}/metrics", Origin="https://evil.example"))[0] == 403
 
 
-KEYS = {"ops-key-0123456789": Principal("prometheus", scopes=("metrics",)), "ada-key-0123456789": Principal("ada")}
+KEYS = {
+    "ops-key-0123456789": Principal("prometheus", scopes=("metrics",)),
+    "ada-key-0123456789": Principal("ada"),
+}
 
 
 @pytest.mark.parametrize(
-    ("who", "statuses"), [("metrics", (401, 403, 200)), (False, (200, 200, 200)), ("other", (401, 403, 403))]
+    ("who", "statuses"),
+    [("metrics", (401, 403, 200)), (False, (200, 200, 200)), ("other", (401, 403, 403))],
 )
-async def test_behind_a_guard_it_is_for_those_with_a_scope_or_for_anybody(who: Any, statuses: tuple[int, ...]) -> None:
+async def test_behind_a_guard_it_is_for_those_with_a_scope_or_for_anybody(
+    who: Any, statuses: tuple[int, ...]
+) -> None:
     app = build(auth=ApiKeys(KEYS)).asgi(path="/mcp", metrics="/metrics", metrics_auth=who)
     asking: list[dict[str, str]] = [
         {},
@@ -195,7 +255,9 @@ async def test_behind_a_guard_it_is_for_those_with_a_scope_or_for_anybody(who: A
     async with on_a_port(app) as address:
         answers = [await ask(f"http://{address}/metrics", **headers) for headers in asking]
     assert tuple(status for status, _, _ in answers) == statuses
-    assert all((DURATION in text or "mcp_server" in text) == (status == 200) for status, _, text in answers)
+    assert all(
+        (DURATION in text or "mcp_server" in text) == (status == 200) for status, _, text in answers
+    )
     if 403 in statuses:
         assert f'scope="{who}"' in answers[1][1]["www-authenticate"]
 
@@ -231,7 +293,9 @@ async def test_who_is_not_known_has_no_scope() -> None:
         (ApiKeys(KEYS), "metrics:read other", "say who may read them"),
     ],
 )
-def test_it_has_to_be_said_who_may_read_it_and_somebody_has_to_check(guard: Any, who: Any, problem: str) -> None:
+def test_it_has_to_be_said_who_may_read_it_and_somebody_has_to_check(
+    guard: Any, who: Any, problem: str
+) -> None:
     with pytest.raises(ConfigError, match=problem):
         build(auth=guard).asgi(metrics="/metrics", metrics_auth=who)
     build(auth=guard).asgi(metrics_auth=who)  # what is not there needs no reader
@@ -245,7 +309,9 @@ def test_it_has_to_be_said_who_may_read_it_and_somebody_has_to_check(guard: Any,
         ({"metrics": "/health", "health": "/health"}, "something else at that path"),
     ],
 )
-def test_a_place_that_makes_no_sense_is_a_config_error(options: dict[str, Any], problem: str) -> None:
+def test_a_place_that_makes_no_sense_is_a_config_error(
+    options: dict[str, Any], problem: str
+) -> None:
     with pytest.raises(ConfigError, match=problem):
         build().asgi(**options)
 
@@ -327,7 +393,9 @@ server.run("http", port=0, workers=2, metrics="/metrics", ready=lambda url: prin
 
 @contextmanager
 def two_workers() -> Iterator[str]:
-    program = subprocess.Popen([sys.executable, "-c", PROGRAM], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    program = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
     assert program.stdout is not None
     try:
         yield program.stdout.readline().strip()
@@ -352,7 +420,11 @@ async def test_any_worker_tells_what_all_of_them_have_counted() -> None:
             }
             assert set(counts) == {"1", "2"}
             assert sum(counts.values()) == len(pids)
-            started = {dict(labels)["worker"] for name, labels in page if name == "process_start_time_seconds"}
+            started = {
+                dict(labels)["worker"]
+                for name, labels in page
+                if name == "process_start_time_seconds"
+            }
             assert started == {"1", "2"}
 
 
@@ -385,7 +457,9 @@ async def test_a_worker_that_is_silent_is_left_out_and_one_that_is_late_is_waite
     exposition = Exposition(Metrics(), dict, bus)
     first, second = await asyncio.gather(exposition.page(), exposition.page())
     assert first == second
-    assert [topic for topic, _ in bus.said] == ["metrics/ask"], "two who ask at once ask the others once"
+    assert [topic for topic, _ in bus.said] == ["metrics/ask"], (
+        "two who ask at once ask the others once"
+    )
     theirs = Metrics().lines({}, "2")
     bus.handlers["metrics/tell"](("1", "2", theirs))
     monkeypatch.setattr(module, "PATIENCE", 20)
@@ -398,7 +472,9 @@ async def test_a_worker_that_is_silent_is_left_out_and_one_that_is_late_is_waite
     assert b'worker="2"' in await asking
 
 
-async def test_a_bus_that_fails_once_does_not_fail_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_bus_that_fails_once_does_not_fail_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     class Broken(Silent):
         def publish(self, topic: str, payload: Any) -> None:
             if not self.said:

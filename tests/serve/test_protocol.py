@@ -1,5 +1,6 @@
-"""The short way: a request that comes whole, by itself, and is done at once never becomes an ASGI scope; everything else
-does, once, at whatever point it turns out to be something else, and nothing is done twice."""
+"""The short way: a request that comes whole, by itself, and is done at once never becomes an ASGI
+scope; everything else does, once, at whatever point it turns out to be something else, and nothing
+is done twice."""
 
 import asyncio
 import json
@@ -15,7 +16,17 @@ from uvicorn.server import ServerState
 from dovetail import Limits, Rate, Rates
 from dovetail.auth import ApiKeys
 from dovetail.serve.protocol import protocol
-from tests.transports.http.raw import BOTH, Answer, Site, Stage, answered, modern, on_port, request, text
+from tests.transports.http.raw import (
+    BOTH,
+    Answer,
+    Site,
+    Stage,
+    answered,
+    modern,
+    on_port,
+    request,
+    text,
+)
 
 KEY = "k" * 32
 
@@ -45,19 +56,26 @@ async def watched(stage: Stage, **options: Any) -> AsyncIterator[tuple[Site, Sco
             await app.close()
 
 
-def posted(tool: str, arguments: dict[str, Any], id: int = 1, *, extra: str = "", version: str = "1.1") -> bytes:
+def posted(
+    tool: str, arguments: dict[str, Any], id: int = 1, *, extra: str = "", version: str = "1.1"
+) -> bytes:
     """A tool call of the stateless era as bytes."""
     message, proper = modern("tools/call", {"name": tool, "arguments": arguments}, id)
     body = json.dumps(message).encode()
     headers = {"Host": "127.0.0.1", "Content-Type": "application/json", "Accept": BOTH, **proper}
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-    return f"POST /mcp HTTP/{version}\r\n{lines}{extra}Content-Length: {len(body)}\r\n\r\n".encode() + body
+    return (
+        f"POST /mcp HTTP/{version}\r\n{lines}{extra}Content-Length: {len(body)}\r\n\r\n".encode()
+        + body
+    )
 
 
 ADD = posted("add", {"a": 1, "b": 2})
 
 
-async def sums(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, count: int) -> list[tuple[int, str]]:
+async def sums(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, count: int
+) -> list[tuple[int, str]]:
     """The ids and texts of this many answers that come on one connection."""
     heard = []
     for _ in range(count):
@@ -84,7 +102,10 @@ async def test_it_is_counted_all_the_same() -> None:
             await sums(reader, writer, 1)
         assert scopes.count == 0
         page = (await (await site.send("GET", {}, path="/metrics")).body()).decode()
-        assert 'http_responses_total{http_request_method="POST",http_response_status_code="200"} 3' in page
+        assert (
+            'http_responses_total{http_request_method="POST",http_response_status_code="200"} 3'
+            in page
+        )
 
 
 async def test_nor_does_that_of_a_session() -> None:
@@ -95,14 +116,23 @@ async def test_nor_does_that_of_a_session() -> None:
         assert scopes.count == before == 1
 
 
-@pytest.mark.parametrize("given", [
-    pytest.param(posted("add", {"a": 1, "b": 2}, extra="Connection: close\r\n"), id="the last on its connection"),
-    pytest.param(posted("add", {"a": 1, "b": 2}, version="1.0"), id="of an older HTTP"),
-    pytest.param(
-        posted("add", {"a": 1, "b": 2}, version="1.0", extra="Connection: keep-alive\r\n"), id="of an older HTTP, going on"
-    ),
-    pytest.param(ADD.replace(b"POST /mcp ", b"POST /mcp/ "), id="at another spelling of the path"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "given",
+    [
+        pytest.param(
+            posted("add", {"a": 1, "b": 2}, extra="Connection: close\r\n"),
+            id="the last on its connection",
+        ),
+        pytest.param(posted("add", {"a": 1, "b": 2}, version="1.0"), id="of an older HTTP"),
+        pytest.param(
+            posted("add", {"a": 1, "b": 2}, version="1.0", extra="Connection: keep-alive\r\n"),
+            id="of an older HTTP, going on",
+        ),
+        pytest.param(
+            ADD.replace(b"POST /mcp ", b"POST /mcp/ "), id="at another spelling of the path"
+        ),
+    ],
+)
 async def test_an_unusual_one_does_and_is_answered_the_same(given: bytes) -> None:
     async with watched(Stage()) as (site, scopes):
         reader, writer = await site.connect()
@@ -114,7 +144,9 @@ async def test_an_unusual_one_does_and_is_answered_the_same(given: bytes) -> Non
 async def test_one_whose_body_is_waited_for_is_told_to_go_on() -> None:
     async with watched(Stage()) as (site, _):
         reader, writer = await site.connect()
-        head, _, body = posted("add", {"a": 1, "b": 2}, extra="Expect: 100-continue\r\n").partition(b"\r\n\r\n")
+        head, _, body = posted("add", {"a": 1, "b": 2}, extra="Expect: 100-continue\r\n").partition(
+            b"\r\n\r\n"
+        )
         writer.write(head + b"\r\n\r\n")
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 100")
         writer.write(body)
@@ -130,7 +162,9 @@ async def test_one_that_comes_in_pieces_is_answered_once(cut: int) -> None:
             await (await site.call("add", a=0, b=0)).json()  # by now the first piece is there
             writer.write(ADD[cut:])
             assert await sums(reader, writer, 1) == [(1, "3")]
-        assert scopes.count == (0 if cut < ADD.index(b"\r\n\r\n") else 2), "a head in pieces is still one body at once"
+        assert scopes.count == (0 if cut < ADD.index(b"\r\n\r\n") else 2), (
+            "a head in pieces is still one body at once"
+        )
 
 
 async def test_one_that_could_be_whole_already_is_not_begun_before_it_is() -> None:
@@ -149,13 +183,20 @@ async def test_requests_that_come_on_top_of_each_other_are_answered_in_turn() ->
     stage = Stage()
     async with watched(stage) as (site, _):
         reader, writer = await site.connect()
-        writer.write(b"".join([*(posted("add", {"a": id, "b": 0}, id) for id in range(4)), posted("wait", {}, 4)]))
+        writer.write(
+            b"".join(
+                [*(posted("add", {"a": id, "b": 0}, id) for id in range(4)), posted("wait", {}, 4)]
+            )
+        )
         assert await sums(reader, writer, 4) == [(id, str(id)) for id in range(4)]
         await stage.started.wait()
         writer.write(b"".join(posted("add", {"a": id, "b": 0}, id) for id in range(5, 8)))
         await (await site.call("add", a=0, b=0)).json()
         stage.release.set()
-        assert await sums(reader, writer, 4) == [(4, "done"), *((id, str(id)) for id in range(5, 8))]
+        assert await sums(reader, writer, 4) == [
+            (4, "done"),
+            *((id, str(id)) for id in range(5, 8)),
+        ]
 
 
 async def test_however_many_there_are() -> None:
@@ -163,12 +204,15 @@ async def test_however_many_there_are() -> None:
     async with watched(Stage()) as (site, _):
         reader, writer = await site.connect()
         for id in range(0, 900, 300):
-            writer.write(b"".join(posted("add", {"a": id, "b": 0}, id) for id in range(id, id + 300)))
+            writer.write(
+                b"".join(posted("add", {"a": id, "b": 0}, id) for id in range(id, id + 300))
+            )
         assert await sums(reader, writer, 900) == [(id, str(id)) for id in range(900)]
 
 
 async def test_what_comes_right_after_does_not_overtake() -> None:
-    """It is there before anybody has looked whether the first is done: both are read in one turn of the loop."""
+    """It is there before anybody has looked whether the first is done: both are read in one turn of
+    the loop."""
     stage = Stage()
     async with watched(stage) as (site, _):
         reader, writer = await site.connect()
@@ -217,7 +261,9 @@ async def test_one_that_is_refused_is_counted_once() -> None:
     ({}, b"[]", 400, -32600),
     ({"Mcp-Method": "tools/nope"}, modern("tools/nope")[0], 404, -32601),
 ])  # fmt: skip
-async def test_refusals_are_those_of_the_ladder(headers: Any, message: Any, status: int, code: int) -> None:
+async def test_refusals_are_those_of_the_ladder(
+    headers: Any, message: Any, status: int, code: int
+) -> None:
     async with watched(Stage()) as (site, scopes):
         usual, proper = modern("tools/call", {"name": "add", "arguments": {"a": 1, "b": 2}})
         answer = await site.post(usual if message is None else message, {**proper, **headers})
@@ -278,7 +324,9 @@ async def test_in_the_handshake_era_the_call_goes_on() -> None:
         assert not stage.cancelled.is_set()
 
 
-async def test_what_is_no_http_behind_a_request_ends_the_connection_and_with_it_the_request() -> None:
+async def test_what_is_no_http_behind_a_request_ends_the_connection_and_with_it_the_request() -> (
+    None
+):
     stage = Stage()
     async with watched(stage) as (site, _):
         reader, writer = await site.connect()
@@ -288,7 +336,9 @@ async def test_what_is_no_http_behind_a_request_ends_the_connection_and_with_it_
         assert not stage.started.is_set() or await stage.cancelled.wait()
 
 
-async def test_a_fault_of_ours_is_an_internal_error_and_no_bad_request(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_fault_of_ours_is_an_internal_error_and_no_bad_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     stage = Stage()
     async with watched(stage) as (site, _):
 
@@ -302,7 +352,12 @@ async def test_a_fault_of_ours_is_an_internal_error_and_no_bad_request(monkeypat
 async def test_behind_a_guard_every_request_is_looked_at_in_full() -> None:
     async with watched(Stage(auth=ApiKeys({KEY: "ada"}))) as (site, scopes):
         assert (await site.call("add", a=1, b=2)).status == 401
-        assert text(await (await site.call("add", {"Authorization": f"Bearer {KEY}"}, a=1, b=2)).json()) == "3"
+        assert (
+            text(
+                await (await site.call("add", {"Authorization": f"Bearer {KEY}"}, a=1, b=2)).json()
+            )
+            == "3"
+        )
         assert scopes.count == 2
 
 
@@ -407,13 +462,19 @@ async def test_a_client_that_does_not_read_is_not_written_to_without_end() -> No
         assert b'"3"' in wire.sent
 
 
-async def test_one_that_comes_before_anybody_has_looked_waits_its_turn_and_each_is_answered_once() -> None:
+async def test_one_that_comes_before_anybody_has_looked_waits_its_turn_and_each_is_answered_once() -> (  # noqa: E501
+    None
+):
     async with wired(Stage()) as (end, wire):
         for id in range(3):
             end.data_received(posted("add", {"a": 0, "b": id}, id))
         while end.tasks:
             await asyncio.wait(end.tasks)
-        assert [answer["id"] for answer in map(json.loads, re.findall(rb"\{.*\}", wire.sent))] == [0, 1, 2]
+        assert [answer["id"] for answer in map(json.loads, re.findall(rb"\{.*\}", wire.sent))] == [
+            0,
+            1,
+            2,
+        ]
 
 
 async def test_a_connection_that_was_reset_is_not_kept_until_it_would_have_timed_out() -> None:
@@ -433,8 +494,14 @@ async def test_a_connection_that_was_reset_is_not_kept_until_it_would_have_timed
 def chunked(trailers: bytes, *, left_out: str = "") -> bytes:
     """A call whose body comes in one chunk, with trailers behind it."""
     head, _, body = ADD.partition(b"\r\n\r\n")
-    lines = [line for line in head.split(b"\r\n") if not line.startswith((b"Content-Length", left_out.encode() or b"-"))]
-    return b"\r\n".join([*lines, b"Transfer-Encoding: chunked", b"", b"%x" % len(body), body, b"0", trailers, b""])
+    lines = [
+        line
+        for line in head.split(b"\r\n")
+        if not line.startswith((b"Content-Length", left_out.encode() or b"-"))
+    ]
+    return b"\r\n".join(
+        [*lines, b"Transfer-Encoding: chunked", b"", b"%x" % len(body), body, b"0", trailers, b""]
+    )
 
 
 async def test_a_trailer_is_no_header() -> None:
@@ -456,7 +523,9 @@ async def test_trailers_without_end_end_the_connection(endless: bytes) -> None:
     async with watched(Stage()) as (site, _):
         _, writer = await site.connect()
         begun = chunked(b"b: ")
-        writer.write(begun[: begun.rindex(b"0\r\n") + 3] + (b"" if endless.startswith(b"a:") else b"b: "))
+        writer.write(
+            begun[: begun.rindex(b"0\r\n") + 3] + (b"" if endless.startswith(b"a:") else b"b: ")
+        )
         with pytest.raises(ConnectionError):
             for _ in range(1000):
                 writer.write(endless)
@@ -478,11 +547,15 @@ WISH = b"Upgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
 
 
 @pytest.mark.parametrize("cut", [None, 60, -10])
-async def test_who_would_rather_speak_another_protocol_is_answered_in_this_one(cut: int | None) -> None:
+async def test_who_would_rather_speak_another_protocol_is_answered_in_this_one(
+    cut: int | None,
+) -> None:
     async with watched(Stage()) as (site, _):
         reader, writer = await site.connect()
         for _ in range(2):
-            wished = ADD.replace(b"Accept:", b"Connection: Upgrade, HTTP2-Settings\r\n" + WISH + b"Accept:")
+            wished = ADD.replace(
+                b"Accept:", b"Connection: Upgrade, HTTP2-Settings\r\n" + WISH + b"Accept:"
+            )
             writer.write(wished[:cut])
             if cut is not None:
                 await (await site.call("add", a=0, b=0)).json()  # by now the first piece is there
@@ -502,7 +575,9 @@ async def test_there_are_no_tunnels() -> None:
     async with watched(Stage()) as (site, _):
         for more in (b"", b"Connection: Upgrade\r\n" + WISH):
             reader, writer = await site.connect()
-            writer.write(b"CONNECT example.com:80 HTTP/1.1\r\nHost: example.com:80\r\n" + more + b"\r\n")
+            writer.write(
+                b"CONNECT example.com:80 HTTP/1.1\r\nHost: example.com:80\r\n" + more + b"\r\n"
+            )
             assert (await reader.read()).startswith(b"HTTP/1.1 400")
 
 
@@ -541,7 +616,9 @@ async def test_who_reads_nothing_is_not_waited_for_but_who_reads_slowly_is() -> 
         assert wire.closed == "aborted"
 
 
-async def test_an_answer_that_nobody_reads_is_dropped_with_its_connection_when_nothing_more_comes() -> None:
+async def test_an_answer_that_nobody_reads_is_dropped_with_its_connection_when_nothing_more_comes() -> (  # noqa: E501
+    None
+):
     async with wired(Stage()) as (end, wire):
         wire.unread = 10
         end.timeout_keep_alive_handler()

@@ -1,4 +1,5 @@
-"""`run_async`: the server in a loop that is there, over HTTP until it is cancelled, on stdio until the client leaves."""
+"""`run_async`: the server in a loop that is there, over HTTP until it is cancelled, on stdio until
+the client leaves."""
 
 import asyncio
 import sys
@@ -53,7 +54,9 @@ def build(ended: list[str]) -> Server:
 async def test_it_serves_until_it_is_cancelled_and_ends_in_good_order(transport: str) -> None:
     ended: list[str] = []
     ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    serving = asyncio.ensure_future(build(ended).run_async(transport, port=0, ready=ready.set_result))
+    serving = asyncio.ensure_future(
+        build(ended).run_async(transport, port=0, ready=ready.set_result)
+    )
     begun = asyncio.Event()
     async with Client(await ready, on_log=lambda _: begun.set()) as client:
         assert (await client.call_tool("state")).data == "a state"

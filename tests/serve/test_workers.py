@@ -1,4 +1,5 @@
-"""Real processes: a program with workers, whose workers connect back to the test and do as they are told."""
+"""Real processes: a program with workers, whose workers connect back to the test and do as they are
+told."""
 
 import asyncio
 import json
@@ -23,7 +24,9 @@ PROGRAM = str(Path(__file__).with_name("worker_program.py"))
 
 
 class Worker:
-    def __init__(self, hello: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self, hello: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         self.pid, self.path, self.hello = hello["pid"], hello["path"], hello
         self.reader, self.writer = reader, writer
 
@@ -66,11 +69,19 @@ async def program(count: int = 2, grace: float = 0.5, how: str = "plain") -> Asy
     running = Program()
     control = await asyncio.start_server(running.arrived, "127.0.0.1", 0)
     arguments = [control.sockets[0].getsockname()[1], count, grace, how]
-    environment = {name: value for name, value in os.environ.items() if name not in ("DOVETAIL_KEYS", "PYTHONUNBUFFERED")}
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("DOVETAIL_KEYS", "PYTHONUNBUFFERED")
+    }
     running.process = await asyncio.create_subprocess_exec(
-        sys.executable, PROGRAM, *map(str, arguments), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        sys.executable,
+        PROGRAM,
+        *map(str, arguments),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
         env=environment | {"PYTHONPATH": os.getcwd()},
-    )  # fmt: skip
+    )
     try:
         yield running
     finally:
@@ -172,7 +183,9 @@ async def test_a_signal_ends_all_in_good_order(number: int) -> None:
         assert (code, err) == (0, "")
         assert not any(alive(child) for child in children)
         assert not os.path.exists(os.path.dirname(workers[0].path))
-        assert out.count("parent says hello") == out.count("at exit") == 1  # not once more from each child
+        assert (
+            out.count("parent says hello") == out.count("at exit") == 1
+        )  # not once more from each child
         assert out.count("worker says hello") == 2
         assert "closed SIG_DFL" in out
 
@@ -237,7 +250,11 @@ async def test_what_a_worker_says_when_it_exits_is_shown() -> None:
     async with program(count=1, how="exits") as running:
         code, _, err = await running.end()
         assert code == 1
-        assert err.count("cannot go on") == 5 and "ended with exit code 1" in err and "Traceback" not in err
+        assert (
+            err.count("cannot go on") == 5
+            and "ended with exit code 1" in err
+            and "Traceback" not in err
+        )
 
 
 @linux

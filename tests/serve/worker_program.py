@@ -1,4 +1,5 @@
-"""A program of several workers. Each tells its parent's tester on a connection who it is, and then does as it is told.
+"""A program of several workers. Each tells its parent's tester on a connection who it is, and then
+does as it is told.
 
 worker_program.py CONTROL_PORT COUNT GRACE HOW
 """
@@ -42,8 +43,13 @@ async def serve(path: str) -> None:
         return key_ring().open("test", token).decode()
 
     commands: dict[str, Any] = {
-        "ask": bus.ask, "ask_patiently": ask_patiently, "publish": publish, "heard": heard.get, "seal": seal, "open": unseal,
-    }  # fmt: skip
+        "ask": bus.ask,
+        "ask_patiently": ask_patiently,
+        "publish": publish,
+        "heard": heard.get,
+        "seal": seal,
+        "open": unseal,
+    }
     if HOW == "orderly":
         stop = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)

@@ -1,5 +1,6 @@
-"""A server for the tests of rates and audit, over any transport; on stdio it is a process of its own, whose settings are the
-words of its command line: `python -m tests.server.guarded '<rates as JSON>' <audit file>`."""
+"""A server for the tests of rates and audit, over any transport; on stdio it is a process of its
+own, whose settings are the words of its command line: `python -m tests.server.guarded '<rates as
+JSON>' <audit file>`."""
 
 import json
 import sys
@@ -18,7 +19,8 @@ TRANSPORTS = {"memory": None, "stdio": None, "http": "http://{}/mcp", "websocket
 
 
 def build(rates: dict[str, Any] | None = None, file: Path | None = None, **options: Any) -> Server:
-    """The server. `rates` are those of `Rates`, as JSON has them; records go to the file, a line each."""
+    """The server. `rates` are those of `Rates`, as JSON has them; records go to the file, a line
+    each."""
     if rates is not None:
         options["rates"] = msgspec.convert(rates, Rates)
     if file is not None:
@@ -52,11 +54,14 @@ def build(rates: dict[str, Any] | None = None, file: Path | None = None, **optio
 
 
 def placed(app: App) -> App:
-    """The application, with each request coming from where its `X-From` says, as a proxy that is trusted has it."""
+    """The application, with each request coming from where its `X-From` says, as a proxy that is
+    trusted has it."""
 
     async def told(scope: Any, receive: Any, send: Any) -> None:
         where = dict(scope.get("headers", ())).get(b"x-from")
-        await app(scope if where is None else {**scope, "client": (where.decode(), 1)}, receive, send)
+        await app(
+            scope if where is None else {**scope, "client": (where.decode(), 1)}, receive, send
+        )
 
     return told
 
@@ -70,7 +75,9 @@ class Door:
     async def respond(self, request: HttpRequest, site: Site) -> HttpResponse | None:
         return None
 
-    def challenge(self, site: Site, principal: Principal, scopes: tuple[str, ...]) -> Mapping[str, str]:
+    def challenge(
+        self, site: Site, principal: Principal, scopes: tuple[str, ...]
+    ) -> Mapping[str, str]:
         return {}
 
 
@@ -84,7 +91,11 @@ def writer(file: Path) -> Callable[[AuditRecord], None]:
 
 @asynccontextmanager
 async def over(
-    transport: str, revision: str, rates: dict[str, Any] | None = None, file: Path | None = None, **options: Any
+    transport: str,
+    revision: str,
+    rates: dict[str, Any] | None = None,
+    file: Path | None = None,
+    **options: Any,
 ) -> AsyncIterator[Client]:
     """A client of that server."""
     url = TRANSPORTS[transport]
@@ -95,7 +106,9 @@ async def over(
         return
     words = ["-m", "tests.server.guarded", json.dumps(rates), str(file or "")]
     target: Any = build(rates, file) if transport == "memory" else [sys.executable, *words]
-    async with Client(target, revision=revision, cwd=None if transport == "memory" else ROOT, **options) as client:
+    async with Client(
+        target, revision=revision, cwd=None if transport == "memory" else ROOT, **options
+    ) as client:
         yield client
 
 

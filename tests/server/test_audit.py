@@ -1,4 +1,5 @@
-"""Every call leaves one record: who, what, when, with what outcome, and nothing that is a secret."""
+"""Every call leaves one record: who, what, when, with what outcome, and nothing that is a
+secret."""
 
 import asyncio
 import json
@@ -10,7 +11,19 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from dovetail import AuditRecord, Cache, Client, Context, InputRequired, Limits, Rate, Rates, Server, ToolError, audit
+from dovetail import (
+    AuditRecord,
+    Cache,
+    Client,
+    Context,
+    InputRequired,
+    Limits,
+    Rate,
+    Rates,
+    Server,
+    ToolError,
+    audit,
+)
 from dovetail.connection.middleware import Observer
 from dovetail.errors import (
     ConfigError,
@@ -58,7 +71,9 @@ def told(record: AuditRecord) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 @each_era
-async def test_each_call_leaves_one_record_on_every_transport(transport: str, revision: str, tmp_path: Path) -> None:
+async def test_each_call_leaves_one_record_on_every_transport(
+    transport: str, revision: str, tmp_path: Path
+) -> None:
     file = tmp_path / "audit"
     async with over(transport, revision, {"tools": {"chatter": SLOW}}, file, timeout=20) as client:
         await client.call_tool("add", {"a": 1, "b": 2})
@@ -74,7 +89,11 @@ async def test_each_call_leaves_one_record_on_every_transport(transport: str, re
         with pytest.raises(Overloaded):
             await client.call_tool("chatter", {"lines": 0})
     lines = file.read_bytes().splitlines()
-    records = [record for record in map(msgspec.json.Decoder(AuditRecord).decode, lines) if "/disc" not in record.method]
+    records = [
+        record
+        for record in map(msgspec.json.Decoder(AuditRecord).decode, lines)
+        if "/disc" not in record.method
+    ]
     chatter = ("tools/call", "chatter", "ok", None, None)
     assert [told(record) for record in records] == [
         ("tools/call", "add", "ok", None, None),
@@ -87,7 +106,14 @@ async def test_each_call_leaves_one_record_on_every_transport(transport: str, re
         chatter,
         ("tools/call", "chatter", "refused", Overloaded.code, "Overloaded"),
     ]
-    assert [record.arguments for record in records[:6]] == [["a", "b"], ["secret"], [], ["name"], None, ["name"]]
+    assert [record.arguments for record in records[:6]] == [
+        ["a", "b"],
+        ["secret"],
+        [],
+        ["name"],
+        None,
+        ["name"],
+    ]
     assert all(record.agent and record.agent.startswith("dovetail ") for record in records)
     assert all(record.id is not None for record in records[:-1])
     assert SECRET not in file.read_text()
@@ -101,7 +127,12 @@ def test_a_record_says_who_it_was() -> None:
     params = CallToolParams(name="pay", arguments=Raw(b'{"card":"4111"}'))
     audit(records.append).refused(METHODS["tools/call"], params, caller, Forbidden("needs pay"))
     (record,) = records
-    assert (record.user, record.client, record.agent, record.address) == ("ada", "app", "desk 2", "203.0.113.1")
+    assert (record.user, record.client, record.agent, record.address) == (
+        "ada",
+        "app",
+        "desk 2",
+        "203.0.113.1",
+    )
     assert told(record) == ("tools/call", "pay", "refused", Forbidden.code, "Forbidden")
     assert record.arguments == ["card"]
     assert SECRET not in msgspec.json.encode(record).decode()
@@ -109,7 +140,9 @@ def test_a_record_says_who_it_was() -> None:
 
 @pytest.mark.parametrize("transport", ["http", "websocket"])
 @each_era
-async def test_what_a_caller_may_not_do_is_recorded_with_its_name(transport: str, revision: str) -> None:
+async def test_what_a_caller_may_not_do_is_recorded_with_its_name(
+    transport: str, revision: str
+) -> None:
     records: list[AuditRecord] = []
     server = build(auth=Door(), middleware=[audit(records.append)])
 
@@ -119,7 +152,9 @@ async def test_what_a_caller_may_not_do_is_recorded_with_its_name(transport: str
     url = TRANSPORTS[transport]
     assert url is not None
     async with on_a_port(server.asgi(path="/mcp", websocket=True)) as address:
-        async with Client(url.format(address), revision=revision, headers={"Authorization": "ada"}) as client:
+        async with Client(
+            url.format(address), revision=revision, headers={"Authorization": "ada"}
+        ) as client:
             await client.call_tool("add", {"a": 1})
             with pytest.raises((Forbidden, Unauthorized, ConnectFailed)):
                 await client.call_tool("pay", {"card": SECRET})
@@ -128,7 +163,9 @@ async def test_what_a_caller_may_not_do_is_recorded_with_its_name(transport: str
         ("add", "ok", None, None),
         ("pay", "refused", Forbidden.code, "Forbidden"),
     ]
-    assert {(record.user, record.client, record.address) for record in called} == {("ada", "app", "127.0.0.1")}
+    assert {(record.user, record.client, record.address) for record in called} == {
+        ("ada", "app", "127.0.0.1")
+    }
 
 
 async def test_of_one_session_each_call_is_recorded_with_the_place_that_it_came_from() -> None:
@@ -148,11 +185,15 @@ async def test_of_one_session_each_call_is_recorded_with_the_place_that_it_came_
         await (await session.call("add", 2, {"X-From": "192.0.2.2"}, a=1)).json()
         go.set()
         await (await waiting).whole()
-    assert [(record.target, record.address) for record in records] == [("add", "192.0.2.2"), ("slow", "192.0.2.1")]
+    assert [(record.target, record.address) for record in records] == [
+        ("add", "192.0.2.2"),
+        ("slow", "192.0.2.1"),
+    ]
 
 
 def moving(app: App, posted: list[Any]) -> App:
-    """The application, as one sees it whose every request comes from another place: the first from 192.0.2.1, and so on."""
+    """The application, as one sees it whose every request comes from another place: the first from
+    192.0.2.1, and so on."""
 
     async def moved(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http" and scope["method"] == "POST":
@@ -182,7 +223,9 @@ async def test_a_call_that_asked_is_recorded_with_the_place_of_its_last_request(
         return (await ctx.elicit("Who?", Person)).action
 
     async with on_a_port(moving(server.asgi("/mcp"), posted)) as address:
-        async with Client(f"http://{address}/mcp", revision="stateless", on_elicit=lambda _: {"name": "Ada"}) as client:
+        async with Client(
+            f"http://{address}/mcp", revision="stateless", on_elicit=lambda _: {"name": "Ada"}
+        ) as client:
             first = len(posted) + 1
             assert (await client.call_tool("greet_them")).text == "accept"
     places = [record.address for record in records if record.target == "greet_them"]
@@ -208,12 +251,16 @@ async def test_a_call_that_nobody_waits_for_any_more_is_cancelled() -> None:
         call.cancel()
         await recorded.wait()
         await client.ping()
-    assert [told(record)[:3] for record in records if record.target] == [("tools/call", "wait", "cancelled")]
+    assert [told(record)[:3] for record in records if record.target] == [
+        ("tools/call", "wait", "cancelled")
+    ]
     assert records[0].duration < 30
 
 
 @pytest.mark.parametrize("replay", [False, True], ids=["live", "replay"])
-async def test_a_call_that_asks_is_one_record_and_one_more_for_each_run_that_starts_again(replay: bool) -> None:
+async def test_a_call_that_asks_is_one_record_and_one_more_for_each_run_that_starts_again(
+    replay: bool,
+) -> None:
     records: list[AuditRecord] = []
     server = Server("curious", middleware=[audit(records.append)])
 
@@ -221,9 +268,13 @@ async def test_a_call_that_asks_is_one_record_and_one_more_for_each_run_that_sta
     async def hello(ctx: Context) -> str:
         return f"Hello {(await ctx.elicit('Who?', Person)).data.name}"
 
-    async with pair(server, revision="stateless", replay=replay, on_elicit=lambda _: {"name": "Ada"}) as client:
+    async with pair(
+        server, revision="stateless", replay=replay, on_elicit=lambda _: {"name": "Ada"}
+    ) as client:
         assert (await client.call_tool("hello")).text == "Hello Ada"
-    assert [record.outcome for record in records if record.target] == (["asked"] if replay else []) + ["ok"]
+    assert [record.outcome for record in records if record.target] == (
+        ["asked"] if replay else []
+    ) + ["ok"]
 
 
 async def test_a_handler_that_asks_by_itself_asked() -> None:
@@ -234,7 +285,13 @@ async def test_a_handler_that_asks_by_itself_asked() -> None:
     async def hello(ctx: Context) -> Any:
         if "who" in ctx.input_responses:
             return "Hello"
-        return InputRequired({"who": ElicitParams(message="Who?", requested_schema={"type": "object", "properties": {}})})
+        return InputRequired(
+            {
+                "who": ElicitParams(
+                    message="Who?", requested_schema={"type": "object", "properties": {}}
+                )
+            }
+        )
 
     async with pair(server, revision="stateless", on_elicit=lambda _: {}) as client:
         assert (await client.call_tool("hello")).text == "Hello"
@@ -243,13 +300,17 @@ async def test_a_handler_that_asks_by_itself_asked() -> None:
 
 async def test_what_a_rate_refuses_is_recorded_and_so_is_a_greeting() -> None:
     records: list[AuditRecord] = []
-    server = Server("busy", rates=Rates(openings=Rate(0.001, burst=1)), middleware=[audit(records.append)])
+    server = Server(
+        "busy", rates=Rates(openings=Rate(0.001, burst=1)), middleware=[audit(records.append)]
+    )
     async with Client(server, revision="handshake"):
         pass
     with pytest.raises(Overloaded):
         async with Client(server, revision="handshake"):
             pass
-    assert [told(record) for record in records] == [("initialize", None, "refused", Overloaded.code, "Overloaded")]
+    assert [told(record) for record in records] == [
+        ("initialize", None, "refused", Overloaded.code, "Overloaded")
+    ]
 
 
 # secrets
@@ -316,7 +377,9 @@ async def test_what_strangers_send_is_cut() -> None:
     async def free(**given: Any) -> None: ...
 
     async with pair(server, info=Implementation(name="n" * 10_000, version="1")) as client:
-        await client.call_tool("free", {"k" * 10_000: "v" * 10_000, **{f"n{number}": 1 for number in range(1000)}})
+        await client.call_tool(
+            "free", {"k" * 10_000: "v" * 10_000, **{f"n{number}": 1 for number in range(1000)}}
+        )
         with pytest.raises(ProtocolError):
             await client.call_tool("t" * 10_000)
     assert len(msgspec.json.encode(records)) < 10_000
@@ -327,7 +390,9 @@ async def test_what_strangers_send_is_cut() -> None:
 # where it goes
 
 
-async def test_without_a_sink_it_is_one_line_of_json_for_each_call(caplog: pytest.LogCaptureFixture) -> None:
+async def test_without_a_sink_it_is_one_line_of_json_for_each_call(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.INFO, "dovetail.audit")
     async with pair(build(middleware=[audit()])) as client:
         await client.call_tool("add", {"a": 1})
@@ -375,7 +440,9 @@ async def test_results_are_not_opened_for_those_who_only_look() -> None:
             seen.append(type(getattr(result, "structured_content", result)))
             return result
 
-    async with pair(build(middleware=[Look(), audit(lambda record: None)]), revision="handshake") as client:
+    async with pair(
+        build(middleware=[Look(), audit(lambda record: None)]), revision="handshake"
+    ) as client:
         await client.list_tools()
         assert (await client.call_tool("add", {"a": 1})).data == 2
     assert seen == [Raw, Raw]

@@ -1,4 +1,5 @@
-"""What a server says of caches: the nearest word counts, and what may depend on the caller is private."""
+"""What a server says of caches: the nearest word counts, and what may depend on the caller is
+private."""
 
 from collections.abc import Callable
 from typing import Any
@@ -76,7 +77,11 @@ async def test_what_is_not_said_is_private_and_not_kept() -> None:
 
 
 async def test_a_method_is_named_and_a_resource_speaks_for_itself() -> None:
-    said = {"tools/list": Cache(30, "public"), "resources/read": Cache(2), "server/discover": Cache(3600, "public")}
+    said = {
+        "tools/list": Cache(30, "public"),
+        "resources/read": Cache(2),
+        "server/discover": Cache(3600, "public"),
+    }
     async with bare(build(cache=said)) as peer:
         assert await hints(peer, "tools/list") == (30_000, "public")
         assert await hints(peer, "prompts/list") == NONE
@@ -116,28 +121,43 @@ async def test_older_revisions_never_see_a_hint(revision: str, middleware: Any) 
         await peer.greet(revision)
         for method in LISTS:
             assert not {"ttlMs", "cacheScope"} & (await peer.ask(method))["result"].keys()
-        assert (await peer.ask("resources/read", {"uri": "own://a"}))["result"].keys() == {"contents"}
+        assert (await peer.ask("resources/read", {"uri": "own://a"}))["result"].keys() == {
+            "contents"
+        }
 
 
 @pytest.mark.requirement("cache-scope-of-pages")
-async def test_all_pages_have_one_scope_and_each_is_encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_all_pages_have_one_scope_and_each_is_encoded_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     encoded: list[Any] = []
     encode: Callable[[Any], bytes] = pagination.encode  # type: ignore[attr-defined]
     monkeypatch.setattr(pagination, "encode", lambda value: encoded.append(value) or encode(value))
     async with bare(build(cache=Cache(60, "public"), page_size=1)) as peer:
         for _ in range(3):
             first = (await peer.ask("tools/list", {"_meta": META}))["result"]
-            second = (await peer.ask("tools/list", {"_meta": META, "cursor": first["nextCursor"]}))["result"]
-            assert (first["ttlMs"], first["cacheScope"]) == (second["ttlMs"], second["cacheScope"]) == (60_000, "public")
+            second = (await peer.ask("tools/list", {"_meta": META, "cursor": first["nextCursor"]}))[
+                "result"
+            ]
+            assert (
+                (first["ttlMs"], first["cacheScope"])
+                == (second["ttlMs"], second["cacheScope"])
+                == (60_000, "public")
+            )
     assert len(encoded) == 2
 
 
 @pytest.mark.requirement("cache-input-required")
 @pytest.mark.parametrize("resume", ["live", "replay"])
 @pytest.mark.parametrize("way", ["asked", "returned"])
-async def test_a_question_has_no_hints_and_what_comes_of_it_is_nobody_elses(resume: str, way: str) -> None:
+async def test_a_question_has_no_hints_and_what_comes_of_it_is_nobody_elses(
+    resume: str, way: str
+) -> None:
     server = Server("asks", cache=Cache(60, "public"), resume=resume)
-    question = ElicitParams(message="Who?", requested_schema={"type": "object", "properties": {"name": {"type": "string"}}})
+    question = ElicitParams(
+        message="Who?",
+        requested_schema={"type": "object", "properties": {"name": {"type": "string"}}},
+    )
 
     @server.resource("asked://who", cache=Cache(60, "public"))
     async def asked(ctx: Context) -> str:
@@ -177,7 +197,10 @@ async def test_what_took_a_round_without_a_question_is_nobody_elses_either() -> 
 
 async def test_a_resource_that_could_ask_and_did_not_is_kept() -> None:
     async with bare(build(cache=Cache(60, "public"))) as peer:
-        assert await hints(peer, "resources/read", {"uri": "plain://a"}, ASKABLE) == (60_000, "public")
+        assert await hints(peer, "resources/read", {"uri": "plain://a"}, ASKABLE) == (
+            60_000,
+            "public",
+        )
 
 
 async def test_files_take_a_cache_too(tmp_path: Any) -> None:
@@ -198,11 +221,16 @@ def test_a_time_that_is_none_is_refused(ttl: float) -> None:
 def test_what_is_no_cache_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match=r"scope='shared'\): it is one of private, public"):
         Cache(1, "shared")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match=r"'tools/call' cannot be kept; what can be is server/discover, tools/list"):
+    with pytest.raises(
+        ConfigError,
+        match=r"'tools/call' cannot be kept; what can be is server/discover, tools/list",
+    ):
         Server("x", cache={"tools/call": Cache(1)})
     with pytest.raises(ConfigError, match=r"cache=60: give a Cache, or one for each method"):
         Server("x", cache=60)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match=r"cache\['tools/list'\]: 60 is no Cache; write Cache\(ttl=60\)"):
+    with pytest.raises(
+        ConfigError, match=r"cache\['tools/list'\]: 60 is no Cache; write Cache\(ttl=60\)"
+    ):
         Server("x", cache={"tools/list": 60})  # type: ignore[dict-item]
     with pytest.raises(ConfigError, match=r"The cache of resource 'a://b': 60 is no Cache"):
         Server("x").resource("a://b", cache=60)(lambda: "")  # type: ignore[arg-type]

@@ -18,7 +18,9 @@ from dovetail.testing import pair
         ("xyz", []),
     ],
 )
-def test_prefix_comes_before_substring_before_letters_in_order(typed: str, expected: list[str]) -> None:
+def test_prefix_comes_before_substring_before_letters_in_order(
+    typed: str, expected: list[str]
+) -> None:
     assert rank(["Python", "PyTorch", "Cython", "Perl", "Ruby", "Perl"], typed) == expected
 
 
@@ -31,7 +33,9 @@ async def test_a_list_is_filtered_and_a_function_is_only_ordered() -> None:
 
     ask.complete("listed", ["alpha", "beta"])
     ask.complete("made")(lambda value: ["alpha", "beta"])
-    ask.complete("counted")(lambda value: Completion(values=[str(n) for n in range(150)], total=9000))
+    ask.complete("counted")(
+        lambda value: Completion(values=[str(n) for n in range(150)], total=9000)
+    )
 
     async with pair(server) as client:
 

@@ -34,14 +34,20 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
-# ------------------------------------------------------------------------------------------------------------- files
+# --------------------------------------------------------------------------------------------------
+# files
 
 
 def test_text_is_read_as_text(tmp_path: Path) -> None:
     path = tmp_path / "grüße.md"
     path.write_bytes("Grüße\r\n".encode())
     contents = read_file(path, "x://y")
-    assert (contents.uri, contents.mime_type, contents.text, contents.blob) == ("x://y", "text/markdown", "Grüße\r\n", None)
+    assert (contents.uri, contents.mime_type, contents.text, contents.blob) == (
+        "x://y",
+        "text/markdown",
+        "Grüße\r\n",
+        None,
+    )
 
 
 @pytest.mark.parametrize("data", [b"\xff\xfe", b"text\0", "ü".encode("latin-1"), "ü".encode()[:1]])
@@ -82,7 +88,9 @@ def test_a_file_that_hides_its_size_is_read_and_bounded_too() -> None:
 
 
 @pytest.mark.parametrize("name", ["missing.txt", "", "a\0b", "x" * 5000])
-def test_a_file_that_cannot_be_read_is_not_found_and_its_path_not_told(tmp_path: Path, name: str) -> None:
+def test_a_file_that_cannot_be_read_is_not_found_and_its_path_not_told(
+    tmp_path: Path, name: str
+) -> None:
     with pytest.raises(NotFound) as caught:
         read_file(tmp_path / name, "x://y")
     assert str(caught.value) == "Resource not found: x://y"
@@ -128,7 +136,8 @@ def test_the_type_goes_by_content_where_the_name_says_nothing(tmp_path: Path) ->
     assert mime_of(tmp_path) == "inode/directory"
 
 
-# --------------------------------------------------------------------------------------------------------- a listing
+# --------------------------------------------------------------------------------------------------
+# a listing
 
 
 def test_a_listing_has_path_size_and_type_in_order(root: Path) -> None:
@@ -165,7 +174,9 @@ def test_hidden_files_are_listed_and_read_on_request_only(root: Path) -> None:
         ("**/docs", []),
     ],
 )
-def test_a_pattern_chooses_what_is_listed_and_what_is_read(root: Path, pattern: str, names: list[str]) -> None:
+def test_a_pattern_chooses_what_is_listed_and_what_is_read(
+    root: Path, pattern: str, names: list[str]
+) -> None:
     directory = Directory(root, pattern=pattern)
     assert [name for name, _, _ in directory.list()] == names
     for name in ["docs/a.txt", "docs/deep/b.py", "readme.md"]:
@@ -177,10 +188,15 @@ def test_a_pattern_chooses_what_is_listed_and_what_is_read(root: Path, pattern: 
 
 
 def test_a_listing_is_bounded(root: Path) -> None:
-    assert [name for name, _, _ in Directory(root, most=2).list()] == ["docs/a.txt", "docs/deep/b.py"]
+    assert [name for name, _, _ in Directory(root, most=2).list()] == [
+        "docs/a.txt",
+        "docs/deep/b.py",
+    ]
 
 
-def test_a_listing_looks_at_a_bounded_number_of_entries(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_listing_looks_at_a_bounded_number_of_entries(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(files, "_LOOKED_AT", 5)  # .env, .git, docs, readme.md; docs/a.txt
     assert [name for name, _, _ in Directory(root).list()] == ["docs/a.txt", "readme.md"]
 
@@ -198,7 +214,12 @@ def test_what_cannot_be_read_is_not_listed(root: Path) -> None:
     (root / "round").symlink_to(root)
     (root / "in.txt").symlink_to("docs/a.txt")
     listed = Directory(root).list()
-    assert [name for name, _, _ in listed] == ["docs/a.txt", "docs/deep/b.py", "in.txt", "readme.md"]
+    assert [name for name, _, _ in listed] == [
+        "docs/a.txt",
+        "docs/deep/b.py",
+        "in.txt",
+        "readme.md",
+    ]
     assert ("in.txt", 5, "text/plain") in listed
 
 
@@ -223,13 +244,30 @@ def test_a_root_that_is_no_directory_is_a_mistake(root: Path) -> None:
             Directory(path)
 
 
-# ------------------------------------------------------------------------------------------------------- no way out
+# --------------------------------------------------------------------------------------------------
+# no way out
 
-DOTS = ["..", "%2e%2e", "%2E.", ".%2e", "%252e%252e", "%25252e%25252e", "..%c0%af", "．．", ".. ", "...", "..;"]
+DOTS = [
+    "..",
+    "%2e%2e",
+    "%2E.",
+    ".%2e",
+    "%252e%252e",
+    "%25252e%25252e",
+    "..%c0%af",
+    "．．",
+    ".. ",
+    "...",
+    "..;",
+]
 SLASHES = ["/", "\\", "%2f", "%5c", "%252F", "%255c"]
 ELSEWHERE = [
     *(dots + slash + "secret.txt" for dots in DOTS for slash in SLASHES),
-    *("docs" + slash + dots + slash + dots + slash + "secret.txt" for dots in DOTS for slash in SLASHES),
+    *(
+        "docs" + slash + dots + slash + dots + slash + "secret.txt"
+        for dots in DOTS
+        for slash in SLASHES
+    ),
     *(f"docs/{dots}" for dots in DOTS),
     *DOTS,
     ".",
@@ -302,7 +340,9 @@ def test_a_name_within_is_resolved(root: Path, name: str) -> None:
     assert Directory(root).resolve(name) == root / name
 
 
-@pytest.mark.parametrize("name", ["50%.txt", "100%25.txt", "a b.txt", "..a", "a..b", "ünï", "console.log", "com10", "~x"])
+@pytest.mark.parametrize(
+    "name", ["50%.txt", "100%25.txt", "a b.txt", "..a", "a..b", "ünï", "console.log", "com10", "~x"]
+)
 def test_odd_but_harmless_names_are_served(root: Path, name: str) -> None:
     (root / name).write_text("x")
     directory = Directory(root, hidden=True)
@@ -312,9 +352,22 @@ def test_odd_but_harmless_names_are_served(root: Path, name: str) -> None:
 
 @posix_only
 @pytest.mark.parametrize(
-    "name", ["%2e%2e", "%252e%252e", "..%2fx", "a%5cb", "a%00b", "c%3a", "nul%2etxt", "end%20", "%2525252525"]
+    "name",
+    [
+        "%2e%2e",
+        "%252e%252e",
+        "..%2fx",
+        "a%5cb",
+        "a%00b",
+        "c%3a",
+        "nul%2etxt",
+        "end%20",
+        "%2525252525",
+    ],
 )
-def test_a_name_that_turns_harmful_when_decoded_is_not_served_even_if_it_is_that_of_a_file(root: Path, name: str) -> None:
+def test_a_name_that_turns_harmful_when_decoded_is_not_served_even_if_it_is_that_of_a_file(
+    root: Path, name: str
+) -> None:
     (root / name).touch()
     with pytest.raises(NotFound):
         Directory(root, hidden=True).resolve(name)
@@ -323,10 +376,28 @@ def test_a_name_that_turns_harmful_when_decoded_is_not_served_even_if_it_is_that
 
 @given(
     name=st.lists(
-        st.sampled_from(["..", ".", "/", "\\", "%2e", "%2f", "%25", "docs", "a.txt", "secret.txt", "%5c", " ", ":"])
+        st.sampled_from(
+            [
+                "..",
+                ".",
+                "/",
+                "\\",
+                "%2e",
+                "%2f",
+                "%25",
+                "docs",
+                "a.txt",
+                "secret.txt",
+                "%5c",
+                " ",
+                ":",
+            ]
+        )
     )
 )
-def test_whatever_the_name_is_made_of_the_path_is_within(tmp_path_factory: pytest.TempPathFactory, name: list[str]) -> None:
+def test_whatever_the_name_is_made_of_the_path_is_within(
+    tmp_path_factory: pytest.TempPathFactory, name: list[str]
+) -> None:
     base = tmp_path_factory.getbasetemp() / "within"
     (base / "served" / "docs").mkdir(parents=True, exist_ok=True)
     (base / "served" / "docs" / "a.txt").touch()
@@ -432,9 +503,15 @@ EXCHANGES = {
         (root.parent / "a.txt").write_text("secret"),
         (root / "docs").symlink_to(root.parent),
     ),
-    "the file for a pipe": lambda root: ((root / "docs/a.txt").unlink(), os.mkfifo(root / "docs/a.txt")),
+    "the file for a pipe": lambda root: (
+        (root / "docs/a.txt").unlink(),
+        os.mkfifo(root / "docs/a.txt"),
+    ),
     "the file for nothing": lambda root: ((root / "docs/a.txt").unlink(),),
-    "the file for a directory": lambda root: ((root / "docs/a.txt").unlink(), (root / "docs/a.txt").mkdir()),
+    "the file for a directory": lambda root: (
+        (root / "docs/a.txt").unlink(),
+        (root / "docs/a.txt").mkdir(),
+    ),
 }
 
 
@@ -456,14 +533,17 @@ def test_what_was_exchanged_after_it_was_resolved_is_not_read(
 
 
 @pytest.mark.parametrize("stepwise", [True, False])
-def test_both_ways_of_opening_read_the_same(root: Path, stepwise: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_ways_of_opening_read_the_same(
+    root: Path, stepwise: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if stepwise and not files._STEPWISE:
         pytest.skip("not on this system")
     monkeypatch.setattr(files, "_STEPWISE", stepwise)
     assert Directory(root).read("docs/deep/b.py", "x://y")[0].text == "b = 1"
 
 
-# --------------------------------------------------------------------------------------------------------- file URIs
+# --------------------------------------------------------------------------------------------------
+# file URIs
 
 
 @pytest.mark.parametrize(
@@ -496,13 +576,17 @@ def test_a_name_that_is_no_text_survives_as_a_uri() -> None:
 
 
 @posix_only
-@given(st.text().filter(lambda text: "/" not in text and "\0" not in text and text not in ("", ".")))
+@given(
+    st.text().filter(lambda text: "/" not in text and "\0" not in text and text not in ("", "."))
+)
 def test_any_path_comes_back_from_its_uri(name: str) -> None:
     path = Path("/") / name
     assert path_of(file_uri(path)) == path
 
 
-@pytest.mark.parametrize("uri", ["file:///a/b", "file://localhost/a/b", "FILE://LocalHost/a/b", "file:/a/b"])
+@pytest.mark.parametrize(
+    "uri", ["file:///a/b", "file://localhost/a/b", "FILE://LocalHost/a/b", "file:/a/b"]
+)
 @posix_only
 def test_all_spellings_of_a_local_file_are_read(uri: str) -> None:
     assert path_of(uri) == Path("/a/b")
@@ -541,5 +625,7 @@ def test_the_old_spelling_of_a_drive_is_read() -> None:
 def test_the_table_of_types_is_loaded_when_it_is_needed() -> None:
     import subprocess
 
-    code = "import sys, dovetail.server.files; assert not {'mimetypes', 'base64'} & set(sys.modules)"
+    code = (
+        "import sys, dovetail.server.files; assert not {'mimetypes', 'base64'} & set(sys.modules)"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -53,17 +53,22 @@ def only(wanted: Any) -> Any:
     return Form.of(wanted).schema["properties"]["value"]
 
 
-# ------------------------------------------------------------------------------------------------------ what is asked
+# --------------------------------------------------------------------------------------------------
+# what is asked
 
 
 class Person(Struct, rename="camel"):
-    full_name: Annotated[str, Meta(title="Your name", description="As in your passport", min_length=1, max_length=50)]
+    full_name: Annotated[
+        str, Meta(title="Your name", description="As in your passport", min_length=1, max_length=50)
+    ]
     age: Annotated[int, Meta(ge=18, le=120)]
     size: Size
     nickname: str | None
     height: float | None = None
     newsletter: bool = False
-    colors: Annotated[list[Color], Meta(min_length=1, max_length=2)] = msgspec.field(default_factory=lambda: [Color.RED])
+    colors: Annotated[list[Color], Meta(min_length=1, max_length=2)] = msgspec.field(
+        default_factory=lambda: [Color.RED]
+    )
     born: date = date(2000, 1, 1)
 
 
@@ -92,7 +97,14 @@ def test_a_class_becomes_a_flat_form() -> None:
 
 
 def test_its_answer_is_of_the_class_with_what_was_left_empty_filled_in() -> None:
-    told = {"fullName": "Ada", "age": 36.0, "size": "s", "height": None, "colors": ["#00FF00"], "more": "is ignored"}
+    told = {
+        "fullName": "Ada",
+        "age": 36.0,
+        "size": "s",
+        "height": None,
+        "colors": ["#00FF00"],
+        "more": "is ignored",
+    }
     data = Form.of(Person).accept(told)
     assert data == Person("Ada", 36, Size.SMALL, None, colors=[Color.GREEN])
     assert type(data.age) is int
@@ -173,15 +185,31 @@ def test_models_of_pydantic_and_attrs_are_classes_too() -> None:
         (float, {"type": "number"}, 3, 3.0),
         (Literal["a", "b"], {"type": "string", "enum": ["a", "b"]}, "b", "b"),
         (Literal["a"], {"type": "string", "enum": ["a"]}, "a", "a"),
-        (set[Literal["a", "b"]], {"type": "array", "items": {"type": "string", "enum": ["a", "b"]}}, ["b", "b"], {"b"}),
-        (datetime, {"type": "string", "format": "date-time"}, "2026-07-28T12:00:00Z",
-         datetime(2026, 7, 28, 12, tzinfo=UTC)),
+        (
+            set[Literal["a", "b"]],
+            {"type": "array", "items": {"type": "string", "enum": ["a", "b"]}},
+            ["b", "b"],
+            {"b"},
+        ),
+        (
+            datetime,
+            {"type": "string", "format": "date-time"},
+            "2026-07-28T12:00:00Z",
+            datetime(2026, 7, 28, 12, tzinfo=UTC),
+        ),
         (UUID, {"type": "string"}, "00000000-0000-0000-0000-000000000001", UUID(int=1)),
         (Annotated[int, Meta(gt=0, lt=10)], {"type": "integer", "minimum": 1, "maximum": 9}, 9, 9),
-        (Annotated[str, Meta(pattern="^a", title="A")], {"type": "string", "title": "A"}, "ab", "ab"),
+        (
+            Annotated[str, Meta(pattern="^a", title="A")],
+            {"type": "string", "title": "A"},
+            "ab",
+            "ab",
+        ),
     ],
-)  # fmt: skip
-def test_a_bare_type_is_asked_for_as_one_value(wanted: Any, field: Any, sent: Any, data: Any) -> None:
+)
+def test_a_bare_type_is_asked_for_as_one_value(
+    wanted: Any, field: Any, sent: Any, data: Any
+) -> None:
     form = Form.of(wanted)
     assert form.schema == form_of(value=field) | {"required": ["value"]}
     assert form.accept({"value": sent}) == data
@@ -203,7 +231,10 @@ def test_members_of_an_enum_are_shown_by_their_labels_if_all_have_one() -> None:
         def label(self) -> str | None:
             return "The first" if self is Partly.A else None
 
-    assert only(Color)["oneOf"] == [{"const": "#FF0000", "title": "Red"}, {"const": "#00FF00", "title": "Green"}]
+    assert only(Color)["oneOf"] == [
+        {"const": "#FF0000", "title": "Red"},
+        {"const": "#00FF00", "title": "Green"},
+    ]
     assert only(Partly) == {"type": "string", "enum": ["a", "b"]}
 
 
@@ -259,19 +290,34 @@ class FreeList(Struct):
     ],
 )
 def test_what_no_form_can_ask_for_is_refused_by_its_name(wanted: Any, name: str) -> None:
-    with pytest.raises(SchemaError, match=f"Field `{name}` cannot be in a form: .*a field is text, a number") as caught:
+    with pytest.raises(
+        SchemaError, match=f"Field `{name}` cannot be in a form: .*a field is text, a number"
+    ) as caught:
         Form.of(wanted)
     assert "\n" not in str(caught.value)
 
 
-# ------------------------------------------------------------------------------------------------------ given schemas
+# --------------------------------------------------------------------------------------------------
+# given schemas
 
 EVERY_ENUM = form_of(
     untitledSingle={"type": "string", "enum": ["a", "b"], "default": "a"},
-    titledSingle={"type": "string", "oneOf": [{"const": "a", "title": "A"}, {"const": "b", "title": "B"}]},
+    titledSingle={
+        "type": "string",
+        "oneOf": [{"const": "a", "title": "A"}, {"const": "b", "title": "B"}],
+    },
     legacyEnum={"type": "string", "enum": ["a", "b"], "enumNames": ["A", "B"]},
-    untitledMulti={"type": "array", "items": {"type": "string", "enum": ["a", "b"]}, "minItems": 1, "maxItems": 1},
-    titledMulti={"type": "array", "items": {"anyOf": [{"const": "a", "title": "A"}]}, "default": ["a"]},
+    untitledMulti={
+        "type": "array",
+        "items": {"type": "string", "enum": ["a", "b"]},
+        "minItems": 1,
+        "maxItems": 1,
+    },
+    titledMulti={
+        "type": "array",
+        "items": {"anyOf": [{"const": "a", "title": "A"}]},
+        "default": ["a"],
+    },
 )
 
 
@@ -287,7 +333,9 @@ def test_a_schema_in_the_subset_is_sent_as_it_is() -> None:
 
 
 def test_what_generators_write_around_the_fields_is_not_sent() -> None:
-    form = Form.of(form_of() | {"title": "T", "additionalProperties": False, "$schema": "s", "required": []})
+    form = Form.of(
+        form_of() | {"title": "T", "additionalProperties": False, "$schema": "s", "required": []}
+    )
     assert form.schema == {"type": "object", "properties": {}, "$schema": "s", "required": []}
 
 
@@ -317,7 +365,9 @@ def test_what_generators_write_around_the_fields_is_not_sent() -> None:
         ({"type": "integer", "minimum": 2**70}, "cannot be used"),
     ],
 )
-def test_a_schema_outside_of_the_subset_is_refused_by_the_name_of_the_field(field: Any, why: str) -> None:
+def test_a_schema_outside_of_the_subset_is_refused_by_the_name_of_the_field(
+    field: Any, why: str
+) -> None:
     with pytest.raises(SchemaError, match=f"Field `it` cannot be in a form: .*{why}"):
         Form.of(form_of(it=field))
 
@@ -357,7 +407,8 @@ def test_a_default_must_fit_its_field(field: Any) -> None:
         Form.of(form_of(it=field))
 
 
-# ------------------------------------------------------------------------------------------------------------ answers
+# --------------------------------------------------------------------------------------------------
+# answers
 
 
 @pytest.mark.parametrize(
@@ -384,8 +435,12 @@ def test_a_default_must_fit_its_field(field: Any) -> None:
         ({"type": "string"}, {"nested": 1}),
     ],
 )
-def test_an_answer_that_does_not_fit_is_refused_by_the_name_of_the_field(field: Any, wrong: Any) -> None:
-    with pytest.raises(InvalidParams, match=r"The form was not filled in as asked: `it(\[1\])?` must be") as caught:
+def test_an_answer_that_does_not_fit_is_refused_by_the_name_of_the_field(
+    field: Any, wrong: Any
+) -> None:
+    with pytest.raises(
+        InvalidParams, match=r"The form was not filled in as asked: `it(\[1\])?` must be"
+    ) as caught:
         Form.of(form_of(it=field)).accept({"it": wrong})
     assert ", got " in str(caught.value)
 
@@ -455,19 +510,54 @@ def test_an_answer_to_a_url_has_no_data() -> None:
     assert answered(None, ElicitResult(action="accept", content={"a": 1})) == Elicited("accept")
 
 
-# ------------------------------------------------------------------------------------------------------------ secrets
+# --------------------------------------------------------------------------------------------------
+# secrets
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        "password", "Password", "db_password", "newPassword", "password2", "passwd", "passphrase", "passcode", "secret",
-        "client-secret", "credentials", "api_key", "apikey", "apiKey", "APIKey", "x.api.key", "token", "access_token",
-        "authToken", "accesstoken", "github_token", "private_key", "ssh_key", "pin", "pin_code", "otp", "credit_card",
-        "creditCardNumber", "card_number", "cvv", "ssn", "Your password, please", "API key for GitHub",
-        "access_tokens", "recovery_code", "seed_phrase", "mfaCode", "security-code", "one_time_code",
+        "password",
+        "Password",
+        "db_password",
+        "newPassword",
+        "password2",
+        "passwd",
+        "passphrase",
+        "passcode",
+        "secret",
+        "client-secret",
+        "credentials",
+        "api_key",
+        "apikey",
+        "apiKey",
+        "APIKey",
+        "x.api.key",
+        "token",
+        "access_token",
+        "authToken",
+        "accesstoken",
+        "github_token",
+        "private_key",
+        "ssh_key",
+        "pin",
+        "pin_code",
+        "otp",
+        "credit_card",
+        "creditCardNumber",
+        "card_number",
+        "cvv",
+        "ssn",
+        "Your password, please",
+        "API key for GitHub",
+        "access_tokens",
+        "recovery_code",
+        "seed_phrase",
+        "mfaCode",
+        "security-code",
+        "one_time_code",
     ],
-)  # fmt: skip
+)
 def test_secrets_are_not_asked_for_by_form(name: str) -> None:
     with pytest.raises(ConfigError, match=r"looks like a secret .* use ctx\.elicit_url") as caught:
         Form.of(form_of(**{name: {"type": "string"}}))
@@ -479,12 +569,34 @@ def test_secrets_are_not_asked_for_by_form(name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "name", "email", "username", "token_count", "max_tokens", "tokens", "token_limit", "secretary", "passenger",
-        "shipping", "opinion", "spin", "key", "keyboard", "public_key", "card", "business_card", "passport", "compass",
-        "password_length", "passwordHint", "credit_card_type", "api_key_name", "zip_code", "country_code",
+        "name",
+        "email",
+        "username",
+        "token_count",
+        "max_tokens",
+        "tokens",
+        "token_limit",
+        "secretary",
+        "passenger",
+        "shipping",
+        "opinion",
+        "spin",
+        "key",
+        "keyboard",
+        "public_key",
+        "card",
+        "business_card",
+        "passport",
+        "compass",
+        "password_length",
+        "passwordHint",
+        "credit_card_type",
+        "api_key_name",
+        "zip_code",
+        "country_code",
         "access_token_count",
     ],
-)  # fmt: skip
+)
 def test_what_only_sounds_like_a_secret_is_asked_for(name: str) -> None:
     assert name in Form.of(form_of(**{name: {"type": "string"}})).schema["properties"]
 
@@ -510,7 +622,8 @@ def test_a_class_with_a_secret_is_refused_too() -> None:
         Form.of(Login)
 
 
-# --------------------------------------------------------------------------------------------------------- properties
+# --------------------------------------------------------------------------------------------------
+# properties
 
 WORDS = st.text("abcxyz ", min_size=1, max_size=8)
 NAMES = st.from_regex(r"[a-f]{1,6}", fullmatch=True).map(lambda name: f"f_{name}")
@@ -546,7 +659,11 @@ def fields(draw: Any) -> tuple[dict[str, Any], Any]:
     )
     optional = ["minLength", "maxLength", "minimum", "maximum", "minItems", "maxItems"]
     dropped = draw(st.sets(st.sampled_from(optional)))
-    extra = draw(st.fixed_dictionaries({}, optional={"title": WORDS, "description": WORDS, "default": st.just(answer)}))
+    extra = draw(
+        st.fixed_dictionaries(
+            {}, optional={"title": WORDS, "description": WORDS, "default": st.just(answer)}
+        )
+    )
     return {key: value for key, value in field.items() if key not in dropped} | extra, answer
 
 
@@ -556,7 +673,9 @@ FORMS = st.dictionaries(NAMES, fields(), max_size=5)
 @needs_spec
 @given(FORMS)
 def test_every_form_is_one_by_the_official_schema_and_sent_as_given(drawn: dict[str, Any]) -> None:
-    schema = form_of(**{name: field for name, (field, _) in drawn.items()}) | {"required": list(drawn)}
+    schema = form_of(**{name: field for name, (field, _) in drawn.items()}) | {
+        "required": list(drawn)
+    }
     assert Form.of(schema).schema == schema
     for revision in ("2025-11-25", "2026-07-28"):
         for field in schema["properties"].values():
@@ -564,17 +683,29 @@ def test_every_form_is_one_by_the_official_schema_and_sent_as_given(drawn: dict[
 
 
 @given(FORMS, st.data())
-def test_what_fits_comes_back_and_what_is_missing_is_its_default(drawn: dict[str, Any], data: Any) -> None:
+def test_what_fits_comes_back_and_what_is_missing_is_its_default(
+    drawn: dict[str, Any], data: Any
+) -> None:
     form = Form.of(form_of(**{name: field for name, (field, _) in drawn.items()}))
     answers = {name: answer for name, (_, answer) in drawn.items()}
     assert form.accept(answers) == answers
     left_out = data.draw(st.sets(st.sampled_from(sorted(answers)))) if answers else set()
-    expected = {name: answer for name, answer in answers.items() if name not in left_out or "default" in drawn[name][0]}
-    assert form.accept({name: answer for name, answer in answers.items() if name not in left_out}) == expected
+    expected = {
+        name: answer
+        for name, answer in answers.items()
+        if name not in left_out or "default" in drawn[name][0]
+    }
+    assert (
+        form.accept({name: answer for name, answer in answers.items() if name not in left_out})
+        == expected
+    )
 
 
 def test_a_field_that_was_cleared_has_no_default() -> None:
-    form = Form.of(form_of(phone={"type": "string", "default": "555"}, name={"type": "string"}) | {"required": ["name"]})
+    form = Form.of(
+        form_of(phone={"type": "string", "default": "555"}, name={"type": "string"})
+        | {"required": ["name"]}
+    )
     assert form.accept({"name": "Ada"}) == {"name": "Ada", "phone": "555"}
     assert form.accept({"name": "Ada", "phone": None}) == {"name": "Ada"}
     with pytest.raises(InvalidParams, match="`name` is missing"):
@@ -582,14 +713,22 @@ def test_a_field_that_was_cleared_has_no_default() -> None:
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
     max_leaves=5,
 )
 
 
 @given(FORMS, JSON)
-def test_no_answer_at_all_raises_anything_but_invalid_params(drawn: dict[str, Any], answer: Any) -> None:
+def test_no_answer_at_all_raises_anything_but_invalid_params(
+    drawn: dict[str, Any], answer: Any
+) -> None:
     form = Form.of(form_of(**{name: field for name, (field, _) in drawn.items()}))
     for content in (answer, dict.fromkeys(drawn, answer)):
         try:
@@ -601,7 +740,19 @@ def test_no_answer_at_all_raises_anything_but_invalid_params(drawn: dict[str, An
 @needs_spec
 @pytest.mark.parametrize(
     "wanted",
-    [Person, AsDataclass, AsTypedDict, AsNamedTuple, bool, Size, Color, list[Color], set[Size], datetime, float | None],
+    [
+        Person,
+        AsDataclass,
+        AsTypedDict,
+        AsNamedTuple,
+        bool,
+        Size,
+        Color,
+        list[Color],
+        set[Size],
+        datetime,
+        float | None,
+    ],
 )
 def test_every_form_of_a_type_is_one_by_the_official_schema(wanted: Any) -> None:
     for field in Form.of(wanted).schema["properties"].values():
@@ -613,4 +764,9 @@ def test_a_form_loads_no_library_of_models() -> None:
 
     heavy = {"pydantic", "attrs", "jsonschema_rs", "asyncio"}
     code = f"import sys, dovetail.server.forms; print(sorted({heavy} & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout
+        == "[]\n"
+    )

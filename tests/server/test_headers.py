@@ -1,4 +1,5 @@
-"""Tool parameters that are mirrored into HTTP headers: the note, the keyword in the schema, and what calls say in them."""
+"""Tool parameters that are mirrored into HTTP headers: the note, the keyword in the schema, and
+what calls say in them."""
 
 import subprocess
 import sys
@@ -51,7 +52,8 @@ def refused(function: Callable[..., Any], **options: Any) -> str:
     return str(caught.value)
 
 
-# ------------------------------------------------------------------------------------------------------------- the note
+# --------------------------------------------------------------------------------------------------
+# the note
 
 
 @pytest.mark.parametrize(
@@ -64,8 +66,14 @@ def refused(function: Callable[..., Any], **options: Any) -> str:
         (Annotated[Literal["a", "b"], Header("It")], {"type": "string", "enum": ["a", "b"]}),
         (Annotated[str, "Where.", Header("It")], {"type": "string", "description": "Where."}),
         (Annotated[int, msgspec.Meta(ge=1), Header("It")], {"type": "integer", "minimum": 1}),
-        (Annotated[str, Header("It"), msgspec.Meta(extra_json_schema={"x-a": 1})], {"type": "string", "x-a": 1}),
-        (Annotated[str, Field(description="Where."), Header("It")], {"type": "string", "description": "Where."}),
+        (
+            Annotated[str, Header("It"), msgspec.Meta(extra_json_schema={"x-a": 1})],
+            {"type": "string", "x-a": 1},
+        ),
+        (
+            Annotated[str, Field(description="Where."), Header("It")],
+            {"type": "string", "description": "Where."},
+        ),
         (Annotated[int, Header("It"), Field(ge=1)], {"type": "integer", "minimum": 1}),
     ],
 )
@@ -83,18 +91,27 @@ def test_the_keyword_stands_beside_the_type(hint: Any, schema: dict[str, Any]) -
         Annotated[str, Field(), Header("It")] | None,
     ],
 )
-def test_an_optional_one_is_listed_as_a_plain_type_since_clients_leave_out_other_tools(hint: Any) -> None:
+def test_an_optional_one_is_listed_as_a_plain_type_since_clients_leave_out_other_tools(
+    hint: Any,
+) -> None:
     assert property_(hint, None) == {"type": "string", "x-mcp-header": "It"}
 
 
 def test_a_default_is_told() -> None:
-    assert property_(Annotated[int, Header("It")], 3) == {"type": "integer", "default": 3, "x-mcp-header": "It"}
+    assert property_(Annotated[int, Header("It")], 3) == {
+        "type": "integer",
+        "default": 3,
+        "x-mcp-header": "It",
+    }
     by_field = property_(Annotated[int | None, Header("It")], Field(3, ge=1))
     assert by_field == {"type": "integer", "minimum": 1, "default": 3, "x-mcp-header": "It"}
 
 
 def test_a_shared_definition_is_written_in_place() -> None:
-    def tool(it: Annotated[Zone, Field(title="A"), Header("It")], other: Annotated[Zone, Field(title="B")]) -> None: ...
+    def tool(
+        it: Annotated[Zone, Field(title="A"), Header("It")],
+        other: Annotated[Zone, Field(title="B")],
+    ) -> None: ...
 
     made = entry(tool)
     assert [mirror.path for mirror in made.mirrors] == [("it",)]
@@ -113,7 +130,10 @@ def test_a_field_of_an_object_can_be_mirrored(kind: Any) -> None:
 
 
 def test_a_schema_that_was_given_stays_as_it_is() -> None:
-    given = {"type": "object", "properties": {"n": {"type": "integer", "x-mcp-header": "N", "title": "N"}}}
+    given = {
+        "type": "object",
+        "properties": {"n": {"type": "integer", "x-mcp-header": "N", "title": "N"}},
+    }
     made = entry(lambda n: n, name="tool", schema=given)
     assert made.listed.input_schema is given
     assert made.mirrors == (Mirror("N", ("n",), "integer"),)
@@ -134,18 +154,26 @@ async def test_the_tool_is_listed_and_called_in_every_revision(revision: str) ->
     server, tape = Server("s"), Tape()
 
     @server.tool
-    def where(region: Annotated[str, Header("Region")], zone: Annotated[str | None, Header("Zone")] = None) -> str:
+    def where(
+        region: Annotated[str, Header("Region")], zone: Annotated[str | None, Header("Zone")] = None
+    ) -> str:
         return f"{region}/{zone}"
 
     async with pair(server, revision=revision, record=tape) as client:
         (listed,) = await client.list_tools()
-        assert listed.input_schema["properties"]["region"] == {"type": "string", "x-mcp-header": "Region"}
+        assert listed.input_schema["properties"]["region"] == {
+            "type": "string",
+            "x-mcp-header": "Region",
+        }
         assert (await client.call_tool("where", {"region": "north"})).text == "north/None"
-        assert (await client.call_tool("where", {"region": "north", "zone": None})).text == "north/None"
+        assert (
+            await client.call_tool("where", {"region": "north", "zone": None})
+        ).text == "north/None"
     check_tape(tape, revision)
 
 
-# ------------------------------------------------------------------------------------------------------------ wrong use
+# --------------------------------------------------------------------------------------------------
+# wrong use
 
 
 def a_number(x: Annotated[float, Header("X")]) -> None: ...
@@ -161,17 +189,23 @@ def nameless(x: Annotated[str, Header]) -> None: ...
 @pytest.mark.parametrize(
     ("function", "problem"),
     [
-        (a_number, "Tool 'a_number': 'x' cannot be mirrored into the header 'X': its type must be string, integer or "
+        (a_number, "Tool 'a_number': 'x' cannot be mirrored into the header 'X': its type "
+                   "must be string, integer or "
                    "boolean, not number"),
-        (a_list, "Tool 'a_list': 'x' cannot be mirrored into the header 'X': its type must be string, integer or "
+        (a_list, "Tool 'a_list': 'x' cannot be mirrored into the header 'X': its type must be "
+                 "string, integer or "
                  "boolean, not array"),
-        (a_choice, "Tool 'a_choice': 'x' cannot be mirrored into the header 'X': its type must be string, integer or "
+        (a_choice, "Tool 'a_choice': 'x' cannot be mirrored into the header 'X': its type "
+                   "must be string, integer or "
                    "boolean"),
-        (anything, "Tool 'anything': 'x' cannot be mirrored into the header 'X': its type must be string, integer or "
+        (anything, "Tool 'anything': 'x' cannot be mirrored into the header 'X': its type "
+                   "must be string, integer or "
                    "boolean"),
-        (inside_a_list, "Tool 'inside_a_list': 'x.items' cannot be mirrored into the header 'X': only a property of an "
+        (inside_a_list, "Tool 'inside_a_list': 'x.items' cannot be mirrored into the header "
+                        "'X': only a property of an "
                         "object can be, and no $ref, list or alternative may lie on the way to it"),
-        (shared, "Tool 'shared': '$defs.Place.region' cannot be mirrored into the header 'Region': only a property of an "
+        (shared, "Tool 'shared': '$defs.Place.region' cannot be mirrored into the header "
+                 "'Region': only a property of an "
                  "object can be, and no $ref, list or alternative may lie on the way to it"),
         (twice, "Tool 'twice': 'x' and 'y' cannot both be mirrored into the header 'same'"),
         (nameless, 'nameless cannot take x: Header needs the name of the header: Header("Region")'),
@@ -184,11 +218,15 @@ def test_wrong_use_is_refused_at_registration(function: Any, problem: str) -> No
 @pytest.mark.parametrize("name", ["", " ", "A B", "A:B", "Ä", "A\r\nX: y", "A\x00", "(A)", None, 3])
 def test_a_name_that_no_header_can_have_is_refused(name: Any) -> None:
     schema = {"type": "object", "properties": {"x": {"type": "string", "x-mcp-header": name}}}
-    told = f"Tool 'tool': 'x' cannot be mirrored into the header {str(name)!r}: the name of a header is made of letters"
+    told = (
+        f"Tool 'tool': 'x' cannot be mirrored into the header {str(name)!r}: the name of a "
+        "header is made of letters"
+    )
     assert refused(lambda x: x, name="tool", schema=schema).startswith(told)
 
 
-# -------------------------------------------------------------------------------------------------- schemas from elsewhere
+# --------------------------------------------------------------------------------------------------
+# schemas from elsewhere
 
 MARKED = {"type": "string", "x-mcp-header": "X"}
 
@@ -244,7 +282,8 @@ def test_a_schema_deeper_than_the_stack_is_read() -> None:
     assert len(mirror.path) == 3000
 
 
-# ---------------------------------------------------------------------------------------------------- what a call says
+# --------------------------------------------------------------------------------------------------
+# what a call says
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""Isolated tools, each in a real child process. The functions up here are the tools: a child imports them by name."""
+"""Isolated tools, each in a real child process. The functions up here are the tools: a child
+imports them by name."""
 
 import asyncio
 import contextlib
@@ -165,7 +166,11 @@ SPIN = "import os; os.write(os.open(fifo, os.O_WRONLY), b'%d' % os.getpid())\nwh
 
 
 def run(
-    function: Callable[..., Any], *args: Any, limits: Limits | None = None, timeout: float | None = 60, **kwargs: Any
+    function: Callable[..., Any],
+    *args: Any,
+    limits: Limits | None = None,
+    timeout: float | None = 60,
+    **kwargs: Any,
 ) -> Any:
     return asyncio.run(run_isolated(function, args, kwargs, limits or Limits(), timeout, "tool"))
 
@@ -222,7 +227,9 @@ def test_an_async_function_runs_on_a_loop_of_the_child() -> None:
     assert run(add_later, 1, b=2) == 3
 
 
-@pytest.mark.parametrize("function", [shop, shop.total, partial(Shop.total, shop)], ids=["object", "method", "partial"])
+@pytest.mark.parametrize(
+    "function", [shop, shop.total, partial(Shop.total, shop)], ids=["object", "method", "partial"]
+)
 def test_other_callables_are_sent_as_they_are(function: Callable[..., Any]) -> None:
     assert run(function, 4) == 12
 
@@ -236,7 +243,9 @@ def test_arguments_larger_than_a_pipe_arrive_whole() -> None:
 
 
 def test_a_result_over_the_bound_of_a_message_is_refused() -> None:
-    with pytest.raises(ToolError, match=r"tool returned \d+ bytes; the limit is 1024 \(`Limits.outgoing`\)"):
+    with pytest.raises(
+        ToolError, match=r"tool returned \d+ bytes; the limit is 1024 \(`Limits.outgoing`\)"
+    ):
         run(bytes, 8 * MIB, limits=Limits(outgoing=1 * KIB))
 
 
@@ -282,7 +291,9 @@ def test_it_works_on_a_loop_in_another_thread() -> None:
 # what fails
 
 
-@pytest.mark.parametrize("error", [KeyError("city"), ToolError("no such city"), InvalidParams(None, "bad", {"field": 1})])
+@pytest.mark.parametrize(
+    "error", [KeyError("city"), ToolError("no such city"), InvalidParams(None, "bad", {"field": 1})]
+)
 def test_an_exception_keeps_its_type_and_text(error: Exception) -> None:
     with pytest.raises(type(error)) as caught:
         run(fail, type(error), *error.__reduce__()[1])
@@ -316,7 +327,9 @@ def test_an_exception_that_does_not_survive_pickling_becomes_a_tool_error(
         (fail_later, (asyncio.CancelledError,), "tool ended with CancelledError"),
     ],
 )
-def test_what_would_end_a_process_is_an_ordinary_error(function: Any, args: tuple[Any, ...], text: str) -> None:
+def test_what_would_end_a_process_is_an_ordinary_error(
+    function: Any, args: tuple[Any, ...], text: str
+) -> None:
     with pytest.raises(RuntimeError, match=f"^{text}$"):
         run(function, *args)
 
@@ -327,17 +340,24 @@ def test_a_timeout_error_of_the_function_is_its_own() -> None:
 
 
 def test_a_result_that_cannot_be_pickled_is_named() -> None:
-    with pytest.raises(ToolError, match=r"tool returned a lock that cannot be sent between processes: cannot pickle"):
+    with pytest.raises(
+        ToolError,
+        match=r"tool returned a lock that cannot be sent between processes: cannot pickle",
+    ):
         run(threading.Lock)
 
 
 def test_a_result_that_cannot_be_unpickled_is_an_error() -> None:
-    with pytest.raises(ToolError, match="tool returned what cannot be read in this process: invalid literal"):
+    with pytest.raises(
+        ToolError, match="tool returned what cannot be read in this process: invalid literal"
+    ):
         run(Unreadable)
 
 
 def test_arguments_that_cannot_be_pickled_are_an_error() -> None:
-    with pytest.raises(ToolError, match="tool or its arguments cannot be sent to another process: cannot pickle"):
+    with pytest.raises(
+        ToolError, match="tool or its arguments cannot be sent to another process: cannot pickle"
+    ):
         run(mirror, threading.Lock())
 
 
@@ -366,8 +386,13 @@ def test_a_deadly_signal_is_named(name: str, text: str) -> None:
 
 
 @linux
-@pytest.mark.parametrize(("function", "argument"), [(bytes, 1024 * MIB), (keep_everything, 8 * MIB), (keep_everything, 100)])
-def test_running_out_of_memory_is_told_with_the_limit(function: Callable[..., Any], argument: int) -> None:
+@pytest.mark.parametrize(
+    ("function", "argument"),
+    [(bytes, 1024 * MIB), (keep_everything, 8 * MIB), (keep_everything, 100)],
+)
+def test_running_out_of_memory_is_told_with_the_limit(
+    function: Callable[..., Any], argument: int
+) -> None:
     with pytest.raises(ToolError, match=r"^tool ran out of memory \(limit 256 MiB\)$"):
         run(function, argument, limits=Limits(isolated_memory=256 * MIB))
 
@@ -383,7 +408,9 @@ def test_a_limit_beyond_all_memory_is_no_limit() -> None:
 
 def test_an_interpreter_that_cannot_be_started_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    with pytest.raises(ToolError, match=r"tool could not get a process of its own: .*'/nowhere/python'"):
+    with pytest.raises(
+        ToolError, match=r"tool could not get a process of its own: .*'/nowhere/python'"
+    ):
         run(os.getpid)
 
 
@@ -414,7 +441,9 @@ def test_a_timeout_kills_and_reaps_the_child_and_leaks_nothing(tmp_path: Path) -
 def test_cancellation_kills_the_child_and_what_it_started(tmp_path: Path) -> None:
     async def scenario() -> list[int]:
         with mailbox(tmp_path / "pids") as (fifo, pids):
-            task = asyncio.create_task(run_isolated(hang_with_helper, (fifo,), {}, Limits(), None, "tool"))
+            task = asyncio.create_task(
+                run_isolated(hang_with_helper, (fifo,), {}, Limits(), None, "tool")
+            )
             heard = await pids()
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -494,7 +523,9 @@ def test_no_more_children_run_at_once_than_the_limit_allows(tmp_path: Path) -> N
     async def scenario() -> None:
         alone = Limits(isolated=1)
         lock = str(tmp_path / "lock")
-        await asyncio.gather(*(run_isolated(hold, (lock,), {}, alone, None, "tool") for _ in range(3)))
+        await asyncio.gather(
+            *(run_isolated(hold, (lock,), {}, alone, None, "tool") for _ in range(3))
+        )
 
     asyncio.run(scenario())
 
@@ -502,8 +533,14 @@ def test_no_more_children_run_at_once_than_the_limit_allows(tmp_path: Path) -> N
 @posix
 def test_as_many_children_run_at_once_as_the_limit_allows(tmp_path: Path) -> None:
     async def scenario() -> None:
-        with mailbox(tmp_path / "one") as (one, heard_one), mailbox(tmp_path / "two") as (two, heard_two):
-            tasks = [asyncio.create_task(run_isolated(hang, (fifo,), {}, pair, None, "tool")) for fifo in (one, two)]
+        with (
+            mailbox(tmp_path / "one") as (one, heard_one),
+            mailbox(tmp_path / "two") as (two, heard_two),
+        ):
+            tasks = [
+                asyncio.create_task(run_isolated(hang, (fifo,), {}, pair, None, "tool"))
+                for fifo in (one, two)
+            ]
             await asyncio.gather(heard_one(), heard_two())
             for task in tasks:
                 task.cancel()
@@ -531,7 +568,9 @@ def test_a_call_cancelled_while_it_waits_is_never_started(tmp_path: Path) -> Non
         with mailbox(tmp_path / "pids") as (fifo, pids):
             first = asyncio.create_task(run_isolated(hang, (fifo,), {}, alone, None, "first"))
             await pids()
-            second = asyncio.create_task(run_isolated(Path.touch, (tmp_path / "second",), {}, alone, None, "second"))
+            second = asyncio.create_task(
+                run_isolated(Path.touch, (tmp_path / "second",), {}, alone, None, "second")
+            )
             await asyncio.sleep(0)
             for task in (second, first):
                 task.cancel()
@@ -584,17 +623,25 @@ def test_a_tool_of_the_main_file_runs_without_its_main_part(how: str, tmp_path: 
     (package / "__init__.py").touch()
     (package / "sibling.py").touch()
     source = textwrap.dedent(SERVER)
-    (package / "main.py").write_text(source if how == "script" else "from . import sibling\n" + source)
+    (package / "main.py").write_text(
+        source if how == "script" else "from . import sibling\n" + source
+    )
     words = [str(package / "main.py")] if how == "script" else ["-m", "package.main"]
     path = os.pathsep.join([os.getcwd(), str(tmp_path)])
     done = subprocess.run(
-        [sys.executable, *words], env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=60
+        [sys.executable, *words],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert done.stdout == "Oslo__dovetail_main__\nsunk\n", done.stderr
     assert done.stderr.split("\n")[:2] == ["loaded as __main__", "loaded as __dovetail_main__"]
 
 
-def test_the_main_file_is_loaded_with_the_flag_that_keeps_servers_from_running(tmp_path: Path) -> None:
+def test_the_main_file_is_loaded_with_the_flag_that_keeps_servers_from_running(
+    tmp_path: Path,
+) -> None:
     script = tmp_path / "main.py"
     script.write_text(
         textwrap.dedent("""
@@ -612,12 +659,15 @@ def test_the_main_file_is_loaded_with_the_flag_that_keeps_servers_from_running(t
         """)
     )
     environment = {**os.environ, "PYTHONPATH": os.getcwd()}
-    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, script], env=environment, capture_output=True, text=True, timeout=60
+    )
     assert done.stdout == "1\n", done.stderr
 
 
 def load(name: str, path: Path, source: str) -> Any:
-    """Load a module as a program may that was given a path: under a name that nobody else can import."""
+    """Load a module as a program may that was given a path: under a name that nobody else can
+    import."""
     from importlib.util import module_from_spec, spec_from_file_location
 
     path.write_text(textwrap.dedent(source))
@@ -652,10 +702,14 @@ def test_a_module_that_fails_in_the_child_is_named_with_its_error(loaded: Any) -
     assert "server.py" in caught.value.__notes__[0]
 
 
-def test_a_name_that_means_something_else_by_now_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_that_means_something_else_by_now_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     original = mirror
     monkeypatch.setitem(globals(), "mirror", partial(mirror))
-    with pytest.raises(ToolError, match=r"tool or its arguments cannot be sent .*: .*not the same object"):
+    with pytest.raises(
+        ToolError, match=r"tool or its arguments cannot be sent .*: .*not the same object"
+    ):
         run(original, Point(1))
 
 
@@ -683,8 +737,18 @@ stray.__module__ = "no_such_module"
     ("function", "has_context", "text"),
     [
         (mirror, True, "it takes a Context, which cannot leave this process; remove the parameter"),
-        (lambda: 1, False, "it is a lambda, where a child process cannot find it; define it at the top level of a module"),
-        (local(), False, "it is defined inside another function, where a child process cannot find it; define it at"),
+        (
+            lambda: 1,
+            False,
+            "it is a lambda, where a child process cannot find it; define it at the top level "
+            "of a module",
+        ),
+        (
+            local(),
+            False,
+            "it is defined inside another function, where a child process cannot find it; "
+            "define it at",
+        ),
         (partial(lambda: 1), False, "it cannot be sent to another process: "),
         (threading.Lock().acquire, False, "it cannot be sent to another process: cannot pickle"),
         (stray, False, "its module 'no_such_module' cannot be imported; define it in a file"),
@@ -694,7 +758,9 @@ stray.__module__ = "no_such_module"
 def test_what_cannot_be_isolated_is_refused_with_the_reason(
     function: Callable[..., Any], has_context: bool, text: str
 ) -> None:
-    with pytest.raises(SchemaError, match=re.escape(f"Tool 'tool' cannot have isolate=\"process\": {text}")):
+    with pytest.raises(
+        SchemaError, match=re.escape(f"Tool 'tool' cannot have isolate=\"process\": {text}")
+    ):
         check_isolatable(function, has_context, "tool")
 
 
@@ -704,5 +770,9 @@ def test_a_function_typed_at_a_prompt_is_refused() -> None:
         def tool(): pass
         check_isolatable(tool, False, "tool")
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60)
-    assert "SchemaError: Tool 'tool' cannot have isolate=\"process\": it was typed in" in done.stderr
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60
+    )
+    assert (
+        "SchemaError: Tool 'tool' cannot have isolate=\"process\": it was typed in" in done.stderr
+    )

@@ -1,4 +1,5 @@
-"""Nobody asks more often than the server's rates allow, on any transport, and whoever tries hears how long to wait."""
+"""Nobody asks more often than the server's rates allow, on any transport, and whoever tries hears
+how long to wait."""
 
 import asyncio
 import json
@@ -46,7 +47,9 @@ def caller(address: str | None = None, user: str | None = None) -> Caller:
 SOMEBODY = caller("203.0.113.1")
 
 
-def ask(limiter: Limiter, method: str | Method = "tools/call", who: Caller = SOMEBODY, tool: str = "add") -> float:
+def ask(
+    limiter: Limiter, method: str | Method = "tools/call", who: Caller = SOMEBODY, tool: str = "add"
+) -> float:
     """The seconds to wait; 0 where it was let in."""
     row = METHODS[method] if isinstance(method, str) else method
     try:
@@ -92,7 +95,9 @@ def test_a_bucket_is_never_fuller_than_full() -> None:
 @given(
     st.floats(0.01, 1000), st.integers(1, 20), st.lists(st.floats(0, 5), min_size=1, max_size=60)
 )  # no more than a burst and what grew meanwhile, whenever they come
-def test_no_pattern_of_requests_gets_more_through(count: float, burst: int, pauses: list[float]) -> None:
+def test_no_pattern_of_requests_gets_more_through(
+    count: float, burst: int, pauses: list[float]
+) -> None:
     clock = Clock()
     limiter = Limiter(Rates(calls=Rate(count, burst=burst)), clock)
     admitted: list[float] = []
@@ -106,7 +111,9 @@ def test_no_pattern_of_requests_gets_more_through(count: float, burst: int, paus
 
 
 def test_a_tool_has_a_bucket_of_its_own_and_counts_among_all_calls() -> None:
-    limiter = Limiter(Rates(calls=Rate(1, per=10, burst=3), tools={"pay": Rate(1, per=60)}), Clock())
+    limiter = Limiter(
+        Rates(calls=Rate(1, per=10, burst=3), tools={"pay": Rate(1, per=60)}), Clock()
+    )
     assert [ask(limiter, tool="pay"), ask(limiter, tool="pay")] == [0, 60]
     assert [ask(limiter) for _ in range(3)] == [0, 0, 10]
     assert ask(limiter, tool="pay") == 10
@@ -120,8 +127,12 @@ def test_what_is_refused_takes_a_token_from_no_bucket() -> None:
 
 def test_each_kind_of_request_is_counted_apart() -> None:
     one = Rate(1, per=10)
-    limiter = Limiter(Rates(calls=one, completions=one, tasks=one, openings=one, others=one), Clock())
-    tasks = [Method(name, "client", METHODS["ping"].params) for name in ("tasks/get", "tasks/result")]
+    limiter = Limiter(
+        Rates(calls=one, completions=one, tasks=one, openings=one, others=one), Clock()
+    )
+    tasks = [
+        Method(name, "client", METHODS["ping"].params) for name in ("tasks/get", "tasks/result")
+    ]
     kinds: list[list[Any]] = [
         ["tools/call"],
         ["completion/complete"],
@@ -130,7 +141,9 @@ def test_each_kind_of_request_is_counted_apart() -> None:
         ["tools/list", "resources/read", "prompts/get", "subscriptions/listen"],
     ]
     for kind in kinds:
-        assert [ask(limiter, method) for method in kind * 2][: len(kind) + 1] == [0] + [10] * len(kind)
+        assert [ask(limiter, method) for method in kind * 2][: len(kind) + 1] == [0] + [10] * len(
+            kind
+        )
 
 
 def test_what_has_no_rate_is_not_limited() -> None:
@@ -146,7 +159,10 @@ def test_an_error_names_what_was_too_much_and_how_long_to_wait() -> None:
         ask(limiter, tool="pay")
     with pytest.raises(Overloaded) as refusal:
         limiter.admit(METHODS["tools/call"], CallToolParams(name="pay"), SOMEBODY)
-    assert refusal.value.message == "Too many calls of the tool 'pay': the limit is 2 in 60 s. Try again in 30 s"
+    assert (
+        refusal.value.message
+        == "Too many calls of the tool 'pay': the limit is 2 in 60 s. Try again in 30 s"
+    )
     assert refusal.value.data == {"retryAfter": 30.0}
 
 
@@ -159,7 +175,9 @@ def test_each_principal_has_its_own_wherever_it_calls_from() -> None:
     assert ask(limiter, who=caller("198.51.100.7", "ada")) == 10
     assert ask(limiter, who=caller("203.0.113.1", "bo")) == 0
     assert ask(limiter, who=caller("203.0.113.1")) == 0
-    assert ask(limiter, who=caller(None, "203.0.113.1")) == 0, "who calls themselves an address has a bucket of their own"
+    assert ask(limiter, who=caller(None, "203.0.113.1")) == 0, (
+        "who calls themselves an address has a bucket of their own"
+    )
 
 
 def test_addresses_of_one_ipv6_network_are_one_caller() -> None:
@@ -183,12 +201,21 @@ def test_by_default_only_those_who_call_over_a_network_are_limited() -> None:
         return sum(ask(limiter, who=who) == 0 for _ in range(3000))
 
     assert admitted(caller()) == admitted(caller("127.0.0.1")) == admitted(caller("::1")) == 3000
-    assert admitted(caller("203.0.113.1")) == admitted(caller("127.0.0.1", "ada")) == admitted(caller(None, "bo")) == 1000
+    assert (
+        admitted(caller("203.0.113.1"))
+        == admitted(caller("127.0.0.1", "ada"))
+        == admitted(caller(None, "bo"))
+        == 1000
+    )
 
 
 def test_rates_that_are_given_hold_for_everybody() -> None:
     limiter = Limiter(Rates(calls=TWO), Clock())
-    assert [ask(limiter, who=who) for who in (caller(), caller("127.0.0.1"), caller("::1"))] == [0, 0, 10]
+    assert [ask(limiter, who=who) for who in (caller(), caller("127.0.0.1"), caller("::1"))] == [
+        0,
+        0,
+        10,
+    ]
 
 
 def test_of_too_many_callers_those_are_forgotten_that_were_idle_longest() -> None:
@@ -219,7 +246,9 @@ def test_threads_together_get_no_more_than_one_would() -> None:
     assert waits.count(0) == 4
 
 
-@pytest.mark.parametrize("wrong", [{"count": 0}, {"count": -1}, {"count": 1, "per": 0}, {"count": 1, "burst": 0.5}])
+@pytest.mark.parametrize(
+    "wrong", [{"count": 0}, {"count": -1}, {"count": 1, "per": 0}, {"count": 1, "burst": 0.5}]
+)
 def test_a_rate_that_lets_nothing_through_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match="burst of at least 1"):
         Rate(**wrong)
@@ -232,7 +261,14 @@ def test_what_is_no_rate_is_refused_by_name(wrong: Any) -> None:
 
 
 def test_a_refusal_that_names_nonsense_names_no_time() -> None:
-    for nonsense in (None, {}, [], {"retryAfter": "soon"}, {"retryAfter": -1}, {"retryAfter": float("inf")}):
+    for nonsense in (
+        None,
+        {},
+        [],
+        {"retryAfter": "soon"},
+        {"retryAfter": -1},
+        {"retryAfter": float("inf")},
+    ):
         assert Overloaded("x", data=nonsense).retry_after is None
 
 
@@ -243,12 +279,17 @@ async def test_log_messages_that_are_too_many_are_dropped_and_counted() -> None:
     clock, heard = Clock(), []
     server = build()
     server.limiter = Limiter(Rates(logs=Rate(1, burst=5)), clock)
-    async with pair(server, on_log=lambda entry: heard.append((entry.logger, entry.data))) as client:
+    async with pair(
+        server, on_log=lambda entry: heard.append((entry.logger, entry.data))
+    ) as client:
         await client.call_tool("chatter", {"lines": 50})
         assert heard == [(None, number) for number in range(5)]
         clock.now += 1
         await client.call_tool("chatter", {"lines": 1})
-        assert heard[5:] == [("dovetail", "45 log messages were dropped here: they were too many"), (None, 0)]
+        assert heard[5:] == [
+            ("dovetail", "45 log messages were dropped here: they were too many"),
+            (None, 0),
+        ]
         clock.now += 100
         await client.call_tool("chatter", {"lines": 1})
         assert heard[7:] == [(None, 0)]
@@ -268,11 +309,15 @@ async def test_log_messages_from_worker_threads_are_counted_too() -> None:
     assert [entry.data for entry in heard] == [0, 1, 2, 3, 4]
 
 
-async def test_of_one_session_the_log_messages_of_each_call_count_for_the_place_that_it_came_from() -> None:
+async def test_of_one_session_the_log_messages_of_each_call_count_for_the_place_that_it_came_from() -> (  # noqa: E501
+    None
+):
     stage = Stage(rates=Rates(logs=Rate(0.001, burst=1)))
     async with on_port(placed(stage.server.asgi("/mcp")), lifespan="on") as site:
         session = await site.greet()
-        waiting = asyncio.create_task(session.call("talk", 1, {"X-From": "192.0.2.1"}, before=0, after=2))
+        waiting = asyncio.create_task(
+            session.call("talk", 1, {"X-From": "192.0.2.1"}, before=0, after=2)
+        )
         await stage.started.wait()
         said = await (await session.call("chat", 2, {"X-From": "198.51.100.1"}, count=2)).messages()
         assert logged(said) == ["line 0"]
@@ -285,7 +330,9 @@ async def test_of_one_session_the_log_messages_of_each_call_count_for_the_place_
 
 @each_transport
 @each_era
-async def test_a_tool_that_is_called_too_often_is_refused_and_the_others_are_not(transport: str, revision: str) -> None:
+async def test_a_tool_that_is_called_too_often_is_refused_and_the_others_are_not(
+    transport: str, revision: str
+) -> None:
     limits = {"tools": {"add": SLOW}}
     async with over(transport, revision, limits, timeout=20) as client:
         for _ in range(2):
@@ -310,7 +357,9 @@ async def test_log_messages_are_limited(transport: str, revision: str) -> None:
 @each_era
 async def test_a_client_that_opens_too_often_hears_so(transport: str, revision: str) -> None:
     if transport == "websocket":
-        async with on_a_port(build({"openings": SLOW}).asgi(path="/mcp", websocket=True)) as address:
+        async with on_a_port(
+            build({"openings": SLOW}).asgi(path="/mcp", websocket=True)
+        ) as address:
             for _ in range(2):
                 async with Client(f"ws://{address}/ws", revision=revision):
                     pass
@@ -349,7 +398,10 @@ def greeting() -> dict[str, Any]:
 async def test_over_http_the_status_is_429_and_a_header_says_when_to_come_back() -> None:
     server = build({"openings": {"count": 1, "per": 90.5}})
     body = json.dumps(greeting()).encode()
-    request = HttpRequest(headers={name.lower(): value for name, value in HEAD.items()} | {"host": "localhost"}, body=body)
+    request = HttpRequest(
+        headers={name.lower(): value for name, value in HEAD.items()} | {"host": "localhost"},
+        body=body,
+    )
     assert (await server.handle(request)).status == 200
     refusal = await server.handle(request)
     assert (refusal.status, refusal.headers["retry-after"]) == (429, "91")
@@ -366,7 +418,9 @@ async def test_a_server_that_is_busy_answers_503_as_before() -> None:
 
 
 @each_era
-async def test_a_client_over_http_waits_as_long_as_it_is_told_and_gets_its_answer(revision: str) -> None:
+async def test_a_client_over_http_waits_as_long_as_it_is_told_and_gets_its_answer(
+    revision: str,
+) -> None:
     async with over("http", revision, {"tools": {"add": {"count": 1, "burst": 1}}}) as client:
         assert (await client.call_tool("add", {"a": 1})).data == 2
         start = time.monotonic()
@@ -385,7 +439,10 @@ async def test_a_client_over_http_does_not_begin_to_wait_for_longer_than_its_dea
 
 
 async def test_greetings_over_http_are_limited_before_a_session_is_made() -> None:
-    async with on_a_port(build({"openings": SLOW}).asgi(path="/mcp")) as address, aiohttp.ClientSession() as web:
+    async with (
+        on_a_port(build({"openings": SLOW}).asgi(path="/mcp")) as address,
+        aiohttp.ClientSession() as web,
+    ):
         answers = []
         for _ in range(4):
             async with web.post(f"http://{address}/mcp", json=greeting(), headers=HEAD) as answer:
@@ -395,7 +452,9 @@ async def test_greetings_over_http_are_limited_before_a_session_is_made() -> Non
 
 @pytest.mark.parametrize("transport", ["http", "websocket"])
 @each_era
-async def test_by_default_a_stranger_is_limited_and_this_machine_is_not(transport: str, revision: str) -> None:
+async def test_by_default_a_stranger_is_limited_and_this_machine_is_not(
+    transport: str, revision: str
+) -> None:
     server = build()
     served = server.asgi(path="/mcp", websocket=True)
 
@@ -416,13 +475,17 @@ async def test_by_default_a_stranger_is_limited_and_this_machine_is_not(transpor
 
 @pytest.mark.parametrize("transport", ["http", "websocket"])
 @each_era
-async def test_who_proved_who_they_are_has_buckets_of_their_own(transport: str, revision: str) -> None:
+async def test_who_proved_who_they_are_has_buckets_of_their_own(
+    transport: str, revision: str
+) -> None:
     server = build(auth=Door())
     url = TRANSPORTS[transport]
     assert url is not None
     async with on_a_port(server.asgi(path="/mcp", websocket=True)) as address:
         for name in ("ada", "bo", "ada"):
-            async with Client(url.format(address), revision=revision, headers={"Authorization": name}) as client:
+            async with Client(
+                url.format(address), revision=revision, headers={"Authorization": name}
+            ) as client:
                 await client.call_tool("add", {"a": 1})
     assert server.limiter is not None
     assert list(server.limiter._seen) == [("principal", "bo"), ("principal", "ada")]

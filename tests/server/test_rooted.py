@@ -30,16 +30,22 @@ def root(path: Path) -> Root:
     return Root(path.as_uri())
 
 
-@pytest.mark.parametrize("path", [".", "in", "in/file", "in/../in/file", "not/there/yet", "./in//file", "../home/in"])
+@pytest.mark.parametrize(
+    "path", [".", "in", "in/file", "in/../in/file", "not/there/yet", "./in//file", "../home/in"]
+)
 def test_a_path_in_a_root_is_inside(home: Path, path: str) -> None:
     assert inside([root(home)], f"{home}/{path}")
     assert resolve([root(home)], home / path) == (home / path).resolve()
 
 
-@pytest.mark.parametrize("path", ["..", "../home2/file", "../home2", "in/../../file", "../..", "../file", "../nothing"])
+@pytest.mark.parametrize(
+    "path", ["..", "../home2/file", "../home2", "in/../../file", "../..", "../file", "../nothing"]
+)
 def test_a_path_beside_a_root_is_outside(home: Path, path: str) -> None:
     assert not inside([root(home)], f"{home}/{path}")
-    with pytest.raises(ToolError, match=r"is outside of the client's roots: only .*home may be used"):
+    with pytest.raises(
+        ToolError, match=r"is outside of the client's roots: only .*home may be used"
+    ):
         resolve([root(home)], f"{home}/{path}")
 
 
@@ -82,7 +88,9 @@ def test_the_root_of_all_holds_all(home: Path) -> None:
     assert inside([Root("file:///")], "/")
 
 
-def test_a_relative_path_counts_from_where_the_server_runs(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_relative_path_counts_from_where_the_server_runs(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(home)
     assert inside([root(home)], "in/file")
     assert resolve([root(home)], "in/file").is_absolute()
@@ -90,14 +98,28 @@ def test_a_relative_path_counts_from_where_the_server_runs(home: Path, monkeypat
 
 
 def test_any_of_several_roots_will_do(home: Path) -> None:
-    roots = [Root("https://example.com/"), Root("nonsense"), root(home.parent / "home2"), root(home)]
+    roots = [
+        Root("https://example.com/"),
+        Root("nonsense"),
+        root(home.parent / "home2"),
+        root(home),
+    ]
     assert inside(iter(roots), home / "in")
     assert resolve(iter(roots), home / "in") == home / "in"
 
 
 @pytest.mark.parametrize(
     "uri",
-    ["https://example.com/", "nonsense", "file:", "file://", "file://etc", "file://other.example/x", "file:///%00", ""],
+    [
+        "https://example.com/",
+        "nonsense",
+        "file:",
+        "file://",
+        "file://etc",
+        "file://other.example/x",
+        "file:///%00",
+        "",
+    ],
 )
 def test_roots_that_are_no_files_here_hold_nothing(uri: str) -> None:
     assert not inside([Root(uri)], "/")
@@ -168,7 +190,9 @@ def test_dots_never_lead_out(steps: list[str]) -> None:
     base = os.path.realpath("/usr")
     path = "/".join([base, *steps])
     expected = os.path.normpath(path)
-    assert inside([Root("file:///usr")], path) == (expected == base or expected.startswith(f"{base}/"))
+    assert inside([Root("file:///usr")], path) == (
+        expected == base or expected.startswith(f"{base}/")
+    )
 
 
 # asked for in a handler
@@ -176,7 +200,9 @@ def test_dots_never_lead_out(steps: list[str]) -> None:
 
 @pytest.mark.requirement("roots-bounds")
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-11-25", "2026-07-28"])
-async def test_a_handler_asks_whether_a_path_is_inside_of_the_roots_of_its_client(home: Path, revision: str) -> None:
+async def test_a_handler_asks_whether_a_path_is_inside_of_the_roots_of_its_client(
+    home: Path, revision: str
+) -> None:
     server = Server("files")
 
     @server.tool

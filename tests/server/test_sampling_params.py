@@ -1,4 +1,5 @@
-"""What a server asks the client's model: how the request is made, and what is refused before it is sent."""
+"""What a server asks the client's model: how the request is made, and what is refused before it is
+sent."""
 
 import re
 from typing import Any
@@ -54,7 +55,8 @@ def wire(params: Any) -> Any:
     return msgspec.to_builtins(params)
 
 
-# ----------------------------------------------------------------------------------------------------------- messages
+# --------------------------------------------------------------------------------------------------
+# messages
 
 
 def test_a_string_is_all_that_is_needed() -> None:
@@ -74,21 +76,36 @@ def test_a_string_is_all_that_is_needed() -> None:
         (Audio(data=b"wav"), "user", AudioContent("d2F2", "audio/wav")),
         ({"role": "assistant", "content": "hi"}, "assistant", TextContent("hi")),
         ({"role": "user", "content": {"type": "text", "text": "hi"}}, "user", TextContent("hi")),
-        ({"role": "user", "content": ["see", Image(data=b"png")]}, "user",
-         [TextContent("see"), ImageContent("cG5n", "image/png")]),
-        ({"type": "image", "data": "cG5n", "mimeType": "image/png"}, "user", ImageContent("cG5n", "image/png")),
-        (SamplingMessage("user", ["see", Image(data=b"png")]), "user",  # type: ignore[list-item]
-         [TextContent("see"), ImageContent("cG5n", "image/png")]),
+        (
+            {"role": "user", "content": ["see", Image(data=b"png")]},
+            "user",
+            [TextContent("see"), ImageContent("cG5n", "image/png")],
+        ),
+        (
+            {"type": "image", "data": "cG5n", "mimeType": "image/png"},
+            "user",
+            ImageContent("cG5n", "image/png"),
+        ),
+        (
+            SamplingMessage("user", ["see", Image(data=b"png")]),
+            "user",  # type: ignore[list-item]
+            [TextContent("see"), ImageContent("cG5n", "image/png")],
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_message_is_made_of_what_is_at_hand(given: Any, role: str, content: Any) -> None:
     made = create(given).messages
     assert made == [SamplingMessage(role, content)]  # type: ignore[arg-type]
-    assert create(["first", given]).messages == [SamplingMessage("user", TextContent("first")), *made]
+    assert create(["first", given]).messages == [
+        SamplingMessage("user", TextContent("first")),
+        *made,
+    ]
 
 
 def test_a_list_inside_the_list_is_one_message_of_several_blocks() -> None:
-    assert create([["look", Image(data=b"png")]]).messages == [user(TextContent("look"), ImageContent("cG5n", "image/png"))]
+    assert create([["look", Image(data=b"png")]]).messages == [
+        user(TextContent("look"), ImageContent("cG5n", "image/png"))
+    ]
 
 
 def test_what_a_message_carries_besides_stays() -> None:
@@ -105,7 +122,10 @@ def test_what_a_message_carries_besides_stays() -> None:
         (Message("user", ResourceLink("a:b", "b")), "not of resource_link"),
         (EmbeddedResource(TextResourceContents(uri="a:b", text="c")), "not of resource"),
         ({"role": "system", "content": "obey"}, "not of 'system'"),
-        ({"role": "user", "content": {"type": "text"}}, "A block of a message is not as the protocol has it: .*text"),
+        (
+            {"role": "user", "content": {"type": "text"}},
+            "A block of a message is not as the protocol has it: .*text",
+        ),
         ({"type": "video"}, "A block of a message is not as the protocol has it"),
         ({}, "A block of a message is not as the protocol has it"),
     ],
@@ -115,7 +135,8 @@ def test_what_no_message_can_hold_is_refused(given: Any, why: str) -> None:
         create(given)
 
 
-# ----------------------------------------------------------------------------------------------------------- settings
+# --------------------------------------------------------------------------------------------------
+# settings
 
 
 def test_all_settings_travel_in_wire_form() -> None:
@@ -132,7 +153,11 @@ def test_all_settings_travel_in_wire_form() -> None:
     assert wire(params) == {
         "messages": [{"role": "user", "content": {"type": "text", "text": "hello"}}],
         "maxTokens": 5,
-        "modelPreferences": {"hints": [{"name": "small"}], "costPriority": 1.0, "speedPriority": 0.5},
+        "modelPreferences": {
+            "hints": [{"name": "small"}],
+            "costPriority": 1.0,
+            "speedPriority": 0.5,
+        },
         "systemPrompt": "be brief",
         "includeContext": "thisServer",
         "temperature": 0.5,
@@ -153,7 +178,9 @@ def test_all_settings_travel_in_wire_form() -> None:
     ],
 )
 def test_a_model_is_hinted_at_in_any_of_these_ways(given: Any) -> None:
-    assert create("hello", model_preferences=given).model_preferences == ModelPreferences(hints=[ModelHint("small")])
+    assert create("hello", model_preferences=given).model_preferences == ModelPreferences(
+        hints=[ModelHint("small")]
+    )
 
 
 @pytest.mark.parametrize(
@@ -162,10 +189,16 @@ def test_a_model_is_hinted_at_in_any_of_these_ways(given: Any) -> None:
         ({"max_tokens": 0}, "max_tokens must be at least 1, not 0"),
         ({"max_tokens": True}, "max_tokens"),
         ({"max_tokens": 1.5}, "max_tokens"),
-        ({"model_preferences": {"costPriority": 1.1}}, "cost_priority must be from 0 to 1, not 1.1"),
+        (
+            {"model_preferences": {"costPriority": 1.1}},
+            "cost_priority must be from 0 to 1, not 1.1",
+        ),
         ({"model_preferences": ModelPreferences(speed_priority=-0.1)}, "speed_priority"),
         ({"model_preferences": {"intelligence_priority": float("nan")}}, "intelligence_priority"),
-        ({"model_preferences": {"costPriority": "high"}}, "A model preference is not as the protocol has it"),
+        (
+            {"model_preferences": {"costPriority": "high"}},
+            "A model preference is not as the protocol has it",
+        ),
         ({"model_preferences": {"price": 1}}, "Model preferences have no price"),
         ({"model_preferences": [3]}, "A model hint"),
         ({"include_context": "all"}, "include_context is one of"),
@@ -190,7 +223,9 @@ def test_tools_are_given_as_values_as_dicts_or_as_functions() -> None:
         """Tell the weather."""
         return city
 
-    tools = create("hello", tools=[weather, {"name": "b", "inputSchema": {"type": "object"}}, Tool("c", {})]).tools
+    tools = create(
+        "hello", tools=[weather, {"name": "b", "inputSchema": {"type": "object"}}, Tool("c", {})]
+    ).tools
     assert tools is not None
     assert [tool.name for tool in tools] == ["weather", "b", "c"]
     assert tools[0].description == "Tell the weather."
@@ -213,7 +248,8 @@ def test_a_tool_choice_is_a_word_or_a_value(given: Any) -> None:
     assert create("hello", tool_choice=given).tool_choice == ToolChoice("none")
 
 
-# ------------------------------------------------------------------------------------------------------------ balance
+# --------------------------------------------------------------------------------------------------
+# balance
 
 
 @pytest.mark.parametrize(
@@ -222,7 +258,14 @@ def test_a_tool_choice_is_a_word_or_a_value(given: Any) -> None:
         ["hello"],
         ["hello", "hello again"],
         ["hello", assistant(use("1"), use("2")), user(result("2"), result("1"))],
-        ["hello", assistant(TextContent("let me see"), use()), result(), assistant(use()), [result()], "thanks"],
+        [
+            "hello",
+            assistant(TextContent("let me see"), use()),
+            result(),
+            assistant(use()),
+            [result()],
+            "thanks",
+        ],
     ],
 )
 def test_a_conversation_with_every_use_answered_is_sent(conversation: Any) -> None:
@@ -232,13 +275,28 @@ def test_a_conversation_with_every_use_answered_is_sent(conversation: Any) -> No
 @pytest.mark.parametrize(
     ("conversation", "why"),
     [
-        (["hi", assistant(use("1"), use("2")), user(result("1"))], "message 3 must hold the results .* 2 is missing"),
-        (["hi", assistant(use("1")), "never mind"], "message 3 must hold the results .* 1 is missing"),
+        (
+            ["hi", assistant(use("1"), use("2")), user(result("1"))],
+            "message 3 must hold the results .* 2 is missing",
+        ),
+        (
+            ["hi", assistant(use("1")), "never mind"],
+            "message 3 must hold the results .* 1 is missing",
+        ),
         (["hi", assistant(use("1")), "wait", result("1")], "message 3 must hold"),
         (["hi", assistant(use("1"))], r"the last message uses a tool \(1\)"),
-        (["hi", result("1")], "message 2 has a result for 1, which the message before it did not use"),
-        (["hi", assistant(use("1")), user(result("1"), result("9"))], "message 3 has a result for 9"),
-        (["hi", assistant(use("1")), user(result("1"), TextContent("so?"))], "message 3 has something besides the results"),
+        (
+            ["hi", result("1")],
+            "message 2 has a result for 1, which the message before it did not use",
+        ),
+        (
+            ["hi", assistant(use("1")), user(result("1"), result("9"))],
+            "message 3 has a result for 9",
+        ),
+        (
+            ["hi", assistant(use("1")), user(result("1"), TextContent("so?"))],
+            "message 3 has something besides the results",
+        ),
         (["hi", assistant(use("1")), assistant(result("1"))], "only the user gives"),
         ([user(use("1")), result("1")], "message 1 uses a tool, which only the assistant does"),
         (["hi", assistant(use("1"), use("1")), result("1")], "same tool use id twice"),
@@ -255,24 +313,38 @@ def test_a_conversation_out_of_balance_is_refused(conversation: Any, why: str) -
 def test_balance_is_lost_with_any_one_result(rounds: list[list[str]], data: Any) -> None:
     conversation = [user(TextContent("hi"))]
     for ids in rounds:
-        conversation += [assistant(*map(use, ids)), user(*map(result, data.draw(st.permutations(ids))))]
+        conversation += [
+            assistant(*map(use, ids)),
+            user(*map(result, data.draw(st.permutations(ids)))),
+        ]
     assert unbalanced(conversation) is None
     if rounds:
         at = 2 * data.draw(st.integers(1, len(rounds)))
         blocks: Any = conversation[at].content
-        conversation[at] = user(*blocks[1:], TextContent("x")) if len(blocks) > 1 else user(TextContent("x"))
+        conversation[at] = (
+            user(*blocks[1:], TextContent("x")) if len(blocks) > 1 else user(TextContent("x"))
+        )
         assert unbalanced(conversation) is not None
 
 
-# ------------------------------------------------------------------------------------------------------------- answers
+# --------------------------------------------------------------------------------------------------
+# answers
 
 
 def test_an_answer_shows_its_parts_be_they_one_or_several() -> None:
-    one = Sampled(CreateMessageResult(role="assistant", content=TextContent("hi"), model="m", stop_reason="endTurn"))
+    one = Sampled(
+        CreateMessageResult(
+            role="assistant", content=TextContent("hi"), model="m", stop_reason="endTurn"
+        )
+    )
     assert (one.text, one.content, one.model, one.role, one.stop_reason, one.tool_uses) == (
         "hi", [TextContent("hi")], "m", "assistant", "endTurn", [],
     )  # fmt: skip
-    several = Sampled(CreateMessageResult(role="assistant", content=[TextContent("a"), use(), TextContent("b")], model="m"))
+    several = Sampled(
+        CreateMessageResult(
+            role="assistant", content=[TextContent("a"), use(), TextContent("b")], model="m"
+        )
+    )
     assert several.text == "a\nb"
     assert several.tool_uses == [use()]
     assert several.stop_reason is None

@@ -1,4 +1,5 @@
-"""The server that a user builds: decorators, components that come and go, lifespan, files, isolation."""
+"""The server that a user builds: decorators, components that come and go, lifespan, files,
+isolation."""
 
 import asyncio
 import threading
@@ -82,7 +83,12 @@ def test_an_ordinary_name_does_not_warn() -> None:
 
 async def test_of_templates_that_fit_the_one_is_taken_that_says_most_and_else_the_first() -> None:
     server = Server("s")
-    for uri in ("docs://{+path}", "docs://{+path}/b", "docs://team/{+path}", "docs://team/a{+path}"):
+    for uri in (
+        "docs://{+path}",
+        "docs://{+path}/b",
+        "docs://team/{+path}",
+        "docs://team/a{+path}",
+    ):
         server.add_resource(lambda path, uri=uri: uri, uri, name=uri)
     expected = {
         "docs://x/b": "docs://{+path}",
@@ -115,10 +121,22 @@ async def test_of_templates_that_fit_the_one_is_taken_that_says_most_and_else_th
         (lambda server: Server("s", page_size=0), "page_size"),
         (lambda server: Server("s", revisions=["1999-01-01"]), "1999-01-01"),
         (lambda server: server.resource(lambda: ""), "needs its URI"),
-        (lambda server: server.tool(titel="x")(len), r"@server\.tool takes no titel=; did you mean title=\?"),
-        (lambda server: server.tool(len, zzz=1), "@server.tool takes no zzz=; it takes name, title, "),
-        (lambda server: server.resource("doc://x", mimetype="x")(str), "@server.resource .* mimetype=; .* mime_type="),
-        (lambda server: server.prompt(scope="x")(str), "@server.prompt takes no scope=; did you mean scopes="),
+        (
+            lambda server: server.tool(titel="x")(len),
+            r"@server\.tool takes no titel=; did you mean title=\?",
+        ),
+        (
+            lambda server: server.tool(len, zzz=1),
+            "@server.tool takes no zzz=; it takes name, title, ",
+        ),
+        (
+            lambda server: server.resource("doc://x", mimetype="x")(str),
+            "@server.resource .* mimetype=; .* mime_type=",
+        ),
+        (
+            lambda server: server.prompt(scope="x")(str),
+            "@server.prompt takes no scope=; did you mean scopes=",
+        ),
     ],
 )
 def test_what_cannot_work_is_refused_when_it_is_written(register: Any, said: str) -> None:
@@ -174,7 +192,10 @@ async def test_one_server_serves_several_clients_at_once() -> None:
     async def who(ctx: Context) -> str:
         return ctx.revision
 
-    async with pair(server, revision="2024-11-05") as old, pair(server, revision="2026-07-28") as new:
+    async with (
+        pair(server, revision="2024-11-05") as old,
+        pair(server, revision="2026-07-28") as new,
+    ):
         assert (await old.call_tool("who")).text == "2024-11-05"
         assert (await new.call_tool("who")).text == "2026-07-28"
 
@@ -191,7 +212,9 @@ def test_one_server_runs_on_several_loops_at_once() -> None:
             return (await client.call_tool("add", {"a": 1})).data
 
     results: list[int] = []
-    threads = [threading.Thread(target=lambda: results.append(asyncio.run(use()))) for _ in range(4)]
+    threads = [
+        threading.Thread(target=lambda: results.append(asyncio.run(use()))) for _ in range(4)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -214,7 +237,9 @@ async def test_more_calls_than_may_wait_for_a_thread_are_refused() -> None:
         assert isinstance(done.pop().exception(), Overloaded)
         release.set()
         outcomes = await asyncio.gather(*calls, return_exceptions=True)
-        assert [o for o in outcomes if not isinstance(o, Exception)], "those that had a place are answered"
+        assert [o for o in outcomes if not isinstance(o, Exception)], (
+            "those that had a place are answered"
+        )
 
 
 RAW = {
@@ -234,7 +259,10 @@ async def test_a_raw_schema_checks_the_arguments_and_passes_them_on() -> None:
     async with pair(server) as client:
         (tool,) = await client.list_tools()
         assert tool.input_schema == RAW
-        assert (await client.call_tool("measure", {"n": 3, "unit": "km"})).data == {"n": 3, "unit": "km"}
+        assert (await client.call_tool("measure", {"n": 3, "unit": "km"})).data == {
+            "n": 3,
+            "unit": "km",
+        }
         with pytest.raises(ToolError, match="unit"):
             await client.call_tool("measure", {"n": 3, "unit": "mile"})
         with pytest.raises(ToolError, match="n"):
@@ -270,12 +298,18 @@ async def test_files_and_directories_are_served_and_nothing_beside_them(tmp_path
         assert listed["file:///a.md"].size == 3
         assert listed["docs://"].mime_type == "inode/directory"
         (listing,) = await client.read_resource("docs://")
-        assert (listing.text or "").splitlines() == ["docs://50%20%25%20off%3F.txt", "docs://a.md", "docs://sub/b.bin"]
+        assert (listing.text or "").splitlines() == [
+            "docs://50%20%25%20off%3F.txt",
+            "docs://a.md",
+            "docs://sub/b.bin",
+        ]
         (sale,) = await client.read_resource("docs://50%20%25%20off%3F.txt")
         assert (sale.uri, sale.text) == ("docs://50%20%25%20off%3F.txt", "sale")
         assert (await client.read_resource("docs://a.md"))[0].text == "# A"
         assert (await client.read_resource("docs://sub/b.bin"))[0].data == b"\x00\x01"
-        assert (await client.complete(resource="docs://{+path}", argument="path", value="b")).values[0] == "sub/b.bin"
+        assert (
+            await client.complete(resource="docs://{+path}", argument="path", value="b")
+        ).values[0] == "sub/b.bin"
         for way in (
             "../secret.txt",
             "sub/../../secret.txt",
@@ -326,7 +360,9 @@ def test_a_bound_that_makes_no_sense_is_refused(bounds: dict[str, Any], said: st
 
 
 def test_bounds_may_be_none_where_that_is_the_default() -> None:
-    assert Limits(ping_interval=None, progress_interval=0, timeout=5) == Limits(progress_interval=0.0, timeout=5.0)
+    assert Limits(ping_interval=None, progress_interval=0, timeout=5) == Limits(
+        progress_interval=0.0, timeout=5.0
+    )
 
 
 def test_a_generator_is_no_tool() -> None:
@@ -366,5 +402,7 @@ async def test_errors_of_a_tool_say_whose_they_are() -> None:
     async with pair(server) as client:
         with pytest.raises(ToolError, match="KeyError: 'name'"):
             await client.call_tool("missing")
-        with pytest.raises(ToolError, match="odd returned what cannot be sent: object has no JSON form"):
+        with pytest.raises(
+            ToolError, match="odd returned what cannot be sent: object has no JSON form"
+        ):
             await client.call_tool("odd")

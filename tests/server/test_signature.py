@@ -56,7 +56,8 @@ def problem(function: Any, arguments: bytes) -> str:
     return str(caught.value)
 
 
-# ------------------------------------------------------------------------------------------------------------ schemas
+# --------------------------------------------------------------------------------------------------
+# schemas
 
 
 def test_a_function_has_the_schema_of_its_arguments() -> None:
@@ -69,7 +70,11 @@ def test_a_function_has_the_schema_of_its_arguments() -> None:
 
 
 def test_a_function_without_parameters_takes_an_empty_object() -> None:
-    assert of(lambda: 1).schema == {"type": "object", "properties": {}, "additionalProperties": False}
+    assert of(lambda: 1).schema == {
+        "type": "object",
+        "properties": {},
+        "additionalProperties": False,
+    }
     assert of(lambda: 1).bind(b"{}") == ((), {})
 
 
@@ -81,7 +86,11 @@ def test_a_parameter_without_annotation_takes_anything() -> None:
 
 
 def test_descriptions_come_from_annotations_first_and_then_from_the_docstring() -> None:
-    def function(a: Annotated[int, "from the annotation"], b: int, c: Annotated[int, Field(description="from pydantic")]):
+    def function(
+        a: Annotated[int, "from the annotation"],
+        b: int,
+        c: Annotated[int, Field(description="from pydantic")],
+    ):
         """Summary.
 
         Args:
@@ -102,7 +111,9 @@ def test_descriptions_come_from_annotations_first_and_then_from_the_docstring() 
 
 
 def test_definitions_of_all_parameters_are_shared_at_the_root() -> None:
-    def move(start: Point, end: Point, person: Person, pair: tuple[Person, Person] | None = None): ...
+    def move(
+        start: Point, end: Point, person: Person, pair: tuple[Person, Person] | None = None
+    ): ...
 
     schema = of(move).schema
     assert schema["properties"]["start"] == schema["properties"]["end"] == {"$ref": "#/$defs/Point"}
@@ -110,7 +121,9 @@ def test_definitions_of_all_parameters_are_shared_at_the_root() -> None:
     validator = jsonschema_rs.Draft202012Validator(schema)
     point = {"x": 1}
     assert validator.is_valid({"start": point, "end": point, "person": {"name": "Ann", "years": 3}})
-    assert not validator.is_valid({"start": point, "end": {"x": "1"}, "person": {"name": "Ann", "years": 3}})
+    assert not validator.is_valid(
+        {"start": point, "end": {"x": "1"}, "person": {"name": "Ann", "years": 3}}
+    )
     assert not validator.is_valid({"start": point, "end": point, "person": {"name": "Ann"}})
 
 
@@ -142,7 +155,8 @@ def test_a_parameter_keeps_its_annotation_with_all_notes() -> None:
     assert of(function).parameters[0].annotation.__metadata__ == (note,)
 
 
-# ----------------------------------------------------------------------------------------------------------- binding
+# --------------------------------------------------------------------------------------------------
+# binding
 
 
 def test_arguments_are_bound_in_order_with_defaults_filled_in() -> None:
@@ -178,7 +192,9 @@ def test_no_arguments_at_all_are_an_empty_object(raw: Any) -> None:
 
 
 def test_parameters_may_be_called_anything() -> None:
-    def function(self, type, id, schema, json, class_, name, function, cls, _private, __struct_fields__): ...
+    def function(
+        self, type, id, schema, json, class_, name, function, cls, _private, __struct_fields__
+    ): ...
 
     names = list(inspect.signature(function).parameters)
     arguments = dict(zip(names, range(len(names)), strict=True))
@@ -196,7 +212,16 @@ def test_keyword_only_and_positional_only_parameters_are_passed_as_they_must_be(
 
 
 @pytest.mark.parametrize(
-    "annotation", [Context, "Context", Context | None, "Context | None", Context[int], Annotated[Context, "note"]], ids=str
+    "annotation",
+    [
+        Context,
+        "Context",
+        Context | None,
+        "Context | None",
+        Context[int],
+        Annotated[Context, "note"],
+    ],
+    ids=str,
 )
 def test_the_context_is_given_and_is_no_argument(annotation: Any) -> None:
     def first(ctx, a: int): ...
@@ -223,7 +248,11 @@ def test_a_context_imported_for_type_checkers_only_is_recognised() -> None:
 
 def test_another_class_called_context_is_an_argument() -> None:
     space: dict[str, Any] = {"Context": int, "of": of}
-    exec("def make():\n    Local = str\n    def function(a: 'Context', b: 'Local'): ...\n    return of(function)", space)
+    exec(
+        "def make():\n    Local = str\n    def function(a: 'Context', b: 'Local'): ...\n    "
+        "return of(function)",
+        space,
+    )
     signature = space["make"]()
     assert signature.context is None
     assert signature.schema["properties"]["a"] == {"type": "integer"}
@@ -236,7 +265,9 @@ def test_the_context_cannot_be_taken_twice() -> None:
 
 
 def test_parameters_of_pydantic_are_decoded_by_pydantic() -> None:
-    def function(person: Person, days: int = Field(3, ge=1, description="how many"), must: int = Field(gt=0)): ...
+    def function(
+        person: Person, days: int = Field(3, ge=1, description="how many"), must: int = Field(gt=0)
+    ): ...
 
     signature = of(function)
     assert signature.bind(b'{"person": {"name": "Ann", "years": 3}, "must": 1}') == (
@@ -285,11 +316,15 @@ def test_a_free_function_is_passed_what_was_checked_elsewhere() -> None:
     def function(a: complex, /, ctx: Context, *args: int, **rest: Any): ...
 
     signature = of(function, free=True)
-    assert signature.pass_on({"a": 1, "b": 2}, "the context") == ((1,), {"b": 2, "ctx": "the context"})
+    assert signature.pass_on({"a": 1, "b": 2}, "the context") == (
+        (1,),
+        {"b": 2, "ctx": "the context"},
+    )
     assert of(forecast, free=True).pass_on({"city": 3}) == ((), {"city": 3})
 
 
-# ------------------------------------------------------------------------------------------------- problems and repairs
+# -------------------------------------------------------------------------------------------------
+# problems and repairs
 
 
 def test_all_problems_are_told_at_once() -> None:
@@ -343,7 +378,9 @@ def test_arguments_that_are_no_object_are_refused(raw: bytes, words: str) -> Non
     ],
     ids=str,
 )
-def test_json_in_a_string_is_repaired_where_the_type_cannot_be_a_string(annotation: Any, sent: Any, value: Any) -> None:
+def test_json_in_a_string_is_repaired_where_the_type_cannot_be_a_string(
+    annotation: Any, sent: Any, value: Any
+) -> None:
     def function(a): ...
 
     function.__annotations__["a"] = annotation
@@ -387,13 +424,26 @@ def test_whatever_a_class_raises_is_a_problem_of_its_argument() -> None:
 
     def function(good: int, bad: Fussy): ...
 
-    assert problem(function, b'{"good": "1", "bad": {"number": 0}}') == "`bad` is not valid: no such number"
-    assert problem(function, b'{"good": 1, "bad": {"number": 1}}') == "`bad` is not valid: 'no such number'"
+    assert (
+        problem(function, b'{"good": "1", "bad": {"number": 0}}')
+        == "`bad` is not valid: no such number"
+    )
+    assert (
+        problem(function, b'{"good": 1, "bad": {"number": 1}}')
+        == "`bad` is not valid: 'no such number'"
+    )
 
 
 @settings(deadline=None)
-@given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), lambda inner: st.lists(inner)
-                    | st.dictionaries(st.sampled_from(["a", "b", "c", "x"]) | st.text(), inner)))  # fmt: skip
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+        lambda inner: (
+            st.lists(inner)
+            | st.dictionaries(st.sampled_from(["a", "b", "c", "x"]) | st.text(), inner)
+        ),
+    )
+)
 def test_whatever_is_sent_either_binds_or_is_an_argument_error(value: Any) -> None:
     def function(a: int, b: list[Point | str] = [], c: Person | None = None): ...  # noqa: B006
 
@@ -413,7 +463,8 @@ def test_whatever_is_sent_either_binds_or_is_an_argument_error(value: Any) -> No
 SIGNATURES: dict[str, Signature] = {}
 
 
-# -------------------------------------------------------------------------------------------------- kinds of functions
+# --------------------------------------------------------------------------------------------------
+# kinds of functions
 
 
 class Service:
@@ -467,7 +518,11 @@ def test_anything_that_can_be_called_can_be_compiled(
 ) -> None:
     signature = of(function)
     assert signature.function is function
-    assert (signature.name, signature.is_async, signature.description) == (name, is_async, description)
+    assert (signature.name, signature.is_async, signature.description) == (
+        name,
+        is_async,
+        description,
+    )
     assert signature.bind(b'{"a": 1}') == ((1,), {})
     assert signature.returns is int
 
@@ -481,7 +536,10 @@ def test_what_a_partial_has_bound_is_settled() -> None:
     assert list(signature.schema["properties"]) == ["a", "c"]
     args, kwargs = signature.bind(b'{"a": 1}')
     assert bound(*args, **kwargs) == ("secret", 1, 5, 3)
-    assert of(functools.partial(function, key="secret")).bind(b'{"a": 1}') == ((), {"a": 1, "b": 2, "c": 3})
+    assert of(functools.partial(function, key="secret")).bind(b'{"a": 1}') == (
+        (),
+        {"a": 1, "b": 2, "c": 3},
+    )
 
 
 def test_starred_parameters_are_refused_with_advice() -> None:
@@ -543,7 +601,9 @@ def test_annotations_in_strings_may_name_what_the_function_closes_over() -> None
 
     function, early = make()
     assert early.bind(b'{"a": {"x": 1}}')[0][0].x == 1
-    assert of(function).bind(b'{"a": {"x": 1}}')[0][0].x == 1  # make() has returned: only the closure knows
+    assert (
+        of(function).bind(b'{"a": {"x": 1}}')[0][0].x == 1
+    )  # make() has returned: only the closure knows
 
 
 def test_a_class_can_be_compiled_by_its_constructor() -> None:
@@ -551,7 +611,8 @@ def test_a_class_can_be_compiled_by_its_constructor() -> None:
     assert signature.bind(b'{"x": 1}') == ((1, 0), {})
 
 
-# ---------------------------------------------------------------------------------------------------------- docstrings
+# --------------------------------------------------------------------------------------------------
+# docstrings
 
 
 @pytest.mark.parametrize(
@@ -606,11 +667,18 @@ def test_a_class_can_be_compiled_by_its_constructor() -> None:
 )
 def test_docstrings_of_three_styles_are_read(docstring: str) -> None:
     description, about = read_docstring(docstring)
-    expected = {"city": "The city, or the nearest one: anywhere.", "days": "How many days.", "others": "More."}
+    expected = {
+        "city": "The city, or the nearest one: anywhere.",
+        "days": "How many days.",
+        "others": "More.",
+    }
     if "---" in docstring:  # its sections end at the next ruled heading
         docstring = docstring.replace("Returns:\n", "Returns\n        -------\n")
         description, about = read_docstring(docstring)
-        assert description == "Tell the weather.\n\nFor any city.\n\nReturns\n-------\n    The forecast."
+        assert (
+            description
+            == "Tell the weather.\n\nFor any city.\n\nReturns\n-------\n    The forecast."
+        )
     else:
         assert description == "Tell the weather.\n\nFor any city.\n\nReturns:\n    The forecast."
     assert about == expected
@@ -622,14 +690,18 @@ def test_several_names_may_share_a_description() -> None:
 
 
 def test_a_docstring_without_sections_is_all_description() -> None:
-    assert read_docstring("Args are fun.\n\nSee Args: below.") == ("Args are fun.\n\nSee Args: below.", {})
+    assert read_docstring("Args are fun.\n\nSee Args: below.") == (
+        "Args are fun.\n\nSee Args: below.",
+        {},
+    )
     assert read_docstring("Some\n\nParameters") == ("Some\n\nParameters", {})
     assert read_docstring(None) == (None, {})
     assert read_docstring("\nArgs:\n    a: only this") == (None, {"a": "only this"})
     assert read_docstring("\nArgs:\n\n    none of them is like this") == (None, {})
 
 
-# --------------------------------------------------------------------------------------------------------------- weight
+# --------------------------------------------------------------------------------------------------
+# weight
 
 
 def test_nothing_is_looked_up_while_binding(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,8 +22,14 @@ ASKING: dict[str, Callable[[Context], Any]] = {
 
 
 @pytest.mark.parametrize("name", ASKING)
-@pytest.mark.parametrize("look", [bool, lambda asked: asked.data, lambda asked: not asked], ids=["if", "attribute", "not"])
-async def test_it_is_neither_yes_nor_no_and_has_nothing_to_tell(name: str, look: Callable[[Any], Any]) -> None:
+@pytest.mark.parametrize(
+    "look",
+    [bool, lambda asked: asked.data, lambda asked: not asked],
+    ids=["if", "attribute", "not"],
+)
+async def test_it_is_neither_yes_nor_no_and_has_nothing_to_tell(
+    name: str, look: Callable[[Any], Any]
+) -> None:
     server, done = Server("careless"), []
 
     @server.tool
@@ -36,7 +42,9 @@ async def test_it_is_neither_yes_nor_no_and_has_nothing_to_tell(name: str, look:
         look(ASKING[name](ctx))
         done.append("wiped")
 
-    async with pair(server, on_elicit=lambda _: {"value": True}, on_sample=lambda _: "yes", roots=[]) as client:
+    async with pair(
+        server, on_elicit=lambda _: {"value": True}, on_sample=lambda _: "yes", roots=[]
+    ) as client:
         for tool in ("on_a_thread", "forgetful"):
             with pytest.raises(ToolError, match=rf"write `await ctx\.{name}"):
                 await client.call_tool(tool)
@@ -50,8 +58,12 @@ async def test_it_is_a_coroutine_all_the_same(revision: str) -> None:
     @server.tool
     async def ask(ctx: Context) -> list[bool]:
         first = asyncio.create_task(ctx.elicit("One?", bool))
-        second, third = await asyncio.gather(ctx.elicit("Two?", bool), asyncio.wait_for(ctx.elicit("Three?", bool), 10))
+        second, third = await asyncio.gather(
+            ctx.elicit("Two?", bool), asyncio.wait_for(ctx.elicit("Three?", bool), 10)
+        )
         return [bool((await first).data), bool(second.data), bool(third.data)]
 
-    async with pair(server, revision=revision, on_elicit=lambda request: {"value": request.message != "Two?"}) as client:
+    async with pair(
+        server, revision=revision, on_elicit=lambda request: {"value": request.message != "Two?"}
+    ) as client:
         assert (await client.call_tool("ask")).data == [True, False, True]

@@ -66,7 +66,10 @@ async def test_a_watched_file_that_changes_is_told_of(folder: Path, revision: st
     server = Server("files", limits=FAST)
     server.add_file(path, uri="files://it", watch=True)
     heard = Heard()
-    async with pair(server, revision=revision) as client, await client.subscribe("files://it", heard.put):
+    async with (
+        pair(server, revision=revision) as client,
+        await client.subscribe("files://it", heard.put),
+    ):
         path.write_text("longer")
         await heard.until("files://it")
         exchange(path, "another")
@@ -93,7 +96,10 @@ async def test_files_in_a_watched_directory_are_told_of_each_and_the_listing_whe
     server = Server("files", limits=FAST)
     server.add_directory(folder, uri="docs://", watch=True)
     heard = Heard()
-    async with pair(server, revision=revision) as client, await client.subscribe("docs://", heard.put):
+    async with (
+        pair(server, revision=revision) as client,
+        await client.subscribe("docs://", heard.put),
+    ):
         (folder / "in" / "deep.md").write_text("longer")
         await heard.until("docs://in/deep.md")
         (folder / "new.txt").write_text("new")
@@ -148,7 +154,9 @@ async def test_nobody_looks_before_the_first_listener_nor_after_the_last(folder:
     assert another is not thread
 
 
-async def test_a_file_may_be_watched_from_the_middle_of_a_conversation_until_it_is_removed(folder: Path) -> None:
+async def test_a_file_may_be_watched_from_the_middle_of_a_conversation_until_it_is_removed(
+    folder: Path,
+) -> None:
     server = Server("files", limits=FAST)
     heard = Heard()
     async with pair(server) as client, await client.subscribe("files://it", heard.put):
@@ -175,7 +183,9 @@ def test_a_directory_that_grows_beyond_the_bound_is_watched_as_far_as_it_goes(fo
     assert len(watch._seen["docs"][1]) == 3
 
 
-def test_what_cannot_be_looked_at_does_not_end_the_looking(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_cannot_be_looked_at_does_not_end_the_looking(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     broken = False
 
     def source() -> Iterator[tuple[str, Any]]:

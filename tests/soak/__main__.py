@@ -1,8 +1,8 @@
 """python -m tests.soak [--minutes 10] [--seed N]
 
-Rounds of traffic, each followed by a rest in which the processes are read: the HTTP server, a stdio server that stays, and
-this one, with all clients and a server in memory. The table grows by a row for each round; the last line says `flat`, or
-what grew, or what failed, and so does the exit code.
+Rounds of traffic, each followed by a rest in which the processes are read: the HTTP server, a stdio
+server that stays, and this one, with all clients and a server in memory. The table grows by a row
+for each round; the last line says `flat`, or what grew, or what failed, and so does the exit code.
 """
 
 import argparse
@@ -33,7 +33,9 @@ async def web() -> AsyncIterator[int]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
-    process = await asyncio.create_subprocess_exec(*COMMAND, str(port), stderr=asyncio.subprocess.DEVNULL)
+    process = await asyncio.create_subprocess_exec(
+        *COMMAND, str(port), stderr=asyncio.subprocess.DEVNULL
+    )
     try:
         while True:
             try:
@@ -60,14 +62,19 @@ async def read(port: int, lasting: Client) -> dict[str, Reading]:
 def row(since: float, traffic: Traffic, found: dict[str, Reading]) -> str:
     """A row of the table."""
     cells = "".join(f"{found[process][gauge]:>9,}" for process in found for gauge in ALLOWED)
-    return f"{time.monotonic() - since:6.0f} s{traffic.done.total():>8,}{traffic.failed.total():>7,}{cells}"
+    return (
+        f"{time.monotonic() - since:6.0f} "
+        f"s{traffic.done.total():>8,}{traffic.failed.total():>7,}{cells}"
+    )
 
 
 def heading(processes: list[str]) -> str:
     """What stands above them."""
     width = 9 * len(ALLOWED)
     above = f"{'':23}" + "".join(f"{process:>{width}}" for process in processes)
-    return f"{above}\n{'time':>8}{'done':>8}{'failed':>7}" + "".join(f"{gauge:>9}" for _ in processes for gauge in ALLOWED)
+    return f"{above}\n{'time':>8}{'done':>8}{'failed':>7}" + "".join(
+        f"{gauge:>9}" for _ in processes for gauge in ALLOWED
+    )
 
 
 async def soak(minutes: float, seed: int) -> str:
@@ -109,7 +116,9 @@ def verdict(traffic: Traffic, readings: list[dict[str, Reading]]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.soak", description="Mixed traffic, and whether anything grows.")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.soak", description="Mixed traffic, and whether anything grows."
+    )
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()

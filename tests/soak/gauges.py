@@ -1,7 +1,8 @@
 """What a process holds, and whether it holds more at the end than at the start.
 
-A process is read at rest, after garbage was collected and what is free was given back. The start is what it held after the
-warm-up, when pools and caches were full; of several readings the middle one counts, as one may fall into some last breath.
+A process is read at rest, after garbage was collected and what is free was given back. The start is
+what it held after the warm-up, when pools and caches were full; of several readings the middle one
+counts, as one may fall into some last breath.
 """
 
 import asyncio
@@ -15,7 +16,8 @@ from statistics import median
 Reading = dict[str, int]
 KIB = 1024
 ALLOWED = {"memory": 3 * KIB, "objects": 3000, "tasks": 2, "files": 2, "threads": 2}
-"""How much more of each is no growth; memory in KiB, objects as the garbage collector counts them."""
+"""How much more of each is no growth; memory in KiB, objects as the garbage collector counts
+them."""
 WARM = 0.25
 """The part of the readings that is warm-up."""
 
@@ -25,7 +27,9 @@ def here() -> Reading:
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     return {
-        "memory": int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE") // KIB,
+        "memory": int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+        * os.sysconf("SC_PAGE_SIZE")
+        // KIB,
         "objects": len(gc.get_objects()),
         "tasks": len(asyncio.all_tasks()),
         "files": len(os.listdir("/proc/self/fd")),

@@ -1,7 +1,8 @@
-"""The server of the soak: on stdio, or with a port over HTTP in both eras, as the old pair and over WebSocket.
+"""The server of the soak: on stdio, or with a port over HTTP in both eras, as the old pair and over
+WebSocket.
 
-What outlives a client that has vanished is given a short life here, so that what is left at the end of a round is only what
-should be.
+What outlives a client that has vanished is given a short life here, so that what is left at the end
+of a round is only what should be.
 """
 
 import asyncio
@@ -48,7 +49,8 @@ def build() -> Server:
 
     @server.tool
     async def wait(ctx: Context) -> None:
-        """Say that it began, then be there for longer than anybody listens, but not into the next round."""
+        """Say that it began, then be there for longer than anybody listens, but not into the next
+        round."""
         await ctx.info("begun")
         await asyncio.sleep(3)
 

@@ -1,7 +1,9 @@
-"""What the clients do: conversations over every transport, each some deeds picked by dice, and each ended in some way.
+"""What the clients do: conversations over every transport, each some deeds picked by dice, and each
+ended in some way.
 
-A deed checks what comes back: that a soak stays flat means nothing if its calls fail. A conversation ends in good order, in
-the middle of a call, or, by hand over a bare socket, without a word.
+A deed checks what comes back: that a soak stays flat means nothing if its calls fail. A
+conversation ends in good order, in the middle of a call, or, by hand over a bare socket, without a
+word.
 """
 
 import asyncio
@@ -59,7 +61,9 @@ async def cancels(client: Client, dice: random.Random) -> None:
     await asyncio.sleep(dice.random() / 20)
     for one in waiting:
         one.cancel()
-    assert {type(one) for one in await asyncio.gather(*waiting, return_exceptions=True)} == {asyncio.CancelledError}
+    assert {type(one) for one in await asyncio.gather(*waiting, return_exceptions=True)} == {
+        asyncio.CancelledError
+    }
 
 
 async def times_out(client: Client, dice: random.Random) -> None:
@@ -108,8 +112,19 @@ async def begins_a_task(client: Client, dice: random.Random) -> None:
 
 
 DEEDS: list[Deed] = [
-    adds, adds_many, fails, echoes, cancels, times_out, counts, asks, subscribes, hears_changes, lists, begins_a_task,
-]  # fmt: skip
+    adds,
+    adds_many,
+    fails,
+    echoes,
+    cancels,
+    times_out,
+    counts,
+    asks,
+    subscribes,
+    hears_changes,
+    lists,
+    begins_a_task,
+]
 
 # transports
 
@@ -135,7 +150,8 @@ def transports(server: Server, port: int, lasting: Client) -> dict[str, Open]:
 
 
 class Traffic:
-    """All conversations, and what came of them. It flows while `flow` is set; `rested` says that none is left."""
+    """All conversations, and what came of them. It flows while `flow` is set; `rested` says that
+    none is left."""
 
     def __init__(self, dice: random.Random) -> None:
         self.dice = dice
@@ -172,13 +188,17 @@ class Traffic:
                 try:
                     await deed(client, self.dice)
                 except Exception as problem:
-                    raise AssertionError(f"{deed.__name__}: {type(problem).__name__}: {problem}") from problem
+                    raise AssertionError(
+                        f"{deed.__name__}: {type(problem).__name__}: {problem}"
+                    ) from problem
             if not stays and self.dice.random() < 0.5:
                 hanging = asyncio.ensure_future(client.call_tool("wait"))
                 await asyncio.sleep(self.dice.random() / 20)
         if hanging is not None:  # whoever left it is told that the conversation is over
             await asyncio.wait([hanging], timeout=10)
-            assert hanging.done() and hanging.exception() is not None, "a call outlives its conversation"
+            assert hanging.done() and hanging.exception() is not None, (
+                "a call outlives its conversation"
+            )
 
     async def rest(self, seconds: float) -> None:
         """Let every conversation end, and what the server keeps of them as well."""
@@ -193,9 +213,17 @@ async def vanish(port: int, dice: random.Random) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(post(INITIALIZE))
     head = await reader.readuntil(b"\r\n\r\n")
-    session = next(line.split()[1].decode() for line in head.splitlines() if line.lower().startswith(b"mcp-session-id:"))
+    session = next(
+        line.split()[1].decode()
+        for line in head.splitlines()
+        if line.lower().startswith(b"mcp-session-id:")
+    )
     await reader.readexactly(
-        next(int(line.split()[1]) for line in head.splitlines() if line.lower().startswith(b"content-length"))
+        next(
+            int(line.split()[1])
+            for line in head.splitlines()
+            if line.lower().startswith(b"content-length")
+        )
     )
     writer.write(post(INITIALIZED, session))
     await reader.readuntil(b"\r\n\r\n")

@@ -23,16 +23,22 @@ from dovetail.limits import Limits
 from dovetail.transports import _posix, _windows, process
 from dovetail.transports.process import Process, safe_environment, spawn
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the children are written for POSIX")
+pytestmark = pytest.mark.skipif(
+    sys.platform == "win32", reason="the children are written for POSIX"
+)
 
 SLEEPER = "import time; print('ready', flush=True); time.sleep(100)"
 HASTY = Limits(shutdown=0.1)
-ECHO = "import sys\nfor line in sys.stdin.buffer: sys.stdout.buffer.write(line); sys.stdout.buffer.flush()"
+ECHO = (
+    "import sys\nfor line in sys.stdin.buffer: sys.stdout.buffer.write(line); "
+    "sys.stdout.buffer.flush()"
+)
 
 
 @pytest.fixture(params=["polled", "threads", "no pidfd"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pipes polled by the loop, served by the threads that Windows needs, and the exit awaited by a thread."""
+    """The pipes polled by the loop, served by the threads that Windows needs, and the exit awaited
+    by a thread."""
     threads = {**vars(_posix), "read": _windows.read, "Writer": _windows.Writer}
     if request.param == "threads":
         monkeypatch.setattr(process, "system", types.SimpleNamespace(**threads))
@@ -107,7 +113,9 @@ class ends:
 
     def __exit__(self, *failure: Any) -> None:
         try:
-            assert failure[0] or select.select([self.descriptor], [], [], 10)[0], f"{self.pid} is still alive"
+            assert failure[0] or select.select([self.descriptor], [], [], 10)[0], (
+                f"{self.pid} is still alive"
+            )
         finally:
             os.close(self.descriptor)
 
@@ -158,7 +166,10 @@ def test_what_was_sent_before_closing_still_arrives_and_is_answered() -> None:
 
 
 def test_the_first_send_of_a_turn_leaves_at_once_and_the_others_in_one_write() -> None:
-    count = "n = size = 0\nwhile size < 20000: size += len(os.read(0, 65536)); n += 1\nprint(n, flush=True)"
+    count = (
+        "n = size = 0\nwhile size < 20000: size += len(os.read(0, 65536)); n += "
+        "1\nprint(n, flush=True)"
+    )
 
     async def test() -> None:
         server = await peer(f"import os; print('ready', flush=True)\n{count}")
@@ -261,7 +272,10 @@ def test_a_last_line_without_newline_counts() -> None:
 @every_way
 def test_a_server_that_dies_at_once_leaves_its_last_words() -> None:
     async def test() -> None:
-        server = await peer("import sys; print('no database here', file=sys.stderr); sys.exit(3)", on_stderr=[].append)
+        server = await peer(
+            "import sys; print('no database here', file=sys.stderr); sys.exit(3)",
+            on_stderr=[].append,
+        )
         text = await server.end()
         assert text.startswith(f"`{sys.executable} -c")
         assert text.endswith("exited with code 3; its last words: no database here")
@@ -273,7 +287,10 @@ def test_a_server_that_dies_at_once_leaves_its_last_words() -> None:
 def test_last_words_are_the_end_of_a_long_speech() -> None:
     async def test() -> None:
         heard: list[str] = []
-        code = "import sys; [print(n, 'x' * 90, file=sys.stderr) for n in range(5000)]; raise SystemExit('the end')"
+        code = (
+            "import sys; [print(n, 'x' * 90, file=sys.stderr) for n in range(5000)]; raise "
+            "SystemExit('the end')"
+        )
         text = await (await peer(code, on_stderr=heard.append)).end()
         assert text.endswith("\nthe end")
         assert len(text) < 9000
@@ -286,7 +303,9 @@ def test_last_words_are_the_end_of_a_long_speech() -> None:
 @every_way
 def test_a_killed_server_is_told_by_its_signal() -> None:
     async def test() -> None:
-        server = await peer("import os, signal; print('hello', flush=True); os.kill(os.getpid(), signal.SIGKILL)")
+        server = await peer(
+            "import os, signal; print('hello', flush=True); os.kill(os.getpid(), signal.SIGKILL)"
+        )
         assert (await server.end()).endswith("was killed by SIGKILL")
         assert server.lines == [b"hello"]
 
@@ -375,7 +394,7 @@ def test_a_helper_that_left_the_group_does_not_keep_a_dead_server_alive() -> Non
             helper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(100)"], start_new_session=True)
             print(helper.pid, flush=True)
             os._exit(7)
-        """
+        """  # noqa: E501
         server = await peer(code)
         helper = int(await server.line())
         assert (await server.end()).endswith("exited with code 7")
@@ -393,7 +412,7 @@ def test_all_that_a_dead_server_said_is_heard_even_by_the_slow() -> None:
             subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], start_new_session=True)
             for n in range(3): os.write(1, b"%d" % n * 65_535 + b"\\n")
             os._exit(7)
-        """
+        """  # noqa: E501
         server = await peer(code)
         await server.line()
         with ends(server.process.pid):  # blocks the loop, as a busy program does
@@ -470,7 +489,7 @@ def test_helpers_of_a_server_do_not_survive_its_close() -> None:
             code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(100)"
             print(subprocess.Popen([sys.executable, "-c", code], stdin=null, stdout=null, stderr=null).pid, flush=True)
             sys.stdin.read()
-        """
+        """  # noqa: E501
         server = await peer(code)
         async with ends(int(await server.line())):
             await server.process.close()
@@ -585,8 +604,10 @@ def test_no_server_outlives_the_interpreter_but_a_fork_of_it_kills_none() -> Non
         server._popen.poll()
         print(server.pid, server._popen.returncode, flush=True)
         sys.stdin.read()
-    """
-    with subprocess.Popen(python(code), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+    """  # noqa: E501
+    with subprocess.Popen(
+        python(code), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as parent:
         assert parent.stdout and parent.stdin
         pid, returncode = parent.stdout.readline().split()
         assert returncode == "None"
@@ -655,8 +676,13 @@ def test_a_line_of_stderr_without_end_comes_in_pieces() -> None:
 def test_a_failing_listener_of_stderr_is_reported_and_disturbs_nothing() -> None:
     async def test() -> None:
         reported: list[dict[str, Any]] = []
-        asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context))
-        server = await peer("import sys; print('a\\nb', file=sys.stderr, flush=True); print('answer')", on_stderr=int)
+        asyncio.get_running_loop().set_exception_handler(
+            lambda loop, context: reported.append(context)
+        )
+        server = await peer(
+            "import sys; print('a\\nb', file=sys.stderr, flush=True); print('answer')",
+            on_stderr=int,
+        )
         assert "its last words:\na\nb" in await server.end()
         assert server.lines == [b"answer"]
         assert [type(context["exception"]) for context in reported] == [ValueError, ValueError]
@@ -715,7 +741,7 @@ def test_a_stuck_stderr_of_ours_stops_neither_server_nor_loop() -> None:
             print("through", flush=True)
 
         asyncio.run(main())
-    """
+    """  # noqa: E501
     pipe = subprocess.PIPE
     with subprocess.Popen(python(code), stdout=pipe, stderr=pipe, text=True) as parent:
         assert parent.stdout and parent.stderr
@@ -727,7 +753,9 @@ def test_a_stuck_stderr_of_ours_stops_neither_server_nor_loop() -> None:
 # starting
 
 
-def test_the_environment_of_a_server_holds_nothing_of_ours_but_the_harmless(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_of_a_server_holds_nothing_of_ours_but_the_harmless(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hunter2")
     monkeypatch.setenv("PYTHONPATH", "/nowhere")
     monkeypatch.setenv("LC_TIME", "C")
@@ -740,7 +768,15 @@ def test_the_environment_of_a_server_holds_nothing_of_ours_but_the_harmless(monk
         server = await peer(code, env={"TOKEN": "given", "TERM": "given too"})
         seen = eval(await server.line())
         await server.process.close()
-        assert seen.items() >= {"TOKEN": "given", "TERM": "given too", "LC_TIME": "C", "XDG_DATA_HOME": "/data"}.items()
+        assert (
+            seen.items()
+            >= {
+                "TOKEN": "given",
+                "TERM": "given too",
+                "LC_TIME": "C",
+                "XDG_DATA_HOME": "/data",
+            }.items()
+        )
         assert seen["PATH"] == os.environ["PATH"]
         assert not seen.keys() & {"AWS_SECRET_ACCESS_KEY", "PYTHONPATH", "SHELL"}
         assert seen.keys() <= safe_environment().keys() | {"TOKEN", "TERM", "LC_CTYPE"}
@@ -784,7 +820,8 @@ def script(path: Path, text: str, mode: int = 0o755) -> str:
 
 def test_a_program_that_is_not_installed_is_named_with_the_path_that_was_searched() -> None:
     assert refusal("no-such-server", "--x", env={"PATH": "/bin:/opt"}) == (
-        "could not start `no-such-server --x`: no such file or directory ('no-such-server' was looked up in "
+        "could not start `no-such-server --x`: no such file or directory ('no-such-server' "
+        "was looked up in "
         "PATH=/bin:/opt); install it, or give its full path"
     )
 
@@ -795,10 +832,15 @@ def test_a_relative_program_is_named_with_the_directory_it_was_sought_in(tmp_pat
 
 def test_a_working_directory_that_does_not_exist_is_named(tmp_path: Path) -> None:
     text = refusal(sys.executable, cwd=tmp_path / "gone")
-    where, remedy = f"the working directory '{tmp_path}/gone' cannot be entered", "create it, or change `cwd`"
+    where, remedy = (
+        f"the working directory '{tmp_path}/gone' cannot be entered",
+        "create it, or change `cwd`",
+    )
     assert text.endswith(f"{where} (no such file or directory); {remedy}")
     (tmp_path / "gone").touch()
-    assert refusal(sys.executable, cwd=tmp_path / "gone").endswith(f"{where} (not a directory); {remedy}")
+    assert refusal(sys.executable, cwd=tmp_path / "gone").endswith(
+        f"{where} (not a directory); {remedy}"
+    )
 
 
 def test_a_script_that_may_not_be_executed_says_how_to_help(tmp_path: Path) -> None:
@@ -807,18 +849,25 @@ def test_a_script_that_may_not_be_executed_says_how_to_help(tmp_path: Path) -> N
 
 
 def test_a_script_without_first_line_says_how_to_help(tmp_path: Path) -> None:
-    assert "exec format error; give the script a `#!` line" in refusal(script(tmp_path / "server", "print()\n"))
+    assert "exec format error; give the script a `#!` line" in refusal(
+        script(tmp_path / "server", "print()\n")
+    )
 
 
 def test_a_script_whose_interpreter_is_missing_says_so(tmp_path: Path) -> None:
     path = script(tmp_path / "server", "#!/no/such/python\n")
-    expected = f"the interpreter in the first line of '{path}' does not exist; install it, or change the line"
+    expected = (
+        f"the interpreter in the first line of '{path}' does not exist; install it, or "
+        "change the line"
+    )
     assert refusal(path).endswith(expected)
     assert refusal("server", env={"PATH": str(tmp_path)}).endswith(expected)
 
 
 def test_an_empty_or_impossible_command_is_refused() -> None:
-    assert refusal() == "could not start ``: the command is empty; give at least the name of a program"
+    assert (
+        refusal() == "could not start ``: the command is empty; give at least the name of a program"
+    )
     assert refusal("a\0b").endswith("embedded null byte")
 
 

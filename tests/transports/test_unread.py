@@ -1,4 +1,5 @@
-"""A client that wants to hear of changes and then reads nothing: it is left, before it has filled the server's memory."""
+"""A client that wants to hear of changes and then reads nothing: it is left, before it has filled
+the server's memory."""
 
 import asyncio
 import io
@@ -17,7 +18,9 @@ from dovetail.transports.stdio import Stdio
 URI = "doc://" + "x" * KIB
 META = {PROTOCOL_VERSION: "2026-07-28", CLIENT_CAPABILITIES: {}}
 INFO = {"name": "deaf", "version": "0"}
-LISTEN = [("subscriptions/listen", {"notifications": {"resourceSubscriptions": [URI]}, "_meta": META})]
+LISTEN = [
+    ("subscriptions/listen", {"notifications": {"resourceSubscriptions": [URI]}, "_meta": META})
+]
 SUBSCRIBE = [
     ("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": INFO}),
     ("notifications/initialized", {}),
@@ -25,9 +28,13 @@ SUBSCRIBE = [
 ]
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="pipes that are read by threads there outlive the test")
+@pytest.mark.skipif(
+    sys.platform == "win32", reason="pipes that are read by threads there outlive the test"
+)
 @pytest.mark.parametrize("requests", [LISTEN, SUBSCRIBE], ids=["stateless", "handshake"])
-async def test_a_client_that_listens_and_does_not_read_is_left(requests: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_client_that_listens_and_does_not_read_is_left(
+    requests: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     limits = Limits(write_buffer=16 * KIB, events=64 * KIB, shutdown=0.1)
     server = Server("noisy", limits=limits)
     (stdin, to_server), (from_server, stdout) = os.pipe(), os.pipe()
@@ -36,7 +43,11 @@ async def test_a_client_that_listens_and_does_not_read_is_left(requests: Any, ca
     serving = asyncio.create_task(server.serve(channel))
     for id, (method, params) in enumerate(requests):
         named = {} if method.startswith("notifications/") else {"id": id}
-        os.write(to_server, json.dumps({"jsonrpc": "2.0", **named, "method": method, "params": params}).encode() + b"\n")
+        os.write(
+            to_server,
+            json.dumps({"jsonrpc": "2.0", **named, "method": method, "params": params}).encode()
+            + b"\n",
+        )
     said = b""
     while said.count(b"\n") < (1 if requests is LISTEN else 2):
         said += await asyncio.to_thread(os.read, from_server, 64 * KIB)

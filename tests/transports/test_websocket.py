@@ -1,4 +1,5 @@
-"""WebSocket between real sockets: our client, our server under uvicorn, and peers that do as they please."""
+"""WebSocket between real sockets: our client, our server under uvicorn, and peers that do as they
+please."""
 
 import asyncio
 import gc
@@ -39,7 +40,11 @@ GREETING = {
     "jsonrpc": "2.0",
     "id": 1,
     "method": "initialize",
-    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "raw", "version": "0"}},
+    "params": {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "raw", "version": "0"},
+    },
 }
 App = Callable[[Any, Any, Any], Awaitable[None]]
 
@@ -48,7 +53,11 @@ App = Callable[[Any, Any, Any], Awaitable[None]]
 def no_loose_ends(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """No exception is left to the event loop, or to the ASGI server."""
     yield
-    assert [record.getMessage() for record in caplog.records if record.name in ("asyncio", "uvicorn.error")] == []
+    assert [
+        record.getMessage()
+        for record in caplog.records
+        if record.name in ("asyncio", "uvicorn.error")
+    ] == []
 
 
 @asynccontextmanager
@@ -60,7 +69,12 @@ async def listening(app: App, **options: Any) -> AsyncIterator[tuple[int, uvicor
         "ws_max_size": 16 * MIB,
         "ws_per_message_deflate": False,
     }
-    settings |= {"lifespan": "off", "log_config": None, "log_level": "warning", "timeout_graceful_shutdown": 2}
+    settings |= {
+        "lifespan": "off",
+        "log_config": None,
+        "log_level": "warning",
+        "timeout_graceful_shutdown": 2,
+    }
     config = uvicorn.Config(app, port=0, **(settings | options))
     config.load()
     server = uvicorn.Server(config)
@@ -168,7 +182,9 @@ async def test_a_revision_lists_calls_and_reports_progress(revision: str) -> Non
         assert "add" in [tool.name for tool in await client.list_tools()]
         assert (await client.call_tool("echo", {"text": "hé"})).text == "hé"
         seen: list[float] = []
-        result = await client.call_tool("count", on_progress=lambda update: seen.append(update.progress))
+        result = await client.call_tool(
+            "count", on_progress=lambda update: seen.append(update.progress)
+        )
         assert result.text == "counted"
         assert seen and seen == sorted(seen)
 
@@ -191,7 +207,9 @@ async def test_a_client_finds_out_the_newest_revision_by_itself() -> None:
 
 async def test_a_hundred_calls_are_in_flight_at_once() -> None:
     async with visited(Hall()) as client:
-        results = await asyncio.gather(*(client.call_tool("add", {"a": n, "b": n}) for n in range(100)))
+        results = await asyncio.gather(
+            *(client.call_tool("add", {"a": n, "b": n}) for n in range(100))
+        )
         assert [result.data for result in results] == [2 * n for n in range(100)]
 
 
@@ -213,7 +231,9 @@ async def test_a_message_over_the_servers_bound_is_refused_and_the_conversation_
 
 async def test_a_message_over_the_clients_bound_ends_the_connection_and_says_so() -> None:
     async with visited(Hall(), Limits(incoming=100_000)) as client:
-        with pytest.raises(ConnectionClosed, match=r"longer than the limit of 100000 bytes \(Limits.incoming\)"):
+        with pytest.raises(
+            ConnectionClosed, match=r"longer than the limit of 100000 bytes \(Limits.incoming\)"
+        ):
             await client.call_tool("blow", {"size": 200_000})
 
 
@@ -263,7 +283,9 @@ async def test_a_client_that_does_not_read_is_not_listened_to() -> None:
 # raw peers
 
 
-@pytest.mark.parametrize("garbage", ["", "{", "[]", "nonsense", '"text"', '{"id": 1}', b"\xff\xfe", b"{\x00}"])
+@pytest.mark.parametrize(
+    "garbage", ["", "{", "[]", "nonsense", '"text"', '{"id": 1}', b"\xff\xfe", b"{\x00}"]
+)
 async def test_garbage_is_answered_and_harms_nothing(garbage: str | bytes) -> None:
     async with raw(Hall()) as peer:
         await peer.send(garbage)
@@ -296,7 +318,9 @@ async def test_a_message_may_come_in_fragments() -> None:
 
 async def test_two_messages_in_one_go_are_two_calls() -> None:
     async with raw(Hall()) as peer:
-        await asyncio.gather(peer.send(call(2, "add", a=1, b=2)), peer.send(call(3, "add", a=2, b=2)))
+        await asyncio.gather(
+            peer.send(call(2, "add", a=1, b=2)), peer.send(call(3, "add", a=2, b=2))
+        )
         replies = {reply["id"]: added(reply) for reply in [await answer(peer), await answer(peer)]}
         assert replies == {2: 3, 3: 4}
 
@@ -310,8 +334,12 @@ async def test_two_messages_in_one_frame_are_no_message() -> None:
 # the opening handshake
 
 
-@pytest.mark.parametrize(("offered", "chosen"), [(None, None), (["mcp"], "mcp"), (["chat", "mcp"], "mcp")])
-async def test_the_subprotocol_is_mcp_or_none(offered: list[str] | None, chosen: str | None) -> None:
+@pytest.mark.parametrize(
+    ("offered", "chosen"), [(None, None), (["mcp"], "mcp"), (["chat", "mcp"], "mcp")]
+)
+async def test_the_subprotocol_is_mcp_or_none(
+    offered: list[str] | None, chosen: str | None
+) -> None:
     async with listening(Hall().app) as (port, _):
         names = [Subprotocol(name) for name in offered] if offered else None
         async with dial(f"ws://127.0.0.1:{port}/", subprotocols=names, proxy=None) as peer:
@@ -331,7 +359,10 @@ async def test_a_refusal_reaches_the_user_with_status_and_reason() -> None:
         await refuse(scope, send, 403, "Origin http://evil.example is not allowed")
 
     async with listening(app) as (port, _):
-        with pytest.raises(Unauthorized, match=r"refuses access \(403\): Origin http://evil\.example is not allowed"):
+        with pytest.raises(
+            Unauthorized,
+            match=r"refuses access \(403\): Origin http://evil\.example is not allowed",
+        ):
             await connect(f"ws://127.0.0.1:{port}/", DEFAULT, timeout=5)
 
 
@@ -360,7 +391,9 @@ async def test_a_client_that_is_gone_before_it_was_accepted_is_nobody() -> None:
 
 
 @asynccontextmanager
-async def hosted(handler: Callable[[ServerConnection], Awaitable[None]], **options: Any) -> AsyncIterator[str]:
+async def hosted(
+    handler: Callable[[ServerConnection], Awaitable[None]], **options: Any
+) -> AsyncIterator[str]:
     """A server of the `websockets` library."""
     async with host(handler, "127.0.0.1", 0, **options) as server:
         yield f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
@@ -401,7 +434,9 @@ async def test_a_server_that_never_answers_runs_into_the_deadline() -> None:
             await connect(f"ws://127.0.0.1:{deaf.getsockname()[1]}", DEFAULT, timeout=0.2)
 
 
-@pytest.mark.parametrize("reply", [b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi", b""])
+@pytest.mark.parametrize(
+    "reply", [b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi", b""]
+)
 async def test_what_does_not_speak_websocket_is_said_flatly(reply: bytes) -> None:
     async def odd(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -457,7 +492,9 @@ async def test_a_proxy_is_used_where_one_is_given() -> None:
     assert asked[0].startswith(b"CONNECT server.example:80 ")
 
 
-async def test_where_a_server_is_found_is_noted_unless_a_proxy_stands_between(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_where_a_server_is_found_is_noted_unless_a_proxy_stands_between(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if (await reader.readuntil(b"\r\n\r\n")).startswith(b"CONNECT"):
             writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
@@ -491,7 +528,9 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "hall")])
     now = datetime.datetime.now(datetime.UTC)
     made = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-    made = made.not_valid_before(now - datetime.timedelta(days=1)).not_valid_after(now + datetime.timedelta(days=1))
+    made = made.not_valid_before(now - datetime.timedelta(days=1)).not_valid_after(
+        now + datetime.timedelta(days=1)
+    )
     address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
     signed = made.add_extension(address, critical=False).sign(key, hashes.SHA256())
     folder: Path = tmp_path_factory.mktemp("tls")
@@ -502,7 +541,9 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     return str(folder / "cert.pem"), str(folder / "key.pem")
 
 
-async def test_wss_works_with_a_ca_of_ones_own_or_without_any_if_told_so(certificate: tuple[str, str]) -> None:
+async def test_wss_works_with_a_ca_of_ones_own_or_without_any_if_told_so(
+    certificate: tuple[str, str],
+) -> None:
     cert, key = certificate
     async with listening(Hall().app, ssl_certfile=cert, ssl_keyfile=key) as (port, _):
         for verify in (cert, Path(cert), ssl.create_default_context(cafile=cert), False):
@@ -511,7 +552,9 @@ async def test_wss_works_with_a_ca_of_ones_own_or_without_any_if_told_so(certifi
                 assert (await client.call_tool("add", {"a": 1, "b": 2})).data == 3
 
 
-async def test_a_certificate_that_nobody_vouches_for_is_refused(certificate: tuple[str, str]) -> None:
+async def test_a_certificate_that_nobody_vouches_for_is_refused(
+    certificate: tuple[str, str],
+) -> None:
     cert, key = certificate
     async with listening(Hall().app, ssl_certfile=cert, ssl_keyfile=key) as (port, _):
         with pytest.raises(ConnectFailed, match="its certificate is not trusted"):
@@ -519,7 +562,9 @@ async def test_a_certificate_that_nobody_vouches_for_is_refused(certificate: tup
 
 
 async def test_certificates_that_are_not_there_are_a_mistake_of_the_caller() -> None:
-    with pytest.raises(ConfigError, match=r"verify='nowhere\.pem' holds no certificates: no such file"):
+    with pytest.raises(
+        ConfigError, match=r"verify='nowhere\.pem' holds no certificates: no such file"
+    ):
         await connect("wss://127.0.0.1:1/ws", DEFAULT, verify="nowhere.pem", timeout=5)
 
 
@@ -562,7 +607,9 @@ async def test_a_server_that_is_cut_off_fails_the_call_that_waits() -> None:
             await hall.started.wait()
             for connection in list(server.server_state.connections):
                 connection.transport.abort()
-            with pytest.raises(ConnectionClosed, match=r"the server hung up \(it vanished without a word\)"):
+            with pytest.raises(
+                ConnectionClosed, match=r"the server hung up \(it vanished without a word\)"
+            ):
                 await waiting
 
 
@@ -576,7 +623,9 @@ async def test_a_server_that_is_cut_off_fails_the_call_that_waits() -> None:
         (4000, "", r"the server hung up \(code 4000\)"),
     ],
 )
-async def test_a_close_code_says_whether_the_end_was_orderly(code: int, reason: str, told: str | None) -> None:
+async def test_a_close_code_says_whether_the_end_was_orderly(
+    code: int, reason: str, told: str | None
+) -> None:
     async def handler(peer: ServerConnection) -> None:
         await peer.send("last words")
         await peer.close(code, reason)
@@ -595,7 +644,9 @@ async def test_a_close_code_says_whether_the_end_was_orderly(code: int, reason: 
             raise end
 
 
-@pytest.mark.parametrize(("code", "orderly"), [(1000, True), (1001, True), (1008, False), (4000, False)])
+@pytest.mark.parametrize(
+    ("code", "orderly"), [(1000, True), (1001, True), (1008, False), (4000, False)]
+)
 async def test_a_server_hears_how_its_client_left(code: int, orderly: bool) -> None:
     ears: asyncio.Queue[Ear] = asyncio.Queue()
 
@@ -690,12 +741,16 @@ async def test_closing_does_not_wait_for_ever_for_a_peer_that_does_not_read() ->
         assert channel._way._socket.transport.is_closing(), "the socket is left open"  # type: ignore[attr-defined]
 
 
-async def test_a_peer_that_does_not_answer_pings_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_peer_that_does_not_answer_pings_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(websocket, "KEEPALIVE", 0.2)
     async with deaf() as url:
         channel = await connect(url, Limits(shutdown=0.2), timeout=5)
         end = await Ear(channel).end
-        assert isinstance(end, ConnectionClosed) and "did not answer a ping within 0.2 s" in str(end)
+        assert isinstance(end, ConnectionClosed) and "did not answer a ping within 0.2 s" in str(
+            end
+        )
         await channel.close()
 
 
@@ -707,7 +762,9 @@ async def test_a_server_that_breaks_the_protocol_is_named_as_the_culprit() -> No
     async with hosted(handler, logger=logging.getLogger("quiet")) as url:
         channel = await connect(url, DEFAULT, timeout=5)
         end = await Ear(channel).end
-        assert isinstance(end, ConnectionClosed) and "broke the WebSocket protocol (code 1002" in str(end)
+        assert isinstance(
+            end, ConnectionClosed
+        ) and "broke the WebSocket protocol (code 1002" in str(end)
         await channel.close()
 
 

@@ -1,7 +1,8 @@
 """Each example of the specification is understood, and said again without loss.
 
-The examples are those of the newest revision, one folder per type. Where our vocabulary has that type, an example is decoded
-into it, encoded again and compared. Whole messages go through the codec first, as they would on a connection.
+The examples are those of the newest revision, one folder per type. Where our vocabulary has that
+type, an example is decoded into it, encoded again and compared. Whole messages go through the codec
+first, as they would on a connection.
 """
 
 import json
@@ -79,16 +80,18 @@ TYPES: dict[str, Any] = {
 EMBEDDED = {"CreateMessageRequest", "ElicitRequest", "ListRootsRequest"}
 """Requests that are no messages of their own in this revision, but parts of a result."""
 PLAIN = {
-    "InputRequests", "InputResponses",
-    "BooleanSchema", "NumberSchema", "StringSchema", "TitledMultiSelectEnumSchema", "TitledSingleSelectEnumSchema",
-    "UntitledMultiSelectEnumSchema", "UntitledSingleSelectEnumSchema",
+    "InputRequests", "InputResponses", "BooleanSchema", "NumberSchema", "StringSchema",
+    "TitledMultiSelectEnumSchema", "TitledSingleSelectEnumSchema", "UntitledMultiSelectEnumSchema",
+    "UntitledSingleSelectEnumSchema",
 }  # fmt: skip
 """What stays JSON in our hands: forms, and questions and answers by key."""
 FLAWED = {"list-roots-request.json", "read-resource-result-response.json"}
 """Examples that break the schema they illustrate: an id too many, a hint too few."""
 
 FILES = sorted(EXAMPLES.glob("*/*.json"))
-each_file = pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.name}")
+each_file = pytest.mark.parametrize(
+    "path", FILES, ids=lambda path: f"{path.parent.name}/{path.name}"
+)
 pytestmark = needs_spec
 
 
@@ -106,7 +109,9 @@ def test_an_example_is_said_again_without_loss(path: Path) -> None:
         assert json.loads(encode(decode(wire, kind))) == value
     elif name in EMBEDDED:
         params = encode(value.get("params", {}))
-        assert json.loads(encode(decode(params, METHODS[value["method"]].params))) == json.loads(params)
+        assert json.loads(encode(decode(params, METHODS[value["method"]].params))) == json.loads(
+            params
+        )
     elif name not in PLAIN:
         assert said_again(name, value) == value
 
@@ -132,11 +137,15 @@ def said_again(name: str, value: Any) -> Any:
 
 @each_file
 def test_an_example_is_right_by_the_schema_it_illustrates(path: Path) -> None:
-    assert bool(flaws(NEWEST.name, path.parent.name, json.loads(path.read_bytes()))) == (path.name in FLAWED)
+    assert bool(flaws(NEWEST.name, path.parent.name, json.loads(path.read_bytes()))) == (
+        path.name in FLAWED
+    )
 
 
 def test_no_type_with_examples_is_forgotten() -> None:
     folders = {path.parent.name for path in FILES}
     assert folders >= TYPES.keys() | EMBEDDED | PLAIN
     rest = folders - TYPES.keys() - EMBEDDED - PLAIN
-    assert all(name.endswith(("Request", "Notification", "ResultResponse", "Error")) for name in rest)
+    assert all(
+        name.endswith(("Request", "Notification", "ResultResponse", "Error")) for name in rest
+    )

@@ -1,10 +1,12 @@
-"""What is on the wire, to the byte: `golden/<revision>.jsonl` holds the rows of messages.py as each revision says them.
+"""What is on the wire, to the byte: `golden/<revision>.jsonl` holds the rows of messages.py as each
+revision says them.
 
 After a change that was meant, write the files anew with
 
     DOVETAIL_REWRITE=1 python -m pytest tests/wire/test_golden.py
 
-and read the difference: it is what peers will see. Each line is also held against the official schema of its revision.
+and read the difference: it is what peers will see. Each line is also held against the official
+schema of its revision.
 """
 
 import os

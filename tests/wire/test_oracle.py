@@ -1,4 +1,5 @@
-"""The oracle of tests/spec.py notices what it should, and nothing else: each message here has one thing wrong with it."""
+"""The oracle of tests/spec.py notices what it should, and nothing else: each message here has one
+thing wrong with it."""
 
 from typing import Any
 
@@ -8,11 +9,20 @@ from tests.spec import REVISIONS, check_tape, flaws, needs_spec, problems
 
 pytestmark = needs_spec
 V1, V2, V3, V4, V5 = REVISIONS
-META = {"io.modelcontextprotocol/protocolVersion": V5, "io.modelcontextprotocol/clientCapabilities": {}}
+META = {
+    "io.modelcontextprotocol/protocolVersion": V5,
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
 
 
 def request(method: str, params: Any = None, **more: Any) -> dict[str, Any]:
-    return {"jsonrpc": "2.0", "id": 1, "method": method, **({} if params is None else {"params": params}), **more}
+    return {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": method,
+        **({} if params is None else {"params": params}),
+        **more,
+    }
 
 
 def result(value: Any, **more: Any) -> dict[str, Any]:
@@ -35,18 +45,37 @@ def answered(revision: str, method: str, value: Any) -> list[str]:
 def test_right_messages_have_no_problems(revision: str) -> None:
     assert asked(revision, request("tools/list")) == []
     assert (
-        asked(revision, request("tools/call", {"name": "x", "arguments": {"any": [{"thing": 1}]}, "_meta": {"a": 1}})) == []
+        asked(
+            revision,
+            request(
+                "tools/call", {"name": "x", "arguments": {"any": [{"thing": 1}]}, "_meta": {"a": 1}}
+            ),
+        )
+        == []
     )
     assert asked(revision, b'{"jsonrpc":"2.0","method":"notifications/initialized"}') == []
     assert answered(revision, "ping", {}) == []
-    assert answered(revision, "tools/call", {"content": [{"type": "text", "text": "", "annotations": {"x-own": 1}}]}) == []
+    assert (
+        answered(
+            revision,
+            "tools/call",
+            {"content": [{"type": "text", "text": "", "annotations": {"x-own": 1}}]},
+        )
+        == []
+    )
 
 
 @pytest.mark.parametrize(
     ("revision", "message"),
     [
         (V1, request("tools/lists")),
-        (V1, request("elicitation/create", {"message": "", "requestedSchema": {"type": "object", "properties": {}}})),
+        (
+            V1,
+            request(
+                "elicitation/create",
+                {"message": "", "requestedSchema": {"type": "object", "properties": {}}},
+            ),
+        ),
         (V1, request("roots/list")),  # the server asks that
         (V1, request("notifications/initialized")),  # with an id it is no notification
         (V1, {"jsonrpc": "2.0", "method": "ping"}),  # without one no request
@@ -62,7 +91,13 @@ def test_right_messages_have_no_problems(revision: str) -> None:
         (V5, request("tools/list", {})),
         (V5, request("tools/list")),
         (V5, request("tools/call", {"name": "x", "task": {}, "_meta": META})),
-        (V5, request("tools/list", {"_meta": META | {"io.modelcontextprotocol/clientCapabilities": {"tasks": {}}}})),
+        (
+            V5,
+            request(
+                "tools/list",
+                {"_meta": META | {"io.modelcontextprotocol/clientCapabilities": {"tasks": {}}}},
+            ),
+        ),
     ],
 )
 def test_a_wrong_call_is_noticed(revision: str, message: Any) -> None:
@@ -81,25 +116,56 @@ TEXT = {"type": "text", "text": ""}
         (V1, "tools/call", {}, "content"),
         (V1, "tools/call", {"content": [], "structuredContent": {}}, "structuredContent"),
         (V1, "tools/call", {"content": [{**TEXT, "_meta": {}}]}, "content[0]._meta"),
-        (V1, "tools/call", {"content": [{**TEXT, "annotations": {"lastModified": ""}}]}, "another revision"),
+        (
+            V1,
+            "tools/call",
+            {"content": [{**TEXT, "annotations": {"lastModified": ""}}]},
+            "another revision",
+        ),
         (V1, "tools/call", {"content": [{"type": "audio", "data": "", "mimeType": ""}]}, "content"),
-        (V2, "tools/call", {"content": [{"type": "resource_link", "uri": "a:b", "name": ""}]}, "content"),
-        (V1, "tools/list", {"tools": [{"name": "", "inputSchema": {"type": "object"}, "title": ""}]}, "tools[0].title"),
-        (V3, "tools/list", {"tools": [{"name": "", "inputSchema": {"type": "object"}, "icons": []}]}, "tools[0].icons"),
+        (
+            V2,
+            "tools/call",
+            {"content": [{"type": "resource_link", "uri": "a:b", "name": ""}]},
+            "content",
+        ),
+        (
+            V1,
+            "tools/list",
+            {"tools": [{"name": "", "inputSchema": {"type": "object"}, "title": ""}]},
+            "tools[0].title",
+        ),
+        (
+            V3,
+            "tools/list",
+            {"tools": [{"name": "", "inputSchema": {"type": "object"}, "icons": []}]},
+            "tools[0].icons",
+        ),
         (V4, "tools/list", {"tools": [], "ttlMs": 0}, "ttlMs"),
-        (V4, "tools/list", {"tools": [{"name": "", "inputSchema": {"type": "array"}}]}, "inputSchema"),
+        (
+            V4,
+            "tools/list",
+            {"tools": [{"name": "", "inputSchema": {"type": "array"}}]},
+            "inputSchema",
+        ),
         (V4, "tools/call", {"content": [], "resultType": "complete"}, "resultType"),
         (V4, "tools/call", {"content": [], "resultType": "input_required"}, "no such answer"),
         (V5, "tools/call", {"content": []}, "resultType"),
-        (V5, "tools/call", {"resultType": "complete"}, "content"),  # the schema alone takes it for a question
+        # the schema alone takes it for a question
+        (V5, "tools/call", {"resultType": "complete"}, "content"),
         (V5, "tools/call", {"resultType": "input_required", "content": []}, "content"),
         (V5, "tools/list", {"resultType": "input_required"}, "no such answer"),
         (V5, "tools/list", {"tools": [], "resultType": "complete"}, "ttlMs"),
         (V5, "initialize", {}, "no such answer"),
-        (V3, "initialize", {"protocolVersion": "", "capabilities": {"tasks": {}}, "serverInfo": INFO}, "tasks"),
+        (
+            V3,
+            "initialize",
+            {"protocolVersion": "", "capabilities": {"tasks": {}}, "serverInfo": INFO},
+            "tasks",
+        ),
         (V3, "elicitation/create", {"action": "accept", "content": {"a": {}}}, "content"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_result_is_noticed(revision: str, method: str, value: Any, where: str) -> None:
     found = answered(revision, method, value)
     assert found
@@ -107,17 +173,41 @@ def test_a_wrong_result_is_noticed(revision: str, method: str, value: Any, where
 
 
 def test_open_objects_may_hold_what_nobody_declared() -> None:
-    capabilities = {"x-own": 1, "extensions": {"a": {"b": 1}}, "experimental": {"c": {"d": 1}}, "tools": {"x-own": 1}}
-    value = {"protocolVersion": "", "capabilities": capabilities, "serverInfo": INFO, "_meta": {"anything": [1]}}
+    capabilities = {
+        "x-own": 1,
+        "extensions": {"a": {"b": 1}},
+        "experimental": {"c": {"d": 1}},
+        "tools": {"x-own": 1},
+    }
+    value = {
+        "protocolVersion": "",
+        "capabilities": capabilities,
+        "serverInfo": INFO,
+        "_meta": {"anything": [1]},
+    }
     assert answered(V1, "initialize", value) == []
 
 
 def test_json_schemas_and_data_of_users_are_not_looked_into() -> None:
-    schema = {"type": "object", "properties": {"a": {"type": "string", "format": "email"}}, "$defs": {"x": {}}, "if": {}}
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "string", "format": "email"}},
+        "$defs": {"x": {}},
+        "if": {},
+    }
     tool = {"name": "", "inputSchema": schema, "outputSchema": schema}
     assert answered(V4, "tools/list", {"tools": [tool]}) == []
-    assert answered(V4, "tools/call", {"content": [], "structuredContent": {"anything": {"at": ["all"]}}}) == []
-    log = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": {"a": {"b": 1}}}}
+    assert (
+        answered(
+            V4, "tools/call", {"content": [], "structuredContent": {"anything": {"at": ["all"]}}}
+        )
+        == []
+    )
+    log = {
+        "jsonrpc": "2.0",
+        "method": "notifications/message",
+        "params": {"level": "info", "data": {"a": {"b": 1}}},
+    }
     assert problems(V4, log, direction="server") == []
 
 
@@ -128,9 +218,12 @@ def test_numbers_and_nulls_that_the_published_schemas_forgot_are_allowed() -> No
 
 
 @pytest.mark.parametrize(
-    ("revision", "null", "absent"), [(V1, True, False), (V3, True, False), (V4, False, True), (V5, False, True)]
+    ("revision", "null", "absent"),
+    [(V1, True, False), (V3, True, False), (V4, False, True), (V5, False, True)],
 )
-def test_an_error_that_answers_nothing_has_the_id_of_its_revision(revision: str, null: bool, absent: bool) -> None:
+def test_an_error_that_answers_nothing_has_the_id_of_its_revision(
+    revision: str, null: bool, absent: bool
+) -> None:
     assert (problems(revision, failure(-32700) | {"id": None}, direction="server") == []) == null
     assert (problems(revision, failure(-32700), direction="server") == []) == absent
 
@@ -139,11 +232,19 @@ def test_an_error_with_a_code_of_its_own_carries_what_belongs_to_it() -> None:
     bare = failure(-32022) | {"id": 1}
     assert problems(V4, bare, direction="server") == []
     assert problems(V5, bare, direction="server") != []
-    assert problems(V5, failure(-32022, data={"supported": [], "requested": ""}) | {"id": 1}, direction="server") == []
+    assert (
+        problems(
+            V5,
+            failure(-32022, data={"supported": [], "requested": ""}) | {"id": 1},
+            direction="server",
+        )
+        == []
+    )
 
 
 @pytest.mark.parametrize(
-    "broken", [failure(1, more=1), {"jsonrpc": "2.0", "error": {"code": "x", "message": ""}}, {"error": 1}]
+    "broken",
+    [failure(1, more=1), {"jsonrpc": "2.0", "error": {"code": "x", "message": ""}}, {"error": 1}],
 )
 def test_a_broken_error_is_noticed(broken: dict[str, Any]) -> None:
     assert problems(V4, broken | {"id": 1}, direction="server")
@@ -159,7 +260,9 @@ def test_a_result_needs_to_know_what_it_answers() -> None:
     with pytest.raises(ValueError, match="method="):
         problems(V1, result({}), direction="server")
     assert problems(V1, result({}), direction="server", method={1: "ping"}) == []
-    assert "nothing was asked" in problems(V1, result({}), direction="server", method={2: "ping"})[0]
+    assert (
+        "nothing was asked" in problems(V1, result({}), direction="server", method={2: "ping"})[0]
+    )
 
 
 class Tape:
@@ -168,7 +271,10 @@ class Tape:
 
 
 def test_a_tape_is_checked_in_both_directions() -> None:
-    ping, pong = b'{"jsonrpc":"2.0","id":1,"method":"ping"}', b'{"jsonrpc":"2.0","id":1,"result":{}}'
+    ping, pong = (
+        b'{"jsonrpc":"2.0","id":1,"method":"ping"}',
+        b'{"jsonrpc":"2.0","id":1,"result":{}}',
+    )
     tape: Any = Tape(("client", ping), ("server", ping), ("server", pong), ("client", pong))
     check_tape(tape, V1)
     with pytest.raises(AssertionError, match="not as 2026-07-28 has it"):

@@ -13,6 +13,6 @@
     storage.py     what has to outlive the process
     web.py         forms, replies, refusals
 
-Nothing here does I/O of its own but the storage: a request comes in, a response goes out, and what has to be fetched
-goes through `Site.fetch`.
+Nothing here does I/O of its own but the storage: a request comes in, a response goes out, and what
+has to be fetched goes through `Site.fetch`.
 """

@@ -1,19 +1,20 @@
 """What a browser calls: the authorization endpoint, and the way back from an upstream provider.
 
-The request of the client stays in the query of the URL all the way, and is read and judged anew at each step; nothing
-is kept of it here. What is kept is who sits at the browser: a random cookie names a session, once somebody has logged
-in.
+The request of the client stays in the query of the URL all the way, and is read and judged anew at
+each step; nothing is kept of it here. What is kept is who sits at the browser: a random cookie
+names a session, once somebody has logged in.
 
-    GET  authorize?…    who is it? may the client?  ──> the login page, the consent page, or back to the client
-    POST authorize?…    action = login | approve | deny | switch, with a token that only this browser, for this very
+    GET  authorize?…    who is it? may the client?  ──> the login page, the consent page, or back to
+    the client POST authorize?…    action = login | approve | deny | switch, with a token that only
+    this browser, for this very
                         request, can have
     GET  callback?…     back from the upstream: `state` is good once, and only in the browser that was sent there
 
-The order in which a request is judged is what makes it safe: first the client, then the redirect URI, and until both
-are known to belong together every refusal is a page. After that, refusals go back to the client; but a browser is not
-sent on to a site of which nobody here has heard before a person had a word in it:
-https://www.rfc-editor.org/rfc/rfc9700#section-4.11.2.
-"""
+The order in which a request is judged is what makes it safe: first the client, then the redirect
+URI, and until both are known to belong together every refusal is a page. After that, refusals go
+back to the client; but a browser is not sent on to a site of which nobody here has heard before a
+person had a word in it: https://www.rfc-editor.org/rfc/rfc9700#section-4.11.2.
+"""  # noqa: E501
 
 import secrets
 import time
@@ -42,7 +43,8 @@ OFFLINE = "offline_access"
 
 
 class Wish(Struct, frozen=True):
-    """An authorization request of which client and redirect URI are known to belong together, and the rest is sound."""
+    """An authorization request of which client and redirect URI are known to belong together, and
+    the rest is sound."""
 
     issuer: str
     site: Site
@@ -107,7 +109,9 @@ class Front:
         try:
             wish = self._wish(found, resources, query, client, uri, issuer, site)
         except Refused as refused:
-            return self._back(uri, found.get("state"), issuer, site, refused, ask=client.source != "known")
+            return self._back(
+                uri, found.get("state"), issuer, site, refused, ask=client.source != "known"
+            )
         if request.method == "POST":
             return await self._act(request, wish, cookie)
         return await self._show(wish, cookie)
@@ -119,31 +123,62 @@ class Front:
         row = await self._storage.take(key("visit", issuer, answer.get("state", "")))
         visit = None if row is None else msgspec.json.decode(row, type=Visit)
         if visit is None or not compare_digest(visit.browser, _digest(cookie)):
-            raise Refused("invalid_request", "this login was begun in another browser, or took too long; start again")
+            raise Refused(
+                "invalid_request",
+                "this login was begun in another browser, or took too long; start again",
+            )
         found, resources = fields(visit.query)
         client = await self._clients.find(found.get("client_id"), issuer, site, request.address)
-        wish = self._wish(found, resources, visit.query, client, client.redirect(found.get("redirect_uri")), issuer, site)
+        wish = self._wish(
+            found,
+            resources,
+            visit.query,
+            client,
+            client.redirect(found.get("redirect_uri")),
+            issuer,
+            site,
+        )
         assert self._upstream is not None
         try:
-            login = await self._upstream.exchange(answer, f"{issuer}/callback", visit.nonce, visit.verifier, site)
+            login = await self._upstream.exchange(
+                answer, f"{issuer}/callback", visit.nonce, visit.verifier, site
+            )
         except LoginEnded as problem:
             return self._refuse(wish, Refused("access_denied", f"the login was refused: {problem}"))
         except Unreachable:
-            return self._refuse(wish, Refused("server_error", f"{self._upstream.host} cannot be reached"))
+            return self._refuse(
+                wish, Refused("server_error", f"{self._upstream.host} cannot be reached")
+            )
         return await self._grant(wish, login)
 
     # judging
 
     def _wish(
-        self, found: Mapping[str, str], resources: list[str], query: str, client: Client, uri: str, issuer: str, site: Site
+        self,
+        found: Mapping[str, str],
+        resources: list[str],
+        query: str,
+        client: Client,
+        uri: str,
+        issuer: str,
+        site: Site,
     ) -> Wish:
         if found.get("response_type") != "code":
             raise Refused("unsupported_response_type", "response_type must be code")
-        if found.get("response_mode", "query") != "query" or "request" in found or "request_uri" in found:
-            raise Refused("invalid_request", "only plain parameters with response_mode query are understood")
+        if (
+            found.get("response_mode", "query") != "query"
+            or "request" in found
+            or "request_uri" in found
+        ):
+            raise Refused(
+                "invalid_request", "only plain parameters with response_mode query are understood"
+            )
         challenge = found.get("code_challenge", "")
         if found.get("code_challenge_method") != "S256" or not 43 <= len(challenge) <= 128:
-            raise Refused("invalid_request", "PKCE is needed: a code_challenge with code_challenge_method S256")
+            raise Refused(
+                "invalid_request",
+                "PKCE is needed: a code_challenge with code_challenge_method S256",
+            )
         resource = target(resources, site) or site.base
         asked = tuple(dict.fromkeys(found.get("scope", "").split()))
         offered = self._offer(site)
@@ -162,12 +197,16 @@ class Front:
             challenge=challenge,
             scopes=scopes if named else self._usual or tuple(offered),
             offline=OFFLINE in asked,
-            ask=not {"consent", "login", "select_account"}.isdisjoint(found.get("prompt", "").split()),
+            ask=not {"consent", "login", "select_account"}.isdisjoint(
+                found.get("prompt", "").split()
+            ),
         )
 
     # showing
 
-    async def _show(self, wish: Wish, cookie: str, problem: str = "", name: str = "", status: int = 200) -> HttpResponse:
+    async def _show(
+        self, wish: Wish, cookie: str, problem: str = "", name: str = "", status: int = 200
+    ) -> HttpResponse:
         """What comes next in this browser."""
         fresh = cookie or secrets.token_urlsafe(32)
         session = await self._session(wish.issuer, cookie)
@@ -196,12 +235,16 @@ class Front:
             server=self._server(wish.site),
             client=client.name or "A client without a name",
             known_by=known_by[client.source],
-            back_to=f"{redirects.host(uri)} (this computer)" if redirects.is_loopback(uri) else redirects.host(uri),
+            back_to=f"{redirects.host(uri)} (this computer)"
+            if redirects.is_loopback(uri)
+            else redirects.host(uri),
             uri=uri,
             scopes=tuple(words[scope] for scope in wish.scopes),
             warning=_warning(client, uri),
             form=("'self'", *dict.fromkeys(hosts)),
-            upstream=None if self._upstream is None else (self._upstream.host, ", ".join(self._upstream.scopes)),
+            upstream=None
+            if self._upstream is None
+            else (self._upstream.host, ", ".join(self._upstream.scopes)),
         )
 
     def _server(self, site: Site) -> str:
@@ -211,15 +254,23 @@ class Front:
 
     async def _act(self, request: HttpRequest, wish: Wish, cookie: str) -> HttpResponse:
         posted, _ = form(request)
-        if not cookie or not compare_digest(posted.get("csrf", "").encode(), _csrf(cookie, wish.query).encode()):
-            raise Refused("invalid_request", "this form is not from a page that was shown in this browser; start again", 403)
+        if not cookie or not compare_digest(
+            posted.get("csrf", "").encode(), _csrf(cookie, wish.query).encode()
+        ):
+            raise Refused(
+                "invalid_request",
+                "this form is not from a page that was shown in this browser; start again",
+                403,
+            )
         act = self._ACTIONS.get(posted.get("action", ""))
         if act is None:
             raise Refused("invalid_request", "this form has no such button")
         answer: HttpResponse = await act(self, request, wish, cookie, posted)
         return answer
 
-    async def _login(self, request: HttpRequest, wish: Wish, cookie: str, posted: Mapping[str, str]) -> HttpResponse:
+    async def _login(
+        self, request: HttpRequest, wish: Wish, cookie: str, posted: Mapping[str, str]
+    ) -> HttpResponse:
         if self._users is None:
             raise Refused("invalid_request", "nobody logs in on this page")
         name = posted.get("username", "")[:200]
@@ -227,22 +278,34 @@ class Front:
         if wait:
             problem = f"Too many attempts. Try again in {int(wait) + 1} seconds."
             shown = await self._show(wish, cookie, problem, name, 429)
-            return HttpResponse(status=429, headers={**shown.headers, "retry-after": str(int(wait) + 1)}, body=shown.body)
+            return HttpResponse(
+                status=429,
+                headers={**shown.headers, "retry-after": str(int(wait) + 1)},
+                body=shown.body,
+            )
         if wait is not None:
             return await self._show(wish, cookie, "User name or password is wrong.", name, 403)
-        fresh = secrets.token_urlsafe(32)  # a session from before the login is worth nothing after it
+        fresh = secrets.token_urlsafe(
+            32
+        )  # a session from before the login is worth nothing after it
         row = msgspec.json.encode(Session(name))
         await self._storage.add(key("session", wish.issuer, fresh), row, self._now() + SESSION_LIFE)
         return _with_cookie(_to(f"{wish.issuer}/authorize?{wish.query}"), wish.issuer, fresh)
 
-    async def _switch(self, request: HttpRequest, wish: Wish, cookie: str, posted: Mapping[str, str]) -> HttpResponse:
+    async def _switch(
+        self, request: HttpRequest, wish: Wish, cookie: str, posted: Mapping[str, str]
+    ) -> HttpResponse:
         await self._storage.delete(key("session", wish.issuer, cookie))
         return _to(f"{wish.issuer}/authorize?{wish.query}")
 
-    async def _deny(self, request: HttpRequest, wish: Wish, cookie: str, posted: Mapping[str, str]) -> HttpResponse:
+    async def _deny(
+        self, request: HttpRequest, wish: Wish, cookie: str, posted: Mapping[str, str]
+    ) -> HttpResponse:
         return self._refuse(wish, Refused("access_denied", "the user said no"))
 
-    async def _approve(self, request: HttpRequest, wish: Wish, cookie: str, posted: Mapping[str, str]) -> HttpResponse:
+    async def _approve(
+        self, request: HttpRequest, wish: Wish, cookie: str, posted: Mapping[str, str]
+    ) -> HttpResponse:
         if self._upstream is not None:
             return await self._visit(self._upstream, wish, cookie)
         session = await self._session(wish.issuer, cookie)
@@ -251,14 +314,25 @@ class Front:
         await self._remember(wish, session.user)
         return await self._grant(wish, Login(session.user))
 
-    _ACTIONS: dict[str, Any] = {"login": _login, "switch": _switch, "deny": _deny, "approve": _approve}
+    _ACTIONS: dict[str, Any] = {
+        "login": _login,
+        "switch": _switch,
+        "deny": _deny,
+        "approve": _approve,
+    }
 
     async def _visit(self, upstream: Upstream, wish: Wish, cookie: str) -> HttpResponse:
-        state, nonce, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(16), pkce.verifier()
+        state, nonce, verifier = (
+            secrets.token_urlsafe(32),
+            secrets.token_urlsafe(16),
+            pkce.verifier(),
+        )
         try:
             url = await upstream.visit(f"{wish.issuer}/callback", state, nonce, verifier, wish.site)
         except Unreachable:
-            return self._refuse(wish, Refused("temporarily_unavailable", f"{upstream.host} cannot be reached"))
+            return self._refuse(
+                wish, Refused("temporarily_unavailable", f"{upstream.host} cannot be reached")
+            )
         row = msgspec.json.encode(Visit(wish.query, _digest(cookie), nonce, verifier))
         await self._storage.add(key("visit", wish.issuer, state), row, self._now() + VISIT_LIFE)
         return _to(url)
@@ -272,7 +346,8 @@ class Front:
 
     async def _remembered(self, wish: Wish, user: str) -> bool:
         if wish.ask or not redirects.is_web(wish.redirect_uri):
-            # Any program can listen on a loopback port or take a scheme: https://www.rfc-editor.org/rfc/rfc8252#section-8.6
+            # Any program can listen on a loopback port or take a scheme:
+            # https://www.rfc-editor.org/rfc/rfc8252#section-8.6
             return False
         row = await self._storage.get(_consent(wish, user))
         return row is not None and set(wish.scopes) <= set(msgspec.json.decode(row, type=list[str]))
@@ -281,7 +356,9 @@ class Front:
         name = _consent(wish, user)
         row = await self._storage.take(name)
         scopes = {*wish.scopes, *(msgspec.json.decode(row, type=list[str]) if row else ())}
-        await self._storage.add(name, msgspec.json.encode(sorted(scopes)), self._now() + CONSENT_LIFE)
+        await self._storage.add(
+            name, msgspec.json.encode(sorted(scopes)), self._now() + CONSENT_LIFE
+        )
 
     # the way back
 
@@ -308,20 +385,30 @@ class Front:
     def _refuse(self, wish: Wish, refused: Refused) -> HttpResponse:
         return self._back(wish.redirect_uri, wish.state, wish.issuer, wish.site, refused, ask=False)
 
-    def _back(self, uri: str, state: str | None, issuer: str, site: Site, refused: Refused, *, ask: bool) -> HttpResponse:
+    def _back(
+        self, uri: str, state: str | None, issuer: str, site: Site, refused: Refused, *, ask: bool
+    ) -> HttpResponse:
         told = {"error": refused.error, "error_description": refused.description}
         url = _answer(uri, state, issuer, told)
         if not ask:
             return _to(url)
         text = f"The program that sent you here made a mistake: {refused.description}."
-        return pages.error(self._server(site), "This request cannot be answered", text, 400, (redirects.host(uri), url))
+        return pages.error(
+            self._server(site),
+            "This request cannot be answered",
+            text,
+            400,
+            (redirects.host(uri), url),
+        )
 
     def refuse(self, refused: Refused, site: Site) -> HttpResponse:
         """The page of a request that leads nowhere."""
         text = f"{refused.description[:1].upper()}{refused.description[1:]}."
         status = 400 if refused.status == 401 else refused.status  # which is for programs
         shown = pages.error(self._server(site), "This request cannot be answered", text, status)
-        return HttpResponse(status=shown.status, headers={**shown.headers, **refused.headers}, body=shown.body)
+        return HttpResponse(
+            status=shown.status, headers={**shown.headers, **refused.headers}, body=shown.body
+        )
 
 
 def _warning(client: Client, uri: str) -> str:
@@ -329,7 +416,10 @@ def _warning(client: Client, uri: str) -> str:
         return (
             ""
             if client.source != "registered"
-            else ("Nobody has checked this client or its name. Allow it only if you have just started it yourself.")
+            else (
+                "Nobody has checked this client or its name. Allow it only if you have just "
+                "started it yourself."
+            )
         )
     return (
         "This client runs on your computer, and any program there could use its name. "
@@ -344,7 +434,9 @@ def _answer(uri: str, state: str | None, issuer: str, told: Mapping[str, str]) -
 
 def _to(url: str) -> HttpResponse:
     # 303: what was posted here must not be posted there.
-    return HttpResponse(status=303, headers={**NO_STORE, "location": url, "referrer-policy": "no-referrer"})
+    return HttpResponse(
+        status=303, headers={**NO_STORE, "location": url, "referrer-policy": "no-referrer"}
+    )
 
 
 def _consent(wish: Wish, user: str) -> str:
@@ -356,8 +448,14 @@ def _digest(cookie: str) -> str:
 
 
 def _csrf(cookie: str, query: str) -> str:
-    """What proves that a form was shown in this browser, for this request: nobody else knows the cookie."""
-    return blake2b(query.encode(), digest_size=24, key=sha256(cookie.encode()).digest(), person=b"dovetail form").hexdigest()
+    """What proves that a form was shown in this browser, for this request: nobody else knows the
+    cookie."""
+    return blake2b(
+        query.encode(),
+        digest_size=24,
+        key=sha256(cookie.encode()).digest(),
+        person=b"dovetail form",
+    ).hexdigest()
 
 
 def _cookie_name(issuer: str) -> str:
@@ -376,5 +474,10 @@ def _cookie(header: str, name: str) -> str:
 
 def _with_cookie(answer: HttpResponse, issuer: str, value: str) -> HttpResponse:
     secure = "; Secure" if issuer.startswith("https:") else ""
-    cookie = f"{_cookie_name(issuer)}={value}; Path=/; HttpOnly; SameSite=Lax; Max-Age={int(SESSION_LIFE)}{secure}"
-    return HttpResponse(status=answer.status, headers={**answer.headers, "set-cookie": cookie}, body=answer.body)
+    cookie = (
+        f"{_cookie_name(issuer)}={value}; Path=/; HttpOnly; SameSite=Lax; "
+        f"Max-Age={int(SESSION_LIFE)}{secure}"
+    )
+    return HttpResponse(
+        status=answer.status, headers={**answer.headers, "set-cookie": cookie}, body=answer.body
+    )

@@ -1,13 +1,16 @@
-"""Who may ask for access: programs that were made known here, that registered, or that describe themselves at a URL.
+"""Who may ask for access: programs that were made known here, that registered, or that describe
+themselves at a URL.
 
-1. *Known*: `Provider(clients=[KnownClient(…)])`. Only these may ask on their own behalf (`client_credentials`).
+1. *Known*: `Provider(clients=[KnownClient(…)])`. Only these may ask on their own behalf
+   (`client_credentials`).
 2. *Described*: the client id is an https URL, and the document there says the rest:
    https://datatracker.ietf.org/doc/html/draft-ietf-oauth-client-id-metadata-document-00.
-3. *Registered*: RFC 7591. Anybody may, so it means little: what nobody has consented to within a day is forgotten, and later
+3. *Registered*: RFC 7591. Anybody may, so it means little: what nobody has consented to within a
+   day is forgotten, and later
    what was not used for `LIFE`.
 
-A client proves itself at the token endpoint by what its record says (`method`): nothing, a secret, or a signed
-assertion.
+A client proves itself at the token endpoint by what its record says (`method`): nothing, a secret,
+or a signed assertion.
 """
 
 import re
@@ -49,7 +52,8 @@ Source = Literal["known", "described", "registered"]
 
 
 class KnownClient(Struct, frozen=True, kw_only=True):
-    """A client that is known from the start: with a `secret`, with public keys (`jwks`), or, without both, a public one."""
+    """A client that is known from the start: with a `secret`, with public keys (`jwks`), or,
+    without both, a public one."""
 
     id: str
     secret: str | None = None
@@ -83,7 +87,9 @@ class Client(Struct, frozen=True, omit_defaults=True):
         if asked is None and len(self.redirect_uris) == 1:
             return self.redirect_uris[0]
         if asked is None or not any(redirects.matches(uri, asked) for uri in self.redirect_uris):
-            raise Refused("invalid_request", "the redirect URI is not one that this client has registered")
+            raise Refused(
+                "invalid_request", "the redirect URI is not one that this client has registered"
+            )
         return asked
 
 
@@ -106,8 +112,11 @@ class Clients:
         self._schemes, self._takes_described, self._private = tuple(schemes), described, private
         self._rates = Rates(100, 6.0, now)
 
-    async def find(self, id: str | None, issuer: str, site: Site, address: str | None = None) -> Client:
-        """The client of this id, for whoever asks from this address; Refused where there is none."""
+    async def find(
+        self, id: str | None, issuer: str, site: Site, address: str | None = None
+    ) -> Client:
+        """The client of this id, for whoever asks from this address; Refused where there is
+        none."""
         if id is None:
             raise Refused("invalid_request", "the client_id is missing")
         if client := self._known.get(id):
@@ -116,7 +125,9 @@ class Clients:
             return msgspec.json.decode(row, type=Client)
         if self._takes_described and self._is_document(id):
             return await self._described(id, site, address)
-        raise Refused("invalid_client", "this client is not known here; it may have to register again", 401)
+        raise Refused(
+            "invalid_client", "this client is not known here; it may have to register again", 401
+        )
 
     def is_known(self, id: str) -> bool:
         """Whether this is a client that was known from the start."""
@@ -126,7 +137,9 @@ class Clients:
         """The registration endpoint: https://www.rfc-editor.org/rfc/rfc7591#section-3."""
         self._rates.spend(request.address)
         if len(request.body) > LONGEST:
-            raise Refused("invalid_client_metadata", f"the metadata is longer than {LONGEST} bytes", 413)
+            raise Refused(
+                "invalid_client_metadata", f"the metadata is longer than {LONGEST} bytes", 413
+            )
         try:
             metadata = parse(request.body)
         except Unavailable:
@@ -138,7 +151,9 @@ class Clients:
             client = msgspec.structs.replace(client, secret=_digest(secret))
             shown = {"client_secret": secret, "client_secret_expires_at": 0}
         now = self._now()
-        await self._storage.add(key("client", issuer, client.id), msgspec.json.encode(client), now + UNUSED)
+        await self._storage.add(
+            key("client", issuer, client.id), msgspec.json.encode(client), now + UNUSED
+        )
         return json(
             {
                 "client_id": client.id,
@@ -149,7 +164,9 @@ class Clients:
                 "token_endpoint_auth_method": client.method,
                 "grant_types": client.grants,
                 "response_types": ["code"],
-                "application_type": "web" if metadata.get("application_type") == "web" else "native",
+                "application_type": "web"
+                if metadata.get("application_type") == "web"
+                else "native",
             },
             201,
         )
@@ -158,21 +175,30 @@ class Clients:
         """Somebody consented to this client, or it came for a token: remember it for longer."""
         if client.source == "registered":
             row = msgspec.json.encode(client)
-            await self._storage.change(key("client", issuer, client.id), row, row, self._now() + LIFE)
+            await self._storage.change(
+                key("client", issuer, client.id), row, row, self._now() + LIFE
+            )
 
-    async def authenticate(self, request: HttpRequest, fields: Mapping[str, str], issuer: str, site: Site) -> Client:
-        """The client that calls the token endpoint, and can prove it: https://www.rfc-editor.org/rfc/rfc6749#section-2.3."""
+    async def authenticate(
+        self, request: HttpRequest, fields: Mapping[str, str], issuer: str, site: Site
+    ) -> Client:
+        """The client that calls the token endpoint, and can prove it:
+        https://www.rfc-editor.org/rfc/rfc6749#section-2.3."""
         scheme, _, credentials = request.headers.get("authorization", "").partition(" ")
         basic = _basic(credentials) if scheme.lower() == "basic" else None
         ways = [basic is not None, "client_secret" in fields, "client_assertion" in fields]
         if sum(ways) > 1:
             raise Refused("invalid_request", "the client proves itself in more than one way")
         headers = {"www-authenticate": 'Basic realm="token"'} if basic else {}
-        wrong = Refused("invalid_client", "the client is not known here, or its proof is wrong", 401, headers)
+        wrong = Refused(
+            "invalid_client", "the client is not known here, or its proof is wrong", 401, headers
+        )
         assertion = fields.get("client_assertion")
         id = basic[0] if basic else fields.get("client_id") or _claimed(assertion)
         if fields.get("client_id", id) != id:
-            raise Refused("invalid_request", "the client_id is not that of the Authorization header")
+            raise Refused(
+                "invalid_request", "the client_id is not that of the Authorization header"
+            )
         try:
             client = await self.find(id, issuer, site, request.address)
         except Refused as refused:
@@ -188,7 +214,11 @@ class Clients:
         return client
 
     def _is_document(self, id: str) -> bool:
-        if len(id) > redirects.LONGEST or not redirects.SAFE.fullmatch(id) or redirects.DOTS.search(id):
+        if (
+            len(id) > redirects.LONGEST
+            or not redirects.SAFE.fullmatch(id)
+            or redirects.DOTS.search(id)
+        ):
             return False
         return bool(DOCUMENT.fullmatch(id) or (self._private and LOCAL_DOCUMENT.fullmatch(id)))
 
@@ -199,19 +229,32 @@ class Clients:
         try:
             document = await self._documents.get(url, self._fetch(site), address=address)
         except Unavailable as problem:
-            raise Refused("invalid_client", f"the document that describes this client cannot be had: {problem}") from None
+            raise Refused(
+                "invalid_client",
+                f"the document that describes this client cannot be had: {problem}",
+            ) from None
         if document.get("client_id") != url:
-            raise Refused("invalid_client", "the document that describes this client is for another client_id")
+            raise Refused(
+                "invalid_client", "the document that describes this client is for another client_id"
+            )
         if not isinstance(document.get("client_name"), str) or "client_secret" in document:
             raise Refused(
-                "invalid_client", "the document that describes this client has no client_name, or has a client_secret"
+                "invalid_client",
+                "the document that describes this client has no client_name, or has a "
+                "client_secret",
             )
-        client = _read(url, {"token_endpoint_auth_method": "none", **document}, "described", self._schemes)
+        client = _read(
+            url, {"token_endpoint_auth_method": "none", **document}, "described", self._schemes
+        )
         if client.method.startswith("client_secret"):
-            raise Refused("invalid_client", "a client that is described by a document can have no secret")
+            raise Refused(
+                "invalid_client", "a client that is described by a document can have no secret"
+            )
         return client
 
-    async def _check_assertion(self, client: Client, assertion: str, issuer: str, site: Site, address: str | None) -> None:
+    async def _check_assertion(
+        self, client: Client, assertion: str, issuer: str, site: Site, address: str | None
+    ) -> None:
         # https://www.rfc-editor.org/rfc/rfc7523#section-3
         try:
             header, claims = jose.peek(assertion)
@@ -221,14 +264,22 @@ class Clients:
                 jwk = pick(client.jwks or {}, header)
             jose.verify(assertion, lambda _: jose.load(jwk), jose.ALGORITHMS)
         except (jose.Unverified, Unavailable) as problem:
-            raise Refused("invalid_client", f"the client_assertion is refused: {problem}", 401) from None
+            raise Refused(
+                "invalid_client", f"the client_assertion is refused: {problem}", 401
+            ) from None
         now, jti = self._now(), claims.get("jti")
         ends, starts = moment(claims.get("exp")), moment(claims.get("nbf", 0))
         audience = claims.get("aud")
         audiences = audience if isinstance(audience, list) else [audience]
         checks = (
-            (claims.get("iss") == claims.get("sub") == client.id, "iss and sub must be the client_id"),
-            (not {issuer, f"{issuer}/", f"{issuer}/token"}.isdisjoint(map(str, audiences)), "aud must be this issuer"),
+            (
+                claims.get("iss") == claims.get("sub") == client.id,
+                "iss and sub must be the client_id",
+            ),
+            (
+                not {issuer, f"{issuer}/", f"{issuer}/token"}.isdisjoint(map(str, audiences)),
+                "aud must be this issuer",
+            ),
             (
                 now - SKEW < ends <= now + ASSERTION_LIFE + SKEW,
                 "exp must be within ten minutes",
@@ -239,7 +290,9 @@ class Clients:
         for sound, reason in checks:
             if not sound:
                 raise Refused("invalid_client", f"the client_assertion is refused: {reason}", 401)
-        if not await self._storage.add(key("assertion", issuer, client.id, str(jti)), b"", ends + SKEW):
+        if not await self._storage.add(
+            key("assertion", issuer, client.id, str(jti)), b"", ends + SKEW
+        ):
             raise Refused("invalid_client", "the client_assertion was used before", 401)
 
 
@@ -247,11 +300,19 @@ def _known(client: KnownClient, schemes: Collection[str]) -> Client:
     for uri in client.redirect_uris:
         if not redirects.acceptable(uri, schemes):
             allowed = ", ".join(("https", "http on a loopback address", *schemes))
-            raise ConfigError(f"{client}: {uri!r} is no redirect URI that is allowed here ({allowed}); say schemes=")
+            raise ConfigError(
+                f"{client}: {uri!r} is no redirect URI that is allowed here ({allowed}); say "
+                "schemes="
+            )
     if client.secret is not None and len(client.secret) < SECRET:
         remedy = 'make one with: python -c "import secrets; print(secrets.token_urlsafe(32))"'
-        raise ConfigError(f"{client}: its secret has fewer than {SECRET} characters and could be guessed; {remedy}")
-    method = "private_key_jwt" if client.jwks else "client_secret_basic" if client.secret else "none"
+        raise ConfigError(
+            f"{client}: its secret has fewer than {SECRET} characters and could be guessed; "
+            f"{remedy}"
+        )
+    method = (
+        "private_key_jwt" if client.jwks else "client_secret_basic" if client.secret else "none"
+    )
     return Client(
         id=client.id,
         name=client.name or client.id,
@@ -266,7 +327,8 @@ def _known(client: KnownClient, schemes: Collection[str]) -> Client:
 
 
 def _read(id: str, metadata: Mapping[str, Any], source: Source, schemes: Collection[str]) -> Client:
-    """A client as it describes itself; what is not known is ignored: https://www.rfc-editor.org/rfc/rfc7591#section-2."""
+    """A client as it describes itself; what is not known is ignored:
+    https://www.rfc-editor.org/rfc/rfc7591#section-2."""
 
     def texts(name: str, default: Iterable[str]) -> list[str]:
         value = metadata.get(name)
@@ -282,17 +344,24 @@ def _read(id: str, metadata: Mapping[str, Any], source: Source, schemes: Collect
     if not all(redirects.acceptable(uri, schemes) for uri in uris):
         raise Refused(
             "invalid_redirect_uri",
-            "each of redirect_uris must be https, http on a loopback address, or have a scheme that is allowed here",
+            "each of redirect_uris must be https, http on a loopback address, or have a "
+            "scheme that is allowed here",
         )
     grants = [grant for grant in texts("grant_types", GRANTS) if grant in GRANTS]
     if "authorization_code" not in grants or "code" not in texts("response_types", ("code",)):
-        raise Refused("invalid_client_metadata", "only the authorization_code grant with response type code is given")
+        raise Refused(
+            "invalid_client_metadata",
+            "only the authorization_code grant with response type code is given",
+        )
     method = metadata.get("token_endpoint_auth_method") or "client_secret_basic"
     jwks, jwks_uri = metadata.get("jwks"), metadata.get("jwks_uri")
-    keyed = isinstance(jwks, dict) or (isinstance(jwks_uri, str) and bool(DOCUMENT.fullmatch(jwks_uri)))
+    keyed = isinstance(jwks, dict) or (
+        isinstance(jwks_uri, str) and bool(DOCUMENT.fullmatch(jwks_uri))
+    )
     if method not in METHODS or (method == "private_key_jwt" and not keyed):
         raise Refused(
-            "invalid_client_metadata", f"token_endpoint_auth_method must be one of {', '.join(METHODS)}, the last with keys"
+            "invalid_client_metadata",
+            f"token_endpoint_auth_method must be one of {', '.join(METHODS)}, the last with keys",
         )
     name = metadata.get("client_name")
     return Client(

@@ -1,17 +1,18 @@
 """What was granted, and the secrets that stand for it.
 
-A grant is one row. The first secret of it is the authorization code, the later ones are refresh tokens, and each
-exchange turns the secret over in one atomic step: the next one is good, the one before it only during a moment of
-grace, and any other is a replay, which ends the grant and with it all its access tokens (they are its children in the
-storage). As a secret is `grant.random`, even one of long ago is known for what it is, and yet nothing is kept of it.
+A grant is one row. The first secret of it is the authorization code, the later ones are refresh
+tokens, and each exchange turns the secret over in one atomic step: the next one is good, the one
+before it only during a moment of grace, and any other is a replay, which ends the grant and with it
+all its access tokens (they are its children in the storage). As a secret is `grant.random`, even
+one of long ago is known for what it is, and yet nothing is kept of it.
 
     code ──redeem──> refresh token 1 ──refresh──> refresh token 2 ──> …
              └ access token    └ access token         (any earlier one: the grant ends)
 
-The grace is for clients that refresh twice at once, or never got the answer: who shows the last token again gets the
-very same successor. Only digests of secrets are stored; what has to be known again (the successor, the refresh token of
-an upstream provider) is sealed under a secret that only the client has.
-https://www.rfc-editor.org/rfc/rfc9700#section-4.14.2
+The grace is for clients that refresh twice at once, or never got the answer: who shows the last
+token again gets the very same successor. Only digests of secrets are stored; what has to be known
+again (the successor, the refresh token of an upstream provider) is sealed under a secret that only
+the client has. https://www.rfc-editor.org/rfc/rfc9700#section-4.14.2
 """
 
 import secrets
@@ -102,7 +103,12 @@ class Grants:
         now: Callable[[], float] = time.time,
     ) -> None:
         self.access_life = access_life
-        self._storage, self._refresh_life, self._grace, self._now = storage, refresh_life, grace, now
+        self._storage, self._refresh_life, self._grace, self._now = (
+            storage,
+            refresh_life,
+            grace,
+            now,
+        )
 
     async def begin(self, issuer: str, grant: Grant, upstream: str = "") -> str:
         """A new grant; the authorization code for it."""
@@ -110,11 +116,14 @@ class Grants:
         code = f"{id}.{secrets.token_urlsafe(32)}"
         sealed = _seal(code, UPSTREAM, upstream) if upstream else ""
         made = replace(grant, secret=_digest(code), upstream=sealed)
-        await self._storage.add(key("grant", issuer, id), msgspec.json.encode(made), self._now() + CODE_LIFE)
+        await self._storage.add(
+            key("grant", issuer, id), msgspec.json.encode(made), self._now() + CODE_LIFE
+        )
         return code
 
     async def find(self, issuer: str, secret: str, client: str) -> tuple[str, Grant, bytes]:
-        """The grant of this client that a secret belongs to. Another client's attempt ends it: the secret has leaked."""
+        """The grant of this client that a secret belongs to. Another client's attempt ends it: the
+        secret has leaked."""
         id = secret.partition(".")[0]
         row = await self._storage.get(key("grant", issuer, id))
         if row is None:
@@ -125,8 +134,11 @@ class Grants:
             raise _invalid("it belongs to another client")
         return id, grant, row
 
-    async def redeem(self, issuer: str, code: str, client: str, fits: Callable[[Grant], bool]) -> Turn:
-        """Exchange a code. One that does not fit its request, or was used before, ends the grant."""
+    async def redeem(
+        self, issuer: str, code: str, client: str, fits: Callable[[Grant], bool]
+    ) -> Turn:
+        """Exchange a code. One that does not fit its request, or was used before, ends the
+        grant."""
         id, grant, row = await self.find(issuer, code, client)
         if grant.challenge and grant.secret == _digest(code) and fits(grant):
             turn = await self._turn(issuer, id, grant, row, code)
@@ -178,10 +190,13 @@ class Grants:
     async def undo(self, issuer: str, turn: Turn) -> None:
         """Take an exchange back, of which the client will never hear."""
         before = msgspec.json.decode(turn.before, type=Grant)
-        await self._storage.change(key("grant", issuer, turn.id), turn.row, turn.before, self._ends(before))
+        await self._storage.change(
+            key("grant", issuer, turn.id), turn.row, turn.before, self._ends(before)
+        )
 
     async def renewed(self, issuer: str, turn: Turn, login: Login) -> Turn:
-        """The upstream's login was renewed: keep its new refresh token, and what is said of the user by now."""
+        """The upstream's login was renewed: keep its new refresh token, and what is said of the
+        user by now."""
         upstream = login.refresh_token or ""
         sealed = _seal(turn.secret, UPSTREAM, upstream)
         grant = replace(turn.grant, upstream=sealed, claims=login.claims, ends=login.ends)
@@ -211,7 +226,8 @@ class Grants:
         return None if row is None else msgspec.json.decode(row, type=Access)
 
     async def revoke(self, issuer: str, token: str, client: str) -> None:
-        """End an access token, or what a refresh token was granted by: https://www.rfc-editor.org/rfc/rfc7009#section-2."""
+        """End an access token, or what a refresh token was granted by:
+        https://www.rfc-editor.org/rfc/rfc7009#section-2."""
         access = await self.look_up(issuer, token)
         if access is not None and access.client == client:
             await self._storage.delete(key("access", issuer, token))
@@ -229,10 +245,20 @@ class Grants:
 
     def life(self, grant: Grant) -> float:
         """For how many seconds an access token of this grant is good."""
-        return self.access_life if grant.ends is None else max(0.0, min(self.access_life, grant.ends - self._now()))
+        return (
+            self.access_life
+            if grant.ends is None
+            else max(0.0, min(self.access_life, grant.ends - self._now()))
+        )
 
     def _ends(self, grant: Grant) -> float:
-        life = CODE_LIFE if grant.challenge else self._refresh_life if grant.refreshes else self.life(grant)
+        life = (
+            CODE_LIFE
+            if grant.challenge
+            else self._refresh_life
+            if grant.refreshes
+            else self.life(grant)
+        )
         return self._now() + life
 
 
@@ -255,7 +281,9 @@ def _open(secret: str, purpose: str, sealed: str) -> str:
         raise _invalid("it cannot be opened") from None
 
 
-def scoped(asked: str | None, granted: tuple[str, ...], implies: Implies | None = None) -> tuple[str, ...]:
+def scoped(
+    asked: str | None, granted: tuple[str, ...], implies: Implies | None = None
+) -> tuple[str, ...]:
     """The scopes of a token, which may be fewer than were granted, or a part of one, never more."""
     wanted = tuple(dict.fromkeys((asked or "").split()))
     kept = tuple(scope for scope in wanted if scope != "offline_access")
@@ -265,5 +293,6 @@ def scoped(asked: str | None, granted: tuple[str, ...], implies: Implies | None 
 
 
 def confirmed(claims: Mapping[str, Any], thumbprint: str) -> dict[str, Any]:
-    """Claims of a token that is bound to a key: https://www.rfc-editor.org/rfc/rfc9449#section-6.1."""
+    """Claims of a token that is bound to a key:
+    https://www.rfc-editor.org/rfc/rfc9449#section-6.1."""
     return {**claims, "cnf": {"jkt": thumbprint}} if thumbprint else dict(claims)

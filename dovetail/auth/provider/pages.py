@@ -1,8 +1,9 @@
-"""What a person sees: login, consent, and what went wrong. Plain HTML, no scripts, nothing loaded from anywhere.
+"""What a person sees: login, consent, and what went wrong. Plain HTML, no scripts, nothing loaded
+from anywhere.
 
-Whatever comes from outside goes through `escape`, and the policy of each page would not let it do anything anyway.
-Browsers hold `form-action` against the redirects that follow a form as well, so it names where the client wants its
-user back.
+Whatever comes from outside goes through `escape`, and the policy of each page would not let it do
+anything anyway. Browsers hold `form-action` against the redirects that follow a form as well, so it
+names where the client wants its user back.
 """
 
 from base64 import b64encode
@@ -53,9 +54,11 @@ button:hover,.button:hover{filter:brightness(1.06)}
 .link{display:inline;width:auto;padding:0;border:0;color:var(--accent);font-weight:500;font-size:inherit;text-decoration:underline}
 @media(max-width:26rem){body{padding:0;align-items:stretch}main{border:0;border-radius:0;padding:1.5rem}
 .row{flex-direction:column-reverse}}
-"""
-POLICY = f"default-src 'none'; style-src 'sha256-{b64encode(sha256(STYLE.encode()).digest()).decode()}'; " + (
-    "base-uri 'none'; frame-ancestors 'none'; form-action "
+"""  # noqa: E501
+POLICY = (
+    "default-src 'none'; style-src "
+    f"'sha256-{b64encode(sha256(STYLE.encode()).digest()).decode()}'; "
+    + ("base-uri 'none'; frame-ancestors 'none'; form-action ")
 )
 HEADERS = {
     **NO_STORE,
@@ -65,7 +68,10 @@ HEADERS = {
     "referrer-policy": "no-referrer",
 }
 _SVG = '<svg viewBox="0 0 24 24" aria-hidden="true">'
-LOCK = f'{_SVG}<rect x="5" y="11" width="14" height="9" rx="2"/><path d="M8 11V8a4 4 0 0 1 8 0v3"/></svg>'
+LOCK = (
+    f'{_SVG}<rect x="5" y="11" width="14" height="9" rx="2"/><path d="M8 11V8a4 4 0 0 1 8 '
+    '0v3"/></svg>'
+)
 CHECK = f'{_SVG}<path d="M5 12.5l4.5 4.5L19 7.5"/></svg>'
 
 
@@ -87,7 +93,9 @@ class Asked(Struct, frozen=True):
     """Where the user is to sign in, and what is asked for there."""
 
 
-def login(asked: Asked, csrf: str, problem: str = "", name: str = "", status: int = 200) -> HttpResponse:
+def login(
+    asked: Asked, csrf: str, problem: str = "", name: str = "", status: int = 200
+) -> HttpResponse:
     """Who are you?"""
     shown = f'<p class="bad" role="alert">{escape(problem)}</p>' if problem else ""
     first, second = ("", " autofocus") if name else (" autofocus", "")
@@ -100,7 +108,7 @@ def login(asked: Asked, csrf: str, problem: str = "", name: str = "", status: in
 <label for="password">Password</label>
 <input id="password" name="password" type="password" autocomplete="current-password" maxlength="1000" required{second}>
 <div class="row"><button class="main" name="action" value="login">Sign in</button></div>
-</form>"""
+</form>"""  # noqa: E501
     return page("Sign in", asked.server, body, asked.form, status)
 
 
@@ -108,16 +116,28 @@ def consent(asked: Asked, csrf: str, user: str | None) -> HttpResponse:
     """May this client come in?"""
     listed = "".join(f"<li>{CHECK}<span>{escape(words)}</span></li>" for words in asked.scopes)
     wants = listed or f"<li>{CHECK}<span>Use {escape(asked.server)} in your name</span></li>"
-    rows = [("Client", asked.client), ("Known by", asked.known_by), ("Returns to", asked.back_to), ("At", asked.uri)]
-    facts = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in rows)
+    rows = [
+        ("Client", asked.client),
+        ("Known by", asked.known_by),
+        ("Returns to", asked.back_to),
+        ("At", asked.uri),
+    ]
+    facts = "".join(
+        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in rows
+    )
     if user is not None:
-        switch = '<button class="link" name="action" value="switch" formnovalidate>not you?</button>'
+        switch = (
+            '<button class="link" name="action" value="switch" formnovalidate>not you?</button>'
+        )
         facts += f"<div><dt>Signed in as</dt><dd>{escape(user)} · {switch}</dd></div>"
     warning = f'<p class="warn" role="note">{escape(asked.warning)}</p>' if asked.warning else ""
     after = ""
     if asked.upstream is not None:
         host, wanted = map(escape, asked.upstream)
-        after = f'<p class="soft">You will then sign in at <strong>{host}</strong>, which is asked for: {wanted}.</p>'
+        after = (
+            f'<p class="soft">You will then sign in at <strong>{host}</strong>, which is '
+            f"asked for: {wanted}.</p>"
+        )
     body = f"""<h1>Allow {escape(asked.client)} to use {escape(asked.server)}?</h1>
 <form method="post">{_hidden(csrf)}
 <h2>It will be able to</h2><ul>{wants}</ul>
@@ -128,23 +148,33 @@ def consent(asked: Asked, csrf: str, user: str | None) -> HttpResponse:
     return page(f"Allow {asked.client}?", asked.server, body, asked.form)
 
 
-def error(server: str, title: str, text: str, status: int = 400, back: tuple[str, str] | None = None) -> HttpResponse:
+def error(
+    server: str, title: str, text: str, status: int = 400, back: tuple[str, str] | None = None
+) -> HttpResponse:
     """What went wrong; `back` is a way on, as host and URL."""
     link = ""
     if back is not None:
         host, url = escape(back[0]), escape(back[1])
-        link = f'<div class="row"><a class="button" rel="noreferrer" href="{url}">Return to {host}</a></div>'
+        link = (
+            f'<div class="row"><a class="button" rel="noreferrer" href="{url}">Return to '
+            f"{host}</a></div>"
+        )
     return page(title, server, f"<h1>{escape(title)}</h1><p>{escape(text)}</p>{link}", (), status)
 
 
-def page(title: str, server: str, body: str, form: Iterable[str] = (), status: int = 200) -> HttpResponse:
+def page(
+    title: str, server: str, body: str, form: Iterable[str] = (), status: int = 200
+) -> HttpResponse:
     """A whole page, with the headers that keep it safe."""
     html = f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="robots" content="noindex"><title>{escape(title)}</title><style>{STYLE}</style></head>
 <body><main><p class="who">{LOCK}<span>{escape(server)}</span></p>{body}</main></body></html>
-"""
-    headers: Mapping[str, str] = {**HEADERS, "content-security-policy": POLICY + (" ".join(form) or "'none'")}
+"""  # noqa: E501
+    headers: Mapping[str, str] = {
+        **HEADERS,
+        "content-security-policy": POLICY + (" ".join(form) or "'none'"),
+    }
     return HttpResponse(status=status, headers=headers, body=html.encode("utf-8", "replace"))
 
 

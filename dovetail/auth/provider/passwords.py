@@ -1,12 +1,13 @@
 """Login with a password: hashed by scrypt, compared in constant time, tried only so often.
 
-An unknown user costs as much time as a known one, so nobody learns from a clock who has an account here. Tries that
-fail count against the user, the address, and most strictly against the user at that address: one who is being guessed at
-from elsewhere can still get in from home, until fifty tries were in vain; then the user has to wait too, half a minute for
-each. The counts run down by themselves.
+An unknown user costs as much time as a known one, so nobody learns from a clock who has an account
+here. Tries that fail count against the user, the address, and most strictly against the user at
+that address: one who is being guessed at from elsewhere can still get in from home, until fifty
+tries were in vain; then the user has to wait too, half a minute for each. The counts run down by
+themselves.
 
-Hashing is made to be slow. It has threads of its own, and a short queue before them, so that strangers who try passwords
-keep nothing else waiting.
+Hashing is made to be slow. It has threads of its own, and a short queue before them, so that
+strangers who try passwords keep nothing else waiting.
 """
 
 import asyncio
@@ -23,7 +24,8 @@ from ...errors import ConfigError, Overloaded
 from .web import Rates
 
 COST, BLOCK, PARALLEL = 2**14, 8, 5
-"""16 MiB and five rounds: https://cheatsheetseries.owasp.org/cheatsheets/Password_Storage_Cheat_Sheet.html#scrypt."""
+"""16 MiB and five rounds:
+https://cheatsheetseries.owasp.org/cheatsheets/Password_Storage_Cheat_Sheet.html#scrypt."""
 DEAREST = 2**20 * 32
 """Cost, block and parallel of a stored hash, multiplied: more would keep us busy for minutes."""
 THREADS, WAITING = 2, 32
@@ -36,10 +38,13 @@ Check: TypeAlias = Callable[[str, str], bool | Awaitable[bool]]
 
 
 def hash_password(password: str) -> str:
-    """What `Provider(users={"ada": …})` keeps of a password: `scrypt$cost$block$parallel$salt$hash`."""
+    """What `Provider(users={"ada": …})` keeps of a password:
+    `scrypt$cost$block$parallel$salt$hash`."""
     salt = os.urandom(16)
     digest = _digest(password, salt, COST, BLOCK, PARALLEL)
-    return f"scrypt${COST}${BLOCK}${PARALLEL}${b64encode(salt).decode()}${b64encode(digest).decode()}"
+    return (
+        f"scrypt${COST}${BLOCK}${PARALLEL}${b64encode(salt).decode()}${b64encode(digest).decode()}"
+    )
 
 
 def check_password(password: str, hashed: str) -> bool:
@@ -51,7 +56,16 @@ def check_password(password: str, hashed: str) -> bool:
 class Users:
     """The people who may log in here."""
 
-    __slots__ = ("_addresses", "_check", "_hashes", "_names", "_nobody", "_pairs", "_threads", "_under_way")
+    __slots__ = (
+        "_addresses",
+        "_check",
+        "_hashes",
+        "_names",
+        "_nobody",
+        "_pairs",
+        "_threads",
+        "_under_way",
+    )
 
     def __init__(self, users: Mapping[str, str] | Check, now: Callable[[], float]) -> None:
         self._hashes = None if callable(users) else users
@@ -60,10 +74,20 @@ class Users:
             try:
                 _parse(hashed)
             except ValueError:
-                raise ConfigError(f"users[{name!r}] is no hash of a password: make one with hash_password(…)") from None
-        cost = next(iter((self._hashes or {}).values()), f"scrypt${COST}${BLOCK}${PARALLEL}$$").rsplit("$", 2)[0]
-        self._nobody = f"{cost}${b64encode(os.urandom(16)).decode()}${'A' * 43}="  # as dear as somebody
-        self._pairs, self._addresses, self._names = Rates(5, 30.0, now), Rates(20, 10.0, now), Rates(50, 30.0, now)
+                raise ConfigError(
+                    f"users[{name!r}] is no hash of a password: make one with hash_password(…)"
+                ) from None
+        cost = next(
+            iter((self._hashes or {}).values()), f"scrypt${COST}${BLOCK}${PARALLEL}$$"
+        ).rsplit("$", 2)[0]
+        self._nobody = (
+            f"{cost}${b64encode(os.urandom(16)).decode()}${'A' * 43}="  # as dear as somebody
+        )
+        self._pairs, self._addresses, self._names = (
+            Rates(5, 30.0, now),
+            Rates(20, 10.0, now),
+            Rates(50, 30.0, now),
+        )
         self._threads, self._under_way = ThreadPoolExecutor(THREADS, "dovetail-password"), 0
 
     def knows(self, name: str) -> bool:
@@ -71,12 +95,20 @@ class Users:
         return self._hashes is None or name in self._hashes
 
     async def check(self, name: str, password: str, address: str | None) -> float | None:
-        """None where name and password belong together; else how many seconds to wait before the next try (0 for none)."""
-        tries = ((self._pairs, f"{address} {name}"), (self._addresses, address), (self._names, name))
+        """None where name and password belong together; else how many seconds to wait before the
+        next try (0 for none)."""
+        tries = (
+            (self._pairs, f"{address} {name}"),
+            (self._addresses, address),
+            (self._names, name),
+        )
         wait = max(rates.wait(who) for rates, who in tries)
         if wait > 0:
             return wait
-        for rates, who in tries:  # before it is known to be wrong: many tries at once are many tries
+        for (
+            rates,
+            who,
+        ) in tries:  # before it is known to be wrong: many tries at once are many tries
             rates.count(who)
         verdict = self._check(name, password[:LONGEST])
         if not (await verdict if isawaitable(verdict) else verdict):
@@ -92,7 +124,9 @@ class Users:
         self._under_way += 1
         try:
             loop = asyncio.get_running_loop()
-            fits = await loop.run_in_executor(self._threads, check_password, password, hashed or self._nobody)
+            fits = await loop.run_in_executor(
+                self._threads, check_password, password, hashed or self._nobody
+            )
         finally:
             self._under_way -= 1
         return fits and hashed is not None

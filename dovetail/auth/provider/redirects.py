@@ -1,8 +1,9 @@
 """Where a client may have its user sent back to.
 
-A URI is taken as text and never repaired: what a browser might read in another way than we do (userinfo, backslashes,
-control characters, dot segments) is no redirect URI. Asked for and registered one have to be the same, letter by
-letter; only the port of a loopback address may differ, as a native program takes whichever is free:
+A URI is taken as text and never repaired: what a browser might read in another way than we do
+(userinfo, backslashes, control characters, dot segments) is no redirect URI. Asked for and
+registered one have to be the same, letter by letter; only the port of a loopback address may
+differ, as a native program takes whichever is free:
 https://www.rfc-editor.org/rfc/rfc8252#section-7.3.
 """
 
@@ -19,11 +20,16 @@ LOOPBACK = re.compile(r"(http://(?:localhost|127\.0\.0\.1|\[::1\]))(?::[0-9]{1,5
 
 
 def acceptable(uri: str, schemes: Collection[str] = ()) -> bool:
-    """Whether anybody may register this: https, http to the user's own machine, or one of these schemes."""
+    """Whether anybody may register this: https, http to the user's own machine, or one of these
+    schemes."""
     if len(uri) > LONGEST or not SAFE.fullmatch(uri) or DOTS.search(uri) or not _is_sound(uri):
         return False
     scheme, colon, rest = uri.partition(":")
-    return bool(HTTPS.match(uri) or LOOPBACK.match(uri) or (scheme in schemes and colon and rest.startswith("/")))
+    return bool(
+        HTTPS.match(uri)
+        or LOOPBACK.match(uri)
+        or (scheme in schemes and colon and rest.startswith("/"))
+    )
 
 
 def _is_sound(uri: str) -> bool:
@@ -39,7 +45,12 @@ def matches(registered: str, asked: str) -> bool:
     if registered == asked:
         return True
     ours, theirs = LOOPBACK.match(registered), LOOPBACK.match(asked)
-    return ours is not None and theirs is not None and acceptable(asked) and ours.groups() == theirs.groups()
+    return (
+        ours is not None
+        and theirs is not None
+        and acceptable(asked)
+        and ours.groups() == theirs.groups()
+    )
 
 
 def is_loopback(uri: str) -> bool:
@@ -63,5 +74,7 @@ def host(uri: str) -> str:
 def origin(uri: str) -> str:
     """The same as a source of a content security policy."""
     scheme, _, _ = uri.partition(":")
-    named = scheme.lower() in ("https", "http") and "[" not in host(uri)  # policies have no word for IPv6
+    named = scheme.lower() in ("https", "http") and "[" not in host(
+        uri
+    )  # policies have no word for IPv6
     return f"{scheme}://{host(uri)}" if named else f"{scheme}:"

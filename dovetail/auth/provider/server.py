@@ -1,12 +1,14 @@
-"""An authorization server within the server that it protects: `Server(auth=Provider(users={"ada": hash_password("…")}))`.
+"""An authorization server within the server that it protects: `Server(auth=Provider(users={"ada":
+hash_password("…")}))`.
 
-It lies below `Site.base`, which is also its issuer, and speaks OAuth 2.1 as MCP wants it: authorization code with PKCE,
-refresh tokens that rotate, client credentials for clients that are known; metadata (RFC 8414), registration (RFC 7591
-and client documents), revocation (RFC 7009), resource indicators (RFC 8707), issuer identification (RFC 9207), DPoP
-(RFC 9449).
+It lies below `Site.base`, which is also its issuer, and speaks OAuth 2.1 as MCP wants it:
+authorization code with PKCE, refresh tokens that rotate, client credentials for clients that are
+known; metadata (RFC 8414), registration (RFC 7591 and client documents), revocation (RFC 7009),
+resource indicators (RFC 8707), issuer identification (RFC 9207), DPoP (RFC 9449).
 
-Access tokens are random and kept, by their digest, in the storage: to revoke one is to delete it, in all processes at
-once. Whether a caller has a good one is the business of the same `Bearer` that guards any resource server.
+Access tokens are random and kept, by their digest, in the storage: to revoke one is to delete it,
+in all processes at once. Whether a caller has a good one is the business of the same `Bearer` that
+guards any resource server.
 """
 
 import logging
@@ -44,14 +46,19 @@ Route: TypeAlias = tuple[tuple[str, ...], Endpoint]
 """The methods that it takes, and what answers them."""
 PAGES = ("/authorize", "/callback")
 """What people see; the rest is for programs."""
-OVERHEARD = "passwords and tokens go over https only, or stay on this machine; the server has to say public_url='https://…'"
+OVERHEARD = (
+    "passwords and tokens go over https only, or stay on this machine; the server has "
+    "to say public_url='https://…'"
+)
 SCHEMES = ("cursor", "vscode", "vscode-insiders")
-"""Schemes of native clients that cannot do without. By the letter, a redirect URI is https or on a loopback address:
+"""Schemes of native clients that cannot do without. By the letter, a redirect URI is https or on a
+loopback address:
 https://modelcontextprotocol.io/specification/2026-07-28/basic/authorization/security-considerations#communication-security"""
 
 
 class Provider:
-    """Lets in whom it has given an access token, after a login with a password or at an upstream provider."""
+    """Lets in whom it has given an access token, after a login with a password or at an upstream
+    provider."""
 
     def __init__(
         self,
@@ -80,28 +87,57 @@ class Provider:
         self.issuer = None if issuer is None else _safe_issuer(issuer)
         self.private = private
         """Whether documents of clients may be on the local network."""
-        self._words = dict(scopes) if isinstance(scopes, Mapping) else {scope: scope for scope in listed(scopes)}
+        self._words = (
+            dict(scopes)
+            if isinstance(scopes, Mapping)
+            else {scope: scope for scope in listed(scopes)}
+        )
         self._required = listed(required)
         self._interactive = users is not None or upstream is not None
         if storage is None or isinstance(storage, str | os.PathLike):
             storage = SqliteStorage(storage, now=now)
         self._checker = checker = dpop if isinstance(dpop, Checker) else Checker(required=dpop)
         self._users = None if users is None else Users(users, now)
-        self._grants = Grants(storage, access_life=access_life, refresh_life=refresh_life, grace=grace, now=now)
+        self._grants = Grants(
+            storage, access_life=access_life, refresh_life=refresh_life, grace=grace, now=now
+        )
         self._documents = documents and self._interactive
         self._clients = Clients(
-            known, storage, Documents(now), schemes=schemes, described=documents, private=private, now=now
+            known,
+            storage,
+            Documents(now),
+            schemes=schemes,
+            described=documents,
+            private=private,
+            now=now,
         )
         tokens = Tokens(
-            self._clients, self._grants, upstream=upstream, checker=checker, knows=self._knows, offer=self._offer,
-            implies=implies, now=now,
-        )  # fmt: skip
+            self._clients,
+            self._grants,
+            upstream=upstream,
+            checker=checker,
+            knows=self._knows,
+            offer=self._offer,
+            implies=implies,
+            now=now,
+        )
         self._front = front = Front(
-            self._clients, self._grants, storage, users=self._users, upstream=upstream, offer=self._offer,
-            usual=self._required, name=name, now=now,
-        )  # fmt: skip
+            self._clients,
+            self._grants,
+            storage,
+            users=self._users,
+            upstream=upstream,
+            offer=self._offer,
+            usual=self._required,
+            name=name,
+            now=now,
+        )
         self._guard = Bearer(
-            self._verify, scopes=required, authorization_servers=self._issuers, implies=implies, dpop=checker
+            self._verify,
+            scopes=required,
+            authorization_servers=self._issuers,
+            implies=implies,
+            dpop=checker,
         )
         routes: dict[str, tuple[bool, Route]] = {
             "/authorize": (self._interactive, (("GET", "POST"), front.authorize)),
@@ -122,20 +158,29 @@ class Provider:
         """The same for a request that was let in before."""
         return await self._guard.again(request, site)
 
-    def challenge(self, site: Site, principal: Principal, scopes: tuple[str, ...]) -> Mapping[str, str]:
+    def challenge(
+        self, site: Site, principal: Principal, scopes: tuple[str, ...]
+    ) -> Mapping[str, str]:
         """The headers of a refusal to a caller that was let in, but lacks these scopes."""
         return self._guard.challenge(site, principal, scopes)
 
     def stand(self, base: str) -> None:
-        """Complain now rather than at the first login, where it is known that this is what the world finds us below."""
+        """Complain now rather than at the first login, where it is known that this is what the
+        world finds us below."""
         if not confidential(self.issuer or base):
             raise ConfigError(f"Provider at {base}: {OVERHEARD}")
 
     async def respond(self, request: HttpRequest, site: Site) -> HttpResponse | None:
-        """A page or endpoint of the authorization server, or the metadata of the resource; None where this is neither."""
+        """A page or endpoint of the authorization server, or the metadata of the resource; None
+        where this is neither."""
         issuer = self._issuer(site)
         base = urlsplit(issuer).path
-        if request.path in (f"{SERVER}{base}", f"{base}{SERVER}", f"{OPENID}{base}", f"{base}{OPENID}"):
+        if request.path in (
+            f"{SERVER}{base}",
+            f"{base}{SERVER}",
+            f"{OPENID}{base}",
+            f"{base}{OPENID}",
+        ):
             route: Route = (("GET", "HEAD"), self._metadata)
         elif request.path.startswith(base) and request.path[len(base) :] in self._routes:
             route = self._routes[request.path[len(base) :]]
@@ -150,13 +195,18 @@ class Provider:
         try:
             if not confidential(issuer):
                 raise Refused("invalid_request", OVERHEARD)
-            return await endpoint(replace(request, address=network(request.address or "")), issuer, site)
+            return await endpoint(
+                replace(request, address=network(request.address or "")), issuer, site
+            )
         except Refused as problem:
             refused = problem
         except Overloaded as full:
             log.warning("Refused for want of room: %s", full)
             refused = Refused(
-                "temporarily_unavailable", "this server is too busy; try again later", 503, {"retry-after": "60"}
+                "temporarily_unavailable",
+                "this server is too busy; try again later",
+                503,
+                {"retry-after": "60"},
             )
         return self._front.refuse(refused, site) if person else refusal(refused)
 
@@ -193,7 +243,8 @@ class Provider:
         """Who an access token was given to, if it was for this server."""
         if not site.sure:  # whoever holds a token for another server could name that as the Host
             raise TokenRefused(
-                "this server is not sure of its own URL, and so not of whom a token is for: it has to say public_url="
+                "this server is not sure of its own URL, and so not of whom a token is for: "
+                "it has to say public_url="
             )
         try:
             access = await self._grants.look_up(self._issuer(site), token)
@@ -221,13 +272,23 @@ class Provider:
         return [self._issuer(site)]
 
 
-def _check(users: Mapping[str, str] | Check | None, upstream: Upstream | None, clients: tuple[KnownClient, ...]) -> None:
+def _check(
+    users: Mapping[str, str] | Check | None,
+    upstream: Upstream | None,
+    clients: tuple[KnownClient, ...],
+) -> None:
     if users is not None and upstream is not None:
         raise ConfigError("Provider: users log in here (users=) or elsewhere (upstream=), not both")
     if users is None and upstream is None and not clients:
-        raise ConfigError('Provider: nobody could log in; give users={"ada": hash_password("…")}, upstream= or clients=')
+        raise ConfigError(
+            'Provider: nobody could log in; give users={"ada": hash_password("…")}, upstream= '
+            "or clients="
+        )
     if isinstance(users, Mapping) and (both := users.keys() & {client.id for client in clients}):
-        raise ConfigError(f"Provider: {min(both)!r} is the name of a user and of a client; nobody could tell them apart")
+        raise ConfigError(
+            f"Provider: {min(both)!r} is the name of a user and of a client; nobody could "
+            "tell them apart"
+        )
 
 
 def _safe_issuer(url: str) -> str:

@@ -1,14 +1,15 @@
 """What the provider has to remember: grants, tokens, sessions, registrations.
 
-It is a table of rows with an end: key, bytes, when it expires, and perhaps a parent, without which a row cannot be
-added and with which it goes. That is all that revocation needs: access tokens are children of their grant. Three calls
-are atomic among all processes (`add`, `change`, `take`), and all that must happen only once is built on them.
+It is a table of rows with an end: key, bytes, when it expires, and perhaps a parent, without which
+a row cannot be added and with which it goes. That is all that revocation needs: access tokens are
+children of their grant. Three calls are atomic among all processes (`add`, `change`, `take`), and
+all that must happen only once is built on them.
 
-Keys are `kind:digest`, made of the issuer and the secret (`key`), so that servers may share one file, and whoever reads
-the file finds nothing to log in with.
+Keys are `kind:digest`, made of the issuer and the secret (`key`), so that servers may share one
+file, and whoever reads the file finds nothing to log in with.
 
-The default is SQLite with a write-ahead log: a read takes about 10 microseconds and a write waits for no disk, so both
-are done right in the event loop. Another `Storage` may wait as it likes.
+The default is SQLite with a write-ahead log: a read takes about 10 microseconds and a write waits
+for no disk, so both are done right in the event loop. Another `Storage` may wait as it likes.
 """
 
 import os
@@ -29,8 +30,9 @@ from ..store import data_folder
 ROWS = 100_000
 """Rows of one kind. Whoever would add another is refused until some have expired."""
 OPEN = ("client", "visit")
-"""Kinds that anybody can add to, without a login. There, a tenth makes room, of what would expire first: a client that
-nobody has used yet, a visit that takes long. Else strangers could keep everybody out."""
+"""Kinds that anybody can add to, without a login. There, a tenth makes room, of what would expire
+first: a client that nobody has used yet, a visit that takes long. Else strangers could keep
+everybody out."""
 SWEEP_TIME = 60.0
 SWEEP_ADDS = 1000
 """Expired rows go after so many seconds, or so many new rows."""
@@ -55,7 +57,9 @@ ADD = """
 INSERT OR IGNORE INTO rows SELECT :key, :data, :expires, :parent
 WHERE :parent IS NULL OR EXISTS (SELECT 1 FROM rows WHERE key = :parent AND expires > :now)
 """
-ROOM = "DELETE FROM rows WHERE key IN (SELECT key FROM rows WHERE key GLOB ? ORDER BY expires LIMIT ?)"
+ROOM = (
+    "DELETE FROM rows WHERE key IN (SELECT key FROM rows WHERE key GLOB ? ORDER BY expires LIMIT ?)"
+)
 KINDS = "SELECT substr(key, 1, instr(key, ':') - 1), count(*) FROM rows GROUP BY 1"
 
 
@@ -66,7 +70,8 @@ class Storage(Protocol):
         """The data of a row."""
 
     async def add(self, key: str, data: bytes, expires: float, parent: str | None = None) -> bool:
-        """A new row; False where there is one of that key, or no such parent. Raises Overloaded where there are too many."""
+        """A new row; False where there is one of that key, or no such parent. Raises Overloaded
+        where there are too many."""
 
     async def change(self, key: str, old: bytes, new: bytes, expires: float) -> bool:
         """Other data for a row, as long as it has the old; False where it has not."""
@@ -84,12 +89,27 @@ def key(kind: str, *parts: str) -> str:
 
 
 class SqliteStorage:
-    """Rows in a file that only its owner may read, or in memory (`":memory:"`: one process, until it ends)."""
+    """Rows in a file that only its owner may read, or in memory (`":memory:"`: one process, until
+    it ends)."""
 
-    __slots__ = ("__weakref__", "_adds", "_connection", "_full", "_lock", "_now", "_rows", "_swept", "path")
+    __slots__ = (
+        "__weakref__",
+        "_adds",
+        "_connection",
+        "_full",
+        "_lock",
+        "_now",
+        "_rows",
+        "_swept",
+        "path",
+    )
 
     def __init__(
-        self, path: str | os.PathLike[str] | None = None, *, rows: int = ROWS, now: Callable[[], float] = time.time
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        rows: int = ROWS,
+        now: Callable[[], float] = time.time,
     ) -> None:
         self.path = os.fspath(data_folder() / "provider.sqlite" if path is None else path)
         self._rows = rows
@@ -107,17 +127,26 @@ class SqliteStorage:
             return self._get(key)
 
     async def add(self, key: str, data: bytes, expires: float, parent: str | None = None) -> bool:
-        """A new row; False where there is one of that key, or no such parent. Raises Overloaded where there are too many."""
+        """A new row; False where there is one of that key, or no such parent. Raises Overloaded
+        where there are too many."""
         with self._lock:
             self._sweep()
             if key.partition(":")[0] in self._full:
                 raise Overloaded("too many are under way at once; try again later")
-            values = {"key": key, "data": data, "expires": expires, "parent": parent, "now": self._now()}
+            values = {
+                "key": key,
+                "data": data,
+                "expires": expires,
+                "parent": parent,
+                "now": self._now(),
+            }
             return self._do(ADD, values).rowcount == 1
 
     async def change(self, key: str, old: bytes, new: bytes, expires: float) -> bool:
         """Other data for a row, as long as it has the old; False where it has not."""
-        statement = "UPDATE rows SET data = ?, expires = ? WHERE key = ? AND data = ? AND expires > ?"
+        statement = (
+            "UPDATE rows SET data = ?, expires = ? WHERE key = ? AND data = ? AND expires > ?"
+        )
         with self._lock:
             return self._do(statement, (new, expires, key, old, self._now())).rowcount == 1
 
@@ -188,7 +217,12 @@ class SqliteStorage:
             connection = connected(self.path, BUSY)
             connection.executescript(SCHEMA)
         except (OSError, sqlite3.Error) as error:
-            remedy = 'name a file that this user may write, Provider(storage="…"), or ":memory:" to forget all at the end'
-            raise ConfigError(f"{self.path}: cannot keep what the authorization server has to ({error}); {remedy}") from None
+            remedy = (
+                'name a file that this user may write, Provider(storage="…"), or '
+                '":memory:" to forget all at the end'
+            )
+            raise ConfigError(
+                f"{self.path}: cannot keep what the authorization server has to ({error}); {remedy}"
+            ) from None
         self._connection = connection
         return connection

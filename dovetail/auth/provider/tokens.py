@@ -1,11 +1,12 @@
 """What programs call: the token endpoint and the revocation endpoint.
 
-A client proves who it is, then shows a code, a refresh token, or nothing more (`client_credentials`), and gets an
-access token for this server and no other. A request with a DPoP proof gets a token that is bound to its key.
+A client proves who it is, then shows a code, a refresh token, or nothing more
+(`client_credentials`), and gets an access token for this server and no other. A request with a DPoP
+proof gets a token that is bound to its key.
 
-Where users log in at an upstream provider, no refresh goes through without it: the upstream's refresh token is used
-first, and if the upstream says that the login has ended, so has the grant. Until then an access token stands for the
-login, which is why it lives so short.
+Where users log in at an upstream provider, no refresh goes through without it: the upstream's
+refresh token is used first, and if the upstream says that the login has ended, so has the grant.
+Until then an access token stands for the login, which is why it lives so short.
 https://modelcontextprotocol.io/specification/2025-03-26/basic/authorization#session-binding-requirements
 """
 
@@ -54,7 +55,13 @@ class Tokens:
         now: Callable[[], float] = time.time,
     ) -> None:
         self._clients, self._grants, self._upstream = clients, grants, upstream
-        self._checker, self._knows, self._offer, self._implies, self._now = checker, knows, offer, implies, now
+        self._checker, self._knows, self._offer, self._implies, self._now = (
+            checker,
+            knows,
+            offer,
+            implies,
+            now,
+        )
         self._rates = Rates(300, 0.2, now)
         self._busy: set[str] = set()
         """The grants that are being renewed at the upstream."""
@@ -68,12 +75,18 @@ class Tokens:
         kind = fields.get("grant_type", "")
         give = self._GRANTS.get(kind)
         if give is None:
-            raise Refused("unsupported_grant_type", f"grant_type must be one of {', '.join(self._GRANTS)}")
+            raise Refused(
+                "unsupported_grant_type", f"grant_type must be one of {', '.join(self._GRANTS)}"
+            )
         if kind not in client.grants and kind != "refresh_token":
             raise Refused("unauthorized_client", "this client may not use that grant_type")
         thumbprint = self._prove(request, issuer, site)
         reply = await give(self, Request(fields, client, resource, issuer, site, thumbprint))
-        headers = {"dpop-nonce": self._checker.nonce(site.ring)} if thumbprint and self._checker.nonces else {}
+        headers = (
+            {"dpop-nonce": self._checker.nonce(site.ring)}
+            if thumbprint and self._checker.nonces
+            else {}
+        )
         return json(reply, headers={**NO_STORE, **headers})
 
     async def revoke(self, request: HttpRequest, issuer: str, site: Site) -> HttpResponse:
@@ -89,12 +102,17 @@ class Tokens:
 
     async def _code(self, asked: Request) -> dict[str, Any]:
         fields, client, issuer = asked.fields, asked.client, asked.issuer
-        code, verifier, uri = fields.get("code"), fields.get("code_verifier", ""), fields.get("redirect_uri")
+        code, verifier, uri = (
+            fields.get("code"),
+            fields.get("code_verifier", ""),
+            fields.get("redirect_uri"),
+        )
         if code is None:
             raise Refused("invalid_request", "the code is missing")
 
         def fits(grant: Grant) -> bool:
-            # OAuth 2.1 has no redirect_uri here any more, as PKCE does its work; where there is one, it has to be right.
+            # OAuth 2.1 has no redirect_uri here any more, as PKCE does its work; where there is
+            # one, it has to be right.
             return pkce.matches(verifier, grant.challenge) and uri in (None, grant.redirect_uri)
 
         _, grant, _ = await self._grants.find(issuer, code, client.id)
@@ -118,7 +136,12 @@ class Tokens:
             await self._grants.end(issuer, id)
             raise Refused("invalid_grant", "the user may not log in here any more")
         if id in self._busy:
-            raise Refused("temporarily_unavailable", "it is being renewed right now", 503, {"retry-after": "1"})
+            raise Refused(
+                "temporarily_unavailable",
+                "it is being renewed right now",
+                503,
+                {"retry-after": "1"},
+            )
         turn = await self._grants.refresh(issuer, token, client.id, asked.thumbprint)
         if turn.upstream and self._upstream is not None:
             self._busy.add(id)
@@ -143,20 +166,29 @@ class Tokens:
             expires=self._now() + life,
             claims=confirmed({}, asked.thumbprint),
         )
-        return _told(await self._grants.access(asked.issuer, None, access), life, scopes, asked.thumbprint)
+        return _told(
+            await self._grants.access(asked.issuer, None, access), life, scopes, asked.thumbprint
+        )
 
     _GRANTS = {"authorization_code": _code, "refresh_token": _refresh, "client_credentials": _own}
 
     async def _renew(self, upstream: Upstream, turn: Turn, asked: Request) -> Turn:
         issuer = asked.issuer
         try:
-            login = await upstream.renew(Login(turn.grant.user, turn.grant.claims, turn.upstream), asked.site)
+            login = await upstream.renew(
+                Login(turn.grant.user, turn.grant.claims, turn.upstream), asked.site
+            )
         except LoginEnded:
             await self._grants.end(issuer, turn.id)
-            raise Refused("invalid_grant", "the login has ended where it was made; log in again") from None
+            raise Refused(
+                "invalid_grant", "the login has ended where it was made; log in again"
+            ) from None
         except Unreachable:
             await self._grants.undo(issuer, turn)
-            why = "the provider that users log in at cannot be reached; the refresh token is still good"
+            why = (
+                "the provider that users log in at cannot be reached; the refresh token is "
+                "still good"
+            )
             raise Refused("temporarily_unavailable", why, 503, {"retry-after": "5"}) from None
         return await self._grants.renewed(issuer, turn, login)
 
@@ -170,7 +202,9 @@ class Tokens:
             expires=self._now() + life,
             claims=confirmed(grant.claims, asked.thumbprint),
         )
-        reply = _told(await self._grants.access(asked.issuer, turn.id, access), life, scopes, asked.thumbprint)
+        reply = _told(
+            await self._grants.access(asked.issuer, turn.id, access), life, scopes, asked.thumbprint
+        )
         return {**reply, "refresh_token": turn.secret} if grant.refreshes else reply
 
     def _prove(self, request: HttpRequest, issuer: str, site: Site) -> str:
@@ -183,17 +217,24 @@ class Tokens:
         except ProofRefused as refused:
             if refused.nonce:
                 nonce = {"dpop-nonce": self._checker.nonce(site.ring)}
-                raise Refused("use_dpop_nonce", f"the proof is refused: {refused}", 400, nonce) from None
+                raise Refused(
+                    "use_dpop_nonce", f"the proof is refused: {refused}", 400, nonce
+                ) from None
             raise Refused("invalid_dpop_proof", f"the proof is refused: {refused}") from None
 
 
 def target(resources: list[str], site: Site) -> str:
-    """The endpoint of this server that a token is asked for, by its canonical URI; empty where none is named, and the token
-    is for all of them: https://www.rfc-editor.org/rfc/rfc8707#section-2."""
+    """The endpoint of this server that a token is asked for, by its canonical URI; empty where none
+    is named, and the token is for all of them: https://www.rfc-editor.org/rfc/rfc8707#section-2."""
     named = {place(resource) for resource in resources}
-    sound = all(covers(site.base, resource) and not {"#", "?"} & set(resource) for resource in resources)
+    sound = all(
+        covers(site.base, resource) and not {"#", "?"} & set(resource) for resource in resources
+    )
     if not sound or len(named) > 1:
-        raise Refused("invalid_target", "tokens from here are for one endpoint of this server; the resource is none")
+        raise Refused(
+            "invalid_target",
+            "tokens from here are for one endpoint of this server; the resource is none",
+        )
     return named.pop() if named else ""
 
 

@@ -1,12 +1,13 @@
-"""Login at another OpenID provider: `Provider(upstream=Upstream("https://accounts.example", client_id=…))`.
+"""Login at another OpenID provider: `Provider(upstream=Upstream("https://accounts.example",
+client_id=…))`.
 
-To the upstream we are an ordinary client: discovery, PKCE, `state`, `nonce`, and an ID token that is verified
-(signature, issuer, audience, time, nonce). What comes of it is a `Login`: who it is, and the refresh token by which the
-upstream is asked now and then whether that still holds. The upstream's tokens are used for nothing else, and never
-leave this server.
+To the upstream we are an ordinary client: discovery, PKCE, `state`, `nonce`, and an ID token that
+is verified (signature, issuer, audience, time, nonce). What comes of it is a `Login`: who it is,
+and the refresh token by which the upstream is asked now and then whether that still holds. The
+upstream's tokens are used for nothing else, and never leave this server.
 
-A user must have consented to the client *here* before being sent there: the upstream knows only us, and where it does
-not ask again, any client could otherwise ride on an earlier login.
+A user must have consented to the client *here* before being sent there: the upstream knows only us,
+and where it does not ask again, any client could otherwise ride on an earlier login.
 https://modelcontextprotocol.io/specification/2026-07-28/basic/authorization/security-considerations#confused-deputy-problem
 """
 
@@ -34,7 +35,8 @@ CLAIMS = ("iss", "sub", "email", "email_verified", "name", "preferred_username",
 ENDED = ("invalid_grant", "interaction_required", "login_required")
 
 NameUser = Callable[[Mapping[str, Any]], str | None]
-"""Takes the claims of an ID token, and gives the user's id here; None for nobody that may come in."""
+"""Takes the claims of an ID token, and gives the user's id here; None for nobody that may come
+in."""
 
 
 class Unreachable(Exception):
@@ -75,7 +77,10 @@ class Upstream:
             raise ConfigError(str(error)) from None
         self.host = urlsplit(issuer).netloc
         self._id, self._secret = client_id, client_secret
-        self.scopes, self._parameters = tuple(dict.fromkeys(("openid", *scopes))), dict(parameters or {})
+        self.scopes, self._parameters = (
+            tuple(dict.fromkeys(("openid", *scopes))),
+            dict(parameters or {}),
+        )
         self._user = user or (lambda claims: str(claims["sub"]))
         self._now, self._documents = now, Documents(now)
 
@@ -100,14 +105,20 @@ class Upstream:
         }
         return with_query(metadata.authorization_endpoint or "", {**self._parameters, **parameters})
 
-    async def exchange(self, answer: Mapping[str, str], callback: str, nonce: str, verifier: str, site: Site) -> Login:
+    async def exchange(
+        self, answer: Mapping[str, str], callback: str, nonce: str, verifier: str, site: Site
+    ) -> Login:
         """Who came back from there; LoginEnded where the upstream, or `user=`, lets nobody in."""
         metadata = await self._discover(site)
         named = answer.get("iss")  # https://www.rfc-editor.org/rfc/rfc9207#section-2.4
-        if named != self.issuer and (named or metadata.authorization_response_iss_parameter_supported):
+        if named != self.issuer and (
+            named or metadata.authorization_response_iss_parameter_supported
+        ):
             raise LoginEnded("the answer comes from another provider")
         if "code" not in answer:
-            raise LoginEnded(plain(answer.get("error_description") or answer.get("error") or "no code came back"))
+            raise LoginEnded(
+                plain(answer.get("error_description") or answer.get("error") or "no code came back")
+            )
         form = {
             "grant_type": "authorization_code",
             "code": answer["code"],
@@ -142,7 +153,8 @@ class Upstream:
         return Login(user, shown, reply.refresh_token, self._ends(reply, renewable))
 
     def _ends(self, reply: TokenReply, renewable: bool) -> float | None:
-        """Our tokens live no longer than the upstream's; where it does not say how long, an hour, unless it can be asked."""
+        """Our tokens live no longer than the upstream's; where it does not say how long, an hour,
+        unless it can be asked."""
         if reply.expires_in is None:
             return None if renewable else self._now() + UNTOLD
         return self._now() + reply.expires_in
@@ -150,10 +162,16 @@ class Upstream:
     async def _discover(self, site: Site) -> ServerMetadata:
         url = self.issuer.rstrip("/") + OPENID
         try:
-            metadata = understood(await self._documents.get(url, site.reach or site.fetch), ServerMetadata)
+            metadata = understood(
+                await self._documents.get(url, site.reach or site.fetch), ServerMetadata
+            )
             if metadata is None or metadata.issuer != self.issuer:
                 raise Unavailable("its metadata is for another issuer")
-            for endpoint in (metadata.authorization_endpoint, metadata.token_endpoint, metadata.jwks_uri):
+            for endpoint in (
+                metadata.authorization_endpoint,
+                metadata.token_endpoint,
+                metadata.jwks_uri,
+            ):
                 safe(endpoint or "", "an endpoint of it")
         except (Unavailable, Unauthorized) as problem:
             raise Unreachable(f"{self.issuer}: {problem}") from None
@@ -166,8 +184,14 @@ class Upstream:
             pair = f"{quote_plus(self._id)}:{quote_plus(self._secret)}"
             headers["authorization"] = f"Basic {b64encode(pair.encode()).decode()}"
         else:
-            form = {**form, "client_id": self._id, **({"client_secret": self._secret} if self._secret else {})}
-        request = HttpRequest(url=metadata.token_endpoint or "", headers=headers, body=urlencode(form).encode())
+            form = {
+                **form,
+                "client_id": self._id,
+                **({"client_secret": self._secret} if self._secret else {}),
+            }
+        request = HttpRequest(
+            url=metadata.token_endpoint or "", headers=headers, body=urlencode(form).encode()
+        )
         try:
             answer = await (site.reach or site.fetch)(request)
             document = parse(answer.body)
@@ -178,15 +202,19 @@ class Upstream:
         reply = understood(document, TokenReply)
         if answer.status != 200 or reply is None:
             raise Unreachable(
-                f"{self.issuer}: its token endpoint answered {answer.status} {plain(str(document.get('error', '')))}"
+                f"{self.issuer}: its token endpoint answered {answer.status} "
+                f"{plain(str(document.get('error', '')))}"
             )
         return reply
 
     async def _verified(self, token: str, metadata: ServerMetadata, site: Site) -> dict[str, Any]:
-        """The claims of an ID token: https://openid.net/specs/openid-connect-core-1_0.html#IDTokenValidation."""
+        """The claims of an ID token:
+        https://openid.net/specs/openid-connect-core-1_0.html#IDTokenValidation."""
         try:
             header, _ = jose.peek(token)
-            jwk = await self._documents.key(metadata.jwks_uri or "", site.reach or site.fetch, header)
+            jwk = await self._documents.key(
+                metadata.jwks_uri or "", site.reach or site.fetch, header
+            )
             algorithms = (jwk["alg"],) if isinstance(jwk.get("alg"), str) else jose.ALGORITHMS
             _, claims = jose.verify(token, lambda _: jose.load(jwk), algorithms)
         except jose.Unverified as problem:
@@ -199,7 +227,10 @@ class Upstream:
         checks = (
             (claims.get("iss") == self.issuer, "it is by another issuer"),
             (self._id in audiences, "it is for another client"),
-            (len(audiences) == 1 or claims.get("azp") == self._id, "it was asked for by another client"),
+            (
+                len(audiences) == 1 or claims.get("azp") == self._id,
+                "it was asked for by another client",
+            ),
             (now < ends + SKEW, "it has expired"),
             (made <= now + SKEW, "it is from the future"),
             (isinstance(claims.get("sub"), str) and claims["sub"] != "", "it names nobody"),

@@ -1,8 +1,8 @@
 """Forms in, replies out, and the one exception by which anything here is refused.
 
-`Refused` carries the error code of the RFC at hand (6749, 7009, 7591, 8707, 9449) and a sentence for whoever reads it.
-What it becomes is a matter of where it is caught: JSON for a client, a page for a person, or parameters of the way
-back.
+`Refused` carries the error code of the RFC at hand (6749, 7009, 7591, 8707, 9449) and a sentence
+for whoever reads it. What it becomes is a matter of where it is caught: JSON for a client, a page
+for a person, or parameters of the way back.
 """
 
 from collections import OrderedDict
@@ -32,7 +32,13 @@ BUCKETS = 10_000
 class Refused(Exception):
     """A request that is not granted: error code, what to tell, status, and further headers."""
 
-    def __init__(self, error: str, description: str, status: int = 400, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        error: str,
+        description: str,
+        status: int = 400,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__(f"{error}: {description}")
         self.error, self.description, self.status = error, description, status
         self.headers = headers or {}
@@ -41,7 +47,9 @@ class Refused(Exception):
 def json(data: Any, status: int = 200, headers: Mapping[str, str] = NO_STORE) -> HttpResponse:
     """A reply to a program."""
     return HttpResponse(
-        status=status, headers={"content-type": "application/json", **headers, **CORS}, body=msgspec.json.encode(data)
+        status=status,
+        headers={"content-type": "application/json", **headers, **CORS},
+        body=msgspec.json.encode(data),
     )
 
 
@@ -53,11 +61,14 @@ def refusal(refused: Refused) -> HttpResponse:
 
 def ascii_text(text: str) -> str:
     """What an `error_description` may hold: https://www.rfc-editor.org/rfc/rfc6749#section-5.2."""
-    return "".join(letter if " " <= letter <= "~" and letter not in '"\\' else "?" for letter in text)
+    return "".join(
+        letter if " " <= letter <= "~" and letter not in '"\\' else "?" for letter in text
+    )
 
 
 def fields(encoded: str | bytes) -> tuple[dict[str, str], list[str]]:
-    """The parameters of a query or form, and all `resource`s: only they may come more than once. Empty ones are none."""
+    """The parameters of a query or form, and all `resource`s: only they may come more than once.
+    Empty ones are none."""
     if len(encoded) > LONGEST:
         raise Refused("invalid_request", f"the parameters are longer than {LONGEST} bytes", 413)
     try:
@@ -88,7 +99,8 @@ def with_query(url: str, parameters: Mapping[str, str]) -> str:
 
 
 class Rates:
-    """How often somebody may try: `burst` at once, then one every `seconds`. Remembers the latest ten thousand."""
+    """How often somebody may try: `burst` at once, then one every `seconds`. Remembers the latest
+    ten thousand."""
 
     __slots__ = ("_buckets", "_burst", "_now", "_seconds")
 
@@ -110,7 +122,8 @@ class Rates:
             self._buckets.popitem(last=False)
 
     def _left(self, name: str) -> float:
-        """Seconds until a bucket is full. None takes longer than all of its tries: then the clock was put back."""
+        """Seconds until a bucket is full. None takes longer than all of its tries: then the clock
+        was put back."""
         left = self._buckets.get(name, 0.0) - self._now()
         return 0.0 if left > (self._burst + 1) * self._seconds else max(0.0, left)
 
@@ -123,6 +136,9 @@ class Rates:
         wait = self.wait(who)
         if wait > 0:
             raise Refused(
-                "temporarily_unavailable", "too many requests from this address", 429, {"retry-after": str(int(wait) + 1)}
+                "temporarily_unavailable",
+                "too many requests from this address",
+                429,
+                {"retry-after": str(int(wait) + 1)},
             )
         self.count(who)

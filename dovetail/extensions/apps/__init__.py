@@ -1,6 +1,8 @@
-"""MCP Apps (`io.modelcontextprotocol/ui`): views that a server brings along, and a host shows beside what its tools say.
+"""MCP Apps (`io.modelcontextprotocol/ui`): views that a server brings along, and a host shows
+beside what its tools say.
 
-A server has them by `@server.app(…)` and `@server.tool(ui=…)`; what is here is for hosts (docs/guides/apps.md).
+A server has them by `@server.app(…)` and `@server.tool(ui=…)`; what is here is for hosts
+(docs/guides/apps.md).
 """
 
 from .bridge import Bridge, Host

@@ -1,13 +1,16 @@
-"""Between a view and the host that shows it: the host's end of their conversation, without the window in between.
+"""Between a view and the host that shows it: the host's end of their conversation, without the
+window in between.
 
-    bridge = Bridge(client, view, send, Host(name="chat", on_link=ask_the_user))
-    reply = await bridge.handle(message)          # what the view's window posted; post the reply back, where there is one
-    result = await bridge.call({"city": "Oslo"})  # calls the tool, and tells the view what went in and what came out
+    bridge = Bridge(client, view, send, Host(name="chat", on_link=ask_the_user)) reply = await
+    bridge.handle(message)          # what the view's window posted; post the reply back, where
+    there is one result = await bridge.call({"city": "Oslo"})  # calls the tool, and tells the view
+    what went in and what came out
 
-A view is a guest of whoever wrote the server. It may call the tools of that server which are for apps, and read what can be
-read there; everything else is for the host to grant, by giving `Host` a function for it. Nothing that a view sends makes
-`handle` raise, and nothing is told to a view before it says that it is ready. Under which policy it is shown, and each thing
-that it asks for, is in the log `dovetail.extensions`.
+A view is a guest of whoever wrote the server. It may call the tools of that server which are for
+apps, and read what can be read there; everything else is for the host to grant, by giving `Host` a
+function for it. Nothing that a view sends makes `handle` raise, and nothing is told to a view
+before it says that it is ready. Under which policy it is shown, and each thing that it asks for, is
+in the log `dovetail.extensions`.
 https://github.com/modelcontextprotocol/ext-apps/blob/main/specification/2026-01-26/apps.mdx#communication-protocol
 """
 
@@ -19,7 +22,15 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import msgspec
 from msgspec import Raw, Struct
 
-from ...errors import ConfigError, DovetailError, InvalidParams, InvalidRequest, MethodNotFound, Overloaded, ProtocolError
+from ...errors import (
+    ConfigError,
+    DovetailError,
+    InvalidParams,
+    InvalidRequest,
+    MethodNotFound,
+    Overloaded,
+    ProtocolError,
+)
 from ...jsonrpc import codec
 from ...jsonrpc.messages import Error, Failure, Notification, Request, Result
 from ...protocol.resources import ReadResourceParams, ReadResourceResult
@@ -38,7 +49,8 @@ Mode = Literal["inline", "fullscreen", "pip"]
 DENIED = -32000
 """The code for what the host, or its user, does not want."""
 IN_FLIGHT = 64
-"""Messages of one view being dealt with at once. What comes on top is refused, and not heard where it is a notification."""
+"""Messages of one view being dealt with at once. What comes on top is refused, and not heard where
+it is a notification."""
 LARGEST = 100_000
 """The most pixels that a view may want to be."""
 TEARDOWN = 1
@@ -46,14 +58,17 @@ TEARDOWN = 1
 
 
 class Host(Struct, frozen=True, kw_only=True, eq=False):
-    """What a host does for its views. All functions may be async; those that allow something return whether they do."""
+    """What a host does for its views. All functions may be async; those that allow something return
+    whether they do."""
 
     name: str
     version: str = "0.0.0"
     context: Mapping[str, Any] = {}
-    """What views are told at their beginning, in wire form: `theme`, `locale`, `containerDimensions`, …"""
+    """What views are told at their beginning, in wire form: `theme`, `locale`,
+    `containerDimensions`, …"""
     on_call: Callable[[Tool, Json], Any] | None = None
-    """Whether a view may make this call. All are allowed that the tool's visibility allows, unless it is given."""
+    """Whether a view may make this call. All are allowed that the tool's visibility allows, unless
+    it is given."""
     on_link: Callable[[str], Any] | None = None
     """Ask the user about a link, and open it."""
     on_message: Callable[[str, Any], Any] | None = None
@@ -61,7 +76,8 @@ class Host(Struct, frozen=True, kw_only=True, eq=False):
     on_model_context: Callable[[Json], Any] | None = None
     """Keep what a model should know of a view's state, instead of what was kept before."""
     on_display_mode: Callable[[Mode], Any] | None = None
-    """Show a view inline, fullscreen or as a picture in a picture; returns how it is shown now, where that has changed."""
+    """Show a view inline, fullscreen or as a picture in a picture; returns how it is shown now,
+    where that has changed."""
     on_size: Callable[[float | None, float | None], Any] | None = None
     """Make room: the width and height that a view would like to have."""
     on_log: Callable[[Json], Any] | None = None
@@ -113,7 +129,12 @@ class Bridge:
         self._flying = 0
         self._left: asyncio.Event | None = None
         """Whether the view has come to its end, once it was told to."""
-        _log().info("%r: shown with the policy %r, and allowed %r", view.uri, view.content_security_policy, view.allow)
+        _log().info(
+            "%r: shown with the policy %r, and allowed %r",
+            view.uri,
+            view.content_security_policy,
+            view.allow,
+        )
 
     # what comes from the view
 
@@ -139,14 +160,18 @@ class Bridge:
     async def _answer(self, request: Request) -> Result | Failure:
         try:
             if self._flying > IN_FLIGHT:
-                raise Overloaded(f"This view has {IN_FLIGHT} requests under way; wait for one of them")
+                raise Overloaded(
+                    f"This view has {IN_FLIGHT} requests under way; wait for one of them"
+                )
             if request.method not in _REQUESTS:
                 raise MethodNotFound(f"This host has no {request.method} for views")
             type_, answer, named = _REQUESTS[request.method]
             if not self._begun and request.method not in ("ui/initialize", "ping"):
                 raise InvalidRequest(f"{request.method} came before ui/initialize")
             params = _params(request, type_)
-            _log().info("%r: asks for %s %.200r", self.view.uri, request.method, getattr(params, named, ""))
+            _log().info(
+                "%r: asks for %s %.200r", self.view.uri, request.method, getattr(params, named, "")
+            )
             return Result(request.id, await answer(self, params))
         except ProtocolError as error:
             return Failure(request.id, Error(error.code, error.message, error.data))
@@ -184,7 +209,8 @@ class Bridge:
         granted: Json = {
             "openLinks": self.host.on_link and {},
             "message": self.host.on_message and {"text": {}},
-            "updateModelContext": self.host.on_model_context and {"text": {}, "structuredContent": {}},
+            "updateModelContext": self.host.on_model_context
+            and {"text": {}, "structuredContent": {}},
             "logging": self.host.on_log and {},
         }
         always: Json = {"serverTools": {}, "serverResources": {}, "sandbox": self.view.granted}
@@ -194,7 +220,8 @@ class Bridge:
         return {}
 
     async def _call_tool(self, params: CallToolParams) -> ToolResult:
-        # Asked for each time, though the client may still have the answer: a tool may have come, gone or changed since.
+        # Asked for each time, though the client may still have the answer: a tool may have come,
+        # gone or changed since.
         tools: list[Tool] = await self._client.list_tools()
         tool = next((one for one in tools if one.name == params.name), None)
         if tool is None or not visible(tool, "app"):
@@ -209,18 +236,26 @@ class Bridge:
         return HANDSHAKE[-1].lower(result)  # type: ignore[no-any-return]
 
     async def _read(self, params: ReadResourceParams) -> ReadResourceResult:
-        return HANDSHAKE[-1].lower(ReadResourceResult(contents=await self._client.read_resource(params.uri)))  # type: ignore[no-any-return]
+        result = ReadResourceResult(contents=await self._client.read_resource(params.uri))
+        return HANDSHAKE[-1].lower(result)  # type: ignore[no-any-return]
 
     async def _open_link(self, params: _Link) -> Json:
-        if not params.url.lower().startswith(("https://", "http://")) or not params.url.isprintable():
+        if (
+            not params.url.lower().startswith(("https://", "http://"))
+            or not params.url.isprintable()
+        ):
             raise ProtocolError(DENIED, "Invalid URL")
         return await self._allowed(self.host.on_link, "Link opening denied", params.url)
 
     async def _message(self, params: _Message) -> Json:
-        return await self._allowed(self.host.on_message, "Message sending denied", params.role, params.content)
+        return await self._allowed(
+            self.host.on_message, "Message sending denied", params.role, params.content
+        )
 
     async def _model_context(self, params: _ModelContext) -> Json:
-        return await self._allowed(self.host.on_model_context, "Context update denied", msgspec.to_builtins(params))
+        return await self._allowed(
+            self.host.on_model_context, "Context update denied", msgspec.to_builtins(params)
+        )
 
     async def _allowed(self, function: Callable[..., Any] | None, refusal: str, *args: Any) -> Json:
         if function is None or not await _outcome(function(*args)):
@@ -243,7 +278,9 @@ class Bridge:
 
     async def _size(self, params: _Size) -> None:
         sizes = (params.width, params.height)
-        if self.host.on_size is not None and all(one is None or 0 <= one <= LARGEST for one in sizes):
+        if self.host.on_size is not None and all(
+            one is None or 0 <= one <= LARGEST for one in sizes
+        ):
             await _outcome(self.host.on_size(*sizes))
 
     async def _logged(self, params: Json) -> None:
@@ -254,26 +291,31 @@ class Bridge:
 
     @property
     def modes(self) -> list[Any]:
-        """The display modes that the host has (`availableDisplayModes` of its context) and the view too, if it says so. It
-        "MUST NOT" be shown in others."""
+        """The display modes that the host has (`availableDisplayModes` of its context) and the view
+        too, if it says so. It "MUST NOT" be shown in others."""
         offered = self.context.get("availableDisplayModes", ())
         return [mode for mode in offered if self._able is None or mode in self._able]
 
     async def call(self, arguments: Json | None = None) -> ToolResult:
         """Call the tool whose view this is, and tell the view of it."""
         if self.view.tool is None:
-            raise ConfigError(f"{self.view.uri} was read by its URI; read the view of a tool to call that tool")
+            raise ConfigError(
+                f"{self.view.uri} was read by its URI; read the view of a tool to call that tool"
+            )
         self.tool_input(arguments or {})
         try:
             result = await self._called(self.view.tool.name, arguments or {})
         except BaseException as error:
-            self.tool_cancelled(str(error) if isinstance(error, DovetailError) else "The call was cancelled")
+            self.tool_cancelled(
+                str(error) if isinstance(error, DovetailError) else "The call was cancelled"
+            )
             raise
         self.tool_result(result)
         return result
 
     def tool_input_partial(self, arguments: Json) -> None:
-        """As much of the arguments as a model has written so far; only a view that is ready hears of it."""
+        """As much of the arguments as a model has written so far; only a view that is ready hears
+        of it."""
         if self._ready and not self._told:
             self._tell("tool-input-partial", {"arguments": arguments})
 
@@ -290,10 +332,14 @@ class Bridge:
         self._once("tool-cancelled", {"reason": reason}, after=["tool-input"])
 
     def change_context(self, **changes: Any) -> None:
-        """Something about where the view is shown is different now; names as on the wire, such as `theme`."""
+        """Something about where the view is shown is different now; names as on the wire, such as
+        `theme`."""
         mode = changes.get("displayMode", self.context["displayMode"])
         if mode not in (*self.modes, self.context["displayMode"]):
-            raise ConfigError(f"{self.view.uri} cannot be shown {mode!r}; what host and view both have is {self.modes}")
+            raise ConfigError(
+                f"{self.view.uri} cannot be shown {mode!r}; what host and view both have is "
+                f"{self.modes}"
+            )
         self.context |= changes
         if self._ready:
             self._tell("host-context-changed", changes)
@@ -307,14 +353,24 @@ class Bridge:
         if self._left is None:
             self._left = asyncio.Event()
             params = {"reason": reason}
-            self._send({"jsonrpc": "2.0", "id": TEARDOWN, "method": "ui/resource-teardown", "params": params})
+            self._send(
+                {
+                    "jsonrpc": "2.0",
+                    "id": TEARDOWN,
+                    "method": "ui/resource-teardown",
+                    "params": params,
+                }
+            )
         with suppress(TimeoutError):
             await asyncio.wait_for(self._left.wait(), timeout)
 
     def _once(self, name: str, params: Json, after: list[str]) -> None:
         if self._told != after:
             told = " and ".join(self._told) or "nothing"
-            raise ConfigError(f"{name} cannot be told to a view now, which was told {told}; each call has a view of its own")
+            raise ConfigError(
+                f"{name} cannot be told to a view now, which was told {told}; each call has a "
+                "view of its own"
+            )
         self._told.append(name)
         self._tell(name, params)
 

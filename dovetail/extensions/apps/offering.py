@@ -1,8 +1,9 @@
-"""The server's side: an app is a resource with its settings in `_meta.ui`, tools point to it, and clients that show no apps
-get by without.
+"""The server's side: an app is a resource with its settings in `_meta.ui`, tools point to it, and
+clients that show no apps get by without.
 
-Such a client, or one that shows other types only, does not see the views, nor the tools that are for views alone; what is
-left are plain tools. A tool with a view answers everybody with text too, made of its data where its author gave none.
+Such a client, or one that shows other types only, does not see the views, nor the tools that are
+for views alone; what is left are plain tools. A tool with a view answers everybody with text too,
+made of its data where its author gave none.
 https://github.com/modelcontextprotocol/ext-apps/blob/main/specification/2026-01-26/apps.mdx#server-behavior
 """
 
@@ -54,7 +55,12 @@ def offering(tool: MetaOf, app: MetaOf) -> Extension:
             result.contents = [_settled(part, app(call.params.uri)) for part in result.contents]
         return result
 
-    around = {"tools/list": list_tools, "resources/list": list_resources, "tools/call": call_tool, "resources/read": read}
+    around = {
+        "tools/list": list_tools,
+        "resources/list": list_resources,
+        "tools/call": call_tool,
+        "resources/read": read,
+    }
     return Extension(id=ID, around=around)
 
 
@@ -62,12 +68,20 @@ def _plain(tool: Tool) -> Tool:
     """A tool as those see it who cannot show its view."""
     if not ui_of(tool.meta):
         return tool
-    return replace(tool, meta={name: value for name, value in (tool.meta or {}).items() if name != "ui"} or None)
+    return replace(
+        tool,
+        meta={name: value for name, value in (tool.meta or {}).items() if name != "ui"} or None,
+    )
 
 
 def _worded(result: Any) -> Any:
-    """The same with something for a model to read: there "MUST" be "meaningful content" even where there is a view."""
-    if isinstance(result, ToolResult) and not result.content and result.structured_content is not None:
+    """The same with something for a model to read: there "MUST" be "meaningful content" even where
+    there is a view."""
+    if (
+        isinstance(result, ToolResult)
+        and not result.content
+        and result.structured_content is not None
+    ):
         data = result.structured_content
         result.content = [TextContent(bytes(data if type(data) is Raw else encode(data)).decode())]
     return result
@@ -78,6 +92,8 @@ def _settled(part: ResourceContents, meta: Meta | None) -> ResourceContents:
     if part.mime_type != MIME_TYPE:
         return part
     if not is_document(part.data.decode(errors="replace")):
-        raise InternalError(f"App {part.uri}: what it gave is no HTML document, which begins with <!doctype html>")
+        raise InternalError(
+            f"App {part.uri}: what it gave is no HTML document, which begins with <!doctype html>"
+        )
     ui = ui_of(part.meta) or ui_of(meta)
     return replace(part, meta={**(part.meta or {}), "ui": ui}) if ui else part

@@ -1,9 +1,9 @@
-"""What an app and its tools say of themselves, in `_meta.ui`: which origins a view needs, which permissions, and who may
-call a tool.
+"""What an app and its tools say of themselves, in `_meta.ui`: which origins a view needs, which
+permissions, and who may call a tool.
 
-A server's author gives these settings, and what makes no sense is refused there and then. A host gets them from a server
-that it need not trust: what is not exactly an origin could end one directive of a policy and begin another, so it is left
-out.
+A server's author gives these settings, and what makes no sense is refused there and then. A host
+gets them from a server that it need not trust: what is not exactly an origin could end one
+directive of a policy and begin another, so it is left out.
 https://github.com/modelcontextprotocol/ext-apps/blob/main/specification/2026-01-26/apps.mdx#ui-resource-format
 """
 
@@ -33,7 +33,9 @@ PERMISSIONS = {
 _LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 _ORIGIN = re.compile(rf"(https|wss)://(\*\.)?{_LABEL}(\.{_LABEL})+(:\d{{1,5}})?", re.IGNORECASE)
 # A comment ends where it ends (`?>`), so that many of them take no longer than one.
-_DOCUMENT = re.compile(r"\ufeff?\s*+(?><!--.*?-->\s*)*+<(!doctype\s+html|html)\b", re.IGNORECASE | re.DOTALL)
+_DOCUMENT = re.compile(
+    r"\ufeff?\s*+(?><!--.*?-->\s*)*+<(!doctype\s+html|html)\b", re.IGNORECASE | re.DOTALL
+)
 
 
 class Csp(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -53,7 +55,8 @@ _WIRE = dict(zip(Csp.__struct_fields__, Csp.__struct_encode_fields__, strict=Tru
 
 
 def is_origin(text: Any, field: str) -> bool:
-    """Whether this is an origin that a view may reach: `https://…`, or `wss://…` where it connects."""
+    """Whether this is an origin that a view may reach: `https://…`, or `wss://…` where it
+    connects."""
     found = _ORIGIN.fullmatch(text) if isinstance(text, str) else None
     return found is not None and (field == "connect_domains" or found[1].lower() == "https")
 
@@ -76,16 +79,23 @@ def app_meta(
 ) -> Meta:
     """The `_meta` of an app's resource; ConfigError where its settings make no sense."""
     if not uri.startswith(SCHEME) or uri == SCHEME or "{" in uri:
-        raise ConfigError(f"{uri!r} is no URI of an app; write it like 'ui://weather/view', without variables")
+        raise ConfigError(
+            f"{uri!r} is no URI of an app; write it like 'ui://weather/view', without variables"
+        )
     listed = {field: _listed(uri, field, given) for field, given in domains.items()}
     for field, origins in listed.items():
         for origin in origins:
             if not is_origin(origin, field):
                 schemes = "https:// or wss://" if field == "connect_domains" else "https://"
-                raise ConfigError(f"App {uri}: {field}= has {origin!r}, which is no origin; write {schemes} and a host")
+                raise ConfigError(
+                    f"App {uri}: {field}= has {origin!r}, which is no origin; write {schemes} "
+                    "and a host"
+                )
     asked = _listed(uri, "permissions", permissions)
     if strange := [one for one in asked if one not in PERMISSIONS]:
-        raise ConfigError(f"App {uri}: there is no permission {strange[0]!r}; there are {', '.join(PERMISSIONS)}")
+        raise ConfigError(
+            f"App {uri}: there is no permission {strange[0]!r}; there are {', '.join(PERMISSIONS)}"
+        )
     ui: Meta = {
         "csp": to_builtins(Csp(**listed)) or None,
         "permissions": {one: {} for one in asked} or None,
@@ -96,22 +106,34 @@ def app_meta(
     return {"ui": said} if said else {}
 
 
-def tool_meta(name: str, meta: Meta, ui: str | None, visibility: Sequence[str] | str | None) -> Meta:
-    """The `_meta` of a tool that has a view, or is not for everybody; ConfigError where that makes no sense."""
+def tool_meta(
+    name: str, meta: Meta, ui: str | None, visibility: Sequence[str] | str | None
+) -> Meta:
+    """The `_meta` of a tool that has a view, or is not for everybody; ConfigError where that makes
+    no sense."""
     said: Any = meta.get("ui")
     if said is None:
         said = {} if ui is None else {"resourceUri": ui}
         if visibility is not None:
             said["visibility"] = [visibility] if isinstance(visibility, str) else list(visibility)
     elif ui is not None or visibility is not None:
-        raise ConfigError(f"Tool {name!r}: its meta= has a 'ui' already; give either that or ui= and visibility=")
+        raise ConfigError(
+            f"Tool {name!r}: its meta= has a 'ui' already; give either that or ui= and visibility="
+        )
     elif not isinstance(said, dict):
-        raise ConfigError(f"Tool {name!r}: its meta= has a 'ui' that is no object; write ui= and visibility= instead")
+        raise ConfigError(
+            f"Tool {name!r}: its meta= has a 'ui' that is no object; write ui= and "
+            "visibility= instead"
+        )
     uri, seen = said.get("resourceUri", SCHEME), said.get("visibility", AUDIENCES)
     if not isinstance(uri, str) or not uri.startswith(SCHEME):
-        raise ConfigError(f"Tool {name!r}: ui={uri!r} is no URI of an app, which begins with {SCHEME}")
+        raise ConfigError(
+            f"Tool {name!r}: ui={uri!r} is no URI of an app, which begins with {SCHEME}"
+        )
     if not isinstance(seen, list | tuple) or not seen or any(one not in AUDIENCES for one in seen):
-        raise ConfigError(f"Tool {name!r}: visibility={seen!r}; a tool is for 'model', for 'app', or for both")
+        raise ConfigError(
+            f"Tool {name!r}: visibility={seen!r}; a tool is for 'model', for 'app', or for both"
+        )
     return {**meta, "ui": said}
 
 
@@ -132,12 +154,15 @@ def ui_of(meta: Meta | None) -> dict[str, Any]:
 
 def resource_uri(tool: Tool) -> str | None:
     """The view that a tool has."""
-    found = ui_of(tool.meta).get("resourceUri", (tool.meta or {}).get("ui/resourceUri"))  # the second was so before
+    found = ui_of(tool.meta).get(
+        "resourceUri", (tool.meta or {}).get("ui/resourceUri")
+    )  # the second was so before
     return found if isinstance(found, str) and found.startswith(SCHEME) else None
 
 
 def visible(tool: Tool, audience: str) -> bool:
-    """Whether a tool is for the "model", or for an "app" of the same server. A host must show a model no others."""
+    """Whether a tool is for the "model", or for an "app" of the same server. A host must show a
+    model no others."""
     return audience in _audiences(tool.meta)
 
 

@@ -1,12 +1,14 @@
-"""An app as a host shows it: its document, and what a browser is told so that it can do nothing but what it asked for.
+"""An app as a host shows it: its document, and what a browser is told so that it can do nothing but
+what it asked for.
 
     view = await client.read_app("forecast")
     view.html, view.content_security_policy, view.sandbox, view.allow
 
-A web page shows a view in two frames, one in the other. The outer one is the *proxy*, a page of ours on an origin that is
-not the host's; it holds the view's document in a frame that has no origin at all, and passes messages on. `view.proxy(host)`
-is the answer to a request for that page. The policy comes as its header. The view inherits it, since its document has no
-address of its own; and as a policy has a say in where frames may go, the view cannot tell the world anything by leaving.
+A web page shows a view in two frames, one in the other. The outer one is the *proxy*, a page of
+ours on an origin that is not the host's; it holds the view's document in a frame that has no origin
+at all, and passes messages on. `view.proxy(host)` is the answer to a request for that page. The
+policy comes as its header. The view inherits it, since its document has no address of its own; and
+as a policy has a say in where frames may go, the view cannot tell the world anything by leaving.
 https://github.com/modelcontextprotocol/ext-apps/blob/main/specification/2026-01-26/apps.mdx#sandbox-proxy
 """
 
@@ -24,13 +26,15 @@ from .settings import ID, MIME_TYPE, PERMISSIONS, SCHEME, Csp, resource_uri, sou
 
 APPS = Extension(id=ID, settings={"mimeTypes": [MIME_TYPE]})
 """What a client declares that shows apps: `Client(target, extensions=[APPS])`."""
-# In a frame without `allow-same-origin` a document has no origin: no storage, no cookies, no way into another frame. Forms
-# may be used, for scripts to look at; that they are sent nowhere is in the policy.
+# In a frame without `allow-same-origin` a document has no origin: no storage, no cookies, no way
+# into another frame. Forms may be used, for scripts to look at; that they are sent nowhere is in
+# the policy.
 SANDBOX = "allow-scripts allow-forms"
 PROXY_SANDBOX = f"{SANDBOX} allow-same-origin"
 """The `sandbox` of the frame around it, which the host's page makes."""
 _DIRECTIVES = (
-    # the directive, what it always has, whose domains it has too, and what it says where that is nothing
+    # the directive, what it always has, whose domains it has too, and what it says where that is
+    # nothing
     ("default-src", "", "", "'none'"),
     ("script-src", "'self' 'unsafe-inline'", "resource_domains", ""),
     ("style-src", "'self' 'unsafe-inline'", "resource_domains", ""),
@@ -42,13 +46,19 @@ _DIRECTIVES = (
     ("base-uri", "", "base_uri_domains", "'self'"),
     ("object-src", "", "", "'none'"),
     ("form-action", "", "", "'none'"),
-    ("webrtc", "", "", "'block'"),  # https://w3c.github.io/webappsec-csp/#directive-webrtc, which not all browsers know yet
+    (
+        "webrtc",
+        "",
+        "",
+        "'block'",
+    ),  # https://w3c.github.io/webappsec-csp/#directive-webrtc, which not all browsers know yet
 )
 _HOST = re.compile(r"https?://[A-Za-z0-9.\-\[\]:]+")
 
 
 class View(Struct, frozen=True, kw_only=True):
-    """An app, read and ready to be shown. `msgspec.structs.replace(view, permissions=())` grants less than it asks for."""
+    """An app, read and ready to be shown. `msgspec.structs.replace(view, permissions=())` grants
+    less than it asks for."""
 
     uri: str
     html: str
@@ -72,7 +82,13 @@ class View(Struct, frozen=True, kw_only=True):
     @property
     def origins(self) -> tuple[str, ...]:
         """Whatever it may reach outside. A host "SHOULD" warn its user where that is anything."""
-        return tuple(dict.fromkeys(origin for field in self.csp.__struct_fields__ for origin in getattr(self.csp, field)))
+        return tuple(
+            dict.fromkeys(
+                origin
+                for field in self.csp.__struct_fields__
+                for origin in getattr(self.csp, field)
+            )
+        )
 
     @property
     def sandbox(self) -> str:
@@ -85,9 +101,12 @@ class View(Struct, frozen=True, kw_only=True):
         return "; ".join(PERMISSIONS[one] for one in self.permissions)
 
     def proxy(self, host: str) -> HttpResponse:
-        """The page around it, to be served to the host's page (whose origin is `host`) from another origin."""
+        """The page around it, to be served to the host's page (whose origin is `host`) from another
+        origin."""
         if not _HOST.fullmatch(host):
-            raise ConfigError(f"{host!r} is no origin of a host; write it like https://chat.example.com")
+            raise ConfigError(
+                f"{host!r} is no origin of a host; write it like https://chat.example.com"
+            )
         headers = {
             "content-type": "text/html; charset=utf-8",
             "content-security-policy": f"{self.content_security_policy}; frame-ancestors {host}",
@@ -101,7 +120,11 @@ class View(Struct, frozen=True, kw_only=True):
     def resource_ready(self) -> dict[str, Any]:
         """The message that gives a proxy the document, once it says that it is ready."""
         params = {"html": self.html, "sandbox": self.sandbox, **self.granted}
-        return {"jsonrpc": "2.0", "method": "ui/notifications/sandbox-resource-ready", "params": params}
+        return {
+            "jsonrpc": "2.0",
+            "method": "ui/notifications/sandbox-resource-ready",
+            "params": params,
+        }
 
     @property
     def granted(self) -> dict[str, Any]:
@@ -118,7 +141,11 @@ async def read_view(client: Any, target: str | Tool) -> View:
         tool = target if isinstance(target, Tool) else await _tool(client, target)
         uri = resource_uri(tool) or ""
         if not uri:
-            hint = "" if ID in (client.extensions.declared or {}) else "; servers show them to Client(extensions=[APPS])"
+            hint = (
+                ""
+                if ID in (client.extensions.declared or {})
+                else "; servers show them to Client(extensions=[APPS])"
+            )
             raise NotFound(f"The tool {tool.name!r} has no view{hint}")
     parts = [part for part in await client.read_resource(uri) if part.mime_type == MIME_TYPE]
     if not parts:
@@ -148,8 +175,8 @@ def _view(uri: str, html: str, tool: Tool | None, said: dict[str, Any]) -> View:
     )
 
 
-# The proxy takes messages from the host's page and from the view, tells the two apart by their windows, and keeps to itself
-# what is between the host and it.
+# The proxy takes messages from the host's page and from the view, tells the two apart by their
+# windows, and keeps to itself what is between the host and it.
 _PROXY = b"""<!doctype html>
 <meta charset="utf-8">
 <style>html, body, iframe { margin: 0; border: 0; width: 100%; height: 100%; display: block }</style>
@@ -178,4 +205,4 @@ addEventListener("DOMContentLoaded", () =>
   parent.postMessage({ jsonrpc: "2.0", method: own + "proxy-ready", params: {} }, settings.host));
 </script>
 <body></body>
-"""
+"""  # noqa: E501

@@ -1,8 +1,9 @@
-"""The front matter of a SKILL.md: the YAML between its first line, `---`, and the next such line, as JSON would have it.
+"""The front matter of a SKILL.md: the YAML between its first line, `---`, and the next such line,
+as JSON would have it.
 
-A server reads its own files with `portable=True`, which refuses the few plain words that readers of YAML disagree about: in
-quotes they are texts to everybody. A client reads what others wrote, and compares it with the entry, field by field.
-https://agentskills.io/specification
+A server reads its own files with `portable=True`, which refuses the few plain words that readers of
+YAML disagree about: in quotes they are texts to everybody. A client reads what others wrote, and
+compares it with the entry, field by field. https://agentskills.io/specification
 """
 
 import re
@@ -21,11 +22,14 @@ class FrontMatterError(ValueError):
 
 
 def read(text: str, *, portable: bool = False) -> tuple[dict[str, Any], str]:
-    """The front matter of a SKILL.md, and the text below it. `portable`: refuse what readers of YAML disagree about."""
+    """The front matter of a SKILL.md, and the text below it. `portable`: refuse what readers of
+    YAML disagree about."""
     opening = _OPEN.match(text)
     closing = None if opening is None else _CLOSE.search(text, opening.end())
     if opening is None or closing is None:
-        raise FrontMatterError("it does not begin with front matter: a line of ---, YAML, and a line of --- again")
+        raise FrontMatterError(
+            "it does not begin with front matter: a line of ---, YAML, and a line of --- again"
+        )
     if closing.start() - opening.end() > LONGEST:
         raise FrontMatterError(f"its front matter is longer than {LONGEST:,} characters")
     try:
@@ -39,7 +43,9 @@ def read(text: str, *, portable: bool = False) -> tuple[dict[str, Any], str]:
 
 def differences(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
     """The fields in which two front matters differ. One that is null is as good as absent."""
-    return sorted(key for key in one.keys() | other.keys() if not _same(one.get(key), other.get(key)))
+    return sorted(
+        key for key in one.keys() | other.keys() if not _same(one.get(key), other.get(key))
+    )
 
 
 def _same(one: Any, other: Any) -> bool:

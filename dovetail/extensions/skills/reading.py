@@ -1,12 +1,14 @@
 """Reading a skill: what a client does before anything of it is used.
 
-    entry      from a list, or asked for by URI; judged as a whole, with nothing fetched
-    SKILL.md   fetched when the skill is read: its size, its digest and its front matter must be what the entry says
-    files      fetched one by one, when they are wanted: listed in the entry, with that size and that digest
+    entry      from a list, or asked for by URI; judged as a whole, with nothing fetched SKILL.md
+    fetched when the skill is read: its size, its digest and its front matter must be what the entry
+    says files      fetched one by one, when they are wanted: listed in the entry, with that size
+    and that digest
 
-Whatever differs is a `SkillRefused` that says so, and a skill of which one file was refused gives no other: it has changed,
-or somebody has changed it, and the way on is a new entry. Digests come from the same server as the files: they show that the
-two belong together, not that either can be trusted.
+Whatever differs is a `SkillRefused` that says so, and a skill of which one file was refused gives
+no other: it has changed, or somebody has changed it, and the way on is a new entry. Digests come
+from the same server as the files: they show that the two belong together, not that either can be
+trusted.
 https://github.com/modelcontextprotocol/ext-skills/blob/main/specification/stable/skills.mdx
 """
 
@@ -72,7 +74,10 @@ async def list_skills(client: Reader, limits: Limits, fresh: bool) -> list[Skill
         entries = [judged(value, limits) for value in page.skills]
         left -= sum(1 + len(entry.manifest) for entry in entries)
         if left < 0:
-            raise InvalidRequest(f"The server lists more than {limits.skills:,} skills and files of skills (Limits.skills)")
+            raise InvalidRequest(
+                f"The server lists more than {limits.skills:,} skills and files of skills "
+                "(Limits.skills)"
+            )
         listed += entries
     return listed
 
@@ -81,7 +86,9 @@ async def get_skill(client: Reader, uri: str, limits: Limits, fresh: bool) -> Sk
     """The entry of one skill, listed or not."""
     entry = judged((await _ask(client, GET.name, UriParams(uri=uri), fresh)).skill, limits)
     if entry.uri != uri:
-        raise SkillRefused(f"{uri}: the server answered with the entry of {entry.uri!r}", "entry", uri)
+        raise SkillRefused(
+            f"{uri}: the server answered with the entry of {entry.uri!r}", "entry", uri
+        )
     return entry
 
 
@@ -96,7 +103,9 @@ async def read_skill(client: Reader, skill: str | SkillEntry, limits: Limits) ->
     return loaded
 
 
-async def _pages(client: Reader, method: str, params: Any, limits: Limits, fresh: bool) -> AsyncIterator[Any]:
+async def _pages(
+    client: Reader, method: str, params: Any, limits: Limits, fresh: bool
+) -> AsyncIterator[Any]:
     for _ in range(limits.pages):
         page = await _ask(client, method, params, fresh)
         yield page
@@ -142,7 +151,8 @@ class Skill:
 
     @property
     def frontmatter(self) -> dict[str, Any]:
-        """The front matter: the same in the entry and in the file. What it asks for (`allowed-tools`) is a wish."""
+        """The front matter: the same in the entry and in the file. What it asks for
+        (`allowed-tools`) is a wish."""
         return self.entry.frontmatter
 
     @property
@@ -151,14 +161,21 @@ class Skill:
         return tuple(sorted(self._files))
 
     async def read(self, path: str) -> "ResourceContents":
-        """A file of the skill, by its path in it: `.text`, or `.data` as bytes. Read once, then kept."""
+        """A file of the skill, by its path in it: `.text`, or `.data` as bytes. Read once, then
+        kept."""
         inside = self._path(path)
         kept = self._read.get(inside)
         if kept is not None:
             return kept
         if self._refused is not None:
-            raise SkillRefused(f"{path}: not read, since {self._refused}", self._refused.what, self._refused.uri)
-        uri = uri_in(self.entry.root, inside) if self.entry.resources == DYNAMIC else self._files[inside].uri
+            raise SkillRefused(
+                f"{path}: not read, since {self._refused}", self._refused.what, self._refused.uri
+            )
+        uri = (
+            uri_in(self.entry.root, inside)
+            if self.entry.resources == DYNAMIC
+            else self._files[inside].uri
+        )
         contents = await self._client.read_resource(uri, fresh=True)
         try:
             self._read[inside] = self._verified(contents, uri, self._files.get(inside))
@@ -168,9 +185,14 @@ class Skill:
         return self._read[inside]
 
     async def list(self, path: str = "") -> Sequence[str]:
-        """What lies in a directory of the skill: names, with a slash behind those of directories."""
+        """What lies in a directory of the skill: names, with a slash behind those of
+        directories."""
         inside = "" if path in ("", ".") else self._normal(path)
-        found = await self._walk(inside) if self.entry.resources == DYNAMIC else children(self._files, inside)
+        found = (
+            await self._walk(inside)
+            if self.entry.resources == DYNAMIC
+            else children(self._files, inside)
+        )
         if not found and self.entry.resources != DYNAMIC:
             raise self._unlisted(path)
         return sorted(found)
@@ -185,7 +207,8 @@ class Skill:
             raise SkillRefused(f"{contents.uri}, {problem}", "frontmatter", contents.uri) from None
         if different := differences(stated, self.entry.frontmatter):
             raise SkillRefused(
-                f"{contents.uri}: its front matter is not that of its entry; {', '.join(different)} differs. {REMEDY}",
+                f"{contents.uri}: its front matter is not that of its entry; "
+                f"{', '.join(different)} differs. {REMEDY}",
                 "frontmatter",
                 contents.uri,
             )
@@ -208,10 +231,15 @@ class Skill:
     def _unlisted(self, path: str) -> SkillRefused:
         return SkillRefused(f"{path} is not among the files of {self.entry.uri}", "unlisted", path)
 
-    def _verified(self, contents: "Sequence[ResourceContents]", uri: str, file: SkillFile | None) -> "ResourceContents":
-        """The contents of a file, if they are what the entry says; of a dynamic skill, if they are not too many."""
+    def _verified(
+        self, contents: "Sequence[ResourceContents]", uri: str, file: SkillFile | None
+    ) -> "ResourceContents":
+        """The contents of a file, if they are what the entry says; of a dynamic skill, if they are
+        not too many."""
         if len(contents) != 1 or contents[0].uri != uri:
-            raise SkillRefused(f"{uri}: the server answered with something else than this file", "contents", uri)
+            raise SkillRefused(
+                f"{uri}: the server answered with something else than this file", "contents", uri
+            )
         try:
             data = contents[0].data
         except ValueError:
@@ -219,27 +247,46 @@ class Skill:
         if file is None:  # nobody knows how much there is, so it is counted
             self._left -= len(data)
             if self._left < 0:
-                raise SkillRefused(f"{uri}: the skill has more bytes than Limits.skill_bytes allows", "size", uri)
+                raise SkillRefused(
+                    f"{uri}: the skill has more bytes than Limits.skill_bytes allows", "size", uri
+                )
         elif len(data) != file.size:
-            raise SkillRefused(f"{uri} has {len(data):,} bytes, its entry says {file.size:,}. {REMEDY}", "size", uri)
+            raise SkillRefused(
+                f"{uri} has {len(data):,} bytes, its entry says {file.size:,}. {REMEDY}",
+                "size",
+                uri,
+            )
         elif (found := digest(data)) != file.digest:
-            raise SkillRefused(f"{uri} has the digest {found}, its entry says {file.digest}. {REMEDY}", "digest", uri)
+            raise SkillRefused(
+                f"{uri} has the digest {found}, its entry says {file.digest}. {REMEDY}",
+                "digest",
+                uri,
+            )
         return contents[0]
 
     async def _walk(self, inside: str) -> set[str]:
         """What the server says that lies in a directory; only a dynamic skill has to ask."""
         if (settings_of(ID, self._client.capabilities) or {}).get("directoryRead") is not True:
-            raise MethodNotFound(f"{READ_DIRECTORY.name}: the server does not list directories, so {self} cannot be listed")
+            raise MethodNotFound(
+                f"{READ_DIRECTORY.name}: the server does not list directories, so {self} "
+                "cannot be listed"
+            )
         root = self.entry.root
         place = uri_in(root, inside) if inside else root
         found: set[str] = set()
         async for page in _pages(
-            self._client, READ_DIRECTORY.name, ReadDirectoryParams(uri=place), self._limits, fresh=True
+            self._client,
+            READ_DIRECTORY.name,
+            ReadDirectoryParams(uri=place),
+            self._limits,
+            fresh=True,
         ):
             for child in page.resources:
                 path = path_in(place, child.uri)
                 if path is not None and "/" not in path:
                     found.add(path + "/" * (child.mime_type == "inode/directory"))
             if len(found) > self._limits.skill_files:
-                raise InvalidRequest(f"{place} has more than {self._limits.skill_files:,} files (Limits.skill_files)")
+                raise InvalidRequest(
+                    f"{place} has more than {self._limits.skill_files:,} files (Limits.skill_files)"
+                )
         return found

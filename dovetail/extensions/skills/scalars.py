@@ -1,7 +1,8 @@
-"""The texts of YAML: what a plain one means, what quotes and escapes stand for, and how lines become one text.
+"""The texts of YAML: what a plain one means, what quotes and escapes stand for, and how lines
+become one text.
 
-A few plain words mean one thing to readers of YAML 1.2, as here, and another to those of 1.1 (`yes`, `2026-01-31`, `012`).
-https://yaml.org/spec/1.2.2/#103-core-schema
+A few plain words mean one thing to readers of YAML 1.2, as here, and another to those of 1.1
+(`yes`, `2026-01-31`, `012`). https://yaml.org/spec/1.2.2/#103-core-schema
 """
 
 import re
@@ -14,7 +15,8 @@ _DOUBTFUL = re.compile(
     r"(?i:y|n|yes|no|on|off)|=|<<"  # truth, values and merging
     r"|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt \t].*)?"  # dates
     r"|[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?"  # times, in base 60
-    r"|[-+]?0[0-9_]+|[-+]?0[bxo][0-9a-fA-F_]+|[-+]?(?=.*_)[.0-9][0-9_]*(?:\.[0-9_]*)?"  # other bases, digits in groups
+    # other bases, digits in groups
+    r"|[-+]?0[0-9_]+|[-+]?0[bxo][0-9a-fA-F_]+|[-+]?(?=.*_)[.0-9][0-9_]*(?:\.[0-9_]*)?"
     r"|[-+]?[0-9.]+[eE][0-9]+|[-+]?[0-9]+[eE][-+]?[0-9]+|[-+]?[0-9]{16,}"
 )
 _WORDS = {
@@ -23,9 +25,25 @@ _WORDS = {
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
 _ESCAPES = {
-    "0": "\0", "a": "\a", "b": "\b", "t": "\t", "\t": "\t", "n": "\n", "v": "\v", "f": "\f", "r": "\r", "e": "\x1b",
-    " ": " ", '"': '"', "/": "/", "\\": "\\", "N": "\x85", "_": "\xa0", "L": "\u2028", "P": "\u2029",
-}  # fmt: skip
+    "0": "\0",
+    "a": "\a",
+    "b": "\b",
+    "t": "\t",
+    "\t": "\t",
+    "n": "\n",
+    "v": "\v",
+    "f": "\f",
+    "r": "\r",
+    "e": "\x1b",
+    " ": " ",
+    '"': '"',
+    "/": "/",
+    "\\": "\\",
+    "N": "\x85",
+    "_": "\xa0",
+    "L": "\u2028",
+    "P": "\u2029",
+}
 _HEX = re.compile("[0-9a-fA-F]+")
 _CODES = {"x": 2, "u": 4, "U": 8}
 
@@ -35,11 +53,15 @@ class YamlError(ValueError):
 
 
 def meaning(text: str, portable: bool) -> Any:
-    """What a plain text in one line means. `portable`: refuse what readers of YAML disagree about."""
+    """What a plain text in one line means. `portable`: refuse what readers of YAML disagree
+    about."""
     if text in _WORDS:
         return _WORDS[text]
     if portable and _DOUBTFUL.fullmatch(text):
-        raise YamlError(f"{text} is a text to some readers of YAML and something else to others; put it in quotes")
+        raise YamlError(
+            f"{text} is a text to some readers of YAML and something else to others; put it "
+            "in quotes"
+        )
     if _INTEGER.fullmatch(text) and len(text) < 19:
         return int(text, 0 if text[:2] in ("0o", "0x") else 10)
     number = float(text) if _NUMBER.fullmatch(text) else None
@@ -77,7 +99,11 @@ def _unescaped(text: str) -> str:
         at = slash + 2 + len(digits)
         if letter in _ESCAPES:
             made.append(_ESCAPES[letter])
-        elif len(digits) == _CODES.get(letter) and _HEX.fullmatch(digits) and int(digits, 16) < 0x110000:
+        elif (
+            len(digits) == _CODES.get(letter)
+            and _HEX.fullmatch(digits)
+            and int(digits, 16) < 0x110000
+        ):
             made.append(chr(int(digits, 16)))
         else:
             raise YamlError(f"\\{letter}{digits} is no escape that YAML has for a character")

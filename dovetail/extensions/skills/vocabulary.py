@@ -1,8 +1,9 @@
 """What the skills extension says on the wire, and what an entry must be before anybody reads on.
 
-A skill is a folder of files with a SKILL.md. Its entry carries the front matter of that file and, of every file, the digest
-and the size: all that a host needs to show it, to have it approved, and to verify each file when it is read. The files
-themselves are ordinary resources. An entry is judged as a whole (`flaw`) before anything of it is fetched.
+A skill is a folder of files with a SKILL.md. Its entry carries the front matter of that file and,
+of every file, the digest and the size: all that a host needs to show it, to have it approved, and
+to verify each file when it is read. The files themselves are ordinary resources. An entry is judged
+as a whole (`flaw`) before anything of it is fetched.
 https://github.com/modelcontextprotocol/ext-skills/blob/main/specification/stable/skills.mdx
 """
 
@@ -84,8 +85,8 @@ class SkillEntry(Wire, kw_only=True):
 
     @property
     def fingerprint(self) -> str | None:
-        """What an approval of it is to be bound to: it changes as soon as a file comes, goes or changes. None where it is
-        dynamic, which cannot be bound to anything."""
+        """What an approval of it is to be bound to: it changes as soon as a file comes, goes or
+        changes. None where it is dynamic, which cannot be bound to anything."""
         if self.resources == DYNAMIC:
             return None
         lines = sorted(f"{file.uri} {file.digest}\n" for file in self.resources)
@@ -93,7 +94,8 @@ class SkillEntry(Wire, kw_only=True):
 
 
 class ListSkillsResult(CacheHints, kw_only=True):
-    """One page of skills. Each is judged by itself, so that a flaw in one does not hide the others."""
+    """One page of skills. Each is judged by itself, so that a flaw in one does not hide the
+    others."""
 
     skills: list[Any]
     next_cursor: str | None = None
@@ -119,9 +121,15 @@ class ReadDirectoryResult(Result, kw_only=True):
 
 
 _CHANGED = ("notifications/resources/list_changed",)
-LIST = Method("skills/list", "client", ListParams, ListSkillsResult, cacheable=True, outdated_by=_CHANGED)
-GET = Method("skills/get", "client", UriParams, GetSkillResult, cacheable=True, outdated_by=_CHANGED)
-READ_DIRECTORY = Method("resources/directory/read", "client", ReadDirectoryParams, ReadDirectoryResult)
+LIST = Method(
+    "skills/list", "client", ListParams, ListSkillsResult, cacheable=True, outdated_by=_CHANGED
+)
+GET = Method(
+    "skills/get", "client", UriParams, GetSkillResult, cacheable=True, outdated_by=_CHANGED
+)
+READ_DIRECTORY = Method(
+    "resources/directory/read", "client", ReadDirectoryParams, ReadDirectoryResult
+)
 METHODS = (LIST, GET, READ_DIRECTORY)
 
 CLIENT = Extension(id=ID, methods=METHODS, silent=True)
@@ -139,7 +147,8 @@ def uri_in(root: str, path: str) -> str:
 
 
 def path_in(root: str, uri: str) -> str | None:
-    """The path of a file within its skill; None where it is not within, in any reading of the URI."""
+    """The path of a file within its skill; None where it is not within, in any reading of the
+    URI."""
     below = uri[len(root) + 1 :]
     path = unquote(below) if "%" in below else below
     if not uri.startswith(f"{root}/") or path.count("/") != below.count("/") or _STRAY.search(path):
@@ -148,8 +157,9 @@ def path_in(root: str, uri: str) -> str | None:
 
 
 def children(paths: Iterable[str], directory: str) -> set[str]:
-    """What lies in a directory, out of the paths of all there is: names, with a slash behind those of directories. Nothing
-    where there is no such directory; of one whose own path is among them, with its slash, also the empty name."""
+    """What lies in a directory, out of the paths of all there is: names, with a slash behind those
+    of directories. Nothing where there is no such directory; of one whose own path is among them,
+    with its slash, also the empty name."""
     start = f"{directory}/" if directory else ""
     below = (path[len(start) :] for path in paths if path.startswith(start))
     return {name + slash for name, slash, _ in (path.partition("/") for path in below)}
@@ -183,11 +193,17 @@ def flaws(entry: SkillEntry, limits: Limits) -> Iterator[str]:
     if entry.resources == DYNAMIC:
         return
     if len(entry.resources) > limits.skill_files:
-        yield f"it has {len(entry.resources):,} files, and {limits.skill_files:,} are read at most (Limits.skill_files)"
+        yield (
+            f"it has {len(entry.resources):,} files, and {limits.skill_files:,} are read at "
+            "most (Limits.skill_files)"
+        )
         return
     size = sum(file.size for file in entry.resources)
     if size > limits.skill_bytes:
-        yield f"it has {size:,} bytes, and {limits.skill_bytes:,} are read at most (Limits.skill_bytes)"
+        yield (
+            f"it has {size:,} bytes, and {limits.skill_bytes:,} are read at most "
+            "(Limits.skill_bytes)"
+        )
     root = entry.root
     paths = [path_in(root, file.uri) for file in entry.resources]
     for path, file in zip(paths, entry.resources, strict=True):

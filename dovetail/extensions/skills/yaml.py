@@ -4,10 +4,10 @@
     texts                     plain, in quotes, over several lines, as blocks (`|` and `>`)
     numbers, true, false, null, comments
 
-Anything else is refused with the line that it is in: anchors and aliases (a few lines of which can stand for gigabytes),
-tags, keys that are no texts, a key that comes twice, tabs as indentation. So what is read means the same to every reader,
-and takes time in proportion to its length. It goes line by line; what is in brackets has a reader of its own.
-https://yaml.org/spec/1.2.2/
+Anything else is refused with the line that it is in: anchors and aliases (a few lines of which can
+stand for gigabytes), tags, keys that are no texts, a key that comes twice, tabs as indentation. So
+what is read means the same to every reader, and takes time in proportion to its length. It goes
+line by line; what is in brackets has a reader of its own. https://yaml.org/spec/1.2.2/
 """
 
 import re
@@ -18,20 +18,34 @@ from .scalars import YamlError, folded, folded_block, meaning, unquoted
 DEEPEST = 16
 """How deep it may be nested."""
 _QUOTED = {'"': re.compile(r'"(?:[^"\\]|\\.)*"'), "'": re.compile(r"'(?:[^']|'')*'(?!')")}
-_CONTROL = re.compile(r"[\0-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x84\x86-\x9f\ufeff\ufffe\uffff\ud800-\udfff]|\r(?!\n)")
+_CONTROL = re.compile(
+    r"[\0-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x84\x86-\x9f\ufeff\ufffe\uffff\ud800-\udfff]|\r(?!\n)"
+)
 _COMMENT = re.compile(r"(?:^|(?<=[ \t]))#")
 _COLON = re.compile(r":(?=[ \t]|$)")
-_FLOW_TEXT = re.compile(r"(?:[^,\[\]{}:# \t]|:(?![ \t,\[\]{}]|$)|(?<![ \t])#|[ \t]+(?![ \t#,\[\]{}]|:(?:[ \t,]|$)|$))+")
+_FLOW_TEXT = re.compile(
+    r"(?:[^,\[\]{}:# \t]|:(?![ \t,\[\]{}]|$)|(?<![ \t])#|[ \t]+(?![ \t#,\[\]{}]|:(?:[ \t,]|$)|$))+"
+)
 _HEADER = re.compile(r"([|>])(?:([-+])([1-9])?|([1-9])([-+])?)?(?:[ \t]+#.*|[ \t]*)")
 _REFUSED = {
-    "&": "anchors", "*": "aliases", "!": "tags", "%": "directives", "@": "a text that begins with @",
-    "`": "a text that begins with a backquote", "?": "keys after ?", ",": "a text that begins with a comma",
-    "]": "a closing bracket", "}": "a closing bracket", "|": "such a block", ">": "such a block",
-}  # fmt: skip
+    "&": "anchors",
+    "*": "aliases",
+    "!": "tags",
+    "%": "directives",
+    "@": "a text that begins with @",
+    "`": "a text that begins with a backquote",
+    "?": "keys after ?",
+    ",": "a text that begins with a comma",
+    "]": "a closing bracket",
+    "}": "a closing bracket",
+    "|": "such a block",
+    ">": "such a block",
+}
 
 
 def parse(text: str, *, portable: bool = False, first: int = 1) -> Any:
-    """What a text in YAML means. `portable`: refuse what readers of YAML disagree about. `first`: the number of its line."""
+    """What a text in YAML means. `portable`: refuse what readers of YAML disagree about. `first`:
+    the number of its line."""
     return _Reader(text, portable, first).document()
 
 
@@ -50,7 +64,9 @@ class _Reader:
         self.portable, self.first = portable, first
         self.at = 0
         if stray := _CONTROL.search(text):
-            raise self.error("a character that YAML does not have", text.count("\n", 0, stray.start()))
+            raise self.error(
+                "a character that YAML does not have", text.count("\n", 0, stray.start())
+            )
 
     def error(self, what: str, at: int | None = None) -> YamlError:
         """What is wrong, in the line that was read last or in another."""
@@ -82,7 +98,8 @@ class _Reader:
         return value
 
     def block(self, indent: int, outer: int, depth: int) -> Any:
-        """The value that begins in the next line, which has this indentation, within what is indented by `outer`."""
+        """The value that begins in the next line, which has this indentation, within what is
+        indented by `outer`."""
         line = self.peek()
         assert line is not None
         if depth > DEEPEST:
@@ -100,7 +117,9 @@ class _Reader:
             found = self.key_of(line.text)
             self.at += 1
             if line.indent > indent or found is None:
-                raise self.error("neither a `key: value` nor part of the one above; look at the indentation")
+                raise self.error(
+                    "neither a `key: value` nor part of the one above; look at the indentation"
+                )
             key, rest = found
             if key in made:
                 raise self.error(f"{key!r} comes a second time")
@@ -139,18 +158,22 @@ class _Reader:
         key = text[: colon.start()].rstrip(" \t")
         self.refuse(key, self.at)
         if not isinstance(self.scalar(key, self.at), str):
-            raise self.error(f"{key or 'nothing'!r} is no text, so it cannot be a key; put it in quotes", self.at)
+            raise self.error(
+                f"{key or 'nothing'!r} is no text, so it cannot be a key; put it in quotes", self.at
+            )
         return key, text[colon.end() :].lstrip(" \t")
 
     # values
 
     def value(self, rest: str, indent: int, depth: int, item_at: int | None = None) -> Any:
-        """The value that begins with `rest`, which is in the line before `at`, or below it. What is below is indented more
-        than `indent`; the items of a list may stand right at `item_at`."""
+        """The value that begins with `rest`, which is in the line before `at`, or below it. What is
+        below is indented more than `indent`; the items of a list may stand right at `item_at`."""
         first = rest[:1]
         if not first or first == "#":
             line = self.peek()
-            if line is not None and (line.indent > indent or (line.indent == item_at and _is_item(line.text))):
+            if line is not None and (
+                line.indent > indent or (line.indent == item_at and _is_item(line.text))
+            ):
                 return self.block(line.indent, indent, depth + 1)
             return None
         if header := _HEADER.fullmatch(rest):
@@ -166,13 +189,17 @@ class _Reader:
             return value
         self.refuse(rest)
         if _is_item(rest):
-            raise self.error("a list begins in a line of its own; a text that begins with a dash goes in quotes")
+            raise self.error(
+                "a list begins in a line of its own; a text that begins with a dash goes in quotes"
+            )
         return self.plain(rest, indent)
 
     def refuse(self, text: str, at: int | None = None) -> None:
         """Raises where a plain text begins with what means more than a text."""
         if text[:1] in _REFUSED and (text[0] != "?" or not text[1:2].strip()):
-            raise self.error(f"{_REFUSED[text[0]]}: YAML that is not read here; put the text in quotes", at)
+            raise self.error(
+                f"{_REFUSED[text[0]]}: YAML that is not read here; put the text in quotes", at
+            )
 
     def nothing_in(self, after: str) -> None:
         """Raises where something follows a value in its line, other than a comment."""
@@ -180,7 +207,8 @@ class _Reader:
             raise self.error(f"{after.strip()!r} follows where the value has ended")
 
     def plain(self, rest: str, indent: int) -> Any:
-        """A plain text, which goes on in lines that are indented more; blank ones are line breaks in it."""
+        """A plain text, which goes on in lines that are indented more; blank ones are line breaks
+        in it."""
         line, start = rest, self.at - 1
         words: list[str] = []
         while True:
@@ -193,7 +221,12 @@ class _Reader:
                 following += 1
             upcoming = self.lines[following] if following < len(self.lines) else ""
             bare = upcoming.lstrip(" \t")
-            if text != line.strip(" \t") or not bare or _indent(upcoming) <= indent or bare.startswith("#"):
+            if (
+                text != line.strip(" \t")
+                or not bare
+                or _indent(upcoming) <= indent
+                or bare.startswith("#")
+            ):
                 break
             words += [""] * (following - self.at)
             self.at, line = following + 1, bare
@@ -242,7 +275,9 @@ class _Reader:
             self.at += 1
         early = next((at for at, line in enumerate(lines) if line.strip(" ")), len(lines))
         if any(len(line) > least for line in lines[:early]) and early < len(lines):
-            raise self.error("an empty line at the start of a block is indented more than the block", start)
+            raise self.error(
+                "an empty line at the start of a block is indented more than the block", start
+            )
         lines = [line[least:] if early < len(lines) else "" for line in lines]
         kept = len(lines)
         while kept and not lines[kept - 1]:
@@ -253,7 +288,8 @@ class _Reader:
 
 
 class _Flow:
-    """What stands in brackets, over as many lines as it takes; the texts in it are of one line each."""
+    """What stands in brackets, over as many lines as it takes; the texts in it are of one line
+    each."""
 
     def __init__(self, reader: _Reader, text: str, indent: int) -> None:
         self.reader, self.text, self.indent = reader, text, indent
@@ -271,7 +307,10 @@ class _Flow:
             self.text, self.at = self.reader.lines[self.reader.at], 0
             self.reader.at += 1
             if self.text.strip(" \t") and _indent(self.text) <= self.indent:
-                raise self.reader.error("what is in brackets goes on in lines that are indented, the closing bracket too")
+                raise self.reader.error(
+                    "what is in brackets goes on in lines that are indented, the closing "
+                    "bracket too"
+                )
 
     def value(self, depth: int) -> Any:
         if depth > DEEPEST:
@@ -297,8 +336,12 @@ class _Flow:
         while (first := self.skip()) != "}":
             key = self.quoted() if first in "\"'" else self.reader.scalar(self.plain())
             if not isinstance(key, str) or key in made:
-                raise self.reader.error(f"{key!r} is no text, or comes a second time, so it cannot be a key")
-            if self.skip() != ":" or (first not in "\"'" and self.text[self.at + 1 : self.at + 2].strip(" \t,}")):
+                raise self.reader.error(
+                    f"{key!r} is no text, or comes a second time, so it cannot be a key"
+                )
+            if self.skip() != ":" or (
+                first not in "\"'" and self.text[self.at + 1 : self.at + 2].strip(" \t,}")
+            ):
                 raise self.reader.error(f"{key!r} has no value; write `{key}: value`")
             self.at += 1
             made[key] = None if self.skip() in ",}" else self.value(depth + 1)
@@ -311,7 +354,9 @@ class _Flow:
         if found == ",":
             self.at += 1
         elif found != closing:
-            raise self.reader.error(f"{self.text[self.at :].strip()!r} where a comma or {closing} should be")
+            raise self.reader.error(
+                f"{self.text[self.at :].strip()!r} where a comma or {closing} should be"
+            )
 
     def quoted(self) -> str:
         end = _closing(self.text, self.at)

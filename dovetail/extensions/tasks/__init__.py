@@ -3,7 +3,8 @@
     from dovetail.extensions.tasks import SqliteStore
     server = Server("shop", tasks=SqliteStore("tasks.db"))
 
-What a store of one's own has to do is `TaskStore`; what an engine is, `engine.py`. Nothing is loaded until it is used.
+What a store of one's own has to do is `TaskStore`; what an engine is, `engine.py`. Nothing is
+loaded until it is used.
 """
 
 from typing import TYPE_CHECKING

@@ -1,13 +1,15 @@
 """What sets a task to work: the seam where a distributed queue fits.
 
-An engine is a function that is given the id of a task, which the store has by then, and what performs it. The one that comes
-with the package performs it here and now, as a task of the event loop. One that spreads work over machines would put the id
-into a queue and have `await server.tasks.perform(id)` called wherever there is room, by a process that has the same
-functions registered and the same store, and a lifespan open where the tools need one.
+An engine is a function that is given the id of a task, which the store has by then, and what
+performs it. The one that comes with the package performs it here and now, as a task of the event
+loop. One that spreads work over machines would put the id into a queue and have `await
+server.tasks.perform(id)` called wherever there is room, by a process that has the same functions
+registered and the same store, and a lifespan open where the tools need one.
 
-Until then nobody runs the task: it is looked at and cancelled as ever, and what becomes of it is up to the engine, which
-should not forget it. Whoever performs it claims it first, so that an id may well be delivered twice. An engine that raises
-refuses the task, and with it the call; one that a process left behind has failed then.
+Until then nobody runs the task: it is looked at and cancelled as ever, and what becomes of it is up
+to the engine, which should not forget it. Whoever performs it claims it first, so that an id may
+well be delivered twice. An engine that raises refuses the task, and with it the call; one that a
+process left behind has failed then.
 """
 
 import asyncio

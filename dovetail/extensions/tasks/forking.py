@@ -1,5 +1,5 @@
-"""A child that was forked has a copy of all that its parent has, and runs none of it: whatever counts on what its own
-process runs or holds is told, and forgets."""
+"""A child that was forked has a copy of all that its parent has, and runs none of it: whatever
+counts on what its own process runs or holds is told, and forgets."""
 
 import os
 from typing import Protocol

@@ -1,7 +1,7 @@
 """A record as callers see it: in the form of the extension, or in that of the core.
 
-They differ in more than words. A tool that failed is a task that completed, with an error in it, to the extension; to the
-core it is one that failed, and `tasks/result` has the error.
+They differ in more than words. A tool that failed is a task that completed, with an error in it, to
+the extension; to the core it is one that failed, and `tasks/result` has the error.
 """
 
 import time
@@ -36,7 +36,9 @@ SOON = 0.1
 CALL = METHODS["tools/call"]
 
 
-def created(record: Record, limits: Limits, revision: Revision) -> CreateTaskResult | CoreCreateTaskResult:
+def created(
+    record: Record, limits: Limits, revision: Revision
+) -> CreateTaskResult | CoreCreateTaskResult:
     """The answer to a call that goes on as a task."""
     if revision.stateless:
         return CreateTaskResult(result_type="task", **_flat(record, limits))
@@ -69,10 +71,13 @@ def status(record: Record, limits: Limits) -> TaskStatusParams:
 
 
 def outcome(record: Record, revision: Revision) -> Raw:
-    """What the call would have been answered with, had it waited; raises where that was an error."""
+    """What the call would have been answered with, had it waited; raises where that was an
+    error."""
     if record.error is not None:
         code = record.error["code"]
-        raise BY_CODE.get(code, ProtocolError)(code, record.error["message"], record.error.get("data"))
+        raise BY_CODE.get(code, ProtocolError)(
+            code, record.error["message"], record.error.get("data")
+        )
     if record.status == "cancelled":
         raise InvalidRequest(f"The task {record.id} was cancelled, and has no result")
     result = revision.lower_result(CALL, decode(record.result, ToolResult))
@@ -81,7 +86,8 @@ def outcome(record: Record, revision: Revision) -> Raw:
 
 
 def written(result: Any, limits: Limits) -> bytes:
-    """A result as it is kept, in the whole vocabulary; raises where it cannot be written or is too long."""
+    """A result as it is kept, in the whole vocabulary; raises where it cannot be written or is too
+    long."""
     return Outgoing(limits.outgoing).encode(result)
 
 
@@ -120,16 +126,20 @@ def _times(record: Record) -> dict[str, Any]:
 
 def _details(record: Record, revision: Revision) -> dict[str, Any]:
     if record.status == "input_required":
-        asked = {key: on_wire(METHODS[name], Raw(params)) for key, (name, params) in record.asked.items()}
+        asked = {
+            key: on_wire(METHODS[name], Raw(params)) for key, (name, params) in record.asked.items()
+        }
         return {"input_requests": asked}
     if record.status == "completed":
-        return {"result": Raw(encode(revision.lower_result(CALL, decode(record.result, ToolResult))))}
+        return {
+            "result": Raw(encode(revision.lower_result(CALL, decode(record.result, ToolResult))))
+        }
     return {} if record.error is None else {"error": record.error}
 
 
 def _iso(seconds: float) -> str:
     whole = int(seconds)
-    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(whole))}.{int((seconds - whole) * 1000):03}Z"
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(whole))}.{int((seconds - whole) * 1000):03}Z"  # noqa: E501
 
 
 def _milliseconds(seconds: float | None) -> int | None:

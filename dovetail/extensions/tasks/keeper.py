@@ -1,10 +1,13 @@
-"""Runs tasks, and keeps the store in step with them: how one begins, changes, ends, is answered, cancelled and found again.
+"""Runs tasks, and keeps the store in step with them: how one begins, changes, ends, is answered,
+cancelled and found again.
 
-What this process runs is in `works`, and their records there are the newest: who looks may see a question or an answer a
-moment before it is in the store. All others are read from the store. That a task began, and that it is over, is in the store
-before anybody can know. One that is over never changes again, whoever comes late.
+What this process runs is in `works`, and their records there are the newest: who looks may see a
+question or an answer a moment before it is in the store. All others are read from the store. That a
+task began, and that it is over, is in the store before anybody can know. One that is over never
+changes again, whoever comes late.
 
-Where processes share a store, an answer or a cancellation for a task of another one goes there as a letter (`mail.py`).
+Where processes share a store, an answer or a cancellation for a task of another one goes there as a
+letter (`mail.py`).
 """
 
 import asyncio
@@ -19,7 +22,15 @@ from typing import Any
 
 from ...connection.answer import as_protocol_error
 from ...connection.rounds import again
-from ...errors import ConfigError, InternalError, Overloaded, ProtocolError, TooLarge, ToolError, UrlRequired
+from ...errors import (
+    ConfigError,
+    InternalError,
+    Overloaded,
+    ProtocolError,
+    TooLarge,
+    ToolError,
+    UrlRequired,
+)
 from ...ports import Answer, Call, Listener, Service
 from ...protocol.lifecycle import InputRequired
 from ...revisions import BY_NAME
@@ -63,7 +74,13 @@ class Keeper:
         """The tasks that streams of this process are told of."""
         self.putting: set[tuple[str, str]] = set()
         """The questions that are on their way to a client in the core form, by task and key."""
-        self._engine, self._terms, self._handle, self._tell, self._ends = engine, terms, handle, tell, ends
+        self._engine, self._terms, self._handle, self._tell, self._ends = (
+            engine,
+            terms,
+            handle,
+            tell,
+            ends,
+        )
         self._lives: dict[asyncio.AbstractEventLoop, int] = {}
         self._states: dict[asyncio.AbstractEventLoop, Any] = {}
         """What the lifespan gave, in each of them."""
@@ -83,18 +100,24 @@ class Keeper:
         return record
 
     async def _hand(self, record: Record, call: Call, handle: Answer) -> None:
-        """Leave it to the engine when it is performed, and where: from the record alone, unless that is here and now."""
+        """Leave it to the engine when it is performed, and where: from the record alone, unless
+        that is here and now."""
         if self._engine is local:
             self._start(record, call, handle)
         else:
             await self.store.release(record.id)
         self._engine(record.id, self.perform)
 
-    async def detach(self, call: Call, terms: Terms, handle: Answer, running: "asyncio.Task[Any]") -> Work:
-        """A call goes on as a task in the middle of it, with what it was answered and did so far."""
+    async def detach(
+        self, call: Call, terms: Terms, handle: Answer, running: "asyncio.Task[Any]"
+    ) -> Work:
+        """A call goes on as a task in the middle of it, with what it was answered and did so
+        far."""
         record = record_of(call, terms, self.limits)
         record.answers = dict(call.run.answers) if call.run is not None else {}
-        record.kept = {key: done for key, done in (call.kept or {}).items() if isinstance(done, bytes)}
+        record.kept = {
+            key: done for key, done in (call.kept or {}).items() if isinstance(done, bytes)
+        }
         async with self._added(record, call):
             work = self._start(record, call, handle)
         work.task, work.before = running, call
@@ -102,7 +125,8 @@ class Keeper:
 
     @asynccontextmanager
     async def _added(self, record: Record, call: Call) -> AsyncIterator[None]:
-        """A new record is in the store, unless its call comes to nothing: it may be cancelled while that is written."""
+        """A new record is in the store, unless its call comes to nothing: it may be cancelled while
+        that is written."""
         try:
             await self.store.add(record)
             yield
@@ -117,7 +141,9 @@ class Keeper:
         work = Work(record, call, handle, self.save, self._tell, self.limits, self.service.form)
         self.works[record.id] = work
         if record.ttl is not None:
-            work.expiry = work.loop.call_later(max(0.0, record.expires - time.time()), self._expire, work)
+            work.expiry = work.loop.call_later(
+                max(0.0, record.expires - time.time()), self._expire, work
+            )
         self._mail.look(work.loop)
         return work
 
@@ -130,7 +156,9 @@ class Keeper:
             record = await self.store.claim(id)
             if record is None:
                 return
-            work = self._start(record, call_of(record, self._states.get(asyncio.get_running_loop())), self._handle)
+            work = self._start(
+                record, call_of(record, self._states.get(asyncio.get_running_loop())), self._handle
+            )
         elif work.task is not None:
             return  # somebody is at it
         work.task, outcome = asyncio.current_task(), None
@@ -142,14 +170,17 @@ class Keeper:
         await self.end(id, outcome)
 
     async def end(self, id: str, outcome: Any) -> None:
-        """A tool has returned, or raised; or it asks by itself, and is called again with the answers."""
+        """A tool has returned, or raised; or it asks by itself, and is called again with the
+        answers."""
         work = self.works[id]
         try:
             if isinstance(outcome, InputRequired | UrlRequired):
                 outcome = await self._again(work, outcome)
             await self._ended(work, outcome)
         except Exception as error:
-            log.error("The end of the task %s could not be written down: %s", named(work.record), error)
+            log.error(
+                "The end of the task %s could not be written down: %s", named(work.record), error
+            )
             if isinstance(error, TooLarge):  # better none than one that seems to go on
                 await self.store.remove(id)
         finally:
@@ -158,7 +189,8 @@ class Keeper:
                 work.expiry.cancel()
             if self.works.get(id) is work:
                 del self.works[id]
-            work.stir()  # also where its end is not written: whoever waits finds in the store what there is
+            # also where its end is not written: whoever waits finds in the store what there is
+            work.stir()
 
     async def _again(self, work: Work, asked: InputRequired | UrlRequired) -> Any:
         async def handle(call: Call) -> Any:
@@ -195,11 +227,20 @@ class Keeper:
                 await self._save_surely(work, failed(record, less, revision, self.limits))
                 return
             except Exception as error:
-                log.warning("How the task %s has failed cannot be written down as it is: %r", named(record), error)
-        await self._save_surely(work, failed(record, InternalError(UNTOLD), revision, self.limits), Exception)
+                log.warning(
+                    "How the task %s has failed cannot be written down as it is: %r",
+                    named(record),
+                    error,
+                )
+        await self._save_surely(
+            work, failed(record, InternalError(UNTOLD), revision, self.limits), Exception
+        )
 
-    async def _save_surely(self, work: Work, record: Record, passing: type[Exception] = Overloaded) -> None:
-        """Write down that a task is over, which nobody will do again: as soon as that is possible, or until it expires."""
+    async def _save_surely(
+        self, work: Work, record: Record, passing: type[Exception] = Overloaded
+    ) -> None:
+        """Write down that a task is over, which nobody will do again: as soon as that is possible,
+        or until it expires."""
         for pause in chain(PAUSES, repeat(PAUSES[-1])):
             try:
                 await self.save(work, record)
@@ -207,17 +248,24 @@ class Keeper:
             except TooLarge:
                 raise
             except passing as error:
-                log.warning("That the task %s is over could not be written down yet: %s", named(record), error)
+                log.warning(
+                    "That the task %s is over could not be written down yet: %s",
+                    named(record),
+                    error,
+                )
             await asyncio.sleep(pause)
 
     async def save(self, work: Work, after: Record | None = None) -> None:
-        """Write a record down, or what it becomes, then tell of it. What is over stays as it is, whoever ended it."""
+        """Write a record down, or what it becomes, then tell of it. What is over stays as it is,
+        whoever ended it."""
         async with work.saving:
             if work.record.over:
                 return
             record = work.record if after is None else after
             record.updated = time.time()
-            if not await self.store.put(record):  # another process has cancelled it, or its time is over
+            if not await self.store.put(
+                record
+            ):  # another process has cancelled it, or its time is over
                 record = await self.store.get(record.id) or cancelled(record)
                 work.stop()
             work.record = record
@@ -245,7 +293,8 @@ class Keeper:
         return None if record is None else self.newest(record)
 
     def newest(self, record: Record) -> Record:
-        """A record of the store, with what that does not know yet; of what is over, it knows best."""
+        """A record of the store, with what that does not know yet; of what is over, it knows
+        best."""
         work = self._here(record.id)
         return record if work is None or record.over else work.record
 
@@ -286,10 +335,13 @@ class Keeper:
         elif work.loop is asyncio.get_running_loop():
             await self._take(work, letter)
         else:
-            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._take(work, letter), work.loop))
+            await asyncio.wrap_future(
+                asyncio.run_coroutine_threadsafe(self._take(work, letter), work.loop)
+            )
 
     async def cancel(self, record: Record) -> None:
-        """Nobody wants it any more: from now on it is cancelled, however long its tool takes to notice."""
+        """Nobody wants it any more: from now on it is cancelled, however long its tool takes to
+        notice."""
         letter = Letter(record.id, cancel=True)
         log.info("The task %s is to be cancelled", named(record))
         if self._here(record.id) is not None:
@@ -319,11 +371,15 @@ class Keeper:
     @property
     def busy(self) -> bool:
         """Whether anything runs here, or may begin to."""
-        return not all(loop.is_closed() for loop in (*self._lives, *(work.loop for work in list(self.works.values()))))
+        return not all(
+            loop.is_closed()
+            for loop in (*self._lives, *(work.loop for work in list(self.works.values())))
+        )
 
     @asynccontextmanager
     async def living(self, lifespan: AbstractAsyncContextManager[Any]) -> AsyncIterator[Any]:
-        """The server's lifespan, with tasks in it: what was left behind is taken up, and what cannot go on is let go."""
+        """The server's lifespan, with tasks in it: what was left behind is taken up, and what
+        cannot go on is let go."""
         loop = asyncio.get_running_loop()
         async with lifespan as state:
             reserve(self)
@@ -344,12 +400,18 @@ class Keeper:
 
     async def _leave(self, loop: asyncio.AbstractEventLoop) -> None:
         """The last lifespan of a loop ends. Where the tools could rely on it, they cannot go on."""
-        here = [work for work in list(self.works.values()) if work.loop is loop and work.task is not None]
+        here = [
+            work
+            for work in list(self.works.values())
+            if work.loop is loop and work.task is not None
+        ]
         if self._ends and here:
             for work in here:
                 work.call.cut_off = InternalError(STOPPED)
                 work.stop()
-            await asyncio.wait([work.task for work in here if work.task is not None], timeout=self.limits.shutdown)
+            await asyncio.wait(
+                [work.task for work in here if work.task is not None], timeout=self.limits.shutdown
+            )
         if not self._lives and not self.works:
             await self.store.close()
 
@@ -361,7 +423,9 @@ class Keeper:
             raise  # there is no store at all, and somebody has to know
         except Exception as error:
             unforeseen = not isinstance(error, Overloaded)
-            log.warning("Tasks that nobody runs are left until later: %s", error, exc_info=unforeseen)
+            log.warning(
+                "Tasks that nobody runs are left until later: %s", error, exc_info=unforeseen
+            )
             return
         for record in left:
             if self._here(record.id) is not None:
@@ -372,12 +436,15 @@ class Keeper:
                 log.exception("The task %s was left behind and cannot be taken up", named(record))
 
     def _able(self, record: Record) -> bool:
-        """Whether to take up what was left behind. What can be resumed is left to a server that has its tool."""
+        """Whether to take up what was left behind. What can be resumed is left to a server that has
+        its tool."""
         return not record.resumable or self._terms(record.tool) not in (None, FORBIDDEN)
 
     async def _resume(self, record: Record, state: Any) -> None:
         if not record.resumable or record.attempts >= self.limits.task_attempts:
-            await self._fail(record, GIVEN_UP.format(record.attempts + 1) if record.resumable else STOPPED)
+            await self._fail(
+                record, GIVEN_UP.format(record.attempts + 1) if record.resumable else STOPPED
+            )
             return
         record.attempts += 1
         if await self.store.put(record):  # before it has another chance to take everybody down
@@ -388,7 +455,9 @@ class Keeper:
                 await self._fail(record, UNABLE)
 
     async def _fail(self, record: Record, why: str) -> None:
-        await self.store.put(failed(record, InternalError(why), BY_NAME[record.origin.revision], self.limits))
+        await self.store.put(
+            failed(record, InternalError(why), BY_NAME[record.origin.revision], self.limits)
+        )
         log.warning("The task %s has failed: %s", named(record), why)
 
     async def _sweep(self, state: Any) -> None:
@@ -399,7 +468,9 @@ class Keeper:
                 await self.store.sweep()
                 await self._recover(state, own=False)
             except Exception as error:  # there will be another time
-                log.warning("Tasks that have expired, or that nobody runs, are still there: %s", error)
+                log.warning(
+                    "Tasks that have expired, or that nobody runs, are still there: %s", error
+                )
 
     def forked(self) -> None:
         """In a child, nothing of this runs: it is the parent's."""

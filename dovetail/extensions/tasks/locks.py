@@ -1,5 +1,5 @@
-"""How processes know of each other whether they live: each holds a lock on a file of its own. The system lets go of it when
-the process ends, whichever way."""
+"""How processes know of each other whether they live: each holds a lock on a file of its own. The
+system lets go of it when the process ends, whichever way."""
 
 import os
 

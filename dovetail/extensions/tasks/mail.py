@@ -1,8 +1,10 @@
-"""Letters: how an answer or a cancellation gets to a task that runs in another process of those that share a store.
+"""Letters: how an answer or a cancellation gets to a task that runs in another process of those
+that share a store.
 
-A letter waits in the store until whoever runs the task, also after a crash, has read it; each process looks for letters
-while it has something running. All that can be known of an answer is checked before it is sent, for its sender hears no
-more of it. One that is refused all the same ends its question, as if the client had refused: nobody will answer it again.
+A letter waits in the store until whoever runs the task, also after a crash, has read it; each
+process looks for letters while it has something running. All that can be known of an answer is
+checked before it is sent, for its sender hears no more of it. One that is refused all the same ends
+its question, as if the client had refused: nobody will answer it again.
 """
 
 import asyncio
@@ -26,7 +28,8 @@ LOOK = 0.25
 
 
 class Mail:
-    """The letters that one server in one process sends, and those that it reads to its tasks (`take`)."""
+    """The letters that one server in one process sends, and those that it reads to its tasks
+    (`take`)."""
 
     def __init__(
         self,
@@ -36,15 +39,26 @@ class Mail:
         works: Mapping[str, Work],
         take: Callable[[Work, Letter], Awaitable[None]],
     ) -> None:
-        self._store, self._limits, self._form, self._works, self._take = store, limits, form, works, take
+        self._store, self._limits, self._form, self._works, self._take = (
+            store,
+            limits,
+            form,
+            works,
+            take,
+        )
         self._looking: set[asyncio.AbstractEventLoop] = set()
 
     async def send(self, record: Record, letter: Letter) -> None:
-        """A letter to another process, as far as it is worth the way; InvalidParams where its answers do not fit."""
+        """A letter to another process, as far as it is worth the way; InvalidParams where its
+        answers do not fit."""
         answers = fitting(record, letter.answers, self._form)
         if (size := sum(map(len, answers.values()))) > self._limits.journal:
-            raise InvalidParams(f"These answers are {size} bytes; the limit is {self._limits.journal}")
-        refused = {key: text[:MESSAGE] for key, text in letter.refused.items() if key in record.asked}
+            raise InvalidParams(
+                f"These answers are {size} bytes; the limit is {self._limits.journal}"
+            )
+        refused = {
+            key: text[:MESSAGE] for key, text in letter.refused.items() if key in record.asked
+        }
         if answers or refused or letter.cancel:
             await self._store.send(replace(letter, answers=answers, refused=refused))
 

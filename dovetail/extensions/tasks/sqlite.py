@@ -1,15 +1,17 @@
-"""Tasks in a file, which outlive their process, and which several processes of one machine may share.
+"""Tasks in a file, which outlive their process, and which several processes of one machine may
+share.
 
-The file is SQLite with a write-ahead log. A read takes some ten microseconds and waits for no writer, and a write of a few
-KiB hardly ever waits for the disk, so both are done right in the event loop. What takes long is done by a thread: a large
-result, a write while somebody else writes, and sweeping, which goes in pieces so that others get their turn. A commit
-survives the end of the process, however sudden; the last ones before a power cut may be lost (`synchronous = NORMAL`).
+The file is SQLite with a write-ahead log. A read takes some ten microseconds and waits for no
+writer, and a write of a few KiB hardly ever waits for the disk, so both are done right in the event
+loop. What takes long is done by a thread: a large result, a write while somebody else writes, and
+sweeping, which goes in pieces so that others get their turn. A commit survives the end of the
+process, however sudden; the last ones before a power cut may be lost (`synchronous = NORMAL`).
 
-A process that runs tasks holds a lock on a file of its own beside the database (`locks.py`): whoever gets it knows that
-nobody runs those tasks any more.
+A process that runs tasks holds a lock on a file of its own beside the database (`locks.py`):
+whoever gets it knows that nobody runs those tasks any more.
 
-The file is for its owner alone, for it holds what was asked and answered. It does not grow beyond `Limits.task_bytes`; room
-that is free again is used again, and given back from time to time.
+The file is for its owner alone, for it holds what was asked and answered. It does not grow beyond
+`Limits.task_bytes`; room that is free again is used again, and given back from time to time.
 """
 
 import asyncio
@@ -79,19 +81,22 @@ CREATE TRIGGER IF NOT EXISTS removed AFTER DELETE ON tasks BEGIN
     DELETE FROM letters WHERE task = old.id;
 END;
 PRAGMA user_version = {EDITION};
-"""
+"""  # noqa: E501
 SETTINGS = """
 PRAGMA synchronous = NORMAL;
 PRAGMA journal_size_limit = 4194304;
 PRAGMA busy_timeout = 0; -- a thread has more patience
 """
-ADD = "INSERT INTO tasks (id, owner, session, payer, expires, runner, over, data, result) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+ADD = (
+    "INSERT INTO tasks (id, owner, session, payer, expires, runner, over, data, result) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
 SET = "UPDATE tasks SET over = ?, data = ?, result = ? WHERE id = ? AND NOT over"
 GET = "SELECT data, result FROM tasks WHERE id = ? AND expires > ?"
 LIST = """
 SELECT number, id, data FROM tasks WHERE owner = ? AND number > ? AND ? IN ('', session) AND expires > ?
 ORDER BY number LIMIT ?
-"""
+"""  # noqa: E501
 RELEASE = "UPDATE tasks SET runner = '' WHERE id = ? AND runner = ?"
 CLAIM = "UPDATE tasks SET runner = ? WHERE id = ? AND runner = ? AND NOT over AND expires > ?"
 OTHERS = "SELECT DISTINCT runner FROM tasks WHERE NOT over AND runner NOT IN ('', ?)"
@@ -100,7 +105,10 @@ SEND = """
 INSERT INTO letters (task, data)
 SELECT id, ? FROM tasks WHERE id = ? AND (SELECT count(*) FROM letters WHERE task = tasks.id) < ?
 """
-RECEIVE = "SELECT l.number, l.data FROM letters AS l JOIN tasks ON tasks.id = l.task WHERE runner = ? ORDER BY l.number"
+RECEIVE = (
+    "SELECT l.number, l.data FROM letters AS l JOIN tasks ON tasks.id = l.task WHERE "
+    "runner = ? ORDER BY l.number"
+)
 EXPIRE = "DELETE FROM tasks WHERE number IN (SELECT number FROM tasks WHERE expires <= ? LIMIT ?)"
 
 T = TypeVar("T")
@@ -119,7 +127,10 @@ class SqliteStore:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
         self._limits = DEFAULT
-        self._reading, self._writing = Lock(), Lock()  # servers may run on several loops, in several threads
+        self._reading, self._writing = (
+            Lock(),
+            Lock(),
+        )  # servers may run on several loops, in several threads
         self._reader: sqlite3.Connection | None = None
         self._writer: sqlite3.Connection | None = None
         self._name, self._held = "", -1
@@ -145,17 +156,23 @@ class SqliteStore:
     async def put(self, record: Record) -> bool:
         """A task as it is now."""
         data, result = pack(record), record.result
-        done = await self._write(self._make_room, SET, record.over, data, result, record.id, size=len(data) + len(result))
+        done = await self._write(
+            self._make_room, SET, record.over, data, result, record.id, size=len(data) + len(result)
+        )
         return done.rowcount > 0
 
     async def remove(self, id: str) -> None:
         """Forget a task."""
         await self._write(self._do, "DELETE FROM tasks WHERE id = ?", id)
 
-    async def page(self, owner: str, session: str, after: int, count: int) -> list[tuple[int, Record]]:
+    async def page(
+        self, owner: str, session: str, after: int, count: int
+    ) -> list[tuple[int, Record]]:
         """Tasks of one owner and conversation."""
         found: list[tuple[int, Record]] = []
-        while len(found) < count and (rows := self._read(LIST, owner, after, session, time.time(), count - len(found))):
+        while len(found) < count and (
+            rows := self._read(LIST, owner, after, session, time.time(), count - len(found))
+        ):
             after = rows[-1][0]
             records = ((number, self._record(id, data)) for number, id, data in rows)
             found += [(number, record) for number, record in records if record is not None]
@@ -176,14 +193,21 @@ class SqliteStore:
     async def send(self, letter: Letter) -> None:
         """A letter to a task."""
         data = msgspec.msgpack.encode(letter)
-        done = await self._write(self._make_room, SEND, data, letter.id, self._limits.asks, size=len(data))
+        done = await self._write(
+            self._make_room, SEND, data, letter.id, self._limits.asks, size=len(data)
+        )
         if not done.rowcount:
-            raise Overloaded(f"The task {letter.id} is gone, or has not read yet what it was told before; try again later")
+            raise Overloaded(
+                f"The task {letter.id} is gone, or has not read yet what it was told before; "
+                "try again later"
+            )
 
     async def receive(self) -> list[tuple[int, Letter]]:
         """Letters to our tasks."""
         rows = self._read(RECEIVE, self._name)
-        letters = ((number, self._legible(f"the letter {number}", _letter, data)) for number, data in rows)
+        letters = (
+            (number, self._legible(f"the letter {number}", _letter, data)) for number, data in rows
+        )
         return [(number, letter) for number, letter in letters if letter is not None]
 
     async def take(self, number: int) -> None:
@@ -209,7 +233,8 @@ class SqliteStore:
         return self._legible(f"the task {id[:8]}…", unpack, data, result)
 
     def _legible(self, what: str, read: Callable[..., T], *row: Any) -> T | None:
-        """What a row says. One that cannot be read is passed over, for the sake of the others, and that is said once."""
+        """What a row says. One that cannot be read is passed over, for the sake of the others, and
+        that is said once."""
         try:
             return read(*row)
         except Exception as error:
@@ -227,7 +252,8 @@ class SqliteStore:
         return self._read(statement, *values)
 
     async def _write(self, function: Callable[..., T], *args: Any, size: int = 0) -> T:
-        """Here and now where that takes no time; by a thread where it is much, or somebody else writes."""
+        """Here and now where that takes no time; by a thread where it is much, or somebody else
+        writes."""
         if size < LARGE and self._writing.acquire(blocking=False):
             try:
                 self._open()
@@ -239,7 +265,9 @@ class SqliteStore:
         return await self._by_thread(function, *args)
 
     async def _by_thread(self, function: Callable[..., T], *args: Any) -> T:
-        writing = asyncio.get_running_loop().run_in_executor(None, partial(self._patiently, function, *args))
+        writing = asyncio.get_running_loop().run_in_executor(
+            None, partial(self._patiently, function, *args)
+        )
         try:
             return await asyncio.shield(writing)
         except asyncio.CancelledError:
@@ -255,7 +283,9 @@ class SqliteStore:
             finally:
                 self._do("PRAGMA busy_timeout = 0")
 
-    def _execute(self, connection: sqlite3.Connection, statement: str, values: Any) -> sqlite3.Cursor:
+    def _execute(
+        self, connection: sqlite3.Connection, statement: str, values: Any
+    ) -> sqlite3.Cursor:
         try:
             return connection.execute(statement, values)
         except sqlite3.OperationalError as error:
@@ -271,7 +301,9 @@ class SqliteStore:
         wanted = sum(len(value) for value in values if isinstance(value, bytes | str)) // PAGE + 8
         if pages - free + wanted >= most:
             return full_bytes(self._limits)
-        return Overloaded("The disk that tasks are kept on is full; try again when its operator has made room")
+        return Overloaded(
+            "The disk that tasks are kept on is full; try again when its operator has made room"
+        )
 
     # under the lock for writing
 
@@ -297,7 +329,9 @@ class SqliteStore:
 
     def _refusal(self, record: Record) -> Overloaded | None:
         who = payer(record)
-        counts = dict(self._do("SELECT payer, tasks FROM counts WHERE payer IN (?, 'all')", who).fetchall())
+        counts = dict(
+            self._do("SELECT payer, tasks FROM counts WHERE payer IN (?, 'all')", who).fetchall()
+        )
         return refusal(self._limits, counts.get("all", 0), counts.get(who, 0) if who else 0)
 
     def _expire(self) -> int:
@@ -336,7 +370,11 @@ class SqliteStore:
     def _left(self, runner: str, able: Able) -> list[Record]:
         rows = self._do(LEFT, runner, time.time()).fetchall()
         left = (self._record(id, data) for id, data in rows)
-        return [one for one in left if one is not None and able(one) and self._claim(one.id, runner) is not None]
+        return [
+            one
+            for one in left
+            if one is not None and able(one) and self._claim(one.id, runner) is not None
+        ]
 
     def _lock_file(self, runner: str) -> str:
         return f"{self.path}-{runner}.lock"
@@ -347,18 +385,23 @@ class SqliteStore:
         try:
             with ExitStack() as opening:
                 own(Path(self.path))
-                writer, reader = (opening.enter_context(closing(connected(self.path, BUSY))) for _ in range(2))
+                writer, reader = (
+                    opening.enter_context(closing(connected(self.path, BUSY))) for _ in range(2)
+                )
                 if writer.execute("PRAGMA user_version").fetchone()[0] != EDITION:
                     writer.executescript(SCHEMA)
                 writer.executescript(SETTINGS)
-                writer.execute(f"PRAGMA max_page_count = {max(64, self._limits.task_bytes // PAGE)}")
+                writer.execute(
+                    f"PRAGMA max_page_count = {max(64, self._limits.task_bytes // PAGE)}"
+                )
                 reader.execute("PRAGMA query_only = 1")
                 if self._held < 0:
                     self._enrol()
                 opening.pop_all()
         except (OSError, sqlite3.Error) as error:
             raise ConfigError(
-                f"{self.path}: cannot keep tasks there ({error}); name a file that this user may write"
+                f"{self.path}: cannot keep tasks there ({error}); name a file that this user "
+                "may write"
             ) from None
         self._reader, self._writer = reader, writer
 
@@ -369,7 +412,8 @@ class SqliteStore:
         self._reader = self._writer = None
 
     def _enrol(self) -> None:
-        """Take a name, and remove the locks of those who are gone; one of them may take ours for such a one once."""
+        """Take a name, and remove the locks of those who are gone; one of them may take ours for
+        such a one once."""
         for _ in range(NAMES):
             self._name = token_hex(8)
             if (held := locked(self._lock_file(self._name))) is not None:

@@ -1,15 +1,18 @@
 """What is known of tasks, and where it is kept.
 
-A `Record` is all there is to a task: what was called and by whom, how it stands, what it asked and was answered, what it did
-once, and what came of it. Whoever has the record and the server's functions can go on with the task; that is how one is
-resumed after a crash, and how an engine of several machines would run it.
+A `Record` is all there is to a task: what was called and by whom, how it stands, what it asked and
+was answered, what it did once, and what came of it. Whoever has the record and the server's
+functions can go on with the task; that is how one is resumed after a crash, and how an engine of
+several machines would run it.
 
-A `TaskStore` keeps records. `MemoryStore` is the default and ends with the process; `SqliteStore` (`sqlite.py`) does not. A
-store that is `shared` among processes knows which of them runs a task, and carries letters: an answer or a cancellation for
-a task that runs in another one. A letter is addressed to the task; whoever runs it, also after a crash, finds it.
+A `TaskStore` keeps records. `MemoryStore` is the default and ends with the process; `SqliteStore`
+(`sqlite.py`) does not. A store that is `shared` among processes knows which of them runs a task,
+and carries letters: an answer or a cancellation for a task that runs in another one. A letter is
+addressed to the task; whoever runs it, also after a crash, finds it.
 
-What has expired is never given back. There are bounds in number and in bytes (`Limits.tasks`, `tasks_each`, `task_bytes`):
-whoever would go beyond them is refused, since a task that was promised is kept for as long as it was promised.
+What has expired is never given back. There are bounds in number and in bytes (`Limits.tasks`,
+`tasks_each`, `task_bytes`): whoever would go beyond them is refused, since a task that was promised
+is kept for as long as it was promised.
 """
 
 import time
@@ -108,39 +111,44 @@ class TaskStore(Protocol):
         """The bounds to keep; called once, before anything else."""
 
     async def add(self, record: Record) -> None:
-        """A new task, which this process runs. It is there for good when this returns; Overloaded where there are too many,
-        TooLarge where there is no room for it."""
+        """A new task, which this process runs. It is there for good when this returns; Overloaded
+        where there are too many, TooLarge where there is no room for it."""
 
     async def get(self, id: str) -> Record | None:
         """A task; None where there is none, or not any more."""
 
     async def put(self, record: Record) -> bool:
-        """A task as it is now. False, and nothing is done, where it is gone or was over already; TooLarge where there is no
-        room for it, and Overloaded where it is worth another attempt."""
+        """A task as it is now. False, and nothing is done, where it is gone or was over already;
+        TooLarge where there is no room for it, and Overloaded where it is worth another attempt."""
 
     async def remove(self, id: str) -> None:
         """Forget a task, and all letters to it."""
 
-    async def page(self, owner: str, session: str, after: int, count: int) -> list[tuple[int, Record]]:
-        """Tasks of one owner and of one conversation (of any, where that is empty), oldest first, with their numbers and
-        without their results."""
+    async def page(
+        self, owner: str, session: str, after: int, count: int
+    ) -> list[tuple[int, Record]]:
+        """Tasks of one owner and of one conversation (of any, where that is empty), oldest first,
+        with their numbers and without their results."""
 
     async def release(self, id: str) -> None:
-        """Leave a task of this process to whoever claims it. Until then nobody runs it, and nobody has to."""
+        """Leave a task of this process to whoever claims it. Until then nobody runs it, and nobody
+        has to."""
 
     async def claim(self, id: str) -> Record | None:
-        """A task that nobody runs: from now on this process does. None where there is no such task."""
+        """A task that nobody runs: from now on this process does. None where there is no such
+        task."""
 
     async def orphans(self, *, own: bool, able: Able = whatever) -> list[Record]:
-        """Tasks that are not over and that no living process runs; they are this one's from now on. Those that it is not
-        `able` to take up stay as they are, for another. With `own`, those come along that it has already: it knows best
-        which of them it runs."""
+        """Tasks that are not over and that no living process runs; they are this one's from now on.
+        Those that it is not `able` to take up stay as they are, for another. With `own`, those come
+        along that it has already: it knows best which of them it runs."""
 
     async def send(self, letter: Letter) -> None:
         """A letter to a task, for whoever runs it; Overloaded where too many wait there already."""
 
     async def receive(self) -> list[tuple[int, Letter]]:
-        """Letters to the tasks of this process, oldest first, with their numbers. They stay until they are taken."""
+        """Letters to the tasks of this process, oldest first, with their numbers. They stay until
+        they are taken."""
 
     async def take(self, number: int) -> None:
         """A letter has done what it was to do."""
@@ -169,23 +177,37 @@ def unpack(data: bytes, result: bytes = b"") -> Record:
 
 
 def payer(record: Record) -> str:
-    """Under which name a task counts as one of `Limits.tasks_each`: its owner's, or its session's where nobody is known;
-    none where there is neither."""
-    return f"owner {record.owner}" if record.owner else f"session {record.session}" if record.session else ""
+    """Under which name a task counts as one of `Limits.tasks_each`: its owner's, or its session's
+    where nobody is known; none where there is neither."""
+    return (
+        f"owner {record.owner}"
+        if record.owner
+        else f"session {record.session}"
+        if record.session
+        else ""
+    )
 
 
 def refusal(limits: Limits, all: int, each: int) -> Overloaded | None:
     """Why there may not be one more, where there are so many in all, and so many of one payer."""
     if all >= limits.tasks:
-        return Overloaded(f"There are too many tasks here; the limit is {limits.tasks}. Try again later")
+        return Overloaded(
+            f"There are too many tasks here; the limit is {limits.tasks}. Try again later"
+        )
     if each >= limits.tasks_each:
-        return Overloaded(f"You have {limits.tasks_each} tasks here, which is the limit; they go when their time is over")
+        return Overloaded(
+            f"You have {limits.tasks_each} tasks here, which is the limit; they go when their "
+            "time is over"
+        )
     return None
 
 
 def full_bytes(limits: Limits) -> TooLarge:
     """The refusal of what there is no room for."""
-    return TooLarge(f"There is no room for this task: all of them may take {limits.task_bytes} bytes. Try again later")
+    return TooLarge(
+        f"There is no room for this task: all of them may take {limits.task_bytes} bytes. Try "
+        "again later"
+    )
 
 
 class User(Protocol):
@@ -208,7 +230,9 @@ def reserve(user: User) -> None:
     other = _users.get(id(store))
     if other is not None and other is not user and other.store is store and other.busy:
         kind = type(store).__name__
-        raise ConfigError(f"This {kind} is in use by another server of this process; give each a store of its own")
+        raise ConfigError(
+            f"This {kind} is in use by another server of this process; give each a store of its own"
+        )
     _users[id(store)] = user
 
 
@@ -232,7 +256,8 @@ class Row(Struct):
 
 
 class MemoryStore:
-    """Tasks in memory: one process, until it ends. They are kept encoded, so that nobody changes them by accident."""
+    """Tasks in memory: one process, until it ends. They are kept encoded, so that nobody changes
+    them by accident."""
 
     shared = False
 
@@ -285,11 +310,18 @@ class MemoryStore:
         with self._lock:
             self._remove(id)
 
-    async def page(self, owner: str, session: str, after: int, count: int) -> list[tuple[int, Record]]:
+    async def page(
+        self, owner: str, session: str, after: int, count: int
+    ) -> list[tuple[int, Record]]:
         """Tasks of one owner and conversation."""
         now, found = time.time(), []
         for row in list(self._rows.values()):
-            if row.number > after and row.owner == owner and session in ("", row.session) and row.expires > now:
+            if (
+                row.number > after
+                and row.owner == owner
+                and session in ("", row.session)
+                and row.expires > now
+            ):
                 found.append((row.number, unpack(row.data)))
                 if len(found) == count:
                     break
@@ -312,7 +344,11 @@ class MemoryStore:
 
     async def orphans(self, *, own: bool, able: Able = whatever) -> list[Record]:
         """There are none but one's own."""
-        left = [unpack(row.data) for row in list(self._rows.values()) if own and not (row.over or row.released)]
+        left = [
+            unpack(row.data)
+            for row in list(self._rows.values())
+            if own and not (row.over or row.released)
+        ]
         return [record for record in left if able(record)]
 
     async def send(self, letter: Letter) -> None:
@@ -340,7 +376,14 @@ class MemoryStore:
 
     def _set(self, record: Record, number: int) -> None:
         row = Row(
-            number, record.expires, record.owner, record.session, payer(record), record.over, pack(record), record.result
+            number,
+            record.expires,
+            record.owner,
+            record.session,
+            payer(record),
+            record.over,
+            pack(record),
+            record.result,
         )
         before = self._rows.get(record.id)
         more = row.size - (0 if before is None else before.size)

@@ -1,18 +1,21 @@
 """Tasks on a server, in both forms: the extension's value, and what answers for it.
 
-A call of a tool that may run as a task (`Terms`) becomes one where the caller can deal with that: in the form of the
-extension, where it declared the extension; in the core form, where the call itself asks for it. The record is in the store
-before the call is answered with the task. Then an `Engine` sets the tool to work (`Work`), the same function with the same
-context. In the form of the extension, a tool that detaches by itself runs as a plain call until then, with all that a plain
-call can do; what it was asked and did by then goes along. The core form promises a task to whoever asks for one.
+A call of a tool that may run as a task (`Terms`) becomes one where the caller can deal with that:
+in the form of the extension, where it declared the extension; in the core form, where the call
+itself asks for it. The record is in the store before the call is answered with the task. Then an
+`Engine` sets the tool to work (`Work`), the same function with the same context. In the form of the
+extension, a tool that detaches by itself runs as a plain call until then, with all that a plain
+call can do; what it was asked and did by then goes along. The core form promises a task to whoever
+asks for one.
 
-A task belongs to the principal who began it, and does not exist for anybody else. Where nobody is known, its id is all that
-protects it, so it cannot be guessed; a list is given to those only who can be told apart, by who they are or by session. So
-`tasks/get` may find what `tasks/list` does not have, from another session, which departs from a MUST of the core form: were
-an id not enough, nobody could come back to a task after a restart, when its session is gone.
+A task belongs to the principal who began it, and does not exist for anybody else. Where nobody is
+known, its id is all that protects it, so it cannot be guessed; a list is given to those only who
+can be told apart, by who they are or by session. So `tasks/get` may find what `tasks/list` does not
+have, from another session, which departs from a MUST of the core form: were an id not enough,
+nobody could come back to a task after a restart, when its session is gone.
 
-After a crash, whoever starts next takes over what was running (`living`): what is resumable runs again from its beginning,
-with its answers and all that it did once; the rest is reported as failed.
+After a crash, whoever starts next takes over what was running (`living`): what is resumable runs
+again from its beginning, with its answers and all that it did once; the rest is reported as failed.
 https://modelcontextprotocol.io/seps/2663-tasks-extension
 https://modelcontextprotocol.io/specification/2025-11-25/basic/utilities/tasks
 """
@@ -59,7 +62,11 @@ class Tasks:
         self.extension = Extension(
             id=EXTENSION,
             methods=METHODS,
-            handlers={"tasks/get": self.get, "tasks/update": self.update, "tasks/cancel": self.cancel},
+            handlers={
+                "tasks/get": self.get,
+                "tasks/update": self.update,
+                "tasks/cancel": self.cancel,
+            },
             instead={"tools/call": self.begin, "subscriptions/listen": self.listen},
             handshake=False,
         )
@@ -67,7 +74,8 @@ class Tasks:
         """What else the core form has; the others are the extension's, and answer in both."""
 
     async def perform(self, id: str) -> None:
-        """Run a task that is in the store to its end: for an engine that sets tasks to work elsewhere."""
+        """Run a task that is in the store to its end: for an engine that sets tasks to work
+        elsewhere."""
         await self.keeper.perform(id)
 
     # how one begins
@@ -83,8 +91,13 @@ class Tasks:
         return forms.created(record, self._limits, call.revision)
 
     def _wanted(self, call: Call, terms: Terms) -> bool:
-        """Whether this call is to become a task; raises where it cannot be anything else, or cannot be one."""
-        name, required, forbidden = call.params.name, terms.support == "required", terms.support == "forbidden"
+        """Whether this call is to become a task; raises where it cannot be anything else, or cannot
+        be one."""
+        name, required, forbidden = (
+            call.params.name,
+            terms.support == "required",
+            terms.support == "forbidden",
+        )
         if call.revision.stateless:
             if required and not declares(call, EXTENSION):
                 raise undeclared(f"Tool {name!r} runs as a task, which", EXTENSION)
@@ -125,7 +138,11 @@ class Tasks:
         finally:
             if not begun.done():
                 running.cancel()  # which does nothing where it is done
-        return forms.created(begun.result(), self._limits, call.revision) if begun.done() else await running
+        return (
+            forms.created(begun.result(), self._limits, call.revision)
+            if begun.done()
+            else await running
+        )
 
     # what may be asked of one
 
@@ -143,7 +160,10 @@ class Tasks:
         record = await self._own(call)
         if not record.over:
             await self.keeper.deliver(
-                record, Letter(record.id, {key: bytes(raw) for key, raw in call.params.input_responses.items()})
+                record,
+                Letter(
+                    record.id, {key: bytes(raw) for key, raw in call.params.input_responses.items()}
+                ),
             )
         return EmptyResult()
 
@@ -157,7 +177,9 @@ class Tasks:
             return EmptyResult()
         state = forms.core_alone(await self._own(call), self._limits)
         if late or state.status != "cancelled":  # it was over, or was faster
-            raise InvalidParams(f"The task {record.id} cannot be cancelled: it is {state.status} already")
+            raise InvalidParams(
+                f"The task {record.id} cannot be cancelled: it is {state.status} already"
+            )
         return state
 
     async def list(self, call: Call) -> ListTasksResult:
@@ -169,7 +191,9 @@ class Tasks:
         rows = await self.keeper.store.page(owner, "" if owner else session, after, LIST_PAGE + 1)
         live = [self.keeper.newest(record) for _, record in rows[:LIST_PAGE]]
         following = forms.cursor(rows[LIST_PAGE - 1][0]) if len(rows) > LIST_PAGE else None
-        return ListTasksResult(tasks=[forms.core(record, self._limits) for record in live], next_cursor=following)
+        return ListTasksResult(
+            tasks=[forms.core(record, self._limits) for record in live], next_cursor=following
+        )
 
     async def listen(self, call: Call, next: Answer) -> Any:
         """`subscriptions/listen`: of the tasks that are named, those that the caller has."""
@@ -178,9 +202,13 @@ class Tasks:
             if not declares(call, EXTENSION):
                 raise undeclared("To listen to tasks", EXTENSION)
             if len(wanted.task_ids) > self._limits.subscriptions:
-                raise Overloaded(f"A subscription may name {self._limits.subscriptions} tasks at most")
+                raise Overloaded(
+                    f"A subscription may name {self._limits.subscriptions} tasks at most"
+                )
             known = [id for id in {*wanted.task_ids} if await self._found(call, id) is not None]
-            call.params = replace(call.params, notifications=replace(wanted, task_ids=known or None))
+            call.params = replace(
+                call.params, notifications=replace(wanted, task_ids=known or None)
+            )
             with self.keeper.listening(known):
                 return await next(call)
         return await next(call)
@@ -199,10 +227,13 @@ class Tasks:
     # the core form: its result, and what it asks meanwhile
 
     async def result(self, call: Call) -> Any:
-        """`tasks/result`: wait until it is over, put its questions to the client meanwhile, and give what came of it."""
+        """`tasks/result`: wait until it is over, put its questions to the client meanwhile, and
+        give what came of it."""
         record = await self._own(call)
         work = self.keeper.works.get(record.id)
-        if work is not None and work.loop is asyncio.get_running_loop():  # no other may write to this stream
+        if (
+            work is not None and work.loop is asyncio.get_running_loop()
+        ):  # no other may write to this stream
             work.stream = call
         asking: dict[str, asyncio.Task[None]] = {}
         try:
@@ -210,7 +241,9 @@ class Tasks:
                 for key in record.asked.keys() - asking.keys():
                     if (record.id, key) not in self.keeper.putting:
                         self.keeper.putting.add((record.id, key))
-                        asking[key] = asyncio.get_running_loop().create_task(self._put(call, record, key))
+                        asking[key] = asyncio.get_running_loop().create_task(
+                            self._put(call, record, key)
+                        )
                 for key in asking.keys() - record.asked.keys():
                     asking.pop(key).cancel()
                 for task in asking.values():
@@ -222,7 +255,9 @@ class Tasks:
             for task in asking.values():
                 task.cancel()
             if asking:
-                await asyncio.wait(asking.values())  # a question is withdrawn before its stream ends
+                await asyncio.wait(
+                    asking.values()
+                )  # a question is withdrawn before its stream ends
             if work is not None and work.stream is call:
                 work.stream = None
         log.info("What came of the task %s is fetched", named(record))

@@ -17,7 +17,8 @@ class Terms(Struct, frozen=True, eq=False):
     """How a tool may be run as a task."""
 
     support: str
-    """"optional": for who can, and as a plain call for all others; "required": for nobody else; "forbidden": never."""
+    """"optional": for who can, and as a plain call for all others; "required": for nobody else;
+    "forbidden": never."""
     resumable: bool
     """Whether it is run again, from its beginning, when its process ended in the middle of it."""
     detaches: bool
@@ -32,7 +33,9 @@ def terms(name: str, task: str | None, resumable: bool, detaches: bool) -> Terms
     """The terms of a tool; None where it is always a plain call."""
     if task is None:
         if resumable:
-            raise ConfigError(f'Tool {name!r}: resumable=True is for tasks; say task="optional" too')
+            raise ConfigError(
+                f'Tool {name!r}: resumable=True is for tasks; say task="optional" too'
+            )
         return None
     if task not in SUPPORT:
         raise ConfigError(f'Tool {name!r}: task={task!r}, but it is "optional" or "required"')
@@ -40,8 +43,9 @@ def terms(name: str, task: str | None, resumable: bool, detaches: bool) -> Terms
 
 
 def detaches(function: Callable[..., Any]) -> bool:
-    """Whether a function says `….detach()` somewhere in its own code, under whatever decorators. What it calls is not looked
-    at: one that leaves detaching to others runs as a task from the start, where detaching does nothing."""
+    """Whether a function says `….detach()` somewhere in its own code, under whatever decorators.
+    What it calls is not looked at: one that leaves detaching to others runs as a task from the
+    start, where detaching does nothing."""
     function = unwrap(function)
     while isinstance(function, partial):
         function = unwrap(function.func)
@@ -50,4 +54,6 @@ def detaches(function: Callable[..., Any]) -> bool:
 
 
 def _says(code: CodeType, name: str) -> bool:
-    return name in code.co_names or any(_says(part, name) for part in code.co_consts if isinstance(part, CodeType))
+    return name in code.co_names or any(
+        _says(part, name) for part in code.co_consts if isinstance(part, CodeType)
+    )

@@ -1,12 +1,14 @@
-"""A tool at work as a task. To its call it is what a connection and a run of rounds are to others: where it speaks to
-(`emit`), what asks (`ask`), what remembers (`keep`), what hears of its progress (`update`).
+"""A tool at work as a task. To its call it is what a connection and a run of rounds are to others:
+where it speaks to (`emit`), what asks (`ask`), what remembers (`keep`), what hears of its progress
+(`update`).
 
-A question parks the task: it is written into the record, and the tool waits until somebody brings the answer, by
-`tasks/update` or on the stream of a `tasks/result`. Both are written down before anybody is notified, and the tool goes on
-after that; who looks meanwhile finds them in the record.
+A question parks the task: it is written into the record, and the tool waits until somebody brings
+the answer, by `tasks/update` or on the stream of a `tasks/result`. Both are written down before
+anybody is notified, and the tool goes on after that; who looks meanwhile finds them in the record.
 
-In the form of the extension nothing is sent for a task but its status, so progress becomes its message and logs go nowhere.
-In the core form progress and logs are sent as ever, marked with the task that they belong to.
+In the form of the extension nothing is sent for a task but its status, so progress becomes its
+message and logs go nowhere. In the core form progress and logs are sent as ever, marked with the
+task that they belong to.
 """
 
 import asyncio
@@ -42,10 +44,15 @@ MESSAGE = 1000
 """The longest message of a status."""
 
 
-def fitting(record: Record, answers: Mapping[str, bytes], form: Callable[..., Form]) -> dict[str, bytes]:
-    """Those answers that a task asked for; InvalidParams where one is none to what was asked. The record says all there is
-    to a question, so this is the same wherever the task runs, and before one that is run again has come to ask it."""
-    asked = {key: answer for key, answer in answers.items() if key in record.asked and answer != b"null"}
+def fitting(
+    record: Record, answers: Mapping[str, bytes], form: Callable[..., Form]
+) -> dict[str, bytes]:
+    """Those answers that a task asked for; InvalidParams where one is none to what was asked. The
+    record says all there is to a question, so this is the same wherever the task runs, and before
+    one that is run again has come to ask it."""
+    asked = {
+        key: answer for key, answer in answers.items() if key in record.asked and answer != b"null"
+    }
     for key, answer in asked.items():
         name, raw = record.asked[key]
         method = QUESTIONS[name]
@@ -58,21 +65,37 @@ class Work:
     """One task that this process runs."""
 
     __slots__ = (
-        "_changed", "_core", "_form", "_later", "_open", "_origin", "_progress", "_save", "_tell", "_token", "_used",
-        "before", "busy", "call", "expiry", "handle", "headers", "limits", "loop", "record", "saving", "stream", "task",
-        "told",
+        "_changed", "_core", "_form", "_later", "_open", "_origin", "_progress", "_save", "_tell",
+        "_token", "_used", "before", "busy", "call", "expiry", "handle", "headers", "limits",
+        "loop", "record", "saving", "stream", "task", "told",
     )  # fmt: skip
 
     def __init__(
-        self, record: Record, call: Call, handle: Answer, save: Save, tell: Tell, limits: Limits, form: Callable[..., Form]
+        self,
+        record: Record,
+        call: Call,
+        handle: Answer,
+        save: Save,
+        tell: Tell,
+        limits: Limits,
+        form: Callable[..., Form],
     ) -> None:
         self.record, self.handle, self.limits = record, handle, limits
         self.loop = asyncio.get_running_loop()
-        self.headers: Mapping[str, str] = call.connection.headers if call.connection is not None else {}
+        self.headers: Mapping[str, str] = (
+            call.connection.headers if call.connection is not None else {}
+        )
         self._origin = call.connection if getattr(call.connection, "stays", False) else None
         """The connection that it began on, where it outlives the call."""
         self.call = replace(
-            call, connection=self, run=self, progress=self, detach=None, cancelled=False, over=False, task=None
+            call,
+            connection=self,
+            run=self,
+            progress=self,
+            detach=None,
+            cancelled=False,
+            over=False,
+            task=None,
         )
         self.call.kept = dict(record.kept)
         self.task: asyncio.Task[Any] | None = None
@@ -92,13 +115,18 @@ class Work:
         self._core = not call.caller.revision.stateless
         self._later: asyncio.TimerHandle | None = None
         token = (call.params.meta or {}).get(PROGRESS_TOKEN)
-        self._progress = Progress(self._progressed, limits.progress_interval) if self._core and token is not None else None
+        self._progress = (
+            Progress(self._progressed, limits.progress_interval)
+            if self._core and token is not None
+            else None
+        )
         self._token: Any = token
 
     # what its call asks and does
 
     async def ask(self, method: Method, params: Any, key: str | None) -> Raw:
-        """One question: answered from what is known, or put into the record for the client to find."""
+        """One question: answered from what is known, or put into the record for the client to
+        find."""
         key = key_of(method, params, key, self._used)
         record = self.record
         known = record.answers.get(key)
@@ -131,7 +159,8 @@ class Work:
         """There are no rounds in a task."""
 
     async def answer(self, answers: Mapping[str, bytes]) -> None:
-        """Answers to its questions. What nobody asked is ignored; InvalidParams where one is none to what was asked."""
+        """Answers to its questions. What nobody asked is ignored; InvalidParams where one is none
+        to what was asked."""
         record = self.record
         answers = fitting(record, answers, self._form)
         if not answers:
@@ -160,7 +189,8 @@ class Work:
             question.future.set_exception(error)
 
     def _drop(self, key: str) -> None:
-        """The tool goes on and does not want to know any more. One that is at its end may be resumed, and will ask again."""
+        """The tool goes on and does not want to know any more. One that is at its end may be
+        resumed, and will ask again."""
         goes_on = self.task is not None and not self.task.done() and not self.task.cancelling()
         if goes_on and key in self.record.asked and key not in self._open:
             self._answered(key)
@@ -175,7 +205,10 @@ class Work:
     def _fits(self, more: int) -> None:
         known = (*self.record.answers.values(), *self.record.kept.values())
         if (size := more + sum(map(len, known))) > self.limits.journal:
-            raise InternalError(f"The answers to this task so far are {size} bytes; the limit is {self.limits.journal}")
+            raise InternalError(
+                f"The answers to this task so far are {size} bytes; the limit is "
+                f"{self.limits.journal}"
+            )
 
     # what its call tells
 
@@ -183,7 +216,9 @@ class Work:
         """Something for the client, where this form lets it through."""
         if not self._core or self.record.over:
             return
-        params = replace(params, meta={**(params.meta or {}), RELATED_TASK: {"taskId": self.record.id}})
+        params = replace(
+            params, meta={**(params.meta or {}), RELATED_TASK: {"taskId": self.record.id}}
+        )
         if self.stream is not None and not self.stream.over:
             self.stream.connection.emit(self.stream, method, params)
         elif self._origin is not None:
@@ -202,7 +237,11 @@ class Work:
         record = self.record
         if record.over:
             return
-        done = f"{params.progress:g}" if params.total is None else f"{params.progress:g} of {params.total:g}"
+        done = (
+            f"{params.progress:g}"
+            if params.total is None
+            else f"{params.progress:g} of {params.total:g}"
+        )
         record.message = valid(params.message or done)[:MESSAGE]
         record.updated = time.time()
         if self._progress is not None:

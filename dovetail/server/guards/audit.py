@@ -2,11 +2,13 @@
 
     server = Server("shop", middleware=[audit()])
 
-It goes to a function of your choice, else as one line of JSON to the logger `dovetail.audit`. A record holds no secret by
-itself: of arguments only the names, unless a function says what may be seen of each value; of errors the kind and the code,
-never the text; of results nothing; and no token ever, for no caller carries one. All that a stranger can make long is cut.
+It goes to a function of your choice, else as one line of JSON to the logger `dovetail.audit`. A
+record holds no secret by itself: of arguments only the names, unless a function says what may be
+seen of each value; of errors the kind and the code, never the text; of results nothing; and no
+token ever, for no caller carries one. All that a stranger can make long is cut.
 
-It only looks (`Observer`), so results go out as they were encoded. Whatever goes wrong here is logged, and the call goes on.
+It only looks (`Observer`), so results go out as they were encoded. Whatever goes wrong here is
+logged, and the call goes on.
 """
 
 import asyncio
@@ -52,7 +54,8 @@ class AuditRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     target: str | None = None
     """The tool or prompt by its name, the resource by its URI."""
     outcome: Outcome
-    """`tool-error`: the tool said that it failed. `asked`: with a question to the client. `refused`: it never began."""
+    """`tool-error`: the tool said that it failed. `asked`: with a question to the client.
+    `refused`: it never began."""
     code: int | None = None
     """The code of the error that it was answered with."""
     error: str | None = None
@@ -71,17 +74,23 @@ class AuditRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     id: Id | None = None
     """The id of the request, in the records of a server."""
     arguments: list[str] | dict[str, Any] | None = None
-    """The names of its arguments; with what may be seen of their values, where `arguments=` says that."""
+    """The names of its arguments; with what may be seen of their values, where `arguments=` says
+    that."""
 
 
 Sink = Callable[[AuditRecord], None]
 
 
-def audit(sink: Sink | None = None, *, arguments: Show | None = None, longest: int = 1024) -> "Audit":
-    """Middleware that records every call, for `Server(middleware=…)` and `Client(middleware=…)`. `sink` takes the records,
-    in the event loop; `arguments` says what may be seen of an argument; a value is cut after so many bytes of JSON."""
+def audit(
+    sink: Sink | None = None, *, arguments: Show | None = None, longest: int = 1024
+) -> "Audit":
+    """Middleware that records every call, for `Server(middleware=…)` and `Client(middleware=…)`.
+    `sink` takes the records, in the event loop; `arguments` says what may be seen of an argument; a
+    value is cut after so many bytes of JSON."""
     if iscoroutinefunction(sink):
-        raise ConfigError("audit(sink=…) takes a plain function; let it put the record into a queue")
+        raise ConfigError(
+            "audit(sink=…) takes a plain function; let it put the record into a queue"
+        )
     if arguments is not None and not callable(arguments):
         raise ConfigError("audit(arguments=…) takes a function of an argument's name and value")
     return Audit(sink, arguments, longest)
@@ -111,20 +120,31 @@ class Audit(Observer):
 
     def _ended(self, call: Call, began: datetime, duration: float, came: dict[str, Any]) -> None:
         peer = call.connection
-        if hasattr(peer, "server_info"):  # the client itself, which knows the server; the request has no id yet
+        if hasattr(
+            peer, "server_info"
+        ):  # the client itself, which knows the server; the request has no id yet
             about = {"server": None if peer.server_info is None else _cut(peer.server_info.name)}
         else:
             about = {"id": _cut(call.id)}
         came = {"time": began, "duration": round(duration, 6), **came, **about}
         self._record(call.method, call.params, call.caller, call, came)
 
-    def _record(self, method: Method, params: Any, caller: Caller, asker: Caller | Call, came: dict[str, Any]) -> None:
+    def _record(
+        self,
+        method: Method,
+        params: Any,
+        caller: Caller,
+        asker: Caller | Call,
+        came: dict[str, Any],
+    ) -> None:
         try:
             if self._sink is None and not lines.isEnabledFor(logging.INFO):
                 return
             target, arguments = _asked(params)
             shown = None if arguments is None else self._shown(arguments)
-            record = AuditRecord(method=method.name, target=target, arguments=shown, **_who(caller, asker), **came)
+            record = AuditRecord(
+                method=method.name, target=target, arguments=shown, **_who(caller, asker), **came
+            )
             if self._sink is None:
                 lines.info("%s", msgspec.json.encode(record).decode())
             else:
@@ -144,13 +164,22 @@ class Audit(Observer):
             seen = self._show(name, msgspec.json.decode(value) if isinstance(value, Raw) else value)
             data = msgspec.json.encode(seen)
         except Exception as error:  # whose text may well name the value
-            log.error("What may be seen of the argument %r could not be said: %s", _cut(name), type(error).__name__)
+            log.error(
+                "What may be seen of the argument %r could not be said: %s",
+                _cut(name),
+                type(error).__name__,
+            )
             return HIDDEN
-        return seen if len(data) <= self._longest else data[: self._longest].decode(errors="ignore") + "…"
+        return (
+            seen
+            if len(data) <= self._longest
+            else data[: self._longest].decode(errors="ignore") + "…"
+        )
 
 
 def _who(caller: Caller, asker: Caller | Call) -> dict[str, Any]:
-    """Who asked. What was proved, and from where, is the call's: the caller of a session has many, each its own."""
+    """Who asked. What was proved, and from where, is the call's: the caller of a session has many,
+    each its own."""
     info, principal = caller.info, asker.principal
     return {
         "user": None if principal is None else principal.id,
@@ -185,7 +214,8 @@ def _failure(call: Call, error: BaseException, rounds: int) -> dict[str, Any]:
     if call.cut_off is not None:
         return _error("error", call.cut_off)
     if call.cancelled or isinstance(error, asyncio.CancelledError):
-        # A run that waited for answers is ended when nobody came back with them, or when they come to another run.
+        # A run that waited for answers is ended when nobody came back with them, or when they come
+        # to another run.
         return {"outcome": "asked" if _rounds(call) > rounds else "cancelled"}
     return _error("error", error)
 

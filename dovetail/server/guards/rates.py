@@ -2,14 +2,16 @@
 
     server = Server("shop", rates=Rates(calls=Rate(20), tools={"refund": Rate(5, per=60)}))
 
-Whoever proved who they are has buckets of their own; everybody else shares those of the address they call from (of the
-network of 64 bits, with IPv6, since a single machine has as many addresses as it likes within it). What counts is when a
-request begins; it is refused before any handler runs, with the time to wait.
+Whoever proved who they are has buckets of their own; everybody else shares those of the address
+they call from (of the network of 64 bits, with IPv6, since a single machine has as many addresses
+as it likes within it). What counts is when a request begins; it is refused before any handler runs,
+with the time to wait.
 
-A bucket is one number: the moment at which it is full again. Each request puts that off by the time that one token takes to
-grow, and a request that would put it off by more than a whole bucket is refused (the "generic cell rate algorithm"). So
-nothing ticks, a check is an addition and a comparison, and who was idle for long enough need not be remembered: the table is
-bounded, and forgets those first who have asked nothing for longest.
+A bucket is one number: the moment at which it is full again. Each request puts that off by the time
+that one token takes to grow, and a request that would put it off by more than a whole bucket is
+refused (the "generic cell rate algorithm"). So nothing ticks, a check is an addition and a
+comparison, and who was idle for long enough need not be remembered: the table is bounded, and
+forgets those first who have asked nothing for longest.
 """
 
 from collections import OrderedDict
@@ -31,7 +33,8 @@ SLACK = 1e-6
 
 
 class Rate(Struct, frozen=True):
-    """So many in so many seconds, evenly; `burst` of them may come at once (by default as many as `count`)."""
+    """So many in so many seconds, evenly; `burst` of them may come at once (by default as many as
+    `count`)."""
 
     count: float
     per: float = 1.0
@@ -39,7 +42,9 @@ class Rate(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if not (0 < self.count < inf and 0 < self.per < inf and 1 <= self.at_once < inf):
-            raise ConfigError(f"{self!r}: give a count and seconds above 0, and a burst of at least 1")
+            raise ConfigError(
+                f"{self!r}: give a count and seconds above 0, and a burst of at least 1"
+            )
 
     @property
     def at_once(self) -> float:
@@ -51,7 +56,8 @@ class Rate(Struct, frozen=True):
 
 
 class Rates(Struct, frozen=True, kw_only=True):
-    """How often each caller may do what; None sets no limit. The defaults are meant for not being noticed."""
+    """How often each caller may do what; None sets no limit. The defaults are meant for not being
+    noticed."""
 
     calls: Rate | None = Rate(200, burst=1000)
     """Tool calls, of all tools together."""
@@ -64,17 +70,20 @@ class Rates(Struct, frozen=True, kw_only=True):
     others: Rate | None = Rate(200, burst=1000)
     """All other requests."""
     logs: Rate | None = Rate(200, burst=1000)
-    """Log messages to the client. Those that are too many are dropped, and later counted in one line."""
+    """Log messages to the client. Those that are too many are dropped, and later counted in one
+    line."""
     callers: int = 10_000
     """Callers that are remembered."""
     local: bool = True
-    """Whether this holds on this machine too: for stdio, in memory, and for who calls from a loopback address and did not
-    say who they are. All of them count as one caller."""
+    """Whether this holds on this machine too: for stdio, in memory, and for who calls from a
+    loopback address and did not say who they are. All of them count as one caller."""
 
     def __post_init__(self) -> None:
         for name, rate in [*((name, getattr(self, name)) for name in WHAT), *self.tools.items()]:
             if not isinstance(rate, Rate | None):
-                raise ConfigError(f"Rates: {rate!r} is no Rate for {name}; write Rate(10), or Rate(10, per=60)")
+                raise ConfigError(
+                    f"Rates: {rate!r} is no Rate for {name}; write Rate(10), or Rate(10, per=60)"
+                )
         if self.callers < 1:
             raise ConfigError("Rates(callers=…) must be at least 1")
 
@@ -100,7 +109,8 @@ NETWORK = Rates(local=False)
 
 
 class _Rule(Struct, frozen=True, eq=False):
-    """A rate as a check needs it: seconds that a token takes to grow, and seconds that a whole bucket takes."""
+    """A rate as a check needs it: seconds that a token takes to grow, and seconds that a whole
+    bucket takes."""
 
     name: str
     what: str
@@ -117,7 +127,8 @@ def _rules(name: str, what: str, rate: Rate | None) -> tuple[_Rule, ...]:
 
 
 class _Seen:
-    """What is remembered of one caller: when each of its buckets is full again, and the log messages that it missed."""
+    """What is remembered of one caller: when each of its buckets is full again, and the log
+    messages that it missed."""
 
     __slots__ = ("dropped", "full")
 
@@ -131,7 +142,9 @@ class Limiter:
 
     def __init__(self, rates: Rates, clock: Callable[[], float] = monotonic) -> None:
         self._most, self._local, self._clock = rates.callers, rates.local, clock
-        self._rules = {name: _rules(name, what, getattr(rates, name)) for name, what in WHAT.items()}
+        self._rules = {
+            name: _rules(name, what, getattr(rates, name)) for name, what in WHAT.items()
+        }
         self._tools = {
             name: self._rules["calls"] + _rules(f"tool {name}", f"calls of the tool {name!r}", rate)
             for name, rate in rates.tools.items()
@@ -158,7 +171,8 @@ class Limiter:
             raise Overloaded(text, data={"retryAfter": seconds})
 
     def log(self, call: Call) -> int | None:
-        """Count a log message: how many were dropped since the last one, or None where this one is to be dropped too."""
+        """Count a log message: how many were dropped since the last one, or None where this one is
+        to be dropped too."""
         who, rules = self._who(call), self._rules["logs"]
         if who is None or not rules:
             return 0
@@ -191,7 +205,8 @@ class Limiter:
 
 
 def _take(seen: _Seen, rules: tuple[_Rule, ...], now: float) -> tuple[_Rule, float] | None:
-    """A token from each bucket; or from none, and the first that has none with the seconds until it has."""
+    """A token from each bucket; or from none, and the first that has none with the seconds until it
+    has."""
     full, taken = seen.full, {}
     for rule in rules:
         at = full.get(rule.name, now)

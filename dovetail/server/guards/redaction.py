@@ -2,9 +2,9 @@
 
     server = Server("shop", redact=redact_secrets)
 
-It looks for forms that are credentials and nothing else (bearer tokens, well-known key prefixes, private keys, passwords
-in URLs, `password=…`), so that ordinary text and base64 data stay as they are. It is a net, not a wall: the place to
-keep a secret from a result is the tool.
+It looks for forms that are credentials and nothing else (bearer tokens, well-known key prefixes,
+private keys, passwords in URLs, `password=…`), so that ordinary text and base64 data stay as they
+are. It is a net, not a wall: the place to keep a secret from a result is the tool.
 """
 
 import re
@@ -12,17 +12,31 @@ import re
 HIDDEN = "[redacted]"
 
 _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL), HIDDEN),
+    (
+        re.compile(
+            r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
+            re.DOTALL,
+        ),
+        HIDDEN,
+    ),
     (re.compile(r"\b(Bearer|Basic)\s+[A-Za-z0-9\-._~+/]{8,}=*", re.IGNORECASE), rf"\1 {HIDDEN}"),
     (re.compile(r"\beyJ[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]*"), HIDDEN),
     (re.compile(r"\b(?:sk|pk|rk)[-_](?:[A-Za-z]+[-_])*[A-Za-z0-9_\-]{16,}"), HIDDEN),
-    (re.compile(r"\b(?:ghp|gho|ghu|ghs|ghr|github_pat|glpat|xox[abprs]|npm|pypi|hf)[-_][A-Za-z0-9_\-]{16,}"), HIDDEN),
-    (re.compile(r"\bAKIA[0-9A-Z]{16}\b"), HIDDEN),
-    (re.compile(r"\bAIza[A-Za-z0-9_\-]{35}"), HIDDEN),
-    (re.compile(r"\b([a-z][a-z0-9+.\-]{1,20}://[^\s/:@]{1,256}):[^\s/@]{1,256}@"), rf"\1:{HIDDEN}@"),
     (
         re.compile(
-            r"""\b((?:api|access|auth|secret|private)[-_ ]?(?:key|token)|password|passwd|pwd|client[-_]secret)"""
+            r"\b(?:ghp|gho|ghu|ghs|ghr|github_pat|glpat|xox[abprs]|npm|pypi|hf)[-_][A-Za-z0-9_\-]{16,}"
+        ),
+        HIDDEN,
+    ),
+    (re.compile(r"\bAKIA[0-9A-Z]{16}\b"), HIDDEN),
+    (re.compile(r"\bAIza[A-Za-z0-9_\-]{35}"), HIDDEN),
+    (
+        re.compile(r"\b([a-z][a-z0-9+.\-]{1,20}://[^\s/:@]{1,256}):[^\s/@]{1,256}@"),
+        rf"\1:{HIDDEN}@",
+    ),
+    (
+        re.compile(
+            r"""\b((?:api|access|auth|secret|private)[-_ ]?(?:key|token)|password|passwd|pwd|client[-_]secret)"""  # noqa: E501
             r"""(["']?\s*[:=]\s*["']?)[^\s"',;&}]{3,}""",
             re.IGNORECASE,
         ),

@@ -1,9 +1,10 @@
 """Which addresses of the network may be asked on behalf of somebody else.
 
-A server that asks for a login names the pages where to find out how. It must not be able to point at what only this machine
-can reach: a service on loopback, the router, the metadata of a cloud. So each address is looked at when it is connected to,
-not the name before: a name may lead somewhere else a moment later. `Peers` notes where a server itself has been found; one
-that lives on the local network may point to others that do.
+A server that asks for a login names the pages where to find out how. It must not be able to point
+at what only this machine can reach: a service on loopback, the router, the metadata of a cloud. So
+each address is looked at when it is connected to, not the name before: a name may lead somewhere
+else a moment later. `Peers` notes where a server itself has been found; one that lives on the local
+network may point to others that do.
 """
 
 import socket
@@ -15,9 +16,17 @@ AddressInfo: TypeAlias = tuple[Any, ...]
 
 NEVER = [
     ip_network(text)
-    for text in ("169.254.0.0/16", "fe80::/10", "fd00:ec2::/32", "100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32")
+    for text in (
+        "169.254.0.0/16",
+        "fe80::/10",
+        "fd00:ec2::/32",
+        "100.100.100.200/32",
+        "168.63.129.16/32",
+        "192.0.0.192/32",
+    )
 ]
-"""Link-local, which is where clouds keep the metadata of their machines, and where they keep it instead. Never asked."""
+"""Link-local, which is where clouds keep the metadata of their machines, and where they keep it
+instead. Never asked."""
 TRANSLATED = ip_network("64:ff9b::/96")
 """An IPv4 address as networks without it write it (RFC 6052)."""
 
@@ -32,7 +41,9 @@ def local(host: str) -> bool:
     """Whether this is an address that not all the world can reach, or this machine by its name."""
     found = _address(host)
     if found is None:
-        return host.rstrip(".").lower() == "localhost" or host.rstrip(".").lower().endswith(".localhost")
+        return host.rstrip(".").lower() == "localhost" or host.rstrip(".").lower().endswith(
+            ".localhost"
+        )
     return not found.is_global or found.is_multicast or never(host)
 
 

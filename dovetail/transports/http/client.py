@@ -1,21 +1,26 @@
 """A client's channel over HTTP, for every era.
 
-Each message is a POST of its own, in a task of its own; what comes back, one JSON body or an event stream, is handed to
-`receive`. What the eras differ in:
+Each message is a POST of its own, in a task of its own; what comes back, one JSON body or an event
+stream, is handed to `receive`. What the eras differ in:
 
-    stateless   the version stands in each request and is repeated in headers, as are its method, name and some arguments;
+    stateless   the version stands in each request and is repeated in headers, as are its method,
+    name and some arguments;
                 closing the connection cancels
-    handshake   `initialize` goes first and alone, its reply brings the version and the session of all that follows; a
-                stream of its own (GET) carries what the server says unasked; a stream that breaks is resumed where it broke
+    handshake   `initialize` goes first and alone, its reply brings the version and the session of
+    all that follows; a
+                stream of its own (GET) carries what the server says unasked; a stream that breaks
+                is resumed where it broke
     the pair    a server of the first revision is found by its refusal of `initialize`; from then on `sse.py` has the word
 
-**A request that gets no reply** is told so at once (`Lost`), with what that means: `sent` is False where it never arrived.
-Where nothing at all can arrive any more, because the server cannot be reached or has forgotten the session, the channel
-ends, and whoever owns it opens another. What is in flight at that moment is first given a moment to find out for itself.
+**A request that gets no reply** is told so at once (`Lost`), with what that means: `sent` is False
+where it never arrived. Where nothing at all can arrive any more, because the server cannot be
+reached or has forgotten the session, the channel ends, and whoever owns it opens another. What is
+in flight at that moment is first given a moment to find out for itself.
 
-**Refusals** are rows of a table, by status. A body that is a JSON-RPC error speaks for itself, unless the status says that
-nobody looked at the message (401, 403, 429 and 5xx on opening): that tells nothing about the server's era.
-"""
+**Refusals** are rows of a table, by status. A body that is a JSON-RPC error speaks for itself,
+unless the status says that nobody looked at the message (401, 403, 429 and 5xx on opening): that
+tells nothing about the server's era.
+"""  # noqa: E501
 
 import asyncio
 import logging
@@ -92,8 +97,9 @@ async def connect(
     auth: Credentials | None = None,
     peers: Peers | None = None,
 ) -> Channel:
-    """A channel to the server at this URL. Nothing is sent yet. `mirrors` is what channels before it learned of its tools,
-    and where this one writes what it learns; `peers` notes where the server is found."""
+    """A channel to the server at this URL. Nothing is sent yet. `mirrors` is what channels before
+    it learned of its tools, and where this one writes what it learns; `peers` notes where the
+    server is found."""
     wire = Wire(url, limits, headers=headers, verify=verify, proxy=proxy, auth=auth, peers=peers)
     return Http(wire, limits, long_polling, mirrors)
 
@@ -127,16 +133,20 @@ class Http:
         self._mirrors = {} if mirrors is None else mirrors
         self._find: Callable[[str], Method | None] = METHODS.get
         self._held: list[Id] | None = None
-        """Requests made while the channel ends: they never leave, which they are told at the end."""
+        """Requests made while the channel ends: they never leave, which they are told at the
+        end."""
         self._pair: Channel | None = None
         self._left: Callable[[Id], float | None] = lambda id: None
         self._closed = False
         self._unsaid: bytes | None = None
-        """The end of the handshake, where it was turned away: it is said again before anything else."""
+        """The end of the handshake, where it was turned away: it is said again before anything
+        else."""
         self._shut_out = False
-        """Whether the stream of news was refused for want of a login: it is asked for again once something is let in."""
+        """Whether the stream of news was refused for want of a login: it is asked for again once
+        something is let in."""
         self.renewed: Callable[[], None] | None = None
-        """Told when the stream of news stands again: whoever listens may have forgotten what was asked of it."""
+        """Told when the stream of news stands again: whoever listens may have forgotten what was
+        asked of it."""
 
     # the channel
 
@@ -168,7 +178,8 @@ class Http:
             self._gate = task
 
     def pausing(self, pause: Callable[[bool], None], left: Callable[[Id], float | None]) -> None:
-        """Tell `pause` when credentials begin and cease to look for a way in; `left` says how many seconds a request has."""
+        """Tell `pause` when credentials begin and cease to look for a way in; `left` says how many
+        seconds a request has."""
         self._wire.pause, self._left = pause, left
 
     def learn_methods(self, find: Callable[[str], Method | None]) -> None:
@@ -201,8 +212,8 @@ class Http:
         self._end(None)
 
     def learn(self, tools: list[Tool]) -> list[Tool]:
-        """Take note of which parameters go into headers. Returns the tools that can be called: one that wants what is not
-        allowed is left out."""
+        """Take note of which parameters go into headers. Returns the tools that can be called: one
+        that wants what is not allowed is left out."""
         if not self._stateless:
             return tools
         kept: list[Tool] = []
@@ -220,8 +231,11 @@ class Http:
 
     # one message
 
-    async def _deliver(self, message: Outgoing, data: bytes, gate: "asyncio.Task[None] | None") -> None:
-        """Post it once the gate is open, and see to it that a request is settled one way or another."""
+    async def _deliver(
+        self, message: Outgoing, data: bytes, gate: "asyncio.Task[None] | None"
+    ) -> None:
+        """Post it once the gate is open, and see to it that a request is settled one way or
+        another."""
         asks = message.asks
         try:
             if gate is not None and not gate.done():
@@ -232,7 +246,11 @@ class Http:
                 async with self._room:
                     await self._post(message, data)
         except DovetailError as problem:
-            if message.method in INITIALIZED and isinstance(problem, Unauthorized) and problem.curable:
+            if (
+                message.method in INITIALIZED
+                and isinstance(problem, Unauthorized)
+                and problem.curable
+            ):
                 self._unsaid = data
             self._lost(message, problem)
         except Exception as problem:
@@ -254,7 +272,8 @@ class Http:
             await asyncio.sleep(min(pause, self._limits.timeout_max))
 
     def _patience(self, message: Outgoing) -> float:
-        """How long it may be put off by a server that is busy: who waits for it is told at once where that is too long."""
+        """How long it may be put off by a server that is busy: who waits for it is told at once
+        where that is too long."""
         left = None if message.asks is None else self._left(message.asks)
         opening = self._limits.probe_timeout / 2 if self._opening(message) else inf
         return min(opening, inf if left is None else left)
@@ -272,7 +291,11 @@ class Http:
         headers |= {**self._place(), "Mcp-Method": encode_value(method)}
         try:
             row = self._find(method)
-            if row is not None and row.named and isinstance(name := named(message, data, row.named), str):
+            if (
+                row is not None
+                and row.named
+                and isinstance(name := named(message, data, row.named), str)
+            ):
                 headers["Mcp-Name"] = encode_value(name)
             if method == "tools/call" and (mirrors := self._mirrors.get(message.params.name)):
                 arguments = msgspec.json.decode(message.params.arguments or b"{}")
@@ -305,21 +328,33 @@ class Http:
             if message.method in INITIALIZED:
                 self._listener = self._start(self._listen())
         elif reply.status in (202, 204):
-            if self._listener is None or self._listener.done():  # else the answer may come on the stream of news
-                raise ConnectionClosed(f"{reply.url}: {message.method} was accepted, but never answered")
+            if (
+                self._listener is None or self._listener.done()
+            ):  # else the answer may come on the stream of news
+                raise ConnectionClosed(
+                    f"{reply.url}: {message.method} was accepted, but never answered"
+                )
         elif reply.kind == JSON:
             self._opened = True
             body = await reply.body()
             if isinstance(body, TooLong):
-                raise TooLarge(f"The answer to {message.method} is longer than the limit of {self._limits.incoming} bytes")
+                raise TooLarge(
+                    f"The answer to {message.method} is longer than the limit of "
+                    f"{self._limits.incoming} bytes"
+                )
             self._hear(body)
             if asks in self._waiting:
-                raise InvalidRequest(f"{reply.url}: what came back for {message.method} is no reply to it")
+                raise InvalidRequest(
+                    f"{reply.url}: what came back for {message.method} is no reply to it"
+                )
         elif reply.kind == STREAM:
             self._opened = True
             await self._follow(message, reply)
         else:
-            raise InvalidRequest(f"{reply.url}: {message.method} was answered with {reply.kind or 'nothing'}, not with JSON")
+            raise InvalidRequest(
+                f"{reply.url}: {message.method} was answered with {reply.kind or 'nothing'}, "
+                "not with JSON"
+            )
 
     def _hear(self, data: bytes | TooLong) -> None:
         """Deliver a message; a request that it answers waits no more."""
@@ -328,12 +363,15 @@ class Http:
             task = self._waiting.pop(reply.id, None)
             if task is not None and task is not asyncio.current_task():
                 task.cancel()
-            if self._version is None:  # the first reply of the handshake era is the one to `initialize`
+            if (
+                self._version is None
+            ):  # the first reply of the handshake era is the one to `initialize`
                 self._version = version_in(reply)
         self._receive(data)
 
     async def _follow(self, message: Outgoing, reply: Reply) -> None:
-        """Read the stream that answers a request; one that breaks is taken up again where that can be done."""
+        """Read the stream that answers a request; one that breaks is taken up again where that can
+        be done."""
         place = _Place()
 
         def take(event: Event) -> bool:
@@ -353,15 +391,22 @@ class Http:
             await place.pause()
             try:
                 refusal = await self._get(STREAM, place, lambda stream: stream.events(take))
-            except Unauthorized as problem:  # the request itself had been let in, so it must not be made again
+            except (
+                Unauthorized
+            ) as problem:  # the request itself had been let in, so it must not be made again
                 raise ConnectionClosed(f"{broken}; it cannot be resumed: {problem}") from None
             if refusal is not None:
                 if refusal.status == 404 and self._session is not None:
                     self._break(_gone(refusal))
-                raise ConnectionClosed(f"{broken}; it cannot be resumed: {refusal.url} {refusal.said}")
+                raise ConnectionClosed(
+                    f"{broken}; it cannot be resumed: {refusal.url} {refusal.said}"
+                )
 
-    async def _get(self, accept: str, place: "_Place", read: Callable[[Reply], Awaitable[None]]) -> Reply | None:
-        """Ask for what the server has to say from this place on, and read it. The refusal, where asking again is vain."""
+    async def _get(
+        self, accept: str, place: "_Place", read: Callable[[Reply], Awaitable[None]]
+    ) -> Reply | None:
+        """Ask for what the server has to say from this place on, and read it. The refusal, where
+        asking again is vain."""
         headers = {"Accept": accept, **self._place()}
         if place.last is not None:
             headers["Last-Event-ID"] = place.last
@@ -383,19 +428,31 @@ class Http:
     async def _refused(self, message: Outgoing, data: bytes, reply: Reply) -> None:
         failure = failure_in(await reply.body())
         opening = self._opening(message)
-        if reply.status == 404 and self._session is not None and (failure is None or failure.code not in MODERN):
+        if (
+            reply.status == 404
+            and self._session is not None
+            and (failure is None or failure.code not in MODERN)
+        ):
             raise _gone(reply)
         known = failure is not None and failure.code in MODERN
         if opening and message.method == INITIALIZE and reply.status in PAIR and not known:
-            if await self._try_the_pair(message, data, self._limits.probe_timeout if failure else self._limits.timeout):
+            if await self._try_the_pair(
+                message, data, self._limits.probe_timeout if failure else self._limits.timeout
+            ):
                 return
             if failure is None:
                 raise ConnectFailed(f"{reply.url}: no MCP server answers there ({reply.said})")
         if failure is not None and (known or not (opening and reply.status in NO_VERDICT)):
             if message.asks is None:
-                log.warning("The server refuses %s: %s", message.method or "a reply", failure.message)
+                log.warning(
+                    "The server refuses %s: %s", message.method or "a reply", failure.message
+                )
             else:
-                self._receive(encode(Failure(message.asks, Error(failure.code, failure.message, failure.data))))
+                self._receive(
+                    encode(
+                        Failure(message.asks, Error(failure.code, failure.message, failure.data))
+                    )
+                )
         else:
             raise meaning(message, reply, failure, opening, self._wire.headers)
 
@@ -404,9 +461,16 @@ class Http:
 
     def _lost(self, message: Outgoing, problem: DovetailError) -> None:
         """A message went nowhere: whoever waits for its reply hears so."""
-        unreachable = problem if isinstance(problem, ConnectionClosed) and not problem.sent else None
+        unreachable = (
+            problem if isinstance(problem, ConnectionClosed) and not problem.sent else None
+        )
         if message.asks is None:
-            log.log(logging.DEBUG if self._closed else logging.WARNING, "%s: %s", message.method or "A reply", problem)
+            log.log(
+                logging.DEBUG if self._closed else logging.WARNING,
+                "%s: %s",
+                message.method or "A reply",
+                problem,
+            )
         elif unreachable and self._opening(message):
             self._receive(Lost(message.asks, ConnectFailed(str(problem))))
         else:
@@ -417,7 +481,8 @@ class Http:
     # what the server says unasked
 
     async def _listen(self) -> None:
-        """The stream of the conversation itself, again and again; a server that has none is left alone."""
+        """The stream of the conversation itself, again and again; a server that has none is left
+        alone."""
         place, vain = _Place(), 0
 
         def take(event: Event) -> bool:
@@ -464,17 +529,22 @@ class Http:
             vain = 0 if worked else vain + 1
             place.tries = max(0, vain - 3)
             await place.pause()
-        log.warning("%s: the stream of news could not be kept; it is not asked for again", self._wire.url)
+        log.warning(
+            "%s: the stream of news could not be kept; it is not asked for again", self._wire.url
+        )
 
     # the old pair
 
     async def _try_the_pair(self, message: Outgoing, data: bytes, timeout: float) -> bool:
-        """The server takes no POST here: perhaps it is of the first revision. Returns whether it is."""
+        """The server takes no POST here: perhaps it is of the first revision. Returns whether it
+        is."""
         from .sse import open_pair
 
         try:
             wire = self._wire
-            pair = await open_pair(wire.session, wire.url, wire.headers, self._limits, timeout, wire.auth)
+            pair = await open_pair(
+                wire.session, wire.url, wire.headers, self._limits, timeout, wire.auth
+            )
         except Unauthorized:
             raise
         except DovetailError as problem:
@@ -504,7 +574,8 @@ class Http:
             task.cancel()
 
     def _break(self, reason: ConnectionClosed) -> None:
-        """Nothing can arrive any more: end, once the requests in flight have found out, or had their chance to."""
+        """Nothing can arrive any more: end, once the requests in flight have found out, or had
+        their chance to."""
         if self._held is not None or self._closed:
             return
         self._held = []
@@ -558,7 +629,11 @@ class _Place:
 
     async def pause(self) -> None:
         """Wait as long as the server asked for, and longer with each attempt in vain."""
-        grown = min(PATIENCE, RETRY * 2 ** (self.tries - 1)) * random.uniform(0.5, 1.0) if self.tries else 0.0
+        grown = (
+            min(PATIENCE, RETRY * 2 ** (self.tries - 1)) * random.uniform(0.5, 1.0)
+            if self.tries
+            else 0.0
+        )
         self.tries += 1
         await asyncio.sleep(max(self.retry, grown))
 

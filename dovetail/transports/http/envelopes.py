@@ -1,4 +1,5 @@
-"""What a client's transport reads of the messages that pass through it: enough to send them and to know whose reply this is.
+"""What a client's transport reads of the messages that pass through it: enough to send them and to
+know whose reply this is.
 
 The params of most are left as they are; the conversation above decodes them.
 """

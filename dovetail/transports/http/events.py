@@ -1,12 +1,13 @@
 """Server-sent events: bytes out of events, and events out of chunks. Pure.
 
-`Events.feed` ends a line at LF, CR or CRLF at once; a CR that ends a chunk may be half of a CRLF, so an LF that comes next
-is dropped. Only what is new is searched, an unfinished line waits in one growing buffer: time is linear in the length of
-the stream, however it is cut. Data over the bound is dropped while it streams in, and a `TooLong` stands in its place.
+`Events.feed` ends a line at LF, CR or CRLF at once; a CR that ends a chunk may be half of a CRLF,
+so an LF that comes next is dropped. Only what is new is searched, an unfinished line waits in one
+growing buffer: time is linear in the length of the stream, however it is cut. Data over the bound
+is dropped while it streams in, and a `TooLong` stands in its place.
 
-An event is handed on where it brought data, an id or a `retry`: an empty event with an id is how a server says from where a
-broken stream can be resumed. What the stream ends in the middle of is lost, as the standard wants it.
-https://html.spec.whatwg.org/multipage/server-sent-events.html
+An event is handed on where it brought data, an id or a `retry`: an empty event with an id is how a
+server says from where a broken stream can be resumed. What the stream ends in the middle of is
+lost, as the standard wants it. https://html.spec.whatwg.org/multipage/server-sent-events.html
 """
 
 from codecs import BOM_UTF8
@@ -24,7 +25,8 @@ _FIELD: Final = len(b"data: ")
 
 
 class Event(Struct, frozen=True):
-    """One event. `name` is "message" unless the server said otherwise; `id` and `retry` (ms) where it gave them."""
+    """One event. `name` is "message" unless the server said otherwise; `id` and `retry` (ms) where
+    it gave them."""
 
     data: bytes | TooLong = b""
     name: str = "message"
@@ -32,8 +34,11 @@ class Event(Struct, frozen=True):
     retry: int | None = None
 
 
-def event(data: bytes, *, id: str | None = None, name: str | None = None, retry: int | None = None) -> bytes:
-    """One event as bytes. The data is JSON on a single line, where a carriage return is nothing but space."""
+def event(
+    data: bytes, *, id: str | None = None, name: str | None = None, retry: int | None = None
+) -> bytes:
+    """One event as bytes. The data is JSON on a single line, where a carriage return is nothing but
+    space."""
     if b"\r" in data:
         data = data.replace(b"\r", b" ")
     head = ""
@@ -126,7 +131,9 @@ class Events:
         if self._size <= self._limit:
             self._data.append(value)
         elif fitted:
-            self._data = [b"\n".join([*self._data, value[:HEAD]])[:HEAD]]  # all that is needed to tell whom it was for
+            self._data = [
+                b"\n".join([*self._data, value[:HEAD]])[:HEAD]
+            ]  # all that is needed to tell whom it was for
 
     def _end(self) -> Event | None:
         data: bytes | TooLong = b"\n".join(self._data)

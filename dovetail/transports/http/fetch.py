@@ -1,14 +1,15 @@
 """Requests that are no conversation of ours, only a question and an answer.
 
-`fetch` is what an authorization flow asks with. Where to is what some server said, so it is careful: redirects are not
-followed, nothing is decompressed, an answer has a size and a time, and addresses of the local network are refused
-(`addresses.py`) unless they are allowed. Behind a proxy only the proxy knows the address; there, what is written out in
-the URL is judged.
+`fetch` is what an authorization flow asks with. Where to is what some server said, so it is
+careful: redirects are not followed, nothing is decompressed, an answer has a size and a time, and
+addresses of the local network are refused (`addresses.py`) unless they are allowed. Behind a proxy
+only the proxy knows the address; there, what is written out in the URL is judged.
 
-`post_json` is one POST to a web API, with patience. A service that is busy (429, and what means "not now" among the 5xx) is
-asked again after as long as its `Retry-After` says, or else after a pause that doubles; never beyond the deadline: where the
-next attempt would be too late, the last answer is the answer. Headers are the caller's secrets and go to the one origin
-only, as `wire` sees to.
+`post_json` is one POST to a web API, with patience. A service that is busy (429, and what means
+"not now" among the 5xx) is asked again after as long as its `Retry-After` says, or else after a
+pause that doubles; never beyond the deadline: where the next attempt would be too late, the last
+answer is the answer. Headers are the caller's secrets and go to the one origin only, as `wire` sees
+to.
 """
 
 import asyncio
@@ -35,7 +36,8 @@ BUSY = {429, 500, 502, 503, 504, 529}
 SHORTEST, PAUSE, LONGEST = 0.2, 0.5, 8.0
 """Seconds of any pause at least, of the first, and of the longest that is our own choice."""
 SPOKEN = {"mcp-protocol-version": HANDSHAKE[-1].version}
-"""What goes with a request for metadata, where the server may be of a revision that has it at its origin."""
+"""What goes with a request for metadata, where the server may be of a revision that has it at its
+origin."""
 SIZE, TIME = 1024 * KIB, 20.0
 """Bytes of an answer to `fetch`, and seconds that it may take."""
 
@@ -49,7 +51,8 @@ async def fetch(
     verify: Any = True,
     proxy: str | None = None,
 ) -> HttpResponse:
-    """The answer to one request, whatever its status. `private`: addresses of the local network may be asked."""
+    """The answer to one request, whatever its status. `private`: addresses of the local network may
+    be asked."""
     name, gate = request.url.partition("?")[0], _Gate(private)
     try:
         async with asyncio.timeout(timeout):
@@ -62,8 +65,9 @@ async def fetch(
 
 
 def fetcher(peers: Peers, named: Collection[str] = (), **how: Any) -> Fetch:
-    """What a client of one server fetches with: a server on the local network may point to others there. Addresses that the
-    user `named` may be anywhere. Metadata is asked for as servers of old want it, which have more than one."""
+    """What a client of one server fetches with: a server on the local network may point to others
+    there. Addresses that the user `named` may be anywhere. Metadata is asked for as servers of old
+    want it, which have more than one."""
 
     async def fetched(request: HttpRequest) -> HttpResponse:
         if request.method == "GET":
@@ -99,13 +103,18 @@ class _Gate:
         return f"{where}, which a server elsewhere must not make us ask" if self._refused else ""
 
 
-async def _exchange(request: HttpRequest, gate: _Gate, limit: int, verify: Any, proxy: str | None) -> HttpResponse:
+async def _exchange(
+    request: HttpRequest, gate: _Gate, limit: int, verify: Any, proxy: str | None
+) -> HttpResponse:
     url = checked(request.url)
     aiohttp = library(url)
     gate.judge(urlsplit(url).hostname or "")
     proxy = proxy or proxy_for(url)
-    # A proxy may well be on the local network; it is the user's choice, and where it leads is its own business.
-    connector = aiohttp.TCPConnector(ssl=trust(verify), socket_factory=None if proxy else gate.socket, force_close=True)
+    # A proxy may well be on the local network; it is the user's choice, and where it leads is its
+    # own business.
+    connector = aiohttp.TCPConnector(
+        ssl=trust(verify), socket_factory=None if proxy else gate.socket, force_close=True
+    )
     session = aiohttp.ClientSession(
         connector=connector,
         proxy=proxy,
@@ -113,13 +122,19 @@ async def _exchange(request: HttpRequest, gate: _Gate, limit: int, verify: Any, 
         auto_decompress=False,  # which could be a bomb
         headers={"User-Agent": "dovetail", "Accept-Encoding": "identity"},
     )
-    sent = {"headers": dict(request.headers), "data": request.body or None, "allow_redirects": False}
+    sent = {
+        "headers": dict(request.headers),
+        "data": request.body or None,
+        "allow_redirects": False,
+    }
     async with session, session.request(request.method, url, **sent) as response:
         body = bytearray()
         async for chunk in response.content.iter_any():
             body += chunk
             if len(body) > limit:
-                raise ConnectFailed(f"{url.partition('?')[0]}: the answer is longer than {limit} bytes")
+                raise ConnectFailed(
+                    f"{url.partition('?')[0]}: the answer is longer than {limit} bytes"
+                )
         return replace(head(response), body=bytes(body))
 
 
@@ -142,12 +157,17 @@ async def post_json(
         async with asyncio.timeout_at(deadline):
             attempt = 0
             while True:
-                async with await wire.ask("POST", {"Content-Type": "application/json"}, body) as reply:
+                async with await wire.ask(
+                    "POST", {"Content-Type": "application/json"}, body
+                ) as reply:
                     found = await reply.body()
                 if isinstance(found, TooLong):
                     raise TooLarge(f"{url}: the answer is longer than {limits.incoming} bytes")
                 pause = _pause(reply.headers.get("Retry-After"), attempt)
-                if reply.status not in BUSY or asyncio.get_running_loop().time() + pause >= deadline:
+                if (
+                    reply.status not in BUSY
+                    or asyncio.get_running_loop().time() + pause >= deadline
+                ):
                     return reply.status, found
                 await asyncio.sleep(pause)
                 attempt += 1
@@ -163,6 +183,11 @@ def _pause(asked: str | None, attempt: int) -> float:
     if asked is None:
         return own
     try:
-        return max(SHORTEST, float(asked) if asked.strip().isdigit() else parsedate_to_datetime(asked).timestamp() - time())
+        return max(
+            SHORTEST,
+            float(asked)
+            if asked.strip().isdigit()
+            else parsedate_to_datetime(asked).timestamp() - time(),
+        )
     except ValueError:
         return own

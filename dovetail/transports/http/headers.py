@@ -1,11 +1,13 @@
 """The headers of MCP over HTTP: their names, and how values travel in them.
 
-In the stateless era parts of the body are mirrored into headers, so that what stands between client and server can route
-without reading it: the method (`Mcp-Method`), what it is about (`Mcp-Name`, see `Method.named`), and those parameters of a
-tool whose schema says so (`x-mcp-header: Region` makes `Mcp-Param-Region`). A header holds less than a JSON string does, so
-whatever is not plain printable ASCII travels as `=?base64?…?=`; so does a plain text that looks like that.
+In the stateless era parts of the body are mirrored into headers, so that what stands between client
+and server can route without reading it: the method (`Mcp-Method`), what it is about (`Mcp-Name`,
+see `Method.named`), and those parameters of a tool whose schema says so (`x-mcp-header: Region`
+makes `Mcp-Param-Region`). A header holds less than a JSON string does, so whatever is not plain
+printable ASCII travels as `=?base64?…?=`; so does a plain text that looks like that.
 
-The client writes these headers (`values`), the server compares them with the body (`same`): both sides share this file.
+The client writes these headers (`values`), the server compares them with the body (`same`): both
+sides share this file.
 https://modelcontextprotocol.io/specification/2026-07-28/basic/transports/streamable-http#request-metadata
 """
 
@@ -50,7 +52,8 @@ _OPEN, _CLOSE = "=?base64?", "?="
 
 
 def encode_value(value: str | int | bool) -> str:
-    """What stands in the header for a value of the body; ValueError for an integer that not every reader keeps."""
+    """What stands in the header for a value of the body; ValueError for an integer that not every
+    reader keeps."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):
@@ -64,9 +67,12 @@ def encode_value(value: str | int | bool) -> str:
 
 
 def decode_value(text: str) -> str:
-    """What a header stands for; ValueError where it has the Base64 form, but what is in there is not Base64 of UTF-8."""
+    """What a header stands for; ValueError where it has the Base64 form, but what is in there is
+    not Base64 of UTF-8."""
     text = text.strip(" \t")
-    if not (text.startswith(_OPEN) and text.endswith(_CLOSE)) or len(text) < len(_OPEN) + len(_CLOSE):
+    if not (text.startswith(_OPEN) and text.endswith(_CLOSE)) or len(text) < len(_OPEN) + len(
+        _CLOSE
+    ):
         return text
     return a2b_base64(text[len(_OPEN) : -len(_CLOSE)].encode("latin-1"), strict_mode=True).decode()
 
@@ -75,7 +81,8 @@ def decode_value(text: str) -> str:
 
 
 def encodable(value: Any) -> bool:
-    """Whether a value can stand in a header at all. What cannot has the wrong type, which the tool itself will say."""
+    """Whether a value can stand in a header at all. What cannot has the wrong type, which the tool
+    itself will say."""
     return isinstance(value, (str, int)) or (isinstance(value, float) and value.is_integer())
 
 
@@ -83,7 +90,9 @@ def values(mirrors: tuple[Mirror, ...], arguments: Mapping[str, Any]) -> dict[st
     """The headers that a client sends with a call; ValueError for an integer that is too large."""
     found = ((mirror, mirror.value(arguments)) for mirror in mirrors)
     return {
-        f"{spelled(PARAM)}{mirror.name}": encode_value(int(value) if isinstance(value, float) else value)
+        f"{spelled(PARAM)}{mirror.name}": encode_value(
+            int(value) if isinstance(value, float) else value
+        )
         for mirror, value in found
         if encodable(value)
     }
@@ -93,11 +102,17 @@ _INTEGER = re.compile(r"(-?[0-9]{1,16})(?:\.0*)?")
 
 
 def same(value: Any, text: str) -> bool:
-    """Whether a header, as it came, stands for this value of the body. Numbers are compared as numbers: `42.0` is 42."""
+    """Whether a header, as it came, stands for this value of the body. Numbers are compared as
+    numbers: `42.0` is 42."""
     text = decode_value(text)
     if isinstance(value, str):
         return text == value
     if isinstance(value, bool):
         return text == encode_value(value)
     number = _INTEGER.fullmatch(text)
-    return number is not None and encodable(value) and -SAFE <= value <= SAFE and int(number[1]) == value
+    return (
+        number is not None
+        and encodable(value)
+        and -SAFE <= value <= SAFE
+        and int(number[1]) == value
+    )

@@ -1,4 +1,5 @@
-"""Names of hosts and origins: as requests say them, as settings allow them, and which of them are this machine."""
+"""Names of hosts and origins: as requests say them, as settings allow them, and which of them are
+this machine."""
 
 import re
 from typing import Final, TypeAlias
@@ -57,7 +58,9 @@ def allowed_host(entry: str) -> str:
     """An entry of `hosts=`."""
     found = _HOST.fullmatch(entry.lower())
     if found is None:
-        raise ConfigError(f"hosts=[{entry!r}]: a host is a name such as 'mcp.example.com', '*.example.com' or '*'")
+        raise ConfigError(
+            f"hosts=[{entry!r}]: a host is a name such as 'mcp.example.com', '*.example.com' or '*'"
+        )
     return plain(found[1])
 
 
@@ -68,5 +71,8 @@ def allowed_origin(entry: str) -> Origin:
     any_port = entry.endswith(":*")
     found = origin(entry.removesuffix("/").removesuffix(":*").encode())
     if found is None:
-        raise ConfigError(f"origins=[{entry!r}]: an origin is a URL without path such as 'https://app.example.com', or '*'")
+        raise ConfigError(
+            f"origins=[{entry!r}]: an origin is a URL without path such as "
+            "'https://app.example.com', or '*'"
+        )
     return (*found[:2], "*") if any_port else found

@@ -1,43 +1,43 @@
-"""Which HTTP requests are taken, and what the others are told: the ladder, as rows. No I/O, no state but a small memo.
+"""Which HTTP requests are taken, and what the others are told: the ladder, as rows. No I/O, no
+state but a small memo.
 
-A request climbs from the top; the first rung that finds something wrong ends it, with the status and the error of its row
-and a message that says what came and what to change. The head is judged before any of the body is read:
+A request climbs from the top; the first rung that finds something wrong ends it, with the status
+and the error of its row and a message that says what came and what to change. The head is judged
+before any of the body is read:
 
-    HEAD          status
-    origin        403  InvalidRequest      a web page of another origin is calling       -> origins=[…]
-    repeated      400  InvalidRequest      a header that may come once came twice
-    host          421  InvalidRequest      a name that may be rebound to us by DNS       -> hosts=[…]
-    method        405  InvalidRequest      with Allow; GET and DELETE need sessions
-    characters    400  HeaderMismatch      an Mcp-* header holds what no header may
-    length        400  InvalidRequest      Content-Length is no number
-    size          413  TooLarge            … or more than Limits.incoming
-    type          415  InvalidRequest      a POST is application/json
-    encoding      415  InvalidRequest      … and not compressed
-    accept        406  InvalidRequest      POST: JSON or events; GET: events, or JSON where polling is on
+    HEAD          status origin        403  InvalidRequest      a web page of another origin is
+    calling       -> origins=[…] repeated      400  InvalidRequest      a header that may come once
+    came twice host          421  InvalidRequest      a name that may be rebound to us by DNS
+    -> hosts=[…] method        405  InvalidRequest      with Allow; GET and DELETE need sessions
+    characters    400  HeaderMismatch      an Mcp-* header holds what no header may length
+    400  InvalidRequest      Content-Length is no number size          413  TooLarge            … or
+    more than Limits.incoming type          415  InvalidRequest      a POST is application/json
+    encoding      415  InvalidRequest      … and not compressed accept        406  InvalidRequest
+    POST: JSON or events; GET: events, or JSON where polling is on
 
-Then the message, by its era. It is of the stateless era if its version header names a stateless revision, or if its `_meta`
-names any version at all:
+Then the message, by its era. It is of the stateless era if its version header names a stateless
+revision, or if its `_meta` names any version at all:
 
-    STATELESS     status                   (* requests only)
-    version       400  HeaderMismatch      no MCP-Protocol-Version
-    meta        * 400  InvalidParams       _meta names no version
-    agreement     400  HeaderMismatch      header and _meta name different versions
-    served        400  UnsupportedVersion  with the versions that are served
-    capabilities* 400  InvalidParams       _meta has no clientCapabilities
-    unsaid      * 400  HeaderMismatch      no Mcp-Method
-    about         400  HeaderMismatch      Mcp-Method is not the method
-    name        * 400  HeaderMismatch      Mcp-Name is not the params' name or URI
-    (mirrors      400  HeaderMismatch      Mcp-Param-* is not the argument: asked by whoever knows the tool)
+    STATELESS     status                   (* requests only) version       400  HeaderMismatch
+    no MCP-Protocol-Version meta        * 400  InvalidParams       _meta names no version agreement
+    400  HeaderMismatch      header and _meta name different versions served        400
+    UnsupportedVersion  with the versions that are served capabilities* 400  InvalidParams
+    _meta has no clientCapabilities unsaid      * 400  HeaderMismatch      no Mcp-Method about
+    400  HeaderMismatch      Mcp-Method is not the method name        * 400  HeaderMismatch
+    Mcp-Name is not the params' name or URI (mirrors      400  HeaderMismatch      Mcp-Param-* is
+    not the argument: asked by whoever knows the tool)
 
-    HANDSHAKE     status
-    era           400  HeaderMismatch      no version header, where only stateless revisions are served
-    revision      400  UnsupportedVersion  the header names none that is served; `initialize` negotiates instead
-    session       400  InvalidRequest      no Mcp-Session-Id, and it is not `initialize`
+    HANDSHAKE     status era           400  HeaderMismatch      no version header, where only
+    stateless revisions are served revision      400  UnsupportedVersion  the header names none that
+    is served; `initialize` negotiates instead session       400  InvalidRequest      no
+    Mcp-Session-Id, and it is not `initialize`
 
-Errors found further in get their status from the last table, STATUS; who asks too often gets 429, with the time to wait.
+Errors found further in get their status from the last table, STATUS; who asks too often gets 429,
+with the time to wait.
 
-Most clients say the same on every request, so the heads that passed are remembered whole: 1 µs instead of 12. Where only the
-session differs, the length or what is called, only that is judged: 5 µs.
+Most clients say the same on every request, so the heads that passed are remembered whole: 1 µs
+instead of 12. Where only the session differs, the length or what is called, only that is judged: 5
+µs.
 """
 
 import re
@@ -71,7 +71,18 @@ from ...protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
 from ...revisions import OFFICIAL, Revision
 from . import headers as names
 from .headers import SAFE, Mirror, encodable, same, spelled
-from .hosts import ANYWHERE, PORTS, Origin, address, allowed_host, allowed_origin, authority, local, loopback, plain
+from .hosts import (
+    ANYWHERE,
+    PORTS,
+    Origin,
+    address,
+    allowed_host,
+    allowed_origin,
+    authority,
+    local,
+    loopback,
+    plain,
+)
 from .hosts import origin as origin_of
 
 Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
@@ -86,11 +97,12 @@ SHOWN = 200
 
 
 class Policy:
-    """The facts of one endpoint. `hosts` and `origins` are what the configuration allows, `bound` the server's own names."""
+    """The facts of one endpoint. `hosts` and `origins` are what the configuration allows, `bound`
+    the server's own names."""
 
     __slots__ = (
-        "bound", "handshake", "hosts", "known", "limit", "methods", "origins", "poll", "sessions", "stateless", "supported",
-        "usual",
+        "bound", "handshake", "hosts", "known", "limit", "methods", "origins", "poll", "sessions",
+        "stateless", "supported", "usual",
     )  # fmt: skip
 
     def __init__(
@@ -117,7 +129,8 @@ class Policy:
         self.usual: dict[tuple[object, ...], Head] = {}
         """Heads that passed lately, by all that they are made of."""
         self.known: dict[tuple[object, ...], tuple[bool, bool]] = {}
-        """What they accept, by those of their parts that hardly differ between the requests of all clients."""
+        """What they accept, by those of their parts that hardly differ between the requests of all
+        clients."""
 
 
 class Head(Struct, frozen=True, gc=False):
@@ -127,7 +140,8 @@ class Head(Struct, frozen=True, gc=False):
     headers: dict[bytes, bytes]
     server: str | None
     json: bool
-    """Whether the client takes one JSON document. A GET that takes this and no stream wants to poll."""
+    """Whether the client takes one JSON document. A GET that takes this and no stream wants to
+    poll."""
     streams: bool
     """Whether the client takes an event stream."""
     version: str | None
@@ -171,19 +185,28 @@ class Rung(Struct, frozen=True):
     def reject(self, policy: Policy, head: Head, problem: str) -> Reject:
         """The refusal that this row stands for."""
         data = None if self.data is None else self.data(policy, head)
-        return Reject(self.status, self.error(problem, data=data), () if self.headers is None else self.headers(policy))
+        return Reject(
+            self.status,
+            self.error(problem, data=data),
+            () if self.headers is None else self.headers(policy),
+        )
 
 
 # the head
 
 
-def head(policy: Policy, method: str, headers: Sequence[tuple[bytes, bytes]], server: str | None = None) -> Head | Reject:
-    """Judge the head of a request, before its body is read. `server` is the name that the ASGI server goes by."""
+def head(
+    policy: Policy, method: str, headers: Sequence[tuple[bytes, bytes]], server: str | None = None
+) -> Head | Reject:
+    """Judge the head of a request, before its body is read. `server` is the name that the ASGI
+    server goes by."""
     key = (method, server, *headers)
     try:
         usual = policy.usual.get(key)
     except TypeError:  # an ASGI server that makes lists of them
-        return head(policy, method, [(bytes(name), bytes(value)) for name, value in headers], server)
+        return head(
+            policy, method, [(bytes(name), bytes(value)) for name, value in headers], server
+        )
     if usual is not None:
         return usual
     found = dict(headers)
@@ -205,7 +228,11 @@ def head(policy: Policy, method: str, headers: Sequence[tuple[bytes, bytes]], se
         problem = rung.judge(policy, asked)
         if problem is not None:
             reject = rung.reject(policy, asked, problem)
-            return reject if rung is HEAD[0] else replace(reject, headers=(*reject.headers, *cors(policy, asked)))
+            return (
+                reject
+                if rung is HEAD[0]
+                else replace(reject, headers=(*reject.headers, *cors(policy, asked)))
+            )
     if len(b"".join(map(b"".join, headers))) <= LONGEST:
         _remember(policy.usual, key, asked)
         _remember(policy.known, common, (asked.json, asked.streams))
@@ -224,7 +251,11 @@ def cors(policy: Policy, head: Head) -> list[tuple[bytes, bytes]]:
     if origin is None or not policy.origins:
         return []
     exposed = b"Mcp-Session-Id, Mcp-Protocol-Version, WWW-Authenticate, DPoP-Nonce"
-    return [(b"access-control-allow-origin", origin), (b"access-control-expose-headers", exposed), (b"vary", b"Origin")]
+    return [
+        (b"access-control-allow-origin", origin),
+        (b"access-control-expose-headers", exposed),
+        (b"vary", b"Origin"),
+    ]
 
 
 def _merged(headers: Headers) -> tuple[dict[bytes, bytes], tuple[bytes, ...]]:
@@ -236,9 +267,16 @@ def _merged(headers: Headers) -> tuple[dict[bytes, bytes], tuple[bytes, ...]]:
     return merged, tuple(name for name, values in lists.items() if len(values) > 1)
 
 
-_SINGULAR = frozenset({
-    names.HOST, names.ORIGIN, names.CONTENT_TYPE, names.CONTENT_LENGTH, names.AUTHORIZATION, names.LAST_EVENT_ID,
-})  # fmt: skip
+_SINGULAR = frozenset(
+    {
+        names.HOST,
+        names.ORIGIN,
+        names.CONTENT_TYPE,
+        names.CONTENT_LENGTH,
+        names.AUTHORIZATION,
+        names.LAST_EVENT_ID,
+    }
+)
 
 
 def _repeated(policy: Policy, head: Head) -> str | None:
@@ -249,17 +287,22 @@ def _repeated(policy: Policy, head: Head) -> str | None:
 
 
 def _origin(policy: Policy, head: Head) -> str | None:
-    # Only browsers send an Origin. A page may talk to the server that it came from, and a page on this machine to a server
-    # on this machine; a page from elsewhere needs permission.
+    # Only browsers send an Origin. A page may talk to the server that it came from, and a page on
+    # this machine to a server on this machine; a page from elsewhere needs permission.
     value = head.headers.get(names.ORIGIN)
     if value is None or ANYWHERE in policy.origins:
         return None
     origin = origin_of(value)
     if origin is not None and (
-        _own(policy, head, origin) or origin in policy.origins or (*origin[:2], "*") in policy.origins
+        _own(policy, head, origin)
+        or origin in policy.origins
+        or (*origin[:2], "*") in policy.origins
     ):
         return None
-    return f"The Origin {_shown(value)} is not allowed here; a server that trusts it says origins=[{_shown(value)}]"
+    return (
+        f"The Origin {_shown(value)} is not allowed here; a server that trusts it says "
+        f"origins=[{_shown(value)}]"
+    )
 
 
 def _own(policy: Policy, head: Head, origin: Origin) -> bool:
@@ -267,11 +310,14 @@ def _own(policy: Policy, head: Head, origin: Origin) -> bool:
     host = authority(head.headers.get(names.HOST, b""))
     if host is None or scheme not in PORTS or not _host_allowed(policy, host[0], head.server):
         return False
-    return (name, port) == (host[0], host[1] or PORTS[scheme]) or (loopback(name) and loopback(host[0]))
+    return (name, port) == (host[0], host[1] or PORTS[scheme]) or (
+        loopback(name) and loopback(host[0])
+    )
 
 
 def _host(policy: Policy, head: Head) -> str | None:
-    # A page may point a name of its own at our address (DNS rebinding), and is then of our origin; but not an address.
+    # A page may point a name of its own at our address (DNS rebinding), and is then of our origin;
+    # but not an address.
     value = head.headers.get(names.HOST)
     if value is None or "*" in policy.hosts:
         return None
@@ -279,7 +325,10 @@ def _host(policy: Policy, head: Head) -> str | None:
     if host is not None and _host_allowed(policy, host[0], head.server):
         return None
     shown = _shown(value if host is None else host[0])
-    return f"The Host {_shown(value)} is not one of this server's names; if it is meant to be, say hosts=[{shown}]"
+    return (
+        f"The Host {_shown(value)} is not one of this server's names; if it is meant to "
+        f"be, say hosts=[{shown}]"
+    )
 
 
 def _method(policy: Policy, head: Head) -> str | None:
@@ -296,20 +345,30 @@ def _characters(policy: Policy, head: Head) -> str | None:
         return None  # all of them at once, which is cheaper than finding ours
     for name, value in head.headers.items():
         if name.startswith(names.MCP) and value.translate(None, _VISIBLE):
-            return f"The header {spelled(name)} holds {_shown(value)}; only printable ASCII may stand there"
+            return (
+                f"The header {spelled(name)} holds {_shown(value)}; only printable ASCII "
+                "may stand there"
+            )
     return None
 
 
 def _length(policy: Policy, head: Head) -> str | None:
     value = head.headers.get(names.CONTENT_LENGTH)
-    return None if value is None or value.isdigit() else f"Content-Length is {_shown(value)}, which is no number of bytes"
+    return (
+        None
+        if value is None or value.isdigit()
+        else f"Content-Length is {_shown(value)}, which is no number of bytes"
+    )
 
 
 def _size(policy: Policy, head: Head) -> str | None:
     value = head.headers.get(names.CONTENT_LENGTH)
     if value is None or (len(value) < 20 and int(value) <= policy.limit):
         return None
-    return f"The body has {_shown(value)} bytes; this server reads at most {policy.limit} (Limits.incoming)"
+    return (
+        f"The body has {_shown(value)} bytes; this server reads at most {policy.limit} "
+        "(Limits.incoming)"
+    )
 
 
 def _type(policy: Policy, head: Head) -> str | None:
@@ -335,7 +394,12 @@ def _accept(policy: Policy, head: Head) -> str | None:
     else:
         return None
     came = _shown(head.headers.get(names.ACCEPT, b""))
-    return None if fine else f"Accept is {came}, and what answers a {head.method} here is none of that; accept {wanted}"
+    return (
+        None
+        if fine
+        else f"Accept is {came}, and what answers a {head.method} here is none of that; "
+        f"accept {wanted}"
+    )
 
 
 def _allow(policy: Policy) -> tuple[tuple[bytes, bytes], ...]:
@@ -360,7 +424,8 @@ COMMON: Final = (names.HOST, names.ORIGIN, names.CONTENT_TYPE, names.CONTENT_ENC
 
 
 def accepted(value: bytes | None) -> tuple[bool, bool]:
-    """Whether an Accept header takes JSON, and whether it takes an event stream. The more exact entry decides."""
+    """Whether an Accept header takes JSON, and whether it takes an event stream. The more exact
+    entry decides."""
     takes: dict[str, bool] = {}
     for entry in (value or b"").decode("latin-1").lower().split(","):
         kind, *parameters = (part.strip() for part in entry.split(";"))
@@ -391,15 +456,21 @@ def _host_allowed(policy: Policy, name: str, server: str | None) -> bool:
 
 
 def ours(policy: Policy, value: bytes, server: Sequence[Any] | None) -> bool:
-    """Whether a Host is sure to mean this server, and no other that a client may take for it: its whole name was configured,
-    and the port is that of a proxy or our own; or it is the very address and port that the request came in by."""
+    """Whether a Host is sure to mean this server, and no other that a client may take for it: its
+    whole name was configured, and the port is that of a proxy or our own; or it is the very address
+    and port that the request came in by."""
     host = authority(value)
     if host is None:
         return False
-    (name, port), (served, own) = host, (plain(str(server[0])), str(server[1])) if server else ("", "")
+    (name, port), (served, own) = (
+        host,
+        (plain(str(server[0])), str(server[1])) if server else ("", ""),
+    )
     if name in policy.hosts or name in policy.bound:
         return port in ("", own, *PORTS.values())
-    here = loopback(f"[{served}]" if ":" in served else served) if loopback(name) else name == served
+    here = (
+        loopback(f"[{served}]" if ":" in served else served) if loopback(name) else name == served
+    )
     return here and (port == own or (not port and own in PORTS.values()))
 
 
@@ -421,29 +492,44 @@ def era(head: Head, meta: Meta | None) -> bool:
 
 
 def body(
-    policy: Policy, head: Head, method: str, params: Params | None, named: str = "", *, request: bool = True
+    policy: Policy,
+    head: Head,
+    method: str,
+    params: Params | None,
+    named: str = "",
+    *,
+    request: bool = True,
 ) -> Reject | None:
-    """Judge a request or notification against its head. For a method that nobody knows, plain Params will do. `named` is the
-    attribute of the params that says what the method is about."""
+    """Judge a request or notification against its head. For a method that nobody knows, plain
+    Params will do. `named` is the attribute of the params that says what the method is about."""
     meta = (None if params is None else params.meta) or {}
     if era(head, meta):
         if request and _agrees(policy, head, method, params, named, meta):
             return None
-        return _climb(STATELESS if request else _NOTIFIED, policy, head, Said(method, params, meta, named))
+        return _climb(
+            STATELESS if request else _NOTIFIED, policy, head, Said(method, params, meta, named)
+        )
     return _climb(HANDSHAKE, policy, head, Said(method, params, meta))
 
 
 def _agrees(policy: Policy, head: Head, method: str, params: Any, named: str, meta: Meta) -> bool:
-    """Whether all is as it should be, to the letter: then no rung has anything to say (0.9 µs, instead of 1.8)."""
+    """Whether all is as it should be, to the letter: then no rung has anything to say (0.9 µs,
+    instead of 1.8)."""
     version, headers = head.version, head.headers
-    if version not in policy.stateless or meta.get(PROTOCOL_VERSION) != version or CLIENT_CAPABILITIES not in meta:
+    if (
+        version not in policy.stateless
+        or meta.get(PROTOCOL_VERSION) != version
+        or CLIENT_CAPABILITIES not in meta
+    ):
         return False
     if headers.get(names.METHOD) != method.encode():
         return False
     if not named:
         return True
     value: str = getattr(params, named)
-    return headers.get(names.NAME) == value.encode() and value == value.strip() and value[:2] != "=?"
+    return (
+        headers.get(names.NAME) == value.encode() and value == value.strip() and value[:2] != "=?"
+    )
 
 
 def bare(policy: Policy, head: Head) -> Reject | None:
@@ -466,20 +552,28 @@ _NEGOTIABLE = frozenset(one.version for one in OFFICIAL if not one.stateless)
 def _no_version(policy: Policy, head: Head, said: Said) -> str | None:
     if head.version is not None:
         return None
-    return f"The header {spelled(names.VERSION)} is missing; send it with the version that _meta names"
+    return (
+        f"The header {spelled(names.VERSION)} is missing; send it with the version that _meta names"
+    )
 
 
 def _no_meta(policy: Policy, head: Head, said: Said) -> str | None:
     if isinstance(said.meta.get(PROTOCOL_VERSION), str):
         return None
-    return f"_meta lacks {PROTOCOL_VERSION!r}, which every request of revision {head.version} must carry"
+    return (
+        f"_meta lacks {PROTOCOL_VERSION!r}, which every request of revision {head.version} "
+        "must carry"
+    )
 
 
 def _disagree(policy: Policy, head: Head, said: Said) -> str | None:
     stated = said.meta.get(PROTOCOL_VERSION, head.version)
     if stated == head.version:
         return None
-    return f"The header {spelled(names.VERSION)} says {_shown(head.version or '')}, but that of _meta {_held(stated)}"
+    return (
+        f"The header {spelled(names.VERSION)} says {_shown(head.version or '')}, but that "
+        f"of _meta {_held(stated)}"
+    )
 
 
 def _unserved(policy: Policy, head: Head, said: Said) -> str | None:
@@ -495,20 +589,28 @@ def _no_capabilities(policy: Policy, head: Head, said: Said) -> str | None:
 def _unsaid(policy: Policy, head: Head, said: Said) -> str | None:
     if names.METHOD in head.headers:
         return None
-    return f"The header {spelled(names.METHOD)} is missing; send it with the method, {_shown(said.method)}"
+    return (
+        f"The header {spelled(names.METHOD)} is missing; send it with the method, "
+        f"{_shown(said.method)}"
+    )
 
 
 def _about(policy: Policy, head: Head, said: Said) -> str | None:
     value = head.headers.get(names.METHOD)
     if value is None or value.decode("latin-1").strip() == said.method:
         return None
-    return f"The header {spelled(names.METHOD)} says {_shown(value)}, but the body says {_shown(said.method)}"
+    return (
+        f"The header {spelled(names.METHOD)} says {_shown(value)}, but the body says "
+        f"{_shown(said.method)}"
+    )
 
 
 def _named(policy: Policy, head: Head, said: Said) -> str | None:
     if not said.named:
         return None
-    return _mismatch(head, names.NAME, f"params.{camel(said.named)}", getattr(said.params, said.named))
+    return _mismatch(
+        head, names.NAME, f"params.{camel(said.named)}", getattr(said.params, said.named)
+    )
 
 
 def _mismatch(head: Head, header: bytes, field: str, value: Any) -> str | None:
@@ -523,7 +625,10 @@ def _mismatch(head: Head, header: bytes, field: str, value: Any) -> str | None:
         if same(value, text):
             return None
     except ValueError as error:
-        return f"The header {spelled(header)} says {_shown(text)}, which is no Base64 ({error}) of {field}"
+        return (
+            f"The header {spelled(header)} says {_shown(text)}, which is no Base64 "
+            f"({error}) of {field}"
+        )
     return f"The header {spelled(header)} says {_shown(text)}, but {field} {_held(value)}"
 
 
@@ -533,14 +638,19 @@ def _held(value: Any) -> str:
     if isinstance(value, str):
         return f"is {_shown(value)}"
     # What is nested deeply, or a number of many digits, could not even be printed.
-    return f"is {value}" if encodable(value) and -SAFE <= value <= SAFE else "is nothing that a header can hold"
+    return (
+        f"is {value}"
+        if encodable(value) and -SAFE <= value <= SAFE
+        else "is nothing that a header can hold"
+    )
 
 
 def _all_stateless(policy: Policy, head: Head, said: Said) -> str | None:
     if head.version is not None or policy.handshake or said.method == "initialize":
         return None
     return (
-        f"The header {spelled(names.VERSION)} is missing, and this server speaks only {', '.join(policy.supported)}: "
+        f"The header {spelled(names.VERSION)} is missing, and this server speaks only "
+        f"{', '.join(policy.supported)}: "
         "send the version there and in _meta"
     )
 
@@ -554,13 +664,18 @@ def _no_session(policy: Policy, head: Head, said: Said) -> str | None:
     if head.session is not None or said.method == "initialize" or not policy.sessions:
         return None
     return (
-        f"There is no {spelled(names.SESSION)}: send `initialize` first, then the id that its answer carries in "
-        f"{spelled(names.SESSION)} on each request; or name a stateless version in {spelled(names.VERSION)} and _meta"
+        f"There is no {spelled(names.SESSION)}: send `initialize` first, then the id that its "
+        "answer carries in "
+        f"{spelled(names.SESSION)} on each request; or name a stateless version in "
+        f"{spelled(names.VERSION)} and _meta"
     )
 
 
 def _unsupported(policy: Policy, head: Head) -> str:
-    return f"Unsupported protocol version {_shown(head.version or '')}; this server speaks {', '.join(policy.supported)}"
+    return (
+        f"Unsupported protocol version {_shown(head.version or '')}; this server speaks "
+        f"{', '.join(policy.supported)}"
+    )
 
 
 def _versions(policy: Policy, head: Head) -> dict[str, Any]:
@@ -587,13 +702,16 @@ HANDSHAKE: Final = (
 
 
 def mirrors(head: Head, mirrors: tuple[Mirror, ...], arguments: Raw) -> Reject | None:
-    """Judge the arguments of a call against its `Mcp-Param-*` headers. Those that no parameter asks for are ignored."""
+    """Judge the arguments of a call against its `Mcp-Param-*` headers. Those that no parameter asks
+    for are ignored."""
     try:
         given = msgspec.json.decode(arguments) if bytes(arguments) else {}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return Reject(400, InvalidParams(f"The arguments cannot be read: {error}"))
     for mirror in mirrors:
-        problem = _mismatch(head, mirror.header, f"arguments.{'.'.join(mirror.path)}", mirror.value(given))
+        problem = _mismatch(
+            head, mirror.header, f"arguments.{'.'.join(mirror.path)}", mirror.value(given)
+        )
         if problem is not None:
             return Reject(400, HeaderMismatch(problem))
     return None
@@ -617,7 +735,8 @@ STATUS: Final[Mapping[type[ProtocolError], tuple[int, int, int, int]]] = {
     TooLarge:           (413,     200,      413,     200),
     Forbidden:          (403,     403,      403,     403),
 }  # fmt: skip
-"""The status of an error: where the request was refused before any handler ran, and where the handler failed."""
+"""The status of an error: where the request was refused before any handler ran, and where the
+handler failed."""
 _OTHER: Final = (400, 200, 200, 200)
 """… of an error with a code of somebody's own."""
 
@@ -631,7 +750,9 @@ def status(error: int | ProtocolError | type[ProtocolError], stateless: bool, re
 
 def refusal(error: ProtocolError, stateless: bool) -> Reject:
     """The refusal of a request with an error that was found further in, before any handler ran."""
-    if isinstance(error, Overloaded) and error.retry_after is not None:  # the caller's own doing: RFC 6585, section 4
+    if (
+        isinstance(error, Overloaded) and error.retry_after is not None
+    ):  # the caller's own doing: RFC 6585, section 4
         return Reject(429, error, ((b"retry-after", b"%d" % max(1, ceil(error.retry_after))),))
     number = status(error, stateless, refused=True)
     return Reject(number, error, ((b"retry-after", b"1"),) if number == 503 else ())

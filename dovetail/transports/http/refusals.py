@@ -1,4 +1,5 @@
-"""What it means for a client when a server refuses: by status, and by the error in the body where there is one."""
+"""What it means for a client when a server refuses: by status, and by the error in the body where
+there is one."""
 
 import time
 from collections.abc import Iterable
@@ -18,7 +19,9 @@ from ..vouching import TURNED_AWAY, turned_away
 from .envelopes import Outgoing, Trouble
 from .wire import Reply
 
-MODERN = {one.code for one in (HeaderMismatch, MissingCapability, UnsupportedVersion, MethodNotFound)}
+MODERN = {
+    one.code for one in (HeaderMismatch, MissingCapability, UnsupportedVersion, MethodNotFound)
+}
 """Errors that a server of the stateless era has for a message that it understood."""
 NO_VERDICT = {401, 403, 429, *range(500, 600)}
 """Statuses that say nothing about the era: nobody looked at the message."""
@@ -32,15 +35,23 @@ LATER = {429, 503}
 """Statuses that may say when to come back."""
 
 
-def meaning(message: Outgoing, reply: Reply, failure: Trouble | None, opening: bool, given: Iterable[str]) -> DovetailError:
+def meaning(
+    message: Outgoing, reply: Reply, failure: Trouble | None, opening: bool, given: Iterable[str]
+) -> DovetailError:
     """What a refusal without a reply of its own means."""
     if reply.status in TURNED_AWAY:
-        return turned_away(reply.url, reply.head, given, failure.message if failure is not None else "")
+        return turned_away(
+            reply.url, reply.head, given, failure.message if failure is not None else ""
+        )
     text = f"{reply.url} {reply.said}"
     if failure is not None and failure.message:
         text += f": {failure.message}"
     wait = later(reply)
-    busy = Overloaded(text) if wait is None else Overloaded(f"{text}; not before {wait:.0f} s", data={"retryAfter": wait})
+    busy = (
+        Overloaded(text)
+        if wait is None
+        else Overloaded(f"{text}; not before {wait:.0f} s", data={"retryAfter": wait})
+    )
     if reply.status == 429:
         return busy
     if opening and message.method == "server/discover" and reply.status in OTHER_ERA:

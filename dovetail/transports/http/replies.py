@@ -50,8 +50,8 @@ class ClientGone(Exception):
 
 
 class Patience:
-    """Ends the wait for bodies that do not begin. One timer looks after all: one for each request would cost more than most
-    bodies do."""
+    """Ends the wait for bodies that do not begin. One timer looks after all: one for each request
+    would cost more than most bodies do."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -77,11 +77,16 @@ class Patience:
             if 0 < until < now:
                 self._waiting[task] = 0.0
                 task.cancel()
-        self._timer = loop.call_later(self._limits.body_timeout / 4, self._look, loop) if self._waiting else None
+        self._timer = (
+            loop.call_later(self._limits.body_timeout / 4, self._look, loop)
+            if self._waiting
+            else None
+        )
 
 
 async def read_body(receive: Receive, limits: Limits, patience: Patience) -> bytes:
-    """The whole body of a request; Refused where it is too long or too slow, or where too much is arriving at once."""
+    """The whole body of a request; Refused where it is too long or too slow, or where too much is
+    arriving at once."""
     task = asyncio.current_task()
     assert task is not None
     patience.begin(task)
@@ -123,7 +128,10 @@ async def _rest(first: bytes, receive: Receive, limits: Limits, patience: Patien
             size += len(part)
             patience.held += len(part)
             if patience.held > limits.bodies:
-                text = f"The bodies that are arriving exceed the limit of {limits.bodies} bytes (Limits.bodies)"
+                text = (
+                    f"The bodies that are arriving exceed the limit of {limits.bodies} "
+                    "bytes (Limits.bodies)"
+                )
                 raise Refused(Reject(503, Overloaded(text), ((b"retry-after", b"1"), CLOSE)))
             if not message.get("more_body"):
                 break
@@ -153,12 +161,19 @@ async def reply(
     await send({"type": "http.response.body", "body": body})
 
 
-async def give(send: Send, response: HttpResponse, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
+async def give(
+    send: Send, response: HttpResponse, headers: Iterable[tuple[bytes, bytes]] = ()
+) -> None:
     """Send what a guard answers."""
-    sent = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in response.headers.items()]
+    sent = [
+        (name.lower().encode("latin-1"), value.encode("latin-1"))
+        for name, value in response.headers.items()
+    ]
     if response.status != 204:
         sent.append((b"content-length", b"%d" % len(response.body)))
-    await send({"type": "http.response.start", "status": response.status, "headers": [*sent, *headers]})
+    await send(
+        {"type": "http.response.start", "status": response.status, "headers": [*sent, *headers]}
+    )
     await send({"type": "http.response.body", "body": response.body})
 
 
@@ -179,9 +194,17 @@ async def begin_stream(send: Send, headers: Headers) -> None:
 
 
 async def pump(
-    stream: Stream, after: int, send: Send, limits: Limits, stop: Callable[[], bool], *, ids: bool, prime: bool
+    stream: Stream,
+    after: int,
+    send: Send,
+    limits: Limits,
+    stop: Callable[[], bool],
+    *,
+    ids: bool,
+    prime: bool,
 ) -> None:
-    """Send what is said on a stream until it ends, until `stop`, or until somebody else reads it."""
+    """Send what is said on a stream until it ends, until `stop`, or until somebody else reads
+    it."""
     reader: asyncio.Future[None] | None = stream.attach(after)
     waiting = reader
     chunks = [priming(f"{stream.id}-{after}", int(limits.retry * 1000))] if prime else []
@@ -192,12 +215,17 @@ async def pump(
                 after += 1
                 chunks.append(event(data, id=f"{stream.id}-{after}" if ids else None))
             if chunks:
-                await send({"type": "http.response.body", "body": b"".join(chunks), "more_body": True})
+                await send(
+                    {"type": "http.response.body", "body": b"".join(chunks), "more_body": True}
+                )
                 stream.passed(after)
                 chunks = []
             if stop() or (stream.done and after == stream.count):
                 break
-            if after == stream.count and not (await asyncio.wait([waiting], timeout=limits.keepalive))[0]:
+            if (
+                after == stream.count
+                and not (await asyncio.wait([waiting], timeout=limits.keepalive))[0]
+            ):
                 chunks.append(comment())
             waiting = stream.again(waiting)
     except Gone:

@@ -1,13 +1,15 @@
 """The MCP endpoint, as plain ASGI: one URL, every era.
 
     POST    a request (or a notification): judged by the ladder of `policy.py`, answered by the desk
-    GET     the stream for what belongs to no request, the rest of a broken stream, or a long poll    handshake era
-    DELETE  the end of a session                                                                      handshake era
+    GET     the stream for what belongs to no request, the rest of a broken stream, or a long poll
+    handshake era DELETE  the end of a session
+    handshake era
 
-The head of a request is judged before its body is read, and its params are decoded once. A call runs in a task of its own;
-most are done one turn of the loop later and go out as one JSON body, without a queue, a timer or a second task. Only for
-those that are not is a watcher started that notices when the client goes away. In the stateless era that cancels the call;
-in the handshake era it does not, and the client may come back for the rest (`streams.py`).
+The head of a request is judged before its body is read, and its params are decoded once. A call
+runs in a task of its own; most are done one turn of the loop later and go out as one JSON body,
+without a queue, a timer or a second task. Only for those that are not is a watcher started that
+notices when the client goes away. In the stateless era that cancels the call; in the handshake era
+it does not, and the client may come back for the rest (`streams.py`).
 """
 
 import asyncio
@@ -17,7 +19,14 @@ from typing import Any, Protocol
 
 import msgspec
 
-from ...errors import Forbidden, InvalidParams, InvalidRequest, MethodNotFound, Overloaded, ProtocolError
+from ...errors import (
+    Forbidden,
+    InvalidParams,
+    InvalidRequest,
+    MethodNotFound,
+    Overloaded,
+    ProtocolError,
+)
 from ...jsonrpc.codec import Malformed, decode, encode
 from ...jsonrpc.messages import Batch, Failure, Message, Notification, Request, Result
 from ...limits import Limits
@@ -69,7 +78,9 @@ class Gate(Protocol):
     def secrets(self) -> Collection[bytes]:
         """The headers that are its business only."""
 
-    async def admit(self, scope: Scope, path: str, headers: Mapping[bytes, bytes]) -> Visitor | HttpResponse:
+    async def admit(
+        self, scope: Scope, path: str, headers: Mapping[bytes, bytes]
+    ) -> Visitor | HttpResponse:
         """Who sent this request, or how it is refused."""
 
     async def outstayed(self, visitor: Visitor) -> None:
@@ -91,10 +102,19 @@ class Begun:
     def answer(self) -> bytes | None:
         """All of the response, head and body, where it is a plain one and there already."""
         turn, call = self.turn, self.came_to
-        if turn.open or turn.stream is not None or not turn.replies or not isinstance(call, Call) or call.failed is not None:
+        if (
+            turn.open
+            or turn.stream is not None
+            or not turn.replies
+            or not isinstance(call, Call)
+            or call.failed is not None
+        ):
             return None
         body = turn.replies[0]
-        return b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
+        return (
+            b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
+            % (len(body), body)
+        )
 
 
 class Endpoint:
@@ -167,15 +187,24 @@ class Endpoint:
         return [] if self._gate is None else self._gate.challenge(visitor, scopes)
 
     async def _preflight(self, scope: Scope, name: str | None, send: Send) -> None:
-        headers = [pair for pair in scope["headers"] if pair[0] != b"content-type"]  # there is no content yet
-        head = policy.head(self._rules, "POST", [*headers, (b"content-type", b"application/json")], name)
+        headers = [
+            pair for pair in scope["headers"] if pair[0] != b"content-type"
+        ]  # there is no content yet
+        head = policy.head(
+            self._rules, "POST", [*headers, (b"content-type", b"application/json")], name
+        )
         if isinstance(head, Reject):
             await self._refuse(send, head)
         else:
             await reply(send, b"", 204, preflight(self._rules, head))
 
     async def _refuse(
-        self, send: Send, reject: Reject, id: Any = None, revision: Revision | None = None, headers: Headers | None = None
+        self,
+        send: Send,
+        reject: Reject,
+        id: Any = None,
+        revision: Revision | None = None,
+        headers: Headers | None = None,
     ) -> None:
         body = self._desk.failure(id, reject.error, revision)
         await reply(send, body, reject.status, [*reject.headers, *(headers or ())])
@@ -196,18 +225,28 @@ class Endpoint:
                 await self._answer([outcome], turn, head, receive, send)
             else:
                 as_event = turn.streams and not head.json
-                await reply(send, outcome[0], 200, outcome[1] + cors(self._rules, head), as_event=as_event)
+                await reply(
+                    send, outcome[0], 200, outcome[1] + cors(self._rules, head), as_event=as_event
+                )
         elif isinstance(message, Batch):
             await self._batch(message, head, session, visitor, receive, send)
         else:
             await self._take(message, head, session, visitor)
             await reply(send, b"", 202, cors(self._rules, head))
 
-    def begin(self, headers: Headers, server: str | None, client: str | None, body: bytes) -> Begun | None:
-        """Begin the usual request, without ASGI and without waiting for anything; None, and nothing was done, for others.
-        Where it does not end well or soon, the scope that is made for it has what was begun."""
+    def begin(
+        self, headers: Headers, server: str | None, client: str | None, body: bytes
+    ) -> Begun | None:
+        """Begin the usual request, without ASGI and without waiting for anything; None, and nothing
+        was done, for others. Where it does not end well or soon, the scope that is made for it has
+        what was begun."""
         head = policy.head(self._rules, "POST", headers, server)
-        if isinstance(head, Reject) or not head.json or names.ORIGIN in head.headers or len(body) > self._limits.incoming:
+        if (
+            isinstance(head, Reject)
+            or not head.json
+            or names.ORIGIN in head.headers
+            or len(body) > self._limits.incoming
+        ):
             return None
         session = None
         if head.session is not None and self._sessions is not None and not policy.era(head, None):
@@ -239,17 +278,28 @@ class Endpoint:
             return None
         session = self._sessions.find(head.session, visitor.principal)
         if session is None or not (session.met or await self._sessions.meet(session)):
-            text = "This session has ended, or was never opened here: send `initialize` again, without Mcp-Session-Id"
+            text = (
+                "This session has ended, or was never opened here: send `initialize` "
+                "again, without Mcp-Session-Id"
+            )
             raise Refused(Reject(404, InvalidRequest(text)))
         return session
 
-    def _turn(self, head: Head, session: Session | None, visitor: Visitor, *, silent: bool = False) -> Turn:
-        streams, events = head.streams and not self._json_only and not silent, None if session is None else self._events
+    def _turn(
+        self, head: Head, session: Session | None, visitor: Visitor, *, silent: bool = False
+    ) -> Turn:
+        streams, events = (
+            head.streams and not self._json_only and not silent,
+            None if session is None else self._events,
+        )
         secrets = () if self._gate is None else self._gate.secrets
-        return Turn(self._loop, self._desk, head.headers, streams, session, events, visitor, secrets)
+        return Turn(
+            self._loop, self._desk, head.headers, streams, session, events, visitor, secrets
+        )
 
     def _accept(self, request: Request, head: Head, session: Session | None, turn: Turn) -> Outcome:
-        """Find out what is asked, in which revision and by whom; Refused where it is not to be had."""
+        """Find out what is asked, in which revision and by whom; Refused where it is not to be
+        had."""
         name = request.method
         caller = None if session is None else session.caller
         spoken = None if caller is None else caller.revision
@@ -302,12 +352,15 @@ class Endpoint:
         return data, [(b"mcp-session-id", self._sessions.mint(caller, caller.principal).encode())]
 
     def _spoken(self, head: Head) -> Revision:
-        """The revision of a request that belongs to no session: its header tells, or else it is as old as such headers."""
+        """The revision of a request that belongs to no session: its header tells, or else it is as
+        old as such headers."""
         named = self._named(head)
         if named is None and head.version is None and HEADERLESS in self._desk.service.revisions:
             return HEADERLESS
         if named is None:
-            raise InvalidRequest("MCP-Protocol-Version is missing: each request must name its revision")
+            raise InvalidRequest(
+                "MCP-Protocol-Version is missing: each request must name its revision"
+            )
         return named
 
     def _named(self, head: Head) -> Revision | None:
@@ -318,16 +371,26 @@ class Endpoint:
         if self._closing:
             raise Overloaded("This server is shutting down")
         if len(self._running) >= self._limits.calls and row.name != LISTEN:
-            raise Overloaded(f"{len(self._running)} requests are being answered; the limit is {self._limits.calls}")
+            raise Overloaded(
+                f"{len(self._running)} requests are being answered; the limit is "
+                f"{self._limits.calls}"
+            )
         if session is not None:
             if request.id in session.answering:
                 raise InvalidRequest(f"Request id {request.id!r} is still in flight")
             if len(session.answering) >= self._limits.in_flight:
-                raise Overloaded(f"{len(session.answering)} requests are in flight; the limit is {self._limits.in_flight}")
+                raise Overloaded(
+                    f"{len(session.answering)} requests are in flight; the limit is "
+                    f"{self._limits.in_flight}"
+                )
         if row.name in SUBSCRIBING and self._sessions is None:
             raise MethodNotFound(f"There is no {row.name} without sessions: nothing could be told")
         if row.name == LISTEN and not turn.streams:
-            remedy = "this server answers in JSON only" if self._json_only else "accept text/event-stream"
+            remedy = (
+                "this server answers in JSON only"
+                if self._json_only
+                else "accept text/event-stream"
+            )
             raise InvalidRequest(f"Changes are told on an event stream only: {remedy}")
 
     def _check_mirrors(self, request: Request, params: Any, head: Head) -> None:
@@ -336,7 +399,9 @@ class Endpoint:
         if reject is not None:
             raise Refused(reject, request.id)
 
-    async def _answer(self, calls: list[Call], turn: Turn, head: Head, receive: Receive, send: Send) -> None:
+    async def _answer(
+        self, calls: list[Call], turn: Turn, head: Head, receive: Receive, send: Send
+    ) -> None:
         if turn.streams and not head.json:
             stream = turn.begin()  # it takes nothing else
             if not calls:
@@ -351,7 +416,9 @@ class Endpoint:
             raise
         await self._see_through(calls, turn, head, receive, send)
 
-    async def _see_through(self, calls: list[Call], turn: Turn, head: Head, receive: Receive, send: Send) -> None:
+    async def _see_through(
+        self, calls: list[Call], turn: Turn, head: Head, receive: Receive, send: Send
+    ) -> None:
         if not turn.open and turn.stream is None:
             await self._send_replies(calls, turn, head, send)
             return
@@ -366,7 +433,8 @@ class Endpoint:
                 await self._send_replies(calls, turn, head, send)
         finally:
             overdue.cancel()
-            watcher.cancel()  # which also ends what nobody waits for, where the server gave up on us
+            # which also ends what nobody waits for, where the server gave up on us
+            watcher.cancel()
 
     async def _run(self, call: Call, turn: Turn) -> None:
         data = await self._desk.reply(call)
@@ -391,7 +459,9 @@ class Endpoint:
 
     async def _send_replies(self, calls: list[Call], turn: Turn, head: Head, send: Send) -> None:
         headers = cors(self._rules, head)
-        if not turn.replies and turn.streams:  # cancelled: there is nothing to say, but a request is due JSON or a stream
+        if (
+            not turn.replies and turn.streams
+        ):  # cancelled: there is nothing to say, but a request is due JSON or a stream
             await begin_stream(send, headers)
             await send({"type": "http.response.body", "body": b""})
         elif not turn.replies:
@@ -408,15 +478,28 @@ class Endpoint:
     async def _send_stream(self, calls: list[Call], turn: Turn, head: Head, send: Send) -> None:
         assert turn.stream is not None
         await begin_stream(send, cors(self._rules, head))
-        staying = None if self._gate is None else self._loop.create_task(self._stay(self._gate, calls, turn))
+        staying = (
+            None
+            if self._gate is None
+            else self._loop.create_task(self._stay(self._gate, calls, turn))
+        )
         try:
-            await pump(turn.stream, 0, send, self._limits, turn.stops, ids=turn.resumable, prime=turn.primes)
+            await pump(
+                turn.stream,
+                0,
+                send,
+                self._limits,
+                turn.stops,
+                ids=turn.resumable,
+                prime=turn.primes,
+            )
         finally:
             if staying is not None:
                 staying.cancel()
 
     async def _stay(self, gate: Gate, calls: list[Call], turn: Turn) -> None:
-        """Who may not stay hears of no more changes, and comes back for what else there is with something better."""
+        """Who may not stay hears of no more changes, and comes back for what else there is with
+        something better."""
         await gate.outstayed(turn.visitor)
         for call in calls:
             self._desk.hang_up(call)
@@ -425,12 +508,20 @@ class Endpoint:
     # batches, notifications, answers
 
     async def _batch(
-        self, batch: Batch, head: Head, session: Session | None, visitor: Visitor, receive: Receive, send: Send
+        self,
+        batch: Batch,
+        head: Head,
+        session: Session | None,
+        visitor: Visitor,
+        receive: Receive,
+        send: Send,
     ) -> None:
         try:
             revision = self._spoken(head) if session is None else session.caller.revision
             if not revision.batching:
-                raise InvalidRequest(f"There are no JSON-RPC batches in revision {revision.version}")
+                raise InvalidRequest(
+                    f"There are no JSON-RPC batches in revision {revision.version}"
+                )
         except InvalidRequest as error:
             raise refused(error) from None
         turn = self._turn(head, session, visitor)
@@ -458,33 +549,53 @@ class Endpoint:
         else:
             await reply(send, b"", 202, cors(self._rules, head))
 
-    async def _take(self, message: Message, head: Head, session: Session | None, visitor: Visitor) -> None:
-        """A notification, or the answer to a question, which another process may have asked. Where nobody did, the client
-        hears so."""
+    async def _take(
+        self, message: Message, head: Head, session: Session | None, visitor: Visitor
+    ) -> None:
+        """A notification, or the answer to a question, which another process may have asked. Where
+        nobody did, the client hears so."""
         if isinstance(message, Notification):
             self._hear(message, head, session, visitor)
             return
-        if session is not None and isinstance(message, Result | Failure) and await self._settled(message, session):
+        if (
+            session is not None
+            and isinstance(message, Result | Failure)
+            and await self._settled(message, session)
+        ):
             return
-        hint = "; if another process asked, they need a bus between them (`workers=`)" if self._bus.alone else ""
+        hint = (
+            "; if another process asked, they need a bus between them (`workers=`)"
+            if self._bus.alone
+            else ""
+        )
         raise refused(InvalidRequest(f"Nobody here waits for this answer{hint}"))
 
     async def _settled(self, message: Result | Failure, session: Session) -> bool:
-        return session.answered(message) or bool(await self._bus.ask("answer", (session.key, encode(message))))
+        return session.answered(message) or bool(
+            await self._bus.ask("answer", (session.key, encode(message)))
+        )
 
     def _answered_elsewhere(self, payload: Any) -> bool | None:
         session = self._sessions.by_key(payload[0]) if self._sessions is not None else None
         message = decode(payload[1])
-        return (session is not None and isinstance(message, Result | Failure) and session.answered(message)) or None
+        return (
+            session is not None
+            and isinstance(message, Result | Failure)
+            and session.answered(message)
+        ) or None
 
-    def _hear(self, message: Notification, head: Head, session: Session | None, visitor: Visitor) -> None:
+    def _hear(
+        self, message: Notification, head: Head, session: Session | None, visitor: Visitor
+    ) -> None:
         """A notification."""
         revision = None if session is None else session.caller.revision
         row = self._desk.method(message.method, revision)
         try:
             params = _params(revision, row, message)
         except ProtocolError as error:
-            raise Refused(Reject(400, error), None, revision) from None  # no reply says what is wrong: the status must
+            raise Refused(
+                Reject(400, error), None, revision
+            ) from None  # no reply says what is wrong: the status must
         reject = policy.body(self._rules, head, message.method, params, request=False)
         if reject is not None:
             raise Refused(reject)
@@ -495,14 +606,20 @@ class Endpoint:
                 self._desk.cancel(call)
             else:
                 self._bus.publish("cancel", (session.key, params.request_id))
-        elif session is not None and self._sessions is not None and name == "notifications/roots/list_changed":
+        elif (
+            session is not None
+            and self._sessions is not None
+            and name == "notifications/roots/list_changed"
+        ):
             self._sessions.roots_changed(session)
         elif session is not None and name == "exit" and name in session.caller.revision.methods:
             self._end(session)
         elif row is not None and METHODS.get(row.name) is not row:
             self._notice(row, params, head, session, visitor)
 
-    def _notice(self, row: Method, params: Any, head: Head, session: Session | None, visitor: Visitor) -> None:
+    def _notice(
+        self, row: Method, params: Any, head: Head, session: Session | None, visitor: Visitor
+    ) -> None:
         """What only an extension may want to hear, from whoever says who they are."""
         if session is None and PROTOCOL_VERSION not in (params.meta or {}):
             return
@@ -512,7 +629,9 @@ class Endpoint:
             turn = self._turn(head, session, visitor, silent=True)
             self._desk.notice(row, params, caller, turn, self._limits.calls)
         except ProtocolError as error:
-            raise Refused(policy.refusal(error, stateless=True)) from None  # no reply says it: the status must
+            raise Refused(
+                policy.refusal(error, stateless=True)
+            ) from None  # no reply says it: the status must
 
     def _cancelled_elsewhere(self, payload: Any) -> None:
         session = self._sessions.by_key(payload[0]) if self._sessions is not None else None
@@ -541,7 +660,13 @@ class Endpoint:
 
     async def _needed(self, head: Head, visitor: Visitor) -> Session:
         if policy.era(head, None):
-            raise Refused(Reject(405, InvalidRequest("There are no sessions in this revision"), ((b"allow", b"POST"),)))
+            raise Refused(
+                Reject(
+                    405,
+                    InvalidRequest("There are no sessions in this revision"),
+                    ((b"allow", b"POST"),),
+                )
+            )
         reject = policy.bare(self._rules, head)
         if reject is not None:
             raise Refused(reject)
@@ -560,7 +685,9 @@ class Endpoint:
         if tasks:
             await asyncio.wait(tasks, timeout=grace)
         for call in (self._running | self._listening) & calls:
-            self._desk.cut_off(call, Overloaded(f"{call.name} was cut off: the server is shutting down"))
+            self._desk.cut_off(
+                call, Overloaded(f"{call.name} was cut off: the server is shutting down")
+            )
 
 
 def _params(revision: Revision | None, row: Method | None, message: Request | Notification) -> Any:
@@ -568,7 +695,9 @@ def _params(revision: Revision | None, row: Method | None, message: Request | No
         if row is None:
             return decode_params(message.params, Params)
         return (
-            revision.lift_params(row, message.params) if revision is not None else decode_params(message.params, row.params)
+            revision.lift_params(row, message.params)
+            if revision is not None
+            else decode_params(message.params, row.params)
         )
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidParams(f"{message.method}: {error}") from None

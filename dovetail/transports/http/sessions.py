@@ -1,9 +1,11 @@
-"""Sessions without a store: a session id is a sealed token that says all there is to know of its session.
+"""Sessions without a store: a session id is a sealed token that says all there is to know of its
+session.
 
-Any process that has the keys serves any request of a session, and opening one costs the server nothing. What was opened
-lately is kept, so that the seal is broken once. A session ends by the expiry in its token, by going unused, or by DELETE:
-the latter two leave a tombstone in this process, and on the bus. An ended session is the same as one that never was: 404,
-upon which a client opens a new one.
+Any process that has the keys serves any request of a session, and opening one costs the server
+nothing. What was opened lately is kept, so that the seal is broken once. A session ends by the
+expiry in its token, by going unused, or by DELETE: the latter two leave a tombstone in this
+process, and on the bus. An ended session is the same as one that never was: 404, upon which a
+client opens a new one.
 https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#session-management
 """
 
@@ -44,11 +46,13 @@ class Session:
     """One session as this process knows it."""
 
     __slots__ = (
-        "answering", "asked", "caller", "elsewhere", "expires", "id", "key", "leveled", "met", "newest", "seen", "standing",
-        "streams", "told", "who",
+        "answering", "asked", "caller", "elsewhere", "expires", "id", "key", "leveled", "met",
+        "newest", "seen", "standing", "streams", "told", "who",
     )  # fmt: skip
 
-    def __init__(self, id: str, key: str, caller: Caller, who: bytes, expires: float, seen: float) -> None:
+    def __init__(
+        self, id: str, key: str, caller: Caller, who: bytes, expires: float, seen: float
+    ) -> None:
         self.id = id
         self.key = key
         """What it goes by where its id, which is a secret, must not be said."""
@@ -57,7 +61,8 @@ class Session:
         """Whose it is, as a digest."""
         self.expires = expires
         self.seen = seen
-        """When it was last used, by a clock that nobody puts forward or back: `time.monotonic()`."""
+        """When it was last used, by a clock that nobody puts forward or back:
+        `time.monotonic()`."""
         self.told = seen
         """When the other processes were last told that it is in use."""
         self.met = True
@@ -68,8 +73,8 @@ class Session:
         self.asked: dict[Id, asyncio.Future[Result | Failure]] = NOTHING_ASKED
         """The questions that its client has not answered yet."""
         self.standing: tuple[Stream, ...] = ()
-        """Streams for what belongs to no request, the newest last. Of those that are read, the newest hears of everything,
-        the others of nothing."""
+        """Streams for what belongs to no request, the newest last. Of those that are read, the
+        newest hears of everything, the others of nothing."""
         self.streams = 0
         """How many of its streams are open."""
         self.newest = 0.0
@@ -107,8 +112,16 @@ class Session:
 class Sessions:
     """All sessions, of which only those in use take any room."""
 
-    def __init__(self, desk: Desk, ring: KeyRing, limits: Limits, bus: Bus, ended: Callable[[str], None]) -> None:
-        self._desk, self._ring, self._limits, self._bus, self._ended = desk, ring, limits, bus, ended
+    def __init__(
+        self, desk: Desk, ring: KeyRing, limits: Limits, bus: Bus, ended: Callable[[str], None]
+    ) -> None:
+        self._desk, self._ring, self._limits, self._bus, self._ended = (
+            desk,
+            ring,
+            limits,
+            bus,
+            ended,
+        )
         self._bound = desk.service.info.name.encode()
         """Another server of the same program has the same keys, but not our sessions."""
         self._open: dict[str, Session] = {}
@@ -141,7 +154,9 @@ class Sessions:
         )
         id = self._ring.seal(PURPOSE, _encode(said), bound=self._bound)
         if len(id) > LONGEST:
-            raise InvalidParams(f"clientInfo and capabilities are too long: the session id would be {len(id)} bytes")
+            raise InvalidParams(
+                f"clientInfo and capabilities are too long: the session id would be {len(id)} bytes"
+            )
         return id
 
     def find(self, id: str, principal: Principal | None = None) -> Session | None:
@@ -187,7 +202,9 @@ class Sessions:
 
     def _parted(self, session: Session, when: float) -> None:
         self._bury(session.key)
-        self._desk.service.parted(session.caller, HTTP, when - session.expires + self._limits.session_life)
+        self._desk.service.parted(
+            session.caller, HTTP, when - session.expires + self._limits.session_life
+        )
 
     def share(self, session: Session, call: Call) -> None:
         """What a session asked for holds in every process."""
@@ -203,7 +220,9 @@ class Sessions:
         if len(id) > LONGEST:
             return None
         try:
-            name, expires, _, who, info, capabilities = _decode(self._ring.open(PURPOSE, id, bound=self._bound))
+            name, expires, _, who, info, capabilities = _decode(
+                self._ring.open(PURPOSE, id, bound=self._bound)
+            )
             revision = BY_NAME[name]
             client = None if info is None else msgspec.convert(info, Implementation)
             caller = self._desk.known(revision, client, ClientCapabilities.lift(capabilities))
@@ -268,7 +287,9 @@ class Sessions:
             self._sweep_later()
 
     def _sweep_later(self) -> None:
-        self._sweeper = asyncio.get_running_loop().call_later(self._limits.session_idle / 4, self._sweep)
+        self._sweeper = asyncio.get_running_loop().call_later(
+            self._limits.session_idle / 4, self._sweep
+        )
 
     # other processes
 
@@ -293,13 +314,15 @@ class Sessions:
             session.caller.remember_page(page)
 
     def parted(self) -> None:
-        """What other processes said may not have come here: nothing is relied on that they would have had to say."""
+        """What other processes said may not have come here: nothing is relied on that they would
+        have had to say."""
         for session in self._keys.values():
             session.met = self._bus.alone
             session.caller.roots_changed()
 
     async def meet(self, session: Session) -> bool:
-        """This process sees it for the first time: what do the others know of it? False where it has ended."""
+        """This process sees it for the first time: what do the others know of it? False where it
+        has ended."""
         session.met = True
         known = await self._bus.ask("session/met", session.key)
         if known == ENDED:
@@ -336,7 +359,9 @@ class Sessions:
     def _level_elsewhere(self, payload: Any) -> None:
         id, level, when = payload
         session = self._known(id)
-        if session is not None and when > session.leveled:  # what is older was overtaken on its way here
+        if (
+            session is not None and when > session.leveled
+        ):  # what is older was overtaken on its way here
             session.caller.log_level, session.leveled = level, when
 
     def _subscribed_elsewhere(self, payload: Any) -> None:

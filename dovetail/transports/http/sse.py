@@ -1,14 +1,17 @@
-"""The old pair of HTTP and server-sent events, both sides. It has been superseded; this file can be deleted with it.
+"""The old pair of HTTP and server-sent events, both sides. It has been superseded; this file can be
+deleted with it.
 
-A client opens an event stream with GET. The first event, `endpoint`, names the address to POST messages to; whatever the
-server says comes as `message` events. The stream is the conversation: when it ends, so does that, and nothing is resumed.
+A client opens an event stream with GET. The first event, `endpoint`, names the address to POST
+messages to; whatever the server says comes as `message` events. The stream is the conversation:
+when it ends, so does that, and nothing is resumed.
 
     GET /sse          ──→  Pairs.open  ──→  event: endpoint, data: /message?session_id=…
     POST /message?…   ──→  Pairs.post  ──→  202, and the message goes where that stream is held
 
-A POST may land in a process that does not hold the stream; it is then passed on over the bus. Each comes with a token of
-its own: it must be of the user who opened the stream, and its scopes are those of its message. A client that posts without
-reading is kept waiting, then put off: what waits to be read is bounded. Which revision is spoken does not matter here.
+A POST may land in a process that does not hold the stream; it is then passed on over the bus. Each
+comes with a token of its own: it must be of the user who opened the stream, and its scopes are
+those of its message. A client that posts without reading is kept waiting, then put off: what waits
+to be read is bounded. Which revision is spoken does not matter here.
 https://modelcontextprotocol.io/specification/2024-11-05/basic/transports#http-with-sse
 """
 
@@ -66,10 +69,17 @@ REFUSALS: Final[Mapping[int, type[DovetailError]]] = {
 
 
 class Pairs:
-    """The open pairs of one application. `serve` holds a conversation over a channel until it ends."""
+    """The open pairs of one application. `serve` holds a conversation over a channel until it
+    ends."""
 
     def __init__(
-        self, limits: Limits, serve: Callable[[Channel, Visitor], Awaitable[None]], bus: Bus, *, limit: int, keepalive: float
+        self,
+        limits: Limits,
+        serve: Callable[[Channel, Visitor], Awaitable[None]],
+        bus: Bus,
+        *,
+        limit: int,
+        keepalive: float,
     ) -> None:
         self._limits, self._serve, self._bus = limits, serve, bus
         self._limit, self._keepalive = limit, keepalive
@@ -88,7 +98,8 @@ class Pairs:
         headers: Sequence[Header] = (),
         visitor: Visitor = NOBODY,
     ) -> None:
-        """Answer a GET: hold a conversation until the client goes away. `message_path` is where its POSTs go."""
+        """Answer a GET: hold a conversation until the client goes away. `message_path` is where its
+        POSTs go."""
         from urllib.parse import quote
 
         if len(self._pairs) >= self._limit:
@@ -96,7 +107,9 @@ class Pairs:
             await reply(send, text.encode(), 503, [LATER, *headers], kind=TEXT)
             return
         session = token_urlsafe(TOKEN)
-        endpoint = f"{quote(scope.get('root_path', '').rstrip('/') + message_path)}?{SESSION}={session}"
+        endpoint = (
+            f"{quote(scope.get('root_path', '').rstrip('/') + message_path)}?{SESSION}={session}"
+        )
         stream = _Stream(receive, send, endpoint, self._keepalive, headers)
         channel = Pump(stream, self._limits)
         channel.visitor = visitor
@@ -108,9 +121,15 @@ class Pairs:
             await channel.close()
 
     async def post(
-        self, send: AsgiSend, session: str, body: bytes, headers: Sequence[Header] = (), visitor: Visitor = NOBODY
+        self,
+        send: AsgiSend,
+        session: str,
+        body: bytes,
+        headers: Sequence[Header] = (),
+        visitor: Visitor = NOBODY,
     ) -> None:
-        """Answer a POST: the message goes to its conversation, wherever that is held, if it is whose that is."""
+        """Answer a POST: the message goes to its conversation, wherever that is held, if it is
+        whose that is."""
         if session in self._pairs:
             await self._room(session)
         status = self._deliver(session, body, visitor)
@@ -118,7 +137,9 @@ class Pairs:
             principal = to_builtins(visitor.principal, enc_hook=str)
             status = await self._bus.ask(TOPIC, (session, body, visitor.address, principal))
         later = [LATER] if status == 503 else []
-        await reply(send, self._words(status).encode(), status or 404, [*later, *headers], kind=TEXT)
+        await reply(
+            send, self._words(status).encode(), status or 404, [*later, *headers], kind=TEXT
+        )
 
     async def _room(self, session: str) -> None:
         try:
@@ -135,7 +156,12 @@ class Pairs:
     def _deliver(self, session: str, body: bytes, visitor: Visitor) -> int | None:
         """Deliver a message; None where its conversation is not held here, or is another user's."""
         stream, channel, who = self._pairs.get(session, (None, None, b""))
-        if stream is None or channel is None or stream.deliver is None or who != who_is(visitor.principal):
+        if (
+            stream is None
+            or channel is None
+            or stream.deliver is None
+            or who != who_is(visitor.principal)
+        ):
             return None
         if channel.full:
             return 503
@@ -147,8 +173,12 @@ class Pairs:
         if status == 202:
             return "Accepted"
         if status is not None:
-            return "The event stream of this conversation is not being read; read it, then try again"
-        gone = "There is no such conversation: it has ended, or never began; open a new one with GET"
+            return (
+                "The event stream of this conversation is not being read; read it, then try again"
+            )
+        gone = (
+            "There is no such conversation: it has ended, or never began; open a new one with GET"
+        )
         alone = ". If the server has several processes, give it workers= or a bus that they share"
         return gone + alone if self._bus.alone else gone
 
@@ -159,9 +189,19 @@ class _Stream:
     network = HTTP
 
     def __init__(
-        self, receive: AsgiReceive, send: AsgiSend, endpoint: str, keepalive: float, headers: Sequence[Header]
+        self,
+        receive: AsgiReceive,
+        send: AsgiSend,
+        endpoint: str,
+        keepalive: float,
+        headers: Sequence[Header],
     ) -> None:
-        self._receive, self._send, self._endpoint, self._keepalive = receive, send, endpoint, keepalive
+        self._receive, self._send, self._endpoint, self._keepalive = (
+            receive,
+            send,
+            endpoint,
+            keepalive,
+        )
         self._headers = headers
         self.deliver: Receive | None = None
         """Takes the messages that are posted, as long as the client is there."""
@@ -211,7 +251,8 @@ async def open_pair(
     timeout: float,
     auth: Credentials | None = None,
 ) -> Channel:
-    """Open the pair behind a URL. The headers and what vouches for us go to that origin and no other."""
+    """Open the pair behind a URL. The headers and what vouches for us go to that origin and no
+    other."""
     import aiohttp
 
     name = shown(url)
@@ -236,7 +277,11 @@ async def open_pair(
 
 
 async def _get(
-    session: "aiohttp.ClientSession", url: str, headers: Mapping[str, str], name: str, auth: Credentials | None
+    session: "aiohttp.ClientSession",
+    url: str,
+    headers: Mapping[str, str],
+    name: str,
+    auth: Credentials | None,
 ) -> "aiohttp.ClientResponse":
     """The event stream. Redirects are followed by hand: within the origin, and not for long."""
     from aiohttp import ClientTimeout
@@ -247,7 +292,12 @@ async def _get(
     async def send(vouching: Mapping[str, str]) -> "aiohttp.ClientResponse":
         return await session.get(
             target,
-            headers={**vouching, **headers, "Accept": "text/event-stream", "Cache-Control": "no-store"},
+            headers={
+                **vouching,
+                **headers,
+                "Accept": "text/event-stream",
+                "Cache-Control": "no-store",
+            },
             timeout=ClientTimeout(total=None),
             allow_redirects=False,
         )
@@ -267,22 +317,29 @@ async def _get(
     said = f"HTTP {response.status} {response.reason or ''}".rstrip()
     if response.status == 200:
         said += f" with {response.content_type}"
-    raise ConnectFailed(f"{name}: asked for an event stream, got {said}; is this the address of an SSE server?")
+    raise ConnectFailed(
+        f"{name}: asked for an event stream, got {said}; is this the address of an SSE server?"
+    )
 
 
-async def _endpoint(response: "aiohttp.ClientResponse", events: Events, name: str) -> tuple[Any, list[Event]]:
+async def _endpoint(
+    response: "aiohttp.ClientResponse", events: Events, name: str
+) -> tuple[Any, list[Event]]:
     """Where to post, and what came in the same breath."""
     async for chunk in response.content.iter_any():
         heard = events.feed(chunk)
         for number, one in enumerate(heard):
             if one.name == "endpoint":
                 address = one.data.decode(errors="replace") if isinstance(one.data, bytes) else ""
-                return _within(response.url, address, f"{name}: the server wants messages posted to"), heard[number + 1 :]
+                return _within(
+                    response.url, address, f"{name}: the server wants messages posted to"
+                ), heard[number + 1 :]
     raise ConnectFailed(f"{name}: the event stream ended before it named an endpoint")
 
 
 def _within(base: Any, address: str, complaint: str) -> Any:
-    """An address that a server gave, if it is of the same origin: nobody else may see the credentials, or the messages."""
+    """An address that a server gave, if it is of the same origin: nobody else may see the
+    credentials, or the messages."""
     from yarl import URL
 
     try:
@@ -311,7 +368,12 @@ class _Pair:
         timeout: float,
         auth: Credentials | None,
     ) -> None:
-        self._session, self._response, self._endpoint, self._auth = session, response, endpoint, auth
+        self._session, self._response, self._endpoint, self._auth = (
+            session,
+            response,
+            endpoint,
+            auth,
+        )
         self._headers = {**headers, "Content-Type": "application/json"}
         self._events, self._early = events, early
         self._name, self._timeout = name, timeout
@@ -327,7 +389,9 @@ class _Pair:
             async for chunk in self._response.content.iter_any():
                 self._hear(self._events.feed(chunk))
         except (ClientError, OSError) as problem:
-            raise ConnectionClosed(f"{self._name}: the event stream broke: {_why(problem)}") from None
+            raise ConnectionClosed(
+                f"{self._name}: the event stream broke: {_why(problem)}"
+            ) from None
         raise ConnectionClosed(f"{self._name}: the server ended the event stream")
 
     def _hear(self, events: list[Event]) -> None:
@@ -336,7 +400,8 @@ class _Pair:
                 self._receive(one.data)
 
     async def write(self, data: bytes) -> None:
-        """Post one message, each after the one before: what is refused is lost alone, unless nothing works any more."""
+        """Post one message, each after the one before: what is refused is lost alone, unless
+        nothing works any more."""
         from aiohttp import ClientError
 
         try:
@@ -347,16 +412,27 @@ class _Pair:
                         break
                     await asyncio.sleep(pause)
         except TimeoutError:
-            raise ConnectionClosed(f"{self._name}: a message was not taken within {self._timeout:g} s") from None
+            raise ConnectionClosed(
+                f"{self._name}: a message was not taken within {self._timeout:g} s"
+            ) from None
         except (ClientError, OSError) as problem:
-            raise ConnectionClosed(f"{self._name}: a message could not be posted: {_why(problem)}") from None
+            raise ConnectionClosed(
+                f"{self._name}: a message could not be posted: {_why(problem)}"
+            ) from None
         except DovetailError as problem:  # of the credentials
             self._lose(data, problem)
             return
         if status in (404, 410):
-            raise ConnectionClosed(f"{self._name}: the server has forgotten this conversation: {words}")
+            raise ConnectionClosed(
+                f"{self._name}: the server has forgotten this conversation: {words}"
+            )
         if status >= 300:
-            self._lose(data, REFUSALS.get(status, InternalError)(f"{self._name}: the server refused a message: {words}"))
+            self._lose(
+                data,
+                REFUSALS.get(status, InternalError)(
+                    f"{self._name}: the server refused a message: {words}"
+                ),
+            )
 
     async def _post(self, data: bytes) -> tuple[int, str, float | None]:
         """The status, what was said with it, and when to try again if that may help."""
@@ -365,11 +441,21 @@ class _Pair:
         async def send(vouching: Mapping[str, str]) -> "aiohttp.ClientResponse":
             body = BytesIO(data)  # which aiohttp sends in pieces
             headers = {**vouching, **self._headers}
-            return await self._session.post(self._endpoint, data=body, headers=headers, allow_redirects=False)
+            return await self._session.post(
+                self._endpoint, data=body, headers=headers, allow_redirects=False
+            )
 
-        async with await vouched(self._auth, "POST", str(self._endpoint), send, head, let_go) as response:
-            said = (await response.content.read(200)).decode(errors="replace").strip() if response.status >= 300 else ""
-            words = f"HTTP {response.status} {response.reason or ''}".rstrip() + (f": {said}" if said else "")
+        async with await vouched(
+            self._auth, "POST", str(self._endpoint), send, head, let_go
+        ) as response:
+            said = (
+                (await response.content.read(200)).decode(errors="replace").strip()
+                if response.status >= 300
+                else ""
+            )
+            words = f"HTTP {response.status} {response.reason or ''}".rstrip() + (
+                f": {said}" if said else ""
+            )
             later = response.headers.get("Retry-After", "")
             pause = float(later) if response.status in (429, 503) and later.isdecimal() else None
             return response.status, words, pause
@@ -388,5 +474,7 @@ class _Pair:
 
 
 def _why(problem: Exception) -> str:
-    inner = getattr(problem, "certificate_error", None) or getattr(problem, "os_error", None) or problem
+    inner = (
+        getattr(problem, "certificate_error", None) or getattr(problem, "os_error", None) or problem
+    )
     return why(inner) if isinstance(inner, OSError) else str(inner) or type(inner).__name__

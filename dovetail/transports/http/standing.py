@@ -1,11 +1,13 @@
-"""What belongs to no request: the streams that a client of the handshake era opens with GET, and its polls.
+"""What belongs to no request: the streams that a client of the handshake era opens with GET, and
+its polls.
 
-A session may have several such streams. Each message goes out on one of them, the newest, wherever it is: a process that
-opens one tells the others, which then keep silent. A GET that names the last event it saw takes up any stream of its
-session again, also one that another process holds. The stream of a call stays where the call runs: that process hands over
-what it has and passes on what comes. One that belongs to no call moves, as every process hears of what is said on it: its
-old process lets go of it when it hears that another has it. Where something is lost on the way, or a process is, the stream
-ends, and the client comes back for the rest.
+A session may have several such streams. Each message goes out on one of them, the newest, wherever
+it is: a process that opens one tells the others, which then keep silent. A GET that names the last
+event it saw takes up any stream of its session again, also one that another process holds. The
+stream of a call stays where the call runs: that process hands over what it has and passes on what
+comes. One that belongs to no call moves, as every process hears of what is said on it: its old
+process lets go of it when it hears that another has it. Where something is lost on the way, or a
+process is, the stream ends, and the client comes back for the rest.
 """
 
 import asyncio
@@ -33,8 +35,16 @@ PATIENCE = 10.0
 class Standing:
     """The standing streams of one endpoint."""
 
-    def __init__(self, desk: Desk, limits: Limits, events: Events, bus: Bus, poll: float | None) -> None:
-        self._desk, self._limits, self._events, self._bus, self._poll_time = desk, limits, events, bus, poll
+    def __init__(
+        self, desk: Desk, limits: Limits, events: Events, bus: Bus, poll: float | None
+    ) -> None:
+        self._desk, self._limits, self._events, self._bus, self._poll_time = (
+            desk,
+            limits,
+            events,
+            bus,
+            poll,
+        )
         self._sessions: dict[str, Session] = {}
         """Those that have such a stream here, by key."""
         self._borrowed: dict[str, Stream] = {}
@@ -47,7 +57,13 @@ class Standing:
         bus.on("stream/said", self._said_elsewhere)
 
     async def get(
-        self, session: Session, head: Head, headers: Headers, receive: Receive, send: Send, outstayed: Wait | None = None
+        self,
+        session: Session,
+        head: Head,
+        headers: Headers,
+        receive: Receive,
+        send: Send,
+        outstayed: Wait | None = None,
     ) -> None:
         """Answer a GET with a stream, until the client may not stay."""
         self.enter(session)
@@ -92,7 +108,12 @@ class Standing:
                 await asyncio.wait([reader], timeout=self._poll_time)
             held, last = stream.held, stream.count
             if not watcher.done():  # else they wait for the next poll
-                await reply(send, b"[" + b",".join(held) + b"]" if held else b"", 200 if held else 204, headers)
+                await reply(
+                    send,
+                    b"[" + b",".join(held) + b"]" if held else b"",
+                    200 if held else 204,
+                    headers,
+                )
                 stream.forget(last)
         finally:
             watcher.cancel()
@@ -104,10 +125,18 @@ class Standing:
         if self._closing:
             raise refused(Overloaded("This server is shutting down"))
         if self.open >= self._limits.streams:
-            raise refused(Overloaded(f"{self.open} event streams are open; the limit is {self._limits.streams}"))
+            raise refused(
+                Overloaded(
+                    f"{self.open} event streams are open; the limit is {self._limits.streams}"
+                )
+            )
         if session is not None:
             if session.streams >= self._limits.session_streams:
-                raise refused(Overloaded(f"This session has {session.streams} event streams open, which is the limit"))
+                raise refused(
+                    Overloaded(
+                        f"This session has {session.streams} event streams open, which is the limit"
+                    )
+                )
             session.streams += 1
         self.open += 1
 
@@ -127,14 +156,22 @@ class Standing:
         after = int(number) if number.isdigit() and len(number) < 16 else -1
         stream = self._events.find(session.key, id) or await self._borrow(session, id, after)
         if stream is None and id.startswith(STANDALONE):
-            return self._events.open(session.key, STANDALONE), 0  # what it would have said is gone; the rest is not
+            return self._events.open(
+                session.key, STANDALONE
+            ), 0  # what it would have said is gone; the rest is not
         try:
             if stream is None:
                 raise Gone
             stream.since(after)
         except Gone:
-            hint = "; if another process does, they need a bus between them (`workers=`)" if self._bus.alone else ""
-            raise refused(InvalidRequest(f"The rest of stream {id[:32]!r} is not held here{hint}")) from None
+            hint = (
+                "; if another process does, they need a bus between them (`workers=`)"
+                if self._bus.alone
+                else ""
+            )
+            raise refused(
+                InvalidRequest(f"The rest of stream {id[:32]!r} is not held here{hint}")
+            ) from None
         return stream, after
 
     def _listen(self, session: Session, stream: Stream) -> None:
@@ -144,8 +181,11 @@ class Standing:
         self._bus.publish("stream/newest", (session.key, session.newest, stream.id))
 
     def _held(self, session: Session) -> tuple[Stream, ...]:
-        """Its standing streams, without those that waited too long for their client to come back."""
-        session.standing = tuple(one for one in session.standing if self._events.find(session.key, one.id))
+        """Its standing streams, without those that waited too long for their client to come
+        back."""
+        session.standing = tuple(
+            one for one in session.standing if self._events.find(session.key, one.id)
+        )
         return session.standing
 
     def _let_go(self, session: Session, stream: Stream) -> None:
@@ -199,7 +239,8 @@ class Standing:
     # other processes
 
     def parted(self) -> None:
-        """Other processes may be gone: those that held what is read here, and those that spoke in our place."""
+        """Other processes may be gone: those that held what is read here, and those that spoke in
+        our place."""
         for stream in self._borrowed.values():
             stream.finish()
         for key in list(self._sessions):
@@ -214,7 +255,9 @@ class Standing:
         if moved is not None:  # it is held there from now on
             moved.finish()
             self._let_go(session, moved)
-        session.elsewhere = when > session.newest or (session.elsewhere and when > 0)  # news may cross on the way
+        session.elsewhere = when > session.newest or (
+            session.elsewhere and when > 0
+        )  # news may cross on the way
         if session.newest > when and not session.elsewhere:  # it may not know that ours is newer
             self._bus.publish("stream/newest", (key, session.newest, ""))
 

@@ -1,12 +1,12 @@
 """Event streams: what is said on one, kept so that it can be said again.
 
-A `Stream` is a bounded list of numbered messages and at most one reader. Whoever speaks pushes and never waits; the reader
-goes from number to number at its own pace. A reader that comes back with the last number it saw goes on from there, which
-is all that resumption is. The oldest messages go when the bound is reached; a reader that needs them is told that they are
-gone.
+A `Stream` is a bounded list of numbered messages and at most one reader. Whoever speaks pushes and
+never waits; the reader goes from number to number at its own pace. A reader that comes back with
+the last number it saw goes on from there, which is all that resumption is. The oldest messages go
+when the bound is reached; a reader that needs them is told that they are gone.
 
-`Events` is where streams are found again by their id. `MemoryEvents` keeps them in this process, for a while, up to a
-bound; a store that several machines share has the same two functions.
+`Events` is where streams are found again by their id. `MemoryEvents` keeps them in this process,
+for a while, up to a bound; a store that several machines share has the same two functions.
 https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#resumability-and-redelivery
 """
 
@@ -28,8 +28,8 @@ class Stream:
     """One stream of messages, and whoever reads it."""
 
     __slots__ = (
-        "_limit", "_messages", "_reader", "_room", "_size", "count", "done", "id", "left", "on_drop", "on_push", "owner",
-        "sent", "weigh",
+        "_limit", "_messages", "_reader", "_room", "_size", "count", "done", "id", "left",
+        "on_drop", "on_push", "owner", "sent", "weigh",
     )  # fmt: skip
 
     def __init__(self, owner: str, limit: int, id: str) -> None:
@@ -48,7 +48,8 @@ class Stream:
         self.on_drop: Callable[[], None] | None = None
         """Told where it is not held any longer, though more was to be said on it."""
         self.weigh: Callable[[Stream, int], None] | None = None
-        """Told when its reader comes and goes: by how many bytes it holds more, or less, for a client that has gone."""
+        """Told when its reader comes and goes: by how many bytes it holds more, or less, for a
+        client that has gone."""
         self._limit = limit
         self._messages: deque[bytes] = deque()
         self._size = 0
@@ -70,7 +71,9 @@ class Stream:
         if self.done:
             return
         before = self._size
-        while self._size > self._limit:  # the newest does not count: a long reply must not push out what came before it
+        while (
+            self._size > self._limit
+        ):  # the newest does not count: a long reply must not push out what came before it
             self._size -= len(self._messages.popleft())
         self._messages.append(data)
         self.count += 1
@@ -95,7 +98,8 @@ class Stream:
             self.finish()  # something was lost on the way: the client comes back for it
 
     def refill(self, count: int, messages: list[bytes], done: bool) -> None:
-        """Begin with what another process holds, up to this number; what came from there meanwhile stays."""
+        """Begin with what another process holds, up to this number; what came from there meanwhile
+        stays."""
         first = self.count - len(self._messages)
         lost = first > count
         later = [] if lost else self.held[count - first :]
@@ -114,7 +118,9 @@ class Stream:
         first = self.count - len(self._messages)
         if not first <= number <= self.count:
             raise Gone
-        later = list(islice(reversed(self._messages), self.count - number))  # from the end, where it is read
+        later = list(
+            islice(reversed(self._messages), self.count - number)
+        )  # from the end, where it is read
         later.reverse()
         return later
 
@@ -127,7 +133,8 @@ class Stream:
     # the reader
 
     def attach(self, after: int) -> "asyncio.Future[None]":
-        """Read from here on, in place of whoever read before. The future is done when there is something to do."""
+        """Read from here on, in place of whoever read before. The future is done when there is
+        something to do."""
         self._wake()
         alone, self.left = not self.attached, None
         self.sent = after
@@ -222,7 +229,8 @@ class Events(Protocol):
 
 
 class MemoryEvents:
-    """Streams of this process: those that are being read or spoken on, and for a while those whose reader went."""
+    """Streams of this process: those that are being read or spoken on, and for a while those whose
+    reader went."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -304,6 +312,12 @@ class MemoryEvents:
         """Drop what nobody came back for."""
         loop = asyncio.get_running_loop()
         oldest = loop.time() - self._limits.event_life
-        while self._left and (stream := next(iter(self._left.values()))).left is not None and stream.left < oldest:
+        while (
+            self._left
+            and (stream := next(iter(self._left.values()))).left is not None
+            and stream.left < oldest
+        ):
             self.drop(stream)
-        self._sweeper = loop.call_later(self._limits.event_life / 4, self._sweep) if self._streams else None
+        self._sweeper = (
+            loop.call_later(self._limits.event_life / 4, self._sweep) if self._streams else None
+        )

@@ -1,9 +1,10 @@
 """One POST, from its request to its reply.
 
-A turn is where a call's notifications and its reply go. As long as nothing was sent, the reply can be one JSON body; with
-the first notification, or when the call has run for `Limits.stream_after`, it becomes an event stream. In the handshake
-era that stream belongs to the session and outlives the connection it began on; in the stateless era nobody can come back
-for it, and it ends with the connection.
+A turn is where a call's notifications and its reply go. As long as nothing was sent, the reply can
+be one JSON body; with the first notification, or when the call has run for `Limits.stream_after`,
+it becomes an event stream. In the handshake era that stream belongs to the session and outlives the
+connection it began on; in the stateless era nobody can come back for it, and it ends with the
+connection.
 """
 
 import asyncio
@@ -27,8 +28,8 @@ class Turn:
     network = HTTP
 
     __slots__ = (
-        "_changed", "_desk", "_events", "_raw", "_reader", "_secrets", "batch", "closing", "gone", "loop", "open", "replies",
-        "session", "stream", "streams", "visitor",
+        "_changed", "_desk", "_events", "_raw", "_reader", "_secrets", "batch", "closing", "gone",
+        "loop", "open", "replies", "session", "stream", "streams", "visitor",
     )  # fmt: skip
 
     def __init__(
@@ -80,7 +81,8 @@ class Turn:
     # what a call does with it
 
     def emit(self, call: Call, method: str, params: Any) -> None:
-        """Send a notification that belongs to the call, where the client takes more than one reply."""
+        """Send a notification that belongs to the call, where the client takes more than one
+        reply."""
         if self.streams and (self.stream is not None or not self.gone):
             data = self._desk.notification(call, method, params)
             if data is not None:
@@ -101,12 +103,13 @@ class Turn:
         return self._desk.service.redact
 
     async def ask(self, call: Call, method: Method, params: Any) -> Any:
-        """Put a question to the client, on the stream of the call; the answer comes by a POST of its own, to whichever
-        process."""
+        """Put a question to the client, on the stream of the call; the answer comes by a POST of
+        its own, to whichever process."""
         session = self.session
         if session is None or not self.streams or (self.stream is None and self.gone):
             raise CannotAsk(
-                f"{method.name}: there is no stream to ask on: it takes a session, and a client that accepts one"
+                f"{method.name}: there is no stream to ask on: it takes a session, and a "
+                "client that accepts one"
             )
         id = f"{session.key[:8]}-{token_hex(8)}"
         answer = session.ask(id)
@@ -115,7 +118,9 @@ class Turn:
             self._wake()
             return self._desk.outcome(method, await answer)
         except asyncio.CancelledError:
-            end = CancelledParams(request_id=id, reason="The question is not asked any more", meta=related(params))
+            end = CancelledParams(
+                request_id=id, reason="The question is not asked any more", meta=related(params)
+            )
             withdrawn = self._desk.change(call.caller.revision, "notifications/cancelled", end)
             if withdrawn is not None and self.stream is not None:
                 self.stream.push(withdrawn)
@@ -129,7 +134,8 @@ class Turn:
             await self.stream.room()
 
     def close_stream(self, call: Call) -> None:
-        """Close the connection; the client comes back for the rest. Nothing happens where it could not."""
+        """Close the connection; the client comes back for the rest. Nothing happens where it could
+        not."""
         if not self.streams or not self.resumable or call.over:
             return
         if not self.primes and (self.stream is None or self.stream.count == 0):
@@ -151,7 +157,9 @@ class Turn:
                 self.stream.on_drop = self._dropped
             else:
                 self.stream = Stream("", self.limits.events, "")
-            self._reader = self.stream.attach(0)  # until the connection reads: who speaks meanwhile has to wait for it
+            self._reader = self.stream.attach(
+                0
+            )  # until the connection reads: who speaks meanwhile has to wait for it
             for data in self.replies:
                 self.stream.push(data)
         return self.stream
@@ -171,7 +179,8 @@ class Turn:
         self._wake()
 
     def _dropped(self) -> None:
-        """The client has not come back for its stream: whoever waits for an answer there waits in vain."""
+        """The client has not come back for its stream: whoever waits for an answer there waits in
+        vain."""
         for call in list(self.session.answering.values()) if self.session is not None else ():
             if call.connection is self and call.asking:
                 self._desk.cancel(call)

@@ -1,9 +1,11 @@
-"""HTTP as a client needs it, behind one door to aiohttp: a request out, a reply in, what fails said in one line.
+"""HTTP as a client needs it, behind one door to aiohttp: a request out, a reply in, what fails said
+in one line.
 
-Failures are `ConnectionClosed`, whose `sent` tells whether the request may have arrived. Redirects are followed where they
-keep the message (307 and 308) and remembered, so that a missing slash is paid for once; headers that are the user's own, or
-that name a session, never go to another origin. Nothing has a deadline of its own but connecting: who waits for an answer
-knows how long. Proxies come from the environment; netrc files and cookies are nobody's business here.
+Failures are `ConnectionClosed`, whose `sent` tells whether the request may have arrived. Redirects
+are followed where they keep the message (307 and 308) and remembered, so that a missing slash is
+paid for once; headers that are the user's own, or that name a session, never go to another origin.
+Nothing has a deadline of its own but connecting: who waits for an answer knows how long. Proxies
+come from the environment; netrc files and cookies are nobody's business here.
 
 Credentials go with each request to the server's own origin (`vouching.py`), and nowhere else.
 """
@@ -34,7 +36,8 @@ if TYPE_CHECKING:
 CONNECT = 10.0
 """Seconds that connecting may take, the TLS handshake included."""
 IDLE = 4.0
-"""Seconds that a connection waits to be used again: less than servers do, so that none is used while it is closed."""
+"""Seconds that a connection waits to be used again: less than servers do, so that none is used
+while it is closed."""
 LARGE = 64 * 1024
 """Bytes over which a body is sent in pieces, so that the event loop does not wait for it."""
 REDIRECTS = 5
@@ -53,7 +56,9 @@ def checked(url: str) -> str:
     except ValueError as problem:
         raise ConfigError(f"{url!r} is no URL: {problem}") from None
     if "@" in parts.netloc:
-        raise ConfigError(f'{shown(url)}: a URL must not carry a password; give headers={{"Authorization": …}}')
+        raise ConfigError(
+            f'{shown(url)}: a URL must not carry a password; give headers={{"Authorization": …}}'
+        )
     if not parts.hostname or odd or re.search(r"[\x00-\x20\x7f]", url):
         raise ConfigError(f"{url!r} is no URL of a server")
     return url.partition("#")[0]
@@ -82,7 +87,9 @@ class Wire:
         module = library(url)
         for name, value in (headers or {}).items():
             if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
-                raise ConfigError(f"headers=: {name!r} cannot be sent: its name or value holds what no header may")
+                raise ConfigError(
+                    f"headers=: {name!r} cannot be sent: its name or value holds what no header may"
+                )
         self.url = url
         self.headers = dict(headers or {})
         """The user's own."""
@@ -93,19 +100,28 @@ class Wire:
         proxy = proxy or proxy_for(url)
         note = peers.socket if peers is not None and proxy is None else None
         self.session: aiohttp.ClientSession = module.ClientSession(
-            connector=module.TCPConnector(limit=0, keepalive_timeout=IDLE, ssl=trust(verify), socket_factory=note),
+            connector=module.TCPConnector(
+                limit=0, keepalive_timeout=IDLE, ssl=trust(verify), socket_factory=note
+            ),
             proxy=proxy,
             cookie_jar=module.DummyCookieJar(),
             timeout=module.ClientTimeout(total=None, sock_connect=CONNECT),
             headers={"User-Agent": "dovetail"},
         )
 
-    async def ask(self, method: str, headers: Mapping[str, str], body: bytes | None = None) -> "Reply":
-        """Send one request; the reply's status and headers are there, its body is still to be read."""
+    async def ask(
+        self, method: str, headers: Mapping[str, str], body: bytes | None = None
+    ) -> "Reply":
+        """Send one request; the reply's status and headers are there, its body is still to be
+        read."""
         from multidict import CIMultiDict
 
         secret = self.auth is not None or bool(self.headers) or "Mcp-Session-Id" in headers
-        await asyncio.sleep(0)  # connections that were closed while this loop was busy are noticed now, and not used again
+        await asyncio.sleep(
+            0
+            # connections that were closed while this loop was busy are noticed now, and not used
+            # again
+        )
 
         async def send(vouching: Mapping[str, str]) -> "aiohttp.ClientResponse":
             sent = CIMultiDict(vouching)
@@ -113,7 +129,9 @@ class Wire:
             sent.update(headers)
             with flat(asked):
                 data = BytesIO(body) if body is not None and len(body) > LARGE else body
-                return await self.session.request(method, asked, headers=sent, data=data, allow_redirects=False)
+                return await self.session.request(
+                    method, asked, headers=sent, data=data, allow_redirects=False
+                )
 
         for _ in range(REDIRECTS + 1):
             asked = self.url
@@ -130,7 +148,8 @@ class Wire:
 
 
 class Reply:
-    """What came back. Leaving it before its end closes the connection, which is how the server hears of it."""
+    """What came back. Leaving it before its end closes the connection, which is how the server
+    hears of it."""
 
     def __init__(self, response: "aiohttp.ClientResponse", url: str, limit: int) -> None:
         self._response, self.url, self._limit = response, url, limit
@@ -142,7 +161,10 @@ class Reply:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         let_go(self._response)
 
@@ -155,7 +177,10 @@ class Reply:
     def said(self) -> str:
         """The status in words, for errors."""
         if self.status in LOSE_METHOD:
-            return f"redirects to {self.headers.get('Location')} ({self.status}), which would lose the message: use that URL"
+            return (
+                f"redirects to {self.headers.get('Location')} ({self.status}), which would "
+                "lose the message: use that URL"
+            )
         return f"answered {self.status} {self._response.reason or ''}".rstrip()
 
     async def body(self) -> bytes | TooLong:
@@ -171,7 +196,8 @@ class Reply:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     async def events(self, take: Callable[[Event], bool]) -> None:
-        """Hand on the events of the body as they come, until one was enough (`take` returns True) or there are no more."""
+        """Hand on the events of the body as they come, until one was enough (`take` returns True)
+        or there are no more."""
         events = Events(self._limit)
         with flat(self.url):
             async for chunk in self._response.content.iter_any():
@@ -182,7 +208,8 @@ class Reply:
 
 @contextmanager
 def flat(url: str) -> Iterator[None]:
-    """Turns whatever aiohttp raises into one line, and says whether the request may have arrived."""
+    """Turns whatever aiohttp raises into one line, and says whether the request may have
+    arrived."""
     import aiohttp
 
     try:
@@ -192,9 +219,13 @@ def flat(url: str) -> Iterator[None]:
     except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError) as error:
         raise ConnectionClosed(f"{url}: TLS failed: {_tls(error)}", sent=False) from None
     except aiohttp.ClientProxyConnectionError as error:
-        raise ConnectionClosed(f"{url}: the proxy cannot be reached: {why(error.os_error)}", sent=False) from None
+        raise ConnectionClosed(
+            f"{url}: the proxy cannot be reached: {why(error.os_error)}", sent=False
+        ) from None
     except aiohttp.ClientHttpProxyError as error:
-        raise ConnectionClosed(f"{url}: the proxy refuses: {error.status} {error.message}", sent=False) from None
+        raise ConnectionClosed(
+            f"{url}: the proxy refuses: {error.status} {error.message}", sent=False
+        ) from None
     except aiohttp.ClientConnectorError as error:
         raise ConnectionClosed(f"{url}: {why(error.os_error)}", sent=False) from None
     except aiohttp.ConnectionTimeoutError:
@@ -202,9 +233,13 @@ def flat(url: str) -> Iterator[None]:
     except aiohttp.InvalidURL as error:
         raise ConfigError(f"{url} is no URL: {error}") from None
     except aiohttp.ServerDisconnectedError:
-        raise ConnectionClosed(f"{url}: the server closed the connection without an answer") from None
+        raise ConnectionClosed(
+            f"{url}: the server closed the connection without an answer"
+        ) from None
     except (aiohttp.ClientPayloadError, aiohttp.ClientConnectionError, OSError):
-        raise ConnectionClosed(f"{url}: the connection broke before the answer was complete") from None
+        raise ConnectionClosed(
+            f"{url}: the connection broke before the answer was complete"
+        ) from None
     except aiohttp.ClientError as error:
         raise ConnectionClosed(f"{url}: what came back is no HTTP: {str(error)[:200]}") from None
 
@@ -244,13 +279,15 @@ def _redirected(asked: str, target: str, secret: bool) -> str:
         raise ConnectFailed(f"{asked}: redirected to {url}, which is not as safe")
     if here != there and secret:
         raise ConnectFailed(
-            f"{asked}: redirected to another origin, which must not see your headers: use {url} if it is right"
+            f"{asked}: redirected to another origin, which must not see your headers: use "
+            f"{url} if it is right"
         )
     return url
 
 
 def trust(verify: Any) -> Any:
-    """What aiohttp makes of `verify=`: True, False, a context, or the path of certificates to trust."""
+    """What aiohttp makes of `verify=`: True, False, a context, or the path of certificates to
+    trust."""
     if isinstance(verify, bool | ssl.SSLContext):
         return verify
     path = Path(verify)

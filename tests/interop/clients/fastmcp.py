@@ -1,8 +1,11 @@
-"""The client of FastMCP: one script for its releases 3 and 4, which differ only in what they find out by themselves."""
+"""The client of FastMCP: one script for its releases 3 and 4, which differ only in what they find
+out by themselves."""
 
 import sys
 
-sys.path.append(sys.path.pop(0))  # this folder last: there is a library of this name, which is meant
+sys.path.append(
+    sys.path.pop(0)
+)  # this folder last: there is a library of this name, which is meant
 import asyncio
 from contextlib import asynccontextmanager
 
@@ -51,30 +54,45 @@ async def opened(case, heard):
         heard.progress.append({"progress": done, "total": total, "message": text})
 
     client = Client(
-        transport(case), elicitation_handler=elicit, sampling_handler=sample, roots=[ROOT], log_handler=log,
+        transport(case),
+        elicitation_handler=elicit,
+        sampling_handler=sample,
+        roots=[ROOT],
+        log_handler=log,
         message_handler=Changes(),
-    )  # fmt: skip
+    )
     async with client:
         modern = case["revision"] >= "2026"
 
         async def server(step):
             about = client.initialize_result
-            info = client.server_info if modern else getattr(about, "server_info", None) or about.serverInfo
+            info = (
+                client.server_info
+                if modern
+                else getattr(about, "server_info", None) or about.serverInfo
+            )
             return {"name": info and info.name}
 
         async def call(step):
             meta = {"io.modelcontextprotocol/logLevel": step["level"]} if "level" in step else None
             if meta and not modern:
                 meta = await client.set_logging_level(step["level"])
-            return plain(await client.call_tool_mcp(step["tool"], step["arguments"], progress, meta=meta))
+            return plain(
+                await client.call_tool_mcp(step["tool"], step["arguments"], progress, meta=meta)
+            )
 
         async def subscribe(step):
             await client.session.subscribe_resource(step["uri"])
             return await call(step)
 
         async def many(step):
-            calls = [call({"tool": step["tool"], "arguments": {"a": n, "b": 0}}) for n in range(step["count"])]
-            return {"texts": [result["content"][0]["text"] for result in await asyncio.gather(*calls)]}
+            calls = [
+                call({"tool": step["tool"], "arguments": {"a": n, "b": 0}})
+                for n in range(step["count"])
+            ]
+            return {
+                "texts": [result["content"][0]["text"] for result in await asyncio.gather(*calls)]
+            }
 
         async def complete(step):
             argument = {"name": step["argument"], "value": step["value"]}
@@ -102,10 +120,20 @@ async def opened(case, heard):
             return {} if await client.ping() else None
 
         yield {
-            "server": server, "tools": tools, "call": call, "change": call, "resources": resources, "templates": templates,
-            "read": read, "prompts": prompts, "prompt": prompt, "complete": complete, "ping": ping,
-            "subscribe": subscribe, "many": many,
-        }  # fmt: skip
+            "server": server,
+            "tools": tools,
+            "call": call,
+            "change": call,
+            "resources": resources,
+            "templates": templates,
+            "read": read,
+            "prompts": prompts,
+            "prompt": prompt,
+            "complete": complete,
+            "ping": ping,
+            "subscribe": subscribe,
+            "many": many,
+        }
 
 
 main(opened)

@@ -26,7 +26,9 @@ async def roots(context):
 def transport(case):
     target = case["target"]
     if case["transport"] == "stdio":
-        return stdio_client(StdioServerParameters(command=target[0], args=target[1:], env=case["env"]))
+        return stdio_client(
+            StdioServerParameters(command=target[0], args=target[1:], env=case["env"])
+        )
     return sse_client(target) if case["transport"] == "sse" else streamable_http_client(target)
 
 
@@ -48,10 +50,15 @@ async def opened(case, heard):
         read, write, *_ = await stack.enter_async_context(transport(case))
         session = await stack.enter_async_context(
             ClientSession(
-                read, write, elicitation_callback=elicit, sampling_callback=sample, list_roots_callback=roots,
-                logging_callback=log, message_handler=message,
+                read,
+                write,
+                elicitation_callback=elicit,
+                sampling_callback=sample,
+                list_roots_callback=roots,
+                logging_callback=log,
+                message_handler=message,
             )
-        )  # fmt: skip
+        )
         opening = await session.initialize()
 
         async def server(step):
@@ -60,19 +67,30 @@ async def opened(case, heard):
         async def call(step):
             if "level" in step:
                 await session.set_logging_level(step["level"])
-            return plain(await session.call_tool(step["tool"], step["arguments"], progress_callback=progress))
+            return plain(
+                await session.call_tool(step["tool"], step["arguments"], progress_callback=progress)
+            )
 
         async def subscribe(step):
             await session.subscribe_resource(step["uri"])
             return await call(step)
 
         async def many(step):
-            calls = [call({"tool": step["tool"], "arguments": {"a": n, "b": 0}}) for n in range(step["count"])]
-            return {"texts": [result["content"][0]["text"] for result in await asyncio.gather(*calls)]}
+            calls = [
+                call({"tool": step["tool"], "arguments": {"a": n, "b": 0}})
+                for n in range(step["count"])
+            ]
+            return {
+                "texts": [result["content"][0]["text"] for result in await asyncio.gather(*calls)]
+            }
 
         async def complete(step):
             reference = types.PromptReference(type="ref/prompt", name=step["prompt"])
-            return plain(await session.complete(reference, {"name": step["argument"], "value": step["value"]}))
+            return plain(
+                await session.complete(
+                    reference, {"name": step["argument"], "value": step["value"]}
+                )
+            )
 
         async def tools(step):
             return plain(await session.list_tools())
@@ -96,10 +114,20 @@ async def opened(case, heard):
             return plain(await session.send_ping())
 
         yield {
-            "server": server, "tools": tools, "call": call, "change": call, "resources": resources, "templates": templates,
-            "read": read_resource, "prompts": prompts, "prompt": prompt, "complete": complete, "ping": ping,
-            "subscribe": subscribe, "many": many,
-        }  # fmt: skip
+            "server": server,
+            "tools": tools,
+            "call": call,
+            "change": call,
+            "resources": resources,
+            "templates": templates,
+            "read": read_resource,
+            "prompts": prompts,
+            "prompt": prompt,
+            "complete": complete,
+            "ping": ping,
+            "subscribe": subscribe,
+            "many": many,
+        }
 
 
 main(opened)

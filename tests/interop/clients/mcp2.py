@@ -47,18 +47,28 @@ async def opened(case, heard):
 
     modern = case["revision"] >= "2026"
     client = Client(
-        target(case), elicitation_callback=elicit, sampling_callback=sample, list_roots_callback=roots, log_level="debug",
-        logging_callback=log, message_handler=message,
-    )  # fmt: skip
+        target(case),
+        elicitation_callback=elicit,
+        sampling_callback=sample,
+        list_roots_callback=roots,
+        log_level="debug",
+        logging_callback=log,
+        message_handler=message,
+    )
     async with client:
 
         async def server(step):
-            return {"name": client.server_info and client.server_info.name, "revision": client.protocol_version}
+            return {
+                "name": client.server_info and client.server_info.name,
+                "revision": client.protocol_version,
+            }
 
         async def call(step):
             if "level" in step and not modern:
                 await client.set_logging_level(step["level"])
-            return plain(await client.call_tool(step["tool"], step["arguments"], progress_callback=progress))
+            return plain(
+                await client.call_tool(step["tool"], step["arguments"], progress_callback=progress)
+            )
 
         async def listen(step, **wanted):
             async with client.listen(**wanted) as subscription:
@@ -79,12 +89,19 @@ async def opened(case, heard):
             return await call(step)
 
         async def many(step):
-            calls = [call({"tool": step["tool"], "arguments": {"a": n, "b": 0}}) for n in range(step["count"])]
-            return {"texts": [result["content"][0]["text"] for result in await asyncio.gather(*calls)]}
+            calls = [
+                call({"tool": step["tool"], "arguments": {"a": n, "b": 0}})
+                for n in range(step["count"])
+            ]
+            return {
+                "texts": [result["content"][0]["text"] for result in await asyncio.gather(*calls)]
+            }
 
         async def complete(step):
             reference = types.PromptReference(type="ref/prompt", name=step["prompt"])
-            return plain(await client.complete(reference, {"name": step["argument"], "value": step["value"]}))
+            return plain(
+                await client.complete(reference, {"name": step["argument"], "value": step["value"]})
+            )
 
         async def tools(step):
             return plain(await client.list_tools())
@@ -108,10 +125,20 @@ async def opened(case, heard):
             return plain(await client.send_ping())
 
         yield {
-            "server": server, "tools": tools, "call": call, "change": change, "resources": resources, "templates": templates,
-            "read": read, "prompts": prompts, "prompt": prompt, "complete": complete, "ping": ping,
-            "subscribe": subscribe, "many": many,
-        }  # fmt: skip
+            "server": server,
+            "tools": tools,
+            "call": call,
+            "change": change,
+            "resources": resources,
+            "templates": templates,
+            "read": read,
+            "prompts": prompts,
+            "prompt": prompt,
+            "complete": complete,
+            "ping": ping,
+            "subscribe": subscribe,
+            "many": many,
+        }
 
 
 main(opened)

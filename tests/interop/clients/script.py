@@ -1,8 +1,10 @@
-"""What the scripts for Python's clients have in common: read cases, take their steps, print what was seen.
+"""What the scripts for Python's clients have in common: read cases, take their steps, print what
+was seen.
 
-Runs in the environment of a peer, so it imports nothing but the standard library. The cases come as JSON on stdin; a line
-goes out for each step. What differs between the peers is `opened(case, heard)`: an async context manager that gives, for
-each verb of a step, a coroutine function from the step to a result in the form of the wire.
+Runs in the environment of a peer, so it imports nothing but the standard library. The cases come as
+JSON on stdin; a line goes out for each step. What differs between the peers is `opened(case,
+heard)`: an async context manager that gives, for each verb of a step, a coroutine function from the
+step to a result in the form of the wire.
 """
 
 import asyncio
@@ -32,7 +34,10 @@ class Heard:
     async def wait(self, awaited: dict[str, int]) -> None:
         """Until as much has come in as is awaited, or no more will."""
         until = time.monotonic() + LATE_SECONDS
-        while any(len(getattr(self, kind)) < count for kind, count in awaited.items()) and time.monotonic() < until:
+        while (
+            any(len(getattr(self, kind)) < count for kind, count in awaited.items())
+            and time.monotonic() < until
+        ):
             await asyncio.sleep(0.01)
 
 
@@ -54,7 +59,10 @@ async def _case(case: dict[str, Any], opened: Any) -> None:
                 got = {"result": await asyncio.wait_for(verbs[step["do"]](step), STEP_SECONDS)}
             except Exception as problem:
                 got = {
-                    "error": {"code": getattr(getattr(problem, "error", problem), "code", None), "message": told(problem)}
+                    "error": {
+                        "code": getattr(getattr(problem, "error", problem), "code", None),
+                        "message": told(problem),
+                    }
                 }
             await heard.wait(step["awaits"])
             say(case, step["name"], got | vars(heard))

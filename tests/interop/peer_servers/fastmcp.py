@@ -1,12 +1,15 @@
-"""A server on FastMCP that offers what `tests/interop/server.py` does: one file for releases 3 and 4.
+"""A server on FastMCP that offers what `tests/interop/server.py` does: one file for releases 3 and
+4.
 
-Release 4 has no `ctx.sample` and no `ctx.list_roots` any more, nor `ctx.elicit` in the stateless era, so these three ask by
-hand where it is to be done so; release 3 has no completion.
+Release 4 has no `ctx.sample` and no `ctx.list_roots` any more, nor `ctx.elicit` in the stateless
+era, so these three ask by hand where it is to be done so; release 3 has no completion.
 """
 
 import sys
 
-sys.path.append(sys.path.pop(0))  # this folder last: there is a library of this name, which is meant
+sys.path.append(
+    sys.path.pop(0)
+)  # this folder last: there is a library of this name, which is meant
 import asyncio
 
 from fastmcp import Context, FastMCP
@@ -99,20 +102,28 @@ else:
     def ask(ctx, key, request):
         """The answer to a question, or None and what to return for it to be asked."""
         answers = ctx.input_responses or {}
-        return (answers[key], None) if key in answers else (None, InputRequiredResult(input_requests={key: request}))
+        return (
+            (answers[key], None)
+            if key in answers
+            else (None, InputRequiredResult(input_requests={key: request}))
+        )
 
     @server.tool
     async def ask_name(ctx: Context) -> str | InputRequiredResult:
         if ctx.request_context.protocol_version < "2026":
             answer = await ctx.elicit("Who are you?", Name)
             return f"{answer.action} {answer.data.name}"
-        params = mcp_types.ElicitRequestFormParams(message="Who are you?", requested_schema=Name.model_json_schema())
+        params = mcp_types.ElicitRequestFormParams(
+            message="Who are you?", requested_schema=Name.model_json_schema()
+        )
         answer, pending = ask(ctx, "name", mcp_types.ElicitRequest(params=params))
         return pending or f"{answer.action} {answer.content['name']}"
 
     @server.tool
     async def ask_model(ctx: Context) -> str | InputRequiredResult:
-        said = mcp_types.SamplingMessage(role="user", content=mcp_types.TextContent(type="text", text="Say something"))
+        said = mcp_types.SamplingMessage(
+            role="user", content=mcp_types.TextContent(type="text", text="Say something")
+        )
         if ctx.request_context.protocol_version < "2026":
             return (await ctx.session.create_message([said], max_tokens=20)).content.text
         params = mcp_types.CreateMessageRequestParams(messages=[said], max_tokens=20)

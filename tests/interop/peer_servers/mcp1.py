@@ -108,7 +108,9 @@ def talk_about(topic: str) -> list:
 
 @server.completion()
 async def complete(ref, argument, context):
-    return Completion(values=[name for name in ("Ada", "Alan", "Barbara") if name.startswith(argument.value)])
+    return Completion(
+        values=[name for name in ("Ada", "Alan", "Barbara") if name.startswith(argument.value)]
+    )
 
 
 server.run({"http": "streamable-http"}.get(transport, transport))

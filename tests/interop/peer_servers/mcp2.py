@@ -76,7 +76,10 @@ def the_name() -> Elicit[Name]:
 
 
 def a_saying() -> Sample:
-    return Sample([SamplingMessage(role="user", content=TextContent(type="text", text="Say something"))], max_tokens=20)
+    return Sample(
+        [SamplingMessage(role="user", content=TextContent(type="text", text="Say something"))],
+        max_tokens=20,
+    )
 
 
 def the_roots() -> ListRoots:
@@ -134,7 +137,9 @@ def talk_about(topic: str) -> list:
 
 @server.completion()
 async def complete(ref, argument, context):
-    return Completion(values=[name for name in ("Ada", "Alan", "Barbara") if name.startswith(argument.value)])
+    return Completion(
+        values=[name for name in ("Ada", "Alan", "Barbara") if name.startswith(argument.value)]
+    )
 
 
 if transport == "stdio":

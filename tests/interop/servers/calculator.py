@@ -15,7 +15,12 @@ def add(a: int, b: int = 1) -> int:
     return a + b
 
 
-@mcp.tool(name="divide", description="Divide, exactly.", annotations={"readOnlyHint": True}, tags={"maths", "slow"})
+@mcp.tool(
+    name="divide",
+    description="Divide, exactly.",
+    annotations={"readOnlyHint": True},
+    tags={"maths", "slow"},
+)
 def _divide(a: float, b: float) -> float:
     if b == 0:
         raise ToolError("Nobody divides by zero")
@@ -23,7 +28,9 @@ def _divide(a: float, b: float) -> float:
 
 
 @mcp.tool()
-async def round_to(value: Annotated[float, Field(description="what to round")], places: Literal[0, 1, 2] = 0) -> str:
+async def round_to(
+    value: Annotated[float, Field(description="what to round")], places: Literal[0, 1, 2] = 0
+) -> str:
     return f"{value:.{places}f}"
 
 

@@ -1,4 +1,5 @@
-"""A catalogue on release 2 of the SDK: typed output of several kinds, completion, errors meant for the model."""
+"""A catalogue on release 2 of the SDK: typed output of several kinds, completion, errors meant for
+the model."""
 
 from dataclasses import dataclass
 from typing import TypedDict

@@ -4,7 +4,13 @@ import os
 
 from mcp.server.fastmcp import FastMCP
 
-mcp = FastMCP("clock", port=int(os.environ["PORT"]), stateless_http=True, json_response=True, log_level="ERROR")
+mcp = FastMCP(
+    "clock",
+    port=int(os.environ["PORT"]),
+    stateless_http=True,
+    json_response=True,
+    log_level="ERROR",
+)
 
 
 @mcp.tool()

@@ -21,4 +21,10 @@ def after(start: int) -> str:
 
 
 if __name__ == "__main__":
-    mcp.run(transport="http", host="127.0.0.1", port=int(os.environ["PORT"]), path="/mcp", show_banner=False)
+    mcp.run(
+        transport="http",
+        host="127.0.0.1",
+        port=int(os.environ["PORT"]),
+        path="/mcp",
+        show_banner=False,
+    )

@@ -1,7 +1,13 @@
 """A gallery: pictures, sounds, embedded resources and mixed lists, spelled as on the wire."""
 
 from mcp.server.fastmcp import Audio, FastMCP, Image
-from mcp.types import EmbeddedResource, ImageContent, TextContent, TextResourceContents, ToolAnnotations
+from mcp.types import (
+    EmbeddedResource,
+    ImageContent,
+    TextContent,
+    TextResourceContents,
+    ToolAnnotations,
+)
 
 mcp = FastMCP("gallery", log_level="ERROR")
 
@@ -19,7 +25,10 @@ def beep() -> Audio:
 
 @mcp.tool()
 def show() -> list:
-    return [TextContent(type="text", text="Look:"), ImageContent(type="image", data="AAAA", mimeType="image/jpeg")]
+    return [
+        TextContent(type="text", text="Look:"),
+        ImageContent(type="image", data="AAAA", mimeType="image/jpeg"),
+    ]
 
 
 @mcp.tool(structured_output=False)

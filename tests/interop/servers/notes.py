@@ -1,4 +1,5 @@
-"""Notes: a lifespan, resources and templates, prompts with a dialogue, a tool that reads a resource."""
+"""Notes: a lifespan, resources and templates, prompts with a dialogue, a tool that reads a
+resource."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,4 +1,5 @@
-"""An oracle: asks the user and the model as FastMCP 3 does, and tells answers apart by their class."""
+"""An oracle: asks the user and the model as FastMCP 3 does, and tells answers apart by their
+class."""
 
 from dataclasses import dataclass
 from typing import Literal

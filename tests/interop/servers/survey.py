@@ -1,4 +1,5 @@
-"""A survey: asks the user by form, the client's model, and the client for its roots, as release 1 of the SDK does."""
+"""A survey: asks the user by form, the client's model, and the client for its roots, as release 1
+of the SDK does."""
 
 from mcp.server.fastmcp import Context, FastMCP
 from mcp.types import SamplingMessage, TextContent
@@ -23,7 +24,9 @@ async def greet(ctx: Context) -> str:
 @mcp.tool()
 async def poem(topic: str, ctx: Context) -> str:
     """Have a poem made."""
-    message = SamplingMessage(role="user", content=TextContent(type="text", text=f"A poem about {topic}"))
+    message = SamplingMessage(
+        role="user", content=TextContent(type="text", text=f"A poem about {topic}")
+    )
     result = await ctx.session.create_message(messages=[message], max_tokens=100)
     return result.content.text if result.content.type == "text" else str(result.content)
 

@@ -1,4 +1,5 @@
-"""A server for others to run: as `app` by any ASGI server, or by itself as `hosted_program.py PORT [OPTIONS]`."""
+"""A server for others to run: as `app` by any ASGI server, or by itself as `hosted_program.py PORT
+[OPTIONS]`."""
 
 import asyncio
 import json
@@ -22,7 +23,10 @@ async def lifespan() -> AsyncIterator[dict[str, asyncio.Event]]:
 
 
 server = Server(
-    "hosted", version="1", lifespan=lifespan, limits=Limits(shutdown=float(os.environ.get("HOSTED_SHUTDOWN", "2")))
+    "hosted",
+    version="1",
+    lifespan=lifespan,
+    limits=Limits(shutdown=float(os.environ.get("HOSTED_SHUTDOWN", "2"))),
 )
 
 
@@ -86,4 +90,6 @@ async def grow() -> str:
 app = server.asgi("/mcp")
 
 if __name__ == "__main__":
-    server.run("http", port=int(sys.argv[1]), **json.loads(sys.argv[2] if len(sys.argv) > 2 else "{}"))
+    server.run(
+        "http", port=int(sys.argv[1]), **json.loads(sys.argv[2] if len(sys.argv) > 2 else "{}")
+    )

@@ -1,8 +1,10 @@
-"""HTTP as it is on the wire, for tests of the server: none of our client's code, one connection per request.
+"""HTTP as it is on the wire, for tests of the server: none of our client's code, one connection per
+request.
 
-`hosted(server)` puts a server on a port, in the test's own loop; what it gives sends requests and reads answers, whole or
-event by event. `Stage` is a server whose tools begin, go on and end when the test says so. `drive` calls an ASGI application
-without any HTTP in between, where it matters what exactly that is told.
+`hosted(server)` puts a server on a port, in the test's own loop; what it gives sends requests and
+reads answers, whole or event by event. `Stage` is a server whose tools begin, go on and end when
+the test says so. `drive` calls an ASGI application without any HTTP in between, where it matters
+what exactly that is told.
 """
 
 import asyncio
@@ -52,7 +54,11 @@ class Answer:
     """The answer to one request: its head at once, its body as it comes."""
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, status: int, headers: dict[str, str]
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        status: int,
+        headers: dict[str, str],
     ) -> None:
         self._reader, self._writer = reader, writer
         self.status, self.headers = status, headers
@@ -70,7 +76,13 @@ class Answer:
         else:
             length = self.headers.get("content-length")
             empty = self.status in (202, 204) and length is None
-            piece = b"" if empty else await self._reader.readexactly(int(length)) if length else await self._reader.read()
+            piece = (
+                b""
+                if empty
+                else await self._reader.readexactly(int(length))
+                if length
+                else await self._reader.read()
+            )
             self._over = True
         if self._over:
             self._writer.close()
@@ -127,7 +139,11 @@ class Answer:
 
     async def whole(self) -> Any:
         """The reply, whether it came as JSON or at the end of a stream."""
-        return (await self.messages())[-1] if self.headers["content-type"] == "text/event-stream" else await self.json()
+        return (
+            (await self.messages())[-1]
+            if self.headers["content-type"] == "text/event-stream"
+            else await self.json()
+        )
 
     async def ended(self) -> None:
         """Wait until the other side has closed the connection."""
@@ -152,7 +168,9 @@ class Site:
         self.open.append(writer)
         return reader, writer
 
-    async def begin(self, method: str, headers: Headers, body: bytes | None = None, path: str | None = None) -> Any:
+    async def begin(
+        self, method: str, headers: Headers, body: bytes | None = None, path: str | None = None
+    ) -> Any:
         """Send a request and wait for nothing; returns the connection."""
         reader, writer = await self.connect()
         given = {"Host": f"127.0.0.1:{self.port}", **headers}
@@ -163,15 +181,24 @@ class Site:
         writer.write("\r\n".join([*lines, "", ""]).encode("latin-1") + (body or b""))
         return reader, writer
 
-    async def send(self, method: str, headers: Headers, body: bytes | None = None, path: str | None = None) -> Answer:
+    async def send(
+        self, method: str, headers: Headers, body: bytes | None = None, path: str | None = None
+    ) -> Answer:
         """Send a request; returns when the head of its answer is here."""
         reader, writer = await self.begin(method, headers, body, path)
         return await answered(reader, writer)
 
-    async def post(self, message: Any, headers: Headers | None = None, path: str | None = None) -> Answer:
+    async def post(
+        self, message: Any, headers: Headers | None = None, path: str | None = None
+    ) -> Answer:
         """Post a message, or bytes that may be none."""
         body = message if isinstance(message, bytes) else json.dumps(message).encode()
-        return await self.send("POST", {"Content-Type": "application/json", "Accept": BOTH, **(headers or {})}, body, path)
+        return await self.send(
+            "POST",
+            {"Content-Type": "application/json", "Accept": BOTH, **(headers or {})},
+            body,
+            path,
+        )
 
     async def ask(
         self,
@@ -186,19 +213,35 @@ class Site:
         message, proper = modern(method, params, id, **said)
         return await self.post(message, {**proper, **(headers or {})})
 
-    async def call(self, tool: str, /, _headers: Headers | None = None, _id: Any = 1, **arguments: Any) -> Answer:
+    async def call(
+        self, tool: str, /, _headers: Headers | None = None, _id: Any = 1, **arguments: Any
+    ) -> Answer:
         """A tool call of the stateless era that wants to hear of everything."""
         params = {"name": tool, "arguments": arguments}
         return await self.ask("tools/call", params, id=_id, headers=_headers, level="debug")
 
     async def greet(
-        self, version: str = OLD, headers: Headers | None = None, path: str | None = None, capabilities: Any = None
+        self,
+        version: str = OLD,
+        headers: Headers | None = None,
+        path: str | None = None,
+        capabilities: Any = None,
     ) -> "Session":
         """Open a session of the handshake era."""
-        params = {"protocolVersion": version, "capabilities": capabilities or {}, "clientInfo": INFO}
+        params = {
+            "protocolVersion": version,
+            "capabilities": capabilities or {},
+            "clientInfo": INFO,
+        }
         answer = await self.post(request("initialize", params, 0), headers, path)
         assert answer.status == 200, await answer.body()
-        session = Session(self, answer.headers.get("mcp-session-id"), version, (await answer.json())["result"], path)
+        session = Session(
+            self,
+            answer.headers.get("mcp-session-id"),
+            version,
+            (await answer.json())["result"],
+            path,
+        )
         session.headers = {**session.headers, **(headers or {})}
         return session
 
@@ -206,7 +249,9 @@ class Site:
 class Session:
     """A session of the handshake era, as its client has it."""
 
-    def __init__(self, site: Site, id: str | None, version: str, result: Any, path: str | None = None) -> None:
+    def __init__(
+        self, site: Site, id: str | None, version: str, result: Any, path: str | None = None
+    ) -> None:
         self.site, self.id, self.version, self.result, self.path = site, id, version, result, path
         self.headers: Headers = {"Mcp-Session-Id": id, "MCP-Protocol-Version": version}
 
@@ -214,21 +259,34 @@ class Session:
         """Post a message."""
         return await self.site.post(message, {**self.headers, **(headers or {})}, self.path)
 
-    async def ask(self, method: str, params: Any = None, *, id: Any = 1, headers: Headers | None = None) -> Answer:
+    async def ask(
+        self, method: str, params: Any = None, *, id: Any = 1, headers: Headers | None = None
+    ) -> Answer:
         """A request."""
         return await self.post(request(method, params, id), headers)
 
-    async def call(self, tool: str, /, _id: Any = 1, _headers: Headers | None = None, **arguments: Any) -> Answer:
+    async def call(
+        self, tool: str, /, _id: Any = 1, _headers: Headers | None = None, **arguments: Any
+    ) -> Answer:
         """A tool call."""
-        return await self.ask("tools/call", {"name": tool, "arguments": arguments}, id=_id, headers=_headers)
+        return await self.ask(
+            "tools/call", {"name": tool, "arguments": arguments}, id=_id, headers=_headers
+        )
 
     async def tell(self, method: str, params: Any = None) -> Answer:
         """A notification."""
-        return await self.post({"jsonrpc": "2.0", "method": method, **({} if params is None else {"params": params})})
+        return await self.post(
+            {"jsonrpc": "2.0", "method": method, **({} if params is None else {"params": params})}
+        )
 
     async def get(self, last: str | None = None, headers: Headers | None = None) -> Answer:
         """Open the stream for what belongs to no request, or take up one again."""
-        given = {"Accept": "text/event-stream", "Last-Event-ID": last, **self.headers, **(headers or {})}
+        given = {
+            "Accept": "text/event-stream",
+            "Last-Event-ID": last,
+            **self.headers,
+            **(headers or {}),
+        }
         return await self.site.send("GET", given, path=self.path)
 
     async def listen(self) -> Answer:
@@ -246,7 +304,12 @@ class Session:
 
 def request(method: str, params: Any = None, id: Any = 1) -> dict[str, Any]:
     """A request."""
-    return {"jsonrpc": "2.0", "id": id, "method": method, **({} if params is None else {"params": params})}
+    return {
+        "jsonrpc": "2.0",
+        "id": id,
+        "method": method,
+        **({} if params is None else {"params": params}),
+    }
 
 
 def modern(
@@ -272,12 +335,17 @@ def modern(
 async def answered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Answer:
     """The head of an answer."""
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
-    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:] if line)}
+    headers = {
+        name.lower(): value.strip()
+        for name, _, value in (line.partition(":") for line in head[1:] if line)
+    }
     return Answer(reader, writer, int(head[0].split()[1]), headers)
 
 
 @asynccontextmanager
-async def on_port(app: Any, *, lifespan: str = "off", path: str = "/mcp", http: Any = "auto") -> AsyncIterator[Site]:
+async def on_port(
+    app: Any, *, lifespan: str = "off", path: str = "/mcp", http: Any = "auto"
+) -> AsyncIterator[Site]:
     """Any ASGI application on a port, by uvicorn."""
     config = uvicorn.Config(app, lifespan=lifespan, http=http, log_config=None, ws="none")
     config.load()
@@ -316,9 +384,15 @@ async def hosted(server: Server, path: str = "/mcp", **options: Any) -> AsyncIte
 
 
 async def drive(
-    app: Any, method: str, headers: Mapping[str, str], body: bytes = b"", path: str = "/", gone: asyncio.Event | None = None
+    app: Any,
+    method: str,
+    headers: Mapping[str, str],
+    body: bytes = b"",
+    path: str = "/",
+    gone: asyncio.Event | None = None,
 ) -> list[Any]:
-    """Call an ASGI application directly; returns what it sent. The client goes away when `gone` is set."""
+    """Call an ASGI application directly; returns what it sent. The client goes away when `gone` is
+    set."""
     sent: list[Any] = []
     given = [{"type": "http.request", "body": body, "more_body": False}]
 
@@ -332,7 +406,11 @@ async def drive(
         sent.append(message)
 
     raw = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
-    await app({"type": "http", "method": method, "path": path, "headers": raw, "query_string": b""}, receive, send)
+    await app(
+        {"type": "http", "method": method, "path": path, "headers": raw, "query_string": b""},
+        receive,
+        send,
+    )
     return sent
 
 
@@ -340,7 +418,9 @@ class Stage:
     """A server whose tools wait for the test."""
 
     def __init__(self, **options: Any) -> None:
-        self.started, self.release, self.cancelled, self.finished = (asyncio.Event() for _ in range(4))
+        self.started, self.release, self.cancelled, self.finished = (
+            asyncio.Event() for _ in range(4)
+        )
         server = self.server = Server("stage", version="1.2.3", **options)
 
         @server.tool
@@ -403,7 +483,11 @@ class Stage:
 
 def logged(messages: list[Any]) -> list[str]:
     """What log messages say."""
-    return [message["params"]["data"] for message in messages if message.get("method") == "notifications/message"]
+    return [
+        message["params"]["data"]
+        for message in messages
+        if message.get("method") == "notifications/message"
+    ]
 
 
 def text(reply: Any) -> str:

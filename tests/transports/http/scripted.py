@@ -1,4 +1,5 @@
-"""An HTTP server that does what a test tells it to, byte by byte where need be, and keeps what it was asked."""
+"""An HTTP server that does what a test tells it to, byte by byte where need be, and keeps what it
+was asked."""
 
 import asyncio
 import json
@@ -10,7 +11,12 @@ from dovetail.revisions import HANDSHAKE, STATELESS
 
 MODERN, OLD = STATELESS[-1].version, HANDSHAKE[-1].version
 INFO = {"name": "scripted", "version": "1"}
-CAPABILITIES = {"tools": {"listChanged": True}, "resources": {"subscribe": True}, "prompts": {}, "logging": {}}
+CAPABILITIES = {
+    "tools": {"listChanged": True},
+    "resources": {"subscribe": True},
+    "prompts": {},
+    "logging": {},
+}
 DISCOVERED = {
     "resultType": "complete",
     "supportedVersions": [MODERN],
@@ -25,7 +31,14 @@ WELCOME = {"protocolVersion": OLD, "capabilities": CAPABILITIES, "serverInfo": I
 class Asked:
     """One request, and the ways to answer it."""
 
-    def __init__(self, method: str, path: str, headers: dict[str, str], body: bytes, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self,
+        method: str,
+        path: str,
+        headers: dict[str, str],
+        body: bytes,
+        writer: asyncio.StreamWriter,
+    ) -> None:
         self.method, self.path, self.headers, self.body = method, path, headers, body
         self._writer = writer
         self.hung_up = asyncio.Event()
@@ -46,11 +59,17 @@ class Asked:
         await self._writer.drain()
 
     async def answer(self, status: int, body: bytes = b"", headers: Mapping[str, str] = {}) -> None:
-        lines = [f"HTTP/1.1 {status} Whatever", f"Content-Length: {len(body)}", *(f"{k}: {v}" for k, v in headers.items())]
+        lines = [
+            f"HTTP/1.1 {status} Whatever",
+            f"Content-Length: {len(body)}",
+            *(f"{k}: {v}" for k, v in headers.items()),
+        ]
         await self.raw("\r\n".join([*lines, "", ""]).encode() + body)
 
     async def json(self, value: Any, status: int = 200, headers: Mapping[str, str] = {}) -> None:
-        await self.answer(status, json.dumps(value).encode(), {"Content-Type": "application/json", **headers})
+        await self.answer(
+            status, json.dumps(value).encode(), {"Content-Type": "application/json", **headers}
+        )
 
     async def result(self, result: Any, headers: Mapping[str, str] = {}) -> None:
         await self.json(self.reply(result), headers=headers)
@@ -58,9 +77,14 @@ class Asked:
     def reply(self, result: Any) -> dict[str, Any]:
         return {"jsonrpc": "2.0", "id": self.message["id"], "result": result}
 
-    async def error(self, code: int, text: str, status: int = 200, data: Any = None, id: Any = "own") -> None:
+    async def error(
+        self, code: int, text: str, status: int = 200, data: Any = None, id: Any = "own"
+    ) -> None:
         id = self.message.get("id") if id == "own" else id
-        await self.json({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": text, "data": data}}, status)
+        await self.json(
+            {"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": text, "data": data}},
+            status,
+        )
 
     async def stream(self, headers: Mapping[str, str] = {}) -> None:
         lines = ["HTTP/1.1 200 OK", "Content-Type: text/event-stream", "Transfer-Encoding: chunked"]
@@ -114,12 +138,17 @@ class Scripted:
         return self.heard(rpc)[count - 1]
 
     async def __aenter__(self) -> "Scripted":
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, ssl=self._ssl)
+        self._server = await asyncio.start_server(
+            self._serve, "127.0.0.1", self.port, ssl=self._ssl
+        )
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         await self.stop()
         if error is None and self.problems:
@@ -129,7 +158,9 @@ class Scripted:
         """Gone, at once and without a word, as after kill -9."""
         for listener in self._server.sockets:
             asyncio.get_running_loop().remove_reader(listener.fileno())
-        for _ in range(5):  # a connection that was just accepted is there a few turns of the loop later
+        for _ in range(
+            5
+        ):  # a connection that was just accepted is there a few turns of the loop later
             for writer in self._writers:
                 writer.transport.abort()
             for task in self._tasks:
@@ -154,7 +185,9 @@ class Scripted:
                 answering = asyncio.create_task(_run(self.script(asked)))
                 coming = asyncio.create_task(_read(reader, writer))
                 await asyncio.wait([answering, coming], return_when=asyncio.FIRST_COMPLETED)
-                if coming.done():  # the client does not ask again before it was answered: it hung up
+                if (
+                    coming.done()
+                ):  # the client does not ask again before it was answered: it hung up
                     asked.hung_up.set()
                     asked.problem = coming.exception()
                 await answering
@@ -176,7 +209,10 @@ async def _run(work: Awaitable[None]) -> None:
 async def _read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Asked:
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
     method, path, _ = head[0].split(" ")
-    headers = {k.strip().lower(): v.strip() for k, _, v in (line.partition(":") for line in head[1:] if line)}
+    headers = {
+        k.strip().lower(): v.strip()
+        for k, _, v in (line.partition(":") for line in head[1:] if line)
+    }
     body = await reader.readexactly(int(headers.get("content-length", 0)))
     return Asked(method, path, headers, body, writer)
 

@@ -62,13 +62,20 @@ def kept(answer: Script) -> Script:
 # headers
 
 
-@pytest.mark.requirement("http-client-standard-headers", "http-client-version", "http-client-encoded")
+@pytest.mark.requirement(
+    "http-client-standard-headers", "http-client-version", "http-client-encoded"
+)
 async def test_method_and_name_are_repeated_in_headers() -> None:
     async def answer(asked: Asked) -> None:
         results = {
             "tools/list": listed(),
             "tools/call": DONE,
-            "resources/read": {"resultType": "complete", "ttlMs": 0, "cacheScope": "private", "contents": []},
+            "resources/read": {
+                "resultType": "complete",
+                "ttlMs": 0,
+                "cacheScope": "private",
+                "contents": [],
+            },
             "prompts/get": {"resultType": "complete", "messages": []},
         }
         await asked.result(results[asked.rpc])
@@ -80,7 +87,9 @@ async def test_method_and_name_are_repeated_in_headers() -> None:
             await client.call_tool("näme")
             await client.read_resource("file:///path/to/file%20name.txt")
             await client.get_prompt("review")
-        names = [(one.headers["mcp-method"], one.headers.get("mcp-name")) for one in server.asked[1:]]
+        names = [
+            (one.headers["mcp-method"], one.headers.get("mcp-name")) for one in server.asked[1:]
+        ]
         assert names == [
             ("tools/list", None),
             ("tools/call", "get-weather"),
@@ -101,7 +110,9 @@ async def test_parameters_are_mirrored_once_the_tools_are_known() -> None:
     size = {"type": "integer", "x-mcp-header": "Size"}
 
     async def answer(asked: Asked) -> None:
-        await asked.result(listed(tool("sql", region=region, size=size)) if asked.rpc == "tools/list" else DONE)
+        await asked.result(
+            listed(tool("sql", region=region, size=size)) if asked.rpc == "tools/list" else DONE
+        )
 
     async with Scripted(served(answer)) as server:
         async with Client(server.url) as client:
@@ -118,8 +129,13 @@ async def test_parameters_are_mirrored_once_the_tools_are_known() -> None:
 
 
 @pytest.mark.requirement("http-client-tool-rejected", "http-client-tool-warning")
-async def test_tools_with_headers_that_are_not_allowed_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
-    good, bad = {"type": "string", "x-mcp-header": "Region"}, {"type": "object", "x-mcp-header": "Region"}
+async def test_tools_with_headers_that_are_not_allowed_are_left_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    good, bad = (
+        {"type": "string", "x-mcp-header": "Region"},
+        {"type": "object", "x-mcp-header": "Region"},
+    )
 
     async def answer(asked: Asked) -> None:
         await asked.result(listed(tool("good", a=good), tool("bad", a=bad), tool("plain")))
@@ -127,7 +143,10 @@ async def test_tools_with_headers_that_are_not_allowed_are_left_out(caplog: pyte
     async with Scripted(served(answer)) as server:
         async with Client(server.url) as client:
             assert [one.name for one in await client.list_tools()] == ["good", "plain"]
-            assert [one.name for one in (await client.request("tools/list")).tools] == ["good", "plain"]
+            assert [one.name for one in (await client.request("tools/list")).tools] == [
+                "good",
+                "plain",
+            ]
     (warning,) = {record.getMessage() for record in caplog.records if record.levelname == "WARNING"}
     assert warning.startswith("The tool 'bad' is left out: ")
     assert "Region" in warning
@@ -137,14 +156,18 @@ async def test_the_handshake_era_knows_nothing_of_such_headers() -> None:
     bad = {"type": "object", "x-mcp-header": "Region"}
 
     async def answer(asked: Asked) -> None:
-        await asked.result({"tools": [tool("bad", a=bad)]} if asked.rpc == "tools/list" else OLD_DONE)
+        await asked.result(
+            {"tools": [tool("bad", a=bad)]} if asked.rpc == "tools/list" else OLD_DONE
+        )
 
     async with Scripted(kept(answer)) as server:
         async with Client(server.url, revision="handshake") as client:
             assert [one.name for one in await client.list_tools()] == ["bad"]
             await client.call_tool("bad", {"a": {}})
         call = server.heard("tools/call")[0]
-        assert not any(name.startswith(("mcp-method", "mcp-name", "mcp-param")) for name in call.headers)
+        assert not any(
+            name.startswith(("mcp-method", "mcp-name", "mcp-param")) for name in call.headers
+        )
 
 
 @pytest.mark.requirement("http-client-mismatch")
@@ -190,15 +213,21 @@ async def test_a_reply_may_be_a_stream_with_news_before_it() -> None:
         await asked.chunk(b": keep-alive\n\n")
         for step in (1, 2):
             params = {"progressToken": token, "progress": step, "total": 2}
-            await asked.event({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})
+            await asked.event(
+                {"jsonrpc": "2.0", "method": "notifications/progress", "params": params}
+            )
         await asked.event(asked.reply(DONE))
         await asked.end()
 
     seen: list[float] = []
     async with Scripted(served(answer)) as server:
         async with Client(server.url) as client:
-            assert (await client.call_tool("x", on_progress=lambda one: seen.append(one.progress))).data == "done"
-            assert (await client.call_tool("x", on_progress=lambda one: seen.append(one.progress))).data == "done"
+            assert (
+                await client.call_tool("x", on_progress=lambda one: seen.append(one.progress))
+            ).data == "done"
+            assert (
+                await client.call_tool("x", on_progress=lambda one: seen.append(one.progress))
+            ).data == "done"
     assert seen == [1, 2, 1, 2]
 
 
@@ -291,7 +320,10 @@ async def test_a_channel_that_is_full_is_waited_for() -> None:
 async def test_an_answer_over_the_limit_is_refused_and_the_next_one_is_read(streamed: bool) -> None:
     async def answer(asked: Asked) -> None:
         big = asked.message["params"]["name"] == "big"
-        result = {"resultType": "complete", "content": [{"type": "text", "text": "x" * (20_000 if big else 10)}]}
+        result = {
+            "resultType": "complete",
+            "content": [{"type": "text", "text": "x" * (20_000 if big else 10)}],
+        }
         if streamed:
             await asked.stream()
             await asked.event(asked.reply(result))
@@ -344,7 +376,9 @@ async def test_an_error_in_the_body_is_the_reply_whatever_the_status(
         (302, InvalidRequest, "redirects to None"),
     ],
 )
-async def test_a_status_without_a_reply_says_what_it_means(status: int, kind: type[Exception], said: str) -> None:
+async def test_a_status_without_a_reply_says_what_it_means(
+    status: int, kind: type[Exception], said: str
+) -> None:
     async def answer(asked: Asked) -> None:
         await asked.answer(status, b"<html>" + b"x" * 1000)
 
@@ -356,7 +390,13 @@ async def test_a_status_without_a_reply_says_what_it_means(status: int, kind: ty
 
 
 async def test_a_server_that_says_when_is_asked_again_then() -> None:
-    await asyncio.gather(*(_asked_again(status, after) for status in (429, 503) for after in ("0", "1", "date", "past")))
+    await asyncio.gather(
+        *(
+            _asked_again(status, after)
+            for status in (429, 503)
+            for after in ("0", "1", "date", "past")
+        )
+    )
 
 
 async def _asked_again(status: int, after: str) -> None:
@@ -426,8 +466,12 @@ async def test_opening_does_not_wait_long_for_a_busy_server() -> None:
 # broken connections
 
 
-@pytest.mark.parametrize("where", ["before", "in the head", "in the body", "in the stream", "at the end of the stream"])
-async def test_an_answer_that_breaks_off_is_told_to_who_waits_and_to_nobody_else(where: str) -> None:
+@pytest.mark.parametrize(
+    "where", ["before", "in the head", "in the body", "in the stream", "at the end of the stream"]
+)
+async def test_an_answer_that_breaks_off_is_told_to_who_waits_and_to_nobody_else(
+    where: str,
+) -> None:
     async def answer(asked: Asked) -> None:
         if asked.message["params"]["name"] == "fine":
             await asyncio.sleep(0.1)
@@ -436,7 +480,10 @@ async def test_an_answer_that_breaks_off_is_told_to_who_waits_and_to_nobody_else
         if where == "in the head":
             await asked.raw(b"HTTP/1.1 200 OK\r\nContent-Ty")
         elif where == "in the body":
-            await asked.raw(b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n{"jsonrpc":')
+            await asked.raw(
+                b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: "
+                b'500\r\n\r\n{"jsonrpc":'
+            )
         elif where != "before":
             await asked.stream()
             await asked.chunk(b'data: {"jsonrpc":"2.0",')
@@ -494,7 +541,9 @@ async def test_in_the_stateless_era_hanging_up_is_the_cancellation() -> None:
 
 
 @pytest.mark.requirement("http-client-cancel-told")
-async def test_in_the_handshake_era_a_cancellation_is_posted_and_the_answer_not_waited_for() -> None:
+async def test_in_the_handshake_era_a_cancellation_is_posted_and_the_answer_not_waited_for() -> (
+    None
+):
     hung_up_early = False
 
     async def answer(asked: Asked) -> None:
@@ -533,7 +582,9 @@ async def test_a_client_that_closes_hangs_up_on_everything() -> None:
         assert len(server.heard("DELETE")) == 1
 
 
-async def test_closing_does_not_wait_for_a_server_that_does_not_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_closing_does_not_wait_for_a_server_that_does_not_let_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(transport, "GOODBYE", 0.2)
 
     async def script(asked: Asked) -> None:
@@ -581,12 +632,16 @@ async def test_credentials_never_go_to_another_origin(header: str) -> None:
             await asked.answer(307, headers={"Location": other.url})
 
         async with Scripted(script) as server:
-            with pytest.raises(ConnectFailed, match=rf"{server.url}: redirected to another origin.*use {other.url}"):
+            with pytest.raises(
+                ConnectFailed, match=rf"{server.url}: redirected to another origin.*use {other.url}"
+            ):
                 await Client(server.url, headers={header: "secret"}).connect()
         assert other.asked == []
 
 
-async def test_a_redirect_to_another_origin_is_followed_where_there_is_nothing_to_give_away() -> None:
+async def test_a_redirect_to_another_origin_is_followed_where_there_is_nothing_to_give_away() -> (
+    None
+):
     async def elsewhere(asked: Asked) -> None:
         assert await modern(asked)
 
@@ -656,7 +711,9 @@ async def test_secrets_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
         await asked.answer(500)
 
     async with Scripted(kept(answer)) as server:
-        async with Client(server.url, revision="handshake", headers={"Authorization": "Bearer t0k3n"}) as client:
+        async with Client(
+            server.url, revision="handshake", headers={"Authorization": "Bearer t0k3n"}
+        ) as client:
             with pytest.raises(InternalError):
                 await client.call_tool("x")
     assert "t0k3n" not in caplog.text

@@ -12,8 +12,24 @@ import pytest
 
 from dovetail import Client, Limits
 from dovetail.client import link
-from dovetail.errors import ConfigError, ConnectFailed, DovetailError, NoCommonRevision, Overloaded, Unauthorized
-from tests.transports.http.scripted import DISCOVERED, MODERN, OLD, WELCOME, Asked, Scripted, modern, old
+from dovetail.errors import (
+    ConfigError,
+    ConnectFailed,
+    DovetailError,
+    NoCommonRevision,
+    Overloaded,
+    Unauthorized,
+)
+from tests.transports.http.scripted import (
+    DISCOVERED,
+    MODERN,
+    OLD,
+    WELCOME,
+    Asked,
+    Scripted,
+    modern,
+    old,
+)
 
 REFUSED = [
     (400, b""),
@@ -22,7 +38,11 @@ REFUSED = [
     (405, b""),
     (406, b"{}"),
     (415, b"[1]"),
-    (400, b'{"jsonrpc":"2.0","id":"server-error","error":{"code":-32600,"message":"Missing session ID"}}'),
+    (
+        400,
+        b'{"jsonrpc":"2.0","id":"server-error","error":{"code":-32600,"message":"Missing '
+        b'session ID"}}',
+    ),
     (400, b'{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"Bad Request"}}'),
 ]
 
@@ -41,7 +61,9 @@ def closed_port() -> int:
         return held.getsockname()[1]  # type: ignore[no-any-return]
 
 
-@pytest.mark.requirement("http-client-post", "http-client-accept", "http-client-version", "http-client-standard-headers")
+@pytest.mark.requirement(
+    "http-client-post", "http-client-accept", "http-client-version", "http-client-standard-headers"
+)
 async def test_a_server_of_the_stateless_era_is_discovered() -> None:
     async def script(asked: Asked) -> None:
         assert await modern(asked)
@@ -59,10 +81,15 @@ async def test_a_server_of_the_stateless_era_is_discovered() -> None:
 
 
 @pytest.mark.requirement(
-    "http-client-fallback", "http-client-session", "http-client-version-agreed", "http-client-session-deleted"
+    "http-client-fallback",
+    "http-client-session",
+    "http-client-version-agreed",
+    "http-client-session-deleted",
 )
 @pytest.mark.parametrize(("status", "body"), REFUSED)
-async def test_a_server_that_refuses_discovery_is_greeted_the_old_way(status: int, body: bytes) -> None:
+async def test_a_server_that_refuses_discovery_is_greeted_the_old_way(
+    status: int, body: bytes
+) -> None:
     async def script(asked: Asked) -> None:
         if asked.rpc == "server/discover":
             await asked.answer(status, body, {"Content-Type": "application/json"})
@@ -75,7 +102,9 @@ async def test_a_server_that_refuses_discovery_is_greeted_the_old_way(status: in
         assert [one.rpc for one in server.asked if one.rpc != "GET"] == [
             "server/discover", "initialize", "notifications/initialized", "DELETE",
         ]  # fmt: skip
-        greeting, told, left = (server.heard(rpc)[0] for rpc in ("initialize", "notifications/initialized", "DELETE"))
+        greeting, told, left = (
+            server.heard(rpc)[0] for rpc in ("initialize", "notifications/initialized", "DELETE")
+        )
         assert "mcp-session-id" not in greeting.headers
         assert "mcp-protocol-version" not in greeting.headers
         assert "mcp-method" not in greeting.headers
@@ -92,7 +121,9 @@ async def test_the_first_request_may_be_refused_with_the_very_version_that_it_as
         nonlocal count
         count += 1
         if count == 1:
-            await asked.error(-32022, "Unsupported", 400, {"supported": [MODERN], "requested": MODERN})
+            await asked.error(
+                -32022, "Unsupported", 400, {"supported": [MODERN], "requested": MODERN}
+            )
         else:
             assert await modern(asked)
 
@@ -105,7 +136,9 @@ async def test_the_first_request_may_be_refused_with_the_very_version_that_it_as
 @pytest.mark.requirement("http-client-modern-error", "stateless-version-retry")
 async def test_a_server_that_speaks_nothing_of_ours_is_said_so() -> None:
     async def script(asked: Asked) -> None:
-        await asked.error(-32022, "Unsupported", 400, {"supported": ["2099-01-01"], "requested": MODERN})
+        await asked.error(
+            -32022, "Unsupported", 400, {"supported": ["2099-01-01"], "requested": MODERN}
+        )
 
     async with Scripted(script) as server:
         with pytest.raises(NoCommonRevision, match="2099-01-01"):
@@ -123,7 +156,9 @@ async def test_a_server_that_speaks_nothing_of_ours_is_said_so() -> None:
         (503, ConnectFailed, "/mcp answered 503"),
     ],
 )
-@pytest.mark.parametrize("body", [b"", b'{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"not you"}}'])
+@pytest.mark.parametrize(
+    "body", [b"", b'{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"not you"}}']
+)
 async def test_a_status_that_says_nothing_about_the_era_ends_the_attempt(
     status: int, kind: type[Exception], said: str, body: bytes
 ) -> None:
@@ -163,7 +198,8 @@ async def test_the_verdict_is_remembered_by_origin_and_taken_back_when_it_is_wro
 
 
 async def test_nothing_leaves_before_the_greeting_is_through() -> None:
-    """`initialize`, then `notifications/initialized`, then all the rest: each accepted before the next is sent."""
+    """`initialize`, then `notifications/initialized`, then all the rest: each accepted before the
+    next is sent."""
     order: list[str] = []
 
     async def script(asked: Asked) -> None:
@@ -177,7 +213,12 @@ async def test_nothing_leaves_before_the_greeting_is_through() -> None:
     async with Scripted(script) as server:
         async with Client(server.url, revision="handshake") as client:
             await asyncio.gather(client.list_tools(), client.list_tools())
-    assert order[:4] == ["initialize in", "initialize out", "notifications/initialized in", "notifications/initialized out"]
+    assert order[:4] == [
+        "initialize in",
+        "initialize out",
+        "notifications/initialized in",
+        "notifications/initialized out",
+    ]
 
 
 async def test_a_greeting_may_be_answered_by_a_stream() -> None:
@@ -198,7 +239,9 @@ async def test_a_greeting_may_be_answered_by_a_stream() -> None:
 
 
 @pytest.mark.parametrize("session", ["with space", "ü", "\x7f"])
-async def test_a_session_id_that_no_header_can_carry_is_not_used(session: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_session_id_that_no_header_can_carry_is_not_used(
+    session: str, caplog: pytest.LogCaptureFixture
+) -> None:
     async def script(asked: Asked) -> None:
         if asked.rpc == "initialize":
             await asked.result(WELCOME, {"Mcp-Session-Id": session})
@@ -218,13 +261,18 @@ async def test_a_session_id_that_no_header_can_carry_is_not_used(session: str, c
 
 @pytest.mark.parametrize("revision", [None, "handshake", "stateless"])
 async def test_nobody_there_is_said_in_one_line(closed_port: int, revision: str | None) -> None:
-    with pytest.raises(ConnectFailed, match=rf"^http://127.0.0.1:{closed_port}/mcp: connection refused$"):
+    with pytest.raises(
+        ConnectFailed, match=rf"^http://127.0.0.1:{closed_port}/mcp: connection refused$"
+    ):
         async with Client(f"http://127.0.0.1:{closed_port}/mcp", revision=revision):
             pass
 
 
 async def test_a_host_that_does_not_exist_is_said_in_one_line() -> None:
-    with pytest.raises(ConnectFailed, match=r"^http://no-such-host.invalid/mcp: there is no host no-such-host.invalid$"):
+    with pytest.raises(
+        ConnectFailed,
+        match=r"^http://no-such-host.invalid/mcp: there is no host no-such-host.invalid$",
+    ):
         await Client("http://no-such-host.invalid/mcp").connect()
 
 
@@ -276,7 +324,9 @@ async def test_a_web_page_is_no_server(body: bytes) -> None:
         await asked.answer(200, body, {"Content-Type": "text/html; charset=utf-8"})
 
     async with Scripted(script) as server:
-        with pytest.raises(DovetailError, match=r"/mcp: initialize was answered with text/html, not with JSON"):
+        with pytest.raises(
+            DovetailError, match=r"/mcp: initialize was answered with text/html, not with JSON"
+        ):
             await Client(server.url).connect()
 
 
@@ -294,7 +344,9 @@ async def test_where_neither_way_is_served_the_status_is_named() -> None:
         await asked.answer(404, b"not here")
 
     async with Scripted(script) as server:
-        with pytest.raises(ConnectFailed, match=r"/mcp: no MCP server answers there \(answered 404"):
+        with pytest.raises(
+            ConnectFailed, match=r"/mcp: no MCP server answers there \(answered 404"
+        ):
             await Client(server.url).connect()
         assert [one.rpc for one in server.asked] == ["server/discover", "initialize", "GET"]
 
@@ -316,7 +368,9 @@ async def test_the_old_pair_is_found_behind_a_plain_url() -> None:
             assert stream is not None
             await asked.answer(202)
             if asked.rpc == "initialize":
-                await stream.event(asked.reply({**WELCOME, "protocolVersion": "2024-11-05"}), event="message")
+                await stream.event(
+                    asked.reply({**WELCOME, "protocolVersion": "2024-11-05"}), event="message"
+                )
             elif asked.rpc == "tools/list":
                 await stream.event(asked.reply({"tools": []}), event="message")
 
@@ -348,7 +402,9 @@ def test_a_url_that_makes_no_sense_is_refused_at_once(url: str, said: str) -> No
     assert "secret" not in str(caught.value)
 
 
-@pytest.mark.parametrize("headers", [{"X Y": "1"}, {"X": "a\r\nInjected: 1"}, {"X": "a\0"}, {"": "x"}])
+@pytest.mark.parametrize(
+    "headers", [{"X Y": "1"}, {"X": "a\r\nInjected: 1"}, {"X": "a\0"}, {"": "x"}]
+)
 async def test_a_header_that_cannot_be_sent_is_refused(headers: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match="cannot be sent"):
         await Client("http://127.0.0.1:1/", headers=headers).connect()
@@ -367,7 +423,11 @@ async def test_a_configuration_brings_url_and_headers(monkeypatch: pytest.Monkey
         assert await modern(asked)
 
     async with Scripted(script) as server:
-        entry = {"type": "sse", "url": server.url, "headers": {"Authorization": "Bearer ${TOKEN}", "X-A": "1"}}
+        entry = {
+            "type": "sse",
+            "url": server.url,
+            "headers": {"Authorization": "Bearer ${TOKEN}", "X-A": "1"},
+        }
         async with Client({"mcpServers": {"remote": entry}}, headers={"X-A": "2"}):
             pass
         (asked,) = server.asked
@@ -443,14 +503,20 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ssl.SSLCo
         .serial_number(1)
         .not_valid_before(now - datetime.timedelta(days=1))
         .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False)
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False
+        )
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
         .sign(key, hashes.SHA256())
     )
     folder = tmp_path_factory.mktemp("tls")
     (folder / "cert.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
     (folder / "key.pem").write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
     )
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
@@ -464,17 +530,25 @@ async def test_whom_to_trust_can_be_said(authority: tuple[Path, ssl.SSLContext],
     async def script(asked: Asked) -> None:
         assert await modern(asked)
 
-    verify: Any = {"path": path, "context": ssl.create_default_context(cafile=str(path)), "off": False}[how]
+    verify: Any = {
+        "path": path,
+        "context": ssl.create_default_context(cafile=str(path)),
+        "off": False,
+    }[how]
     async with Scripted(script, ssl=context) as server:
         async with Client(server.url, verify=verify) as client:
             assert client.revision == MODERN
 
 
-async def test_a_certificate_of_nobody_we_know_is_refused(authority: tuple[Path, ssl.SSLContext]) -> None:
+async def test_a_certificate_of_nobody_we_know_is_refused(
+    authority: tuple[Path, ssl.SSLContext],
+) -> None:
     async def script(asked: Asked) -> None: ...
 
     async with Scripted(script, ssl=authority[1]) as server:
-        with pytest.raises(ConnectFailed, match=r"^https://.*/mcp: TLS failed: self.signed certificate"):
+        with pytest.raises(
+            ConnectFailed, match=r"^https://.*/mcp: TLS failed: self.signed certificate"
+        ):
             await Client(server.url).connect()
         assert server.asked == []
 

@@ -1,4 +1,5 @@
-"""What outlives one request: streams of news, streams taken up again, sessions that end, servers that come back."""
+"""What outlives one request: streams of news, streams taken up again, sessions that end, servers
+that come back."""
 
 import asyncio
 import logging
@@ -56,7 +57,9 @@ async def test_news_come_over_a_stream_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("status", [400, 404, 405, 406, 501])
-async def test_a_server_without_such_a_stream_is_left_alone(status: int, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_server_without_such_a_stream_is_left_alone(
+    status: int, caplog: pytest.LogCaptureFixture
+) -> None:
     async def script(asked: Asked) -> None:
         if asked.rpc == "GET":
             await asked.answer(status)
@@ -187,7 +190,9 @@ async def test_what_is_no_list_of_messages_ends_nothing(body: bytes) -> None:
 
 @pytest.mark.requirement("http-client-poll", "http-client-retry", "http-client-resume")
 @pytest.mark.parametrize("how", ["ends", "breaks"])
-async def test_an_answer_whose_stream_ends_early_is_fetched_not_before_the_server_wants_it(how: str) -> None:
+async def test_an_answer_whose_stream_ends_early_is_fetched_not_before_the_server_wants_it(
+    how: str,
+) -> None:
     times: list[float] = []
 
     async def script(asked: Asked) -> None:
@@ -335,7 +340,9 @@ async def test_a_stream_that_cannot_be_resumed_is_not(era: str) -> None:
 
 
 @pytest.mark.requirement("http-client-session-gone")
-@pytest.mark.parametrize("body", [b"", b'{"jsonrpc":"2.0","id":"server-error","error":{"code":-32600,"message":"gone"}}'])
+@pytest.mark.parametrize(
+    "body", [b"", b'{"jsonrpc":"2.0","id":"server-error","error":{"code":-32600,"message":"gone"}}']
+)
 async def test_a_session_that_is_gone_is_opened_anew_and_the_call_made_again(body: bytes) -> None:
     sessions = 0
 
@@ -358,7 +365,9 @@ async def test_a_session_that_is_gone_is_opened_anew_and_the_call_made_again(bod
             client.on_change("state", states.append)
             assert (await client.call_tool("x")).data == "done"
         assert "mcp-session-id" not in server.heard("initialize")[1].headers
-        assert [one.headers["mcp-session-id"] for one in server.heard("DELETE")] == ["s-2"], "what is gone is not deleted"
+        assert [one.headers["mcp-session-id"] for one in server.heard("DELETE")] == ["s-2"], (
+            "what is gone is not deleted"
+        )
     assert states[:2] == ["reconnecting", "connected"]
 
 
@@ -479,7 +488,13 @@ async def test_a_stream_of_changes_that_drops_is_opened_again() -> None:
         await asked.stream()
         meta = {"io.modelcontextprotocol/subscriptionId": asked.message["id"]}
         granted = {"notifications": {"toolsListChanged": True}, "_meta": meta}
-        await asked.event({"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged", "params": granted})
+        await asked.event(
+            {
+                "jsonrpc": "2.0",
+                "method": "notifications/subscriptions/acknowledged",
+                "params": granted,
+            }
+        )
         await asked.event({**CHANGED, "params": {"_meta": meta}})
         count = len(server.heard("subscriptions/listen"))
         if count == 1:
@@ -519,7 +534,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 server = http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler)
 print(server.server_address[1], flush=True)
 server.serve_forever()
-"""
+"""  # noqa: E501
 
 
 def start(port: int = 0) -> tuple[subprocess.Popen[bytes], int]:
@@ -531,7 +546,8 @@ def start(port: int = 0) -> tuple[subprocess.Popen[bytes], int]:
 
 @pytest.mark.parametrize("busy", [True, False])
 async def test_a_server_killed_and_started_between_two_calls_answers_both(busy: bool) -> None:
-    """Also where the client's loop is busy all the while, and its pool still holds the dead connection."""
+    """Also where the client's loop is busy all the while, and its pool still holds the dead
+    connection."""
 
     def again() -> subprocess.Popen[bytes]:
         process.kill()

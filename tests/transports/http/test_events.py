@@ -1,4 +1,5 @@
-"""Server-sent events: what is written can be read, however the stream is cut and whatever else is in it."""
+"""Server-sent events: what is written can be read, however the stream is cut and whatever else is
+in it."""
 
 import time
 from itertools import pairwise
@@ -18,7 +19,10 @@ def parse(*chunks: bytes, limit: int = 1000) -> list[Event]:
 
 def test_an_event_is_written_as_the_standard_has_it() -> None:
     assert event(b"{}") == b"data: {}\n\n"
-    assert event(b"/m", id="7", name="endpoint", retry=5) == b"event: endpoint\nid: 7\nretry: 5\ndata: /m\n\n"
+    assert (
+        event(b"/m", id="7", name="endpoint", retry=5)
+        == b"event: endpoint\nid: 7\nretry: 5\ndata: /m\n\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -120,10 +124,15 @@ def test_data_over_the_limit_is_replaced_and_its_neighbours_live() -> None:
 
 def test_data_of_exactly_the_limit_is_taken() -> None:
     assert parse(event(b"x" * 100), limit=100) == [Event(b"x" * 100)]
-    assert parse(b"data:" + b"x" * 60 + b"\ndata:" + b"y" * 39 + b"\n\n", limit=100)[0].data == b"x" * 60 + b"\n" + b"y" * 39
+    assert (
+        parse(b"data:" + b"x" * 60 + b"\ndata:" + b"y" * 39 + b"\n\n", limit=100)[0].data
+        == b"x" * 60 + b"\n" + b"y" * 39
+    )
     assert isinstance(parse(event(b"x" * 101), limit=100)[0].data, TooLong)
     assert isinstance(parse(b"data:" + b"x" * 101 + b"\n\n", limit=100)[0].data, TooLong)
-    assert isinstance(parse(b"data:" + b"x" * 60 + b"\ndata:" + b"y" * 40 + b"\n\n", limit=100)[0].data, TooLong)
+    assert isinstance(
+        parse(b"data:" + b"x" * 60 + b"\ndata:" + b"y" * 40 + b"\n\n", limit=100)[0].data, TooLong
+    )
 
 
 def test_data_over_the_limit_is_not_kept_while_it_streams_in() -> None:
@@ -163,9 +172,27 @@ def test_many_megabytes_in_small_chunks_take_linear_time() -> None:
 
 
 PIECES = st.sampled_from(
-    [b"\n", b"\r", b"\r\n", b"\n\n", b"data: a", b"data:bb", b"data", b"id: 1", b"id:\0", b"event: e", b"retry: 3", b":",
-     b": c", b"x" * 9, b"data: " + b"y" * 12, b"\xef\xbb\xbf", b"\xff", b"nonsense"]
-)  # fmt: skip
+    [
+        b"\n",
+        b"\r",
+        b"\r\n",
+        b"\n\n",
+        b"data: a",
+        b"data:bb",
+        b"data",
+        b"id: 1",
+        b"id:\0",
+        b"event: e",
+        b"retry: 3",
+        b":",
+        b": c",
+        b"x" * 9,
+        b"data: " + b"y" * 12,
+        b"\xef\xbb\xbf",
+        b"\xff",
+        b"nonsense",
+    ]
+)
 STREAMS = st.lists(PIECES, max_size=40).map(b"".join)
 
 
@@ -188,7 +215,9 @@ def simply(stream: bytes, limit: int) -> list[Event]:
                 retry = int(value)
         whole = b"\n".join(data)
         if whole or id is not None or retry is not None:
-            events.append(Event(whole if len(whole) <= limit else TooLong(whole[:HEAD]), name, id, retry))
+            events.append(
+                Event(whole if len(whole) <= limit else TooLong(whole[:HEAD]), name, id, retry)
+            )
     return events
 
 
@@ -210,7 +239,9 @@ def test_any_cut_of_any_stream_gives_the_same_events(stream: bytes, cuts: list[i
 
 
 @given(STREAMS, st.lists(st.integers(0, 200), max_size=20))
-def test_any_cut_of_any_stream_finds_the_same_events_too_long(stream: bytes, cuts: list[int]) -> None:
+def test_any_cut_of_any_stream_finds_the_same_events_too_long(
+    stream: bytes, cuts: list[int]
+) -> None:
     edges = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
     chunks = [stream[start:end] for start, end in pairwise(edges)]
     assert _shape(parse(*chunks, limit=10)) == _shape(simply(stream, 10))

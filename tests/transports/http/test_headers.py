@@ -43,13 +43,23 @@ def test_a_value_travels_as_the_specification_shows_it(value: str, header: str) 
 
 
 @pytest.mark.parametrize(
-    ("value", "header"), [(True, "true"), (False, "false"), (42, "42"), (-7, "-7"), (SAFE, str(SAFE)), (-SAFE, str(-SAFE))]
+    ("value", "header"),
+    [
+        (True, "true"),
+        (False, "false"),
+        (42, "42"),
+        (-7, "-7"),
+        (SAFE, str(SAFE)),
+        (-SAFE, str(-SAFE)),
+    ],
 )
 def test_booleans_and_integers_travel_in_their_json_form(value: int | bool, header: str) -> None:
     assert encode_value(value) == header
 
 
-@pytest.mark.parametrize("value", [SAFE + 1, -SAFE - 1, 10**5000], ids=["above", "below", "far above"])
+@pytest.mark.parametrize(
+    "value", [SAFE + 1, -SAFE - 1, 10**5000], ids=["above", "below", "far above"]
+)
 def test_an_integer_that_not_every_reader_keeps_is_not_sent(value: int) -> None:
     with pytest.raises(ValueError):
         encode_value(value)
@@ -72,7 +82,9 @@ def test_a_malformed_sentinel_is_an_error(header: str) -> None:
         decode_value(header)
 
 
-@pytest.mark.parametrize("header", ["=?BASE64?SGVsbG8=?=", "=?base64?SGVsbG8=", "SGVsbG8=?=", "=?base64?="])
+@pytest.mark.parametrize(
+    "header", ["=?BASE64?SGVsbG8=?=", "=?base64?SGVsbG8=", "SGVsbG8=?=", "=?base64?="]
+)
 def test_what_only_resembles_the_sentinel_stands_for_itself(header: str) -> None:
     assert decode_value(header) == header
 
@@ -119,14 +131,22 @@ JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: (
         st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(["properties", "items", "type", "x-mcp-header", "$defs", "a"]), inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(["properties", "items", "type", "x-mcp-header", "$defs", "a"]),
+            inner,
+            max_size=4,
+        )
     ),
     max_leaves=30,
 )
 
 
-@given(st.dictionaries(st.sampled_from(["properties", "type", "anyOf", "x-mcp-header"]), JSON_VALUES))
-def test_whatever_a_server_sends_as_a_schema_the_outcome_is_mirrors_or_a_schema_error(given: dict[str, Any]) -> None:
+@given(
+    st.dictionaries(st.sampled_from(["properties", "type", "anyOf", "x-mcp-header"]), JSON_VALUES)
+)
+def test_whatever_a_server_sends_as_a_schema_the_outcome_is_mirrors_or_a_schema_error(
+    given: dict[str, Any],
+) -> None:
     try:
         mirrored(given)
     except SchemaError:
@@ -137,7 +157,10 @@ def test_whatever_a_server_sends_as_a_schema_the_outcome_is_mirrors_or_a_schema_
 
 MIRRORS = mirrored(
     schema(
-        region=annotated(), count=annotated("Count", "integer"), dry=annotated("Dry", "boolean"), a=schema(b=annotated("B"))
+        region=annotated(),
+        count=annotated("Count", "integer"),
+        dry=annotated("Dry", "boolean"),
+        a=schema(b=annotated("B")),
     )
 )
 
@@ -145,11 +168,16 @@ MIRRORS = mirrored(
 def test_a_call_carries_a_header_for_each_value_that_is_there() -> None:
     arguments = {"region": "süd", "count": 3, "dry": False, "a": {"b": "x y"}, "other": "no"}
     assert values(MIRRORS, arguments) == {
-        "Mcp-Param-Region": "=?base64?c8O8ZA==?=", "Mcp-Param-Count": "3", "Mcp-Param-Dry": "false", "Mcp-Param-B": "x y",
-    }  # fmt: skip
+        "Mcp-Param-Region": "=?base64?c8O8ZA==?=",
+        "Mcp-Param-Count": "3",
+        "Mcp-Param-Dry": "false",
+        "Mcp-Param-B": "x y",
+    }
 
 
-@pytest.mark.parametrize("arguments", [{}, {"region": None, "a": None}, {"a": {"b": None}}, {"a": "text"}, {"a": {}}])
+@pytest.mark.parametrize(
+    "arguments", [{}, {"region": None, "a": None}, {"a": {"b": None}}, {"a": "text"}, {"a": {}}]
+)
 def test_a_value_that_is_absent_or_null_has_no_header(arguments: dict[str, Any]) -> None:
     assert values(MIRRORS, arguments) == {}
 
@@ -176,13 +204,33 @@ def test_a_suffix_that_is_a_name_of_its_own_stays_a_parameter() -> None:
 @pytest.mark.parametrize(
     ("value", "header", "equal"),
     [
-        ("a", "a", True), ("a", "A", False), ("a", " a ", True), ("42", "42.0", False),
-        ("Hello", "=?base64?SGVsbG8=?=", True), ("Hello", "=?base64?aGVsbG8=?=", False),
-        (42, "42", True), (42, "42.0", True), (42.0, "42", True), (42, "42.", True), (42, "43", False), (42, "42.5", False),
-        (42, "", False), (42, "٤٢", False), (2**53, str(2**53), False), (-1, "-1", True), (1, "1" * 5000, False),
-        (True, "true", True), (True, "True", False), (True, "1", False), (False, "false", True), (1, "true", False),
-        (None, "", False), ([], "[]", False), (1.5, "1.5", False), (float("inf"), "1", False),
+        ("a", "a", True),
+        ("a", "A", False),
+        ("a", " a ", True),
+        ("42", "42.0", False),
+        ("Hello", "=?base64?SGVsbG8=?=", True),
+        ("Hello", "=?base64?aGVsbG8=?=", False),
+        (42, "42", True),
+        (42, "42.0", True),
+        (42.0, "42", True),
+        (42, "42.", True),
+        (42, "43", False),
+        (42, "42.5", False),
+        (42, "", False),
+        (42, "٤٢", False),
+        (2**53, str(2**53), False),
+        (-1, "-1", True),
+        (1, "1" * 5000, False),
+        (True, "true", True),
+        (True, "True", False),
+        (True, "1", False),
+        (False, "false", True),
+        (1, "true", False),
+        (None, "", False),
+        ([], "[]", False),
+        (1.5, "1.5", False),
+        (float("inf"), "1", False),
     ],
-)  # fmt: skip
+)
 def test_a_header_stands_for_a_value_or_not(value: Any, header: str, equal: bool) -> None:
     assert same(value, header) is equal

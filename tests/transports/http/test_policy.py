@@ -30,7 +30,19 @@ from dovetail.protocol.tools import CallToolParams
 from dovetail.revisions import ALL, HANDSHAKE, OFFICIAL, STATELESS
 from dovetail.transports.http import policy as ladder
 from dovetail.transports.http.headers import Mirror, mirrored
-from dovetail.transports.http.policy import Head, Policy, Reject, accepted, bare, body, era, head, mirrors, refusal, status
+from dovetail.transports.http.policy import (
+    Head,
+    Policy,
+    Reject,
+    accepted,
+    bare,
+    body,
+    era,
+    head,
+    mirrors,
+    refusal,
+    status,
+)
 
 MODERN, CLASSIC = STATELESS[-1].version, HANDSHAKE[-1].version
 UNKNOWN = "v999.0.0"
@@ -45,11 +57,18 @@ PLAIN = {
 def lines(**changes: str | None) -> list[tuple[bytes, bytes]]:
     """The headers of an ordinary POST, with changes; None leaves one out."""
     merged = PLAIN | {name.replace("_", "-"): value for name, value in changes.items()}
-    return [(name.encode(), value.encode("latin-1")) for name, value in merged.items() if value is not None]
+    return [
+        (name.encode(), value.encode("latin-1"))
+        for name, value in merged.items()
+        if value is not None
+    ]
 
 
 def judged(
-    method: str = "POST", server: str | None = None, policy: Policy | None = None, **changes: str | None
+    method: str = "POST",
+    server: str | None = None,
+    policy: Policy | None = None,
+    **changes: str | None,
 ) -> Head | Reject:
     return head(policy or Policy(OFFICIAL), method, lines(**changes), server)
 
@@ -60,7 +79,9 @@ def passed(*args: Any, **changes: Any) -> Head:
     return outcome
 
 
-def refused(outcome: Head | Reject | None, status: int, error: type[ProtocolError], *words: str) -> Reject:
+def refused(
+    outcome: Head | Reject | None, status: int, error: type[ProtocolError], *words: str
+) -> Reject:
     assert isinstance(outcome, Reject), outcome
     assert (outcome.status, type(outcome.error)) == (status, error), outcome.error.message
     for word in words:
@@ -71,7 +92,13 @@ def refused(outcome: Head | Reject | None, status: int, error: type[ProtocolErro
 # the head
 
 REFUSED: dict[str, tuple[int, type[ProtocolError], str, dict[str, str | None], tuple[str, ...]]] = {
-    "origin": (403, InvalidRequest, "POST", {"origin": "http://evil.example.com"}, ("http://evil.example.com", "origins=[")),
+    "origin": (
+        403,
+        InvalidRequest,
+        "POST",
+        {"origin": "http://evil.example.com"},
+        ("http://evil.example.com", "origins=["),
+    ),
     "host": (
         421,
         InvalidRequest,
@@ -82,15 +109,35 @@ REFUSED: dict[str, tuple[int, type[ProtocolError], str, dict[str, str | None], t
     "method": (405, InvalidRequest, "PUT", {}, ("'PUT'", "GET, POST, DELETE")),
     "characters": (400, HeaderMismatch, "POST", {"mcp_name": "a\x01b"}, ("Mcp-Name", "'a\\x01b'")),
     "length": (400, InvalidRequest, "POST", {"content_length": "12a"}, ("Content-Length", "'12a'")),
-    "size": (413, TooLarge, "POST", {"content_length": "999999999999"}, ("999999999999", "Limits.incoming")),
-    "type": (415, InvalidRequest, "POST", {"content_type": "text/plain"}, ("'text/plain'", "application/json")),
+    "size": (
+        413,
+        TooLarge,
+        "POST",
+        {"content_length": "999999999999"},
+        ("999999999999", "Limits.incoming"),
+    ),
+    "type": (
+        415,
+        InvalidRequest,
+        "POST",
+        {"content_type": "text/plain"},
+        ("'text/plain'", "application/json"),
+    ),
     "encoding": (415, InvalidRequest, "POST", {"content_encoding": "gzip"}, ("'gzip'",)),
-    "accept": (406, InvalidRequest, "POST", {"accept": "text/html"}, ("'text/html'", "text/event-stream")),
+    "accept": (
+        406,
+        InvalidRequest,
+        "POST",
+        {"accept": "text/html"},
+        ("'text/html'", "text/event-stream"),
+    ),
 }
 
 
 @pytest.mark.parametrize("rung", ladder.HEAD, ids=lambda rung: rung.name)
-def test_each_rung_of_the_head_refuses_what_it_is_for_and_nothing_ordinary(rung: ladder.Rung) -> None:
+def test_each_rung_of_the_head_refuses_what_it_is_for_and_nothing_ordinary(
+    rung: ladder.Rung,
+) -> None:
     ordinary = passed()
     assert rung.judge(Policy(OFFICIAL), ordinary) is None
     if rung.name == "repeated":
@@ -104,9 +151,15 @@ def test_each_rung_of_the_head_refuses_what_it_is_for_and_nothing_ordinary(rung:
 
 def test_the_docstring_draws_the_ladder_as_it_is() -> None:
     drawn = ladder.__doc__ or ""
-    for name, rungs in {"HEAD": ladder.HEAD, "STATELESS": ladder.STATELESS, "HANDSHAKE": ladder.HANDSHAKE}.items():
+    for name, rungs in {
+        "HEAD": ladder.HEAD,
+        "STATELESS": ladder.STATELESS,
+        "HANDSHAKE": ladder.HANDSHAKE,
+    }.items():
         rows = drawn.split(f"    {name} ")[1].split("\n\n")[0].splitlines()[1:]
-        table = [row.replace("*", " ").split()[:3] for row in rows if not row.strip().startswith("(")]
+        table = [
+            row.replace("*", " ").split()[:3] for row in rows if not row.strip().startswith("(")
+        ]
         assert table == [[rung.name, str(rung.status), rung.error.__name__] for rung in rungs]
 
 
@@ -124,7 +177,9 @@ def test_a_combination_that_passed_does_not_help_another_server_name_or_method()
     policy = Policy(OFFICIAL)
     passed(server="testserver", policy=policy, host="testserver")
     refused(judged(server="other", policy=policy, host="testserver"), 421, InvalidRequest)
-    refused(judged("PUT", server="testserver", policy=policy, host="testserver"), 405, InvalidRequest)
+    refused(
+        judged("PUT", server="testserver", policy=policy, host="testserver"), 405, InvalidRequest
+    )
 
 
 def test_the_memory_of_combinations_is_bounded_in_number_and_length() -> None:
@@ -138,7 +193,9 @@ def test_the_memory_of_combinations_is_bounded_in_number_and_length() -> None:
 
 
 def test_the_head_is_read_once() -> None:
-    found = passed(mcp_protocol_version=f" {MODERN} ", mcp_session_id="abc", last_event_id="s-7", x_other="é")
+    found = passed(
+        mcp_protocol_version=f" {MODERN} ", mcp_session_id="abc", last_event_id="s-7", x_other="é"
+    )
     assert (found.version, found.session, found.last_event_id) == (MODERN, "abc", "s-7")
     assert found.headers[b"x-other"] == b"\xe9"
     bare_head = passed()
@@ -146,31 +203,62 @@ def test_the_head_is_read_once() -> None:
 
 
 @pytest.mark.requirement("http-origin")
-@pytest.mark.parametrize("more", [(b"origin", b"http://localhost"), (b"content-type", b"application/json")])
-def test_whatever_else_is_wrong_a_page_of_another_origin_hears_that(more: tuple[bytes, bytes]) -> None:
-    refused(head(Policy(OFFICIAL), "POST", [*lines(origin="https://evil.example"), more]), 403, InvalidRequest, "Origin")
+@pytest.mark.parametrize(
+    "more", [(b"origin", b"http://localhost"), (b"content-type", b"application/json")]
+)
+def test_whatever_else_is_wrong_a_page_of_another_origin_hears_that(
+    more: tuple[bytes, bytes],
+) -> None:
+    refused(
+        head(Policy(OFFICIAL), "POST", [*lines(origin="https://evil.example"), more]),
+        403,
+        InvalidRequest,
+        "Origin",
+    )
 
 
 @pytest.mark.parametrize(
-    "name", [
-        "mcp-protocol-version", "mcp-session-id", "mcp-method", "mcp-name", "mcp-param-x", "content-type", "content-length",
-        "host", "origin", "authorization", "last-event-id",
+    "name",
+    [
+        "mcp-protocol-version",
+        "mcp-session-id",
+        "mcp-method",
+        "mcp-name",
+        "mcp-param-x",
+        "content-type",
+        "content-length",
+        "host",
+        "origin",
+        "authorization",
+        "last-event-id",
     ],
-)  # fmt: skip
+)
 def test_a_singular_header_that_came_twice_is_refused_even_with_the_same_value(name: str) -> None:
     headers = [pair for pair in lines() if pair[0] != name.encode()] + 2 * [(name.encode(), b"1")]
-    refused(head(Policy(OFFICIAL, hosts=["*"], origins=["*"]), "POST", headers), 400, InvalidRequest, "more than once")
+    refused(
+        head(Policy(OFFICIAL, hosts=["*"], origins=["*"]), "POST", headers),
+        400,
+        InvalidRequest,
+        "more than once",
+    )
 
 
 def test_lists_may_come_in_several_lines() -> None:
-    headers = [*lines(accept="text/event-stream"), (b"accept", b"application/json"), (b"cookie", b"a"), (b"cookie", b"b")]
+    headers = [
+        *lines(accept="text/event-stream"),
+        (b"accept", b"application/json"),
+        (b"cookie", b"a"),
+        (b"cookie", b"b"),
+    ]
     outcome = head(Policy(OFFICIAL), "POST", headers)
     assert isinstance(outcome, Head)
     assert outcome.json and outcome.streams
 
 
 @pytest.mark.parametrize("value", ["a\x00", "\x7f", "caf\xe9", "a\rb", "a\nb", "\x1b[31m"])
-@pytest.mark.parametrize("name", ["mcp_name", "mcp_session_id", "mcp_protocol_version", "mcp_param_region"])
+@pytest.mark.parametrize(
+    "name", ["mcp_name", "mcp_session_id", "mcp_protocol_version", "mcp_param_region"]
+)
 def test_only_printable_ascii_stands_in_our_headers(name: str, value: str) -> None:
     refused(judged(**{name: value}), 400, HeaderMismatch, "printable ASCII")
 
@@ -183,21 +271,46 @@ def test_strange_characters_elsewhere_are_not_our_business() -> None:
 
 
 @pytest.mark.parametrize(
-    "host", [
-        "localhost", "LOCALHOST:3000", "localhost.", "app.localhost:1", "127.0.0.1", "127.0.0.1:8000", "[::1]:8000", "[::1]",
-        "192.168.1.20:80", "0.0.0.0:8000", "[fe80::1%25eth0]:80", None,
+    "host",
+    [
+        "localhost",
+        "LOCALHOST:3000",
+        "localhost.",
+        "app.localhost:1",
+        "127.0.0.1",
+        "127.0.0.1:8000",
+        "[::1]:8000",
+        "[::1]",
+        "192.168.1.20:80",
+        "0.0.0.0:8000",
+        "[fe80::1%25eth0]:80",
+        None,
     ],
-)  # fmt: skip
+)
 def test_addresses_and_local_names_are_always_served(host: str | None) -> None:
     passed(host=host)
 
 
 @pytest.mark.parametrize(
-    "host", [
-        "", "evil.com", "evil.com:8000", "127.0.0.1.evil.com", "localhost.evil.com", "evil-localhost", "[::1].evil.com",
-        "127.0.0.1@evil.com", "evil.com/127.0.0.1", "a:b:c", "127.0.0.1:80:80", "[", "::1", "localhost, evil.com", "caf\xe9",
+    "host",
+    [
+        "",
+        "evil.com",
+        "evil.com:8000",
+        "127.0.0.1.evil.com",
+        "localhost.evil.com",
+        "evil-localhost",
+        "[::1].evil.com",
+        "127.0.0.1@evil.com",
+        "evil.com/127.0.0.1",
+        "a:b:c",
+        "127.0.0.1:80:80",
+        "[",
+        "::1",
+        "localhost, evil.com",
+        "caf\xe9",
     ],
-)  # fmt: skip
+)
 def test_names_that_are_not_the_servers_are_misdirected(host: str) -> None:
     refused(judged(host=host), 421, InvalidRequest, "hosts=[")
 
@@ -227,30 +340,54 @@ def test_configured_hosts_are_served_whatever_the_port() -> None:
         ("MCP.example.com:8443", "https://mcp.EXAMPLE.com:8443"),
     ],
 )  # fmt: skip
-def test_pages_of_the_server_itself_and_of_this_machine_may_call(host: str, origin: str | None) -> None:
+def test_pages_of_the_server_itself_and_of_this_machine_may_call(
+    host: str, origin: str | None
+) -> None:
     passed(policy=Policy(OFFICIAL, hosts=["mcp.example.com"]), host=host, origin=origin)
 
 
 @pytest.mark.parametrize(
-    ("host", "origin"), [
-        ("127.0.0.1:8000", "http://evil.com"), ("127.0.0.1:8000", "null"), ("127.0.0.1:8000", ""),
+    ("host", "origin"),
+    [
+        ("127.0.0.1:8000", "http://evil.com"),
+        ("127.0.0.1:8000", "null"),
+        ("127.0.0.1:8000", ""),
         ("localhost", "localhost"),
-        ("127.0.0.1:8000", "file://"), ("192.168.1.20", "http://localhost:5173"), ("192.168.1.20", "http://192.168.1.21"),
-        ("192.168.1.20:80", "http://192.168.1.20:81"), ("mcp.example.com", "http://localhost"),
-        ("mcp.example.com", "https://mcp.example.com:8443"), ("localhost", "http://localhost.evil.com"),
-        ("localhost", "http://127.0.0.1.evil.com"), ("localhost", "chrome-extension://localhost"),
-        ("localhost", "http://localhost/path"), ("localhost", "http://evil@localhost"), (None, "http://localhost"),
-        ("evil.com", "http://evil.com"), ("evil.com", "http://localhost"), ("localhost", "http://localhost http://evil.com"),
+        ("127.0.0.1:8000", "file://"),
+        ("192.168.1.20", "http://localhost:5173"),
+        ("192.168.1.20", "http://192.168.1.21"),
+        ("192.168.1.20:80", "http://192.168.1.20:81"),
+        ("mcp.example.com", "http://localhost"),
+        ("mcp.example.com", "https://mcp.example.com:8443"),
+        ("localhost", "http://localhost.evil.com"),
+        ("localhost", "http://127.0.0.1.evil.com"),
+        ("localhost", "chrome-extension://localhost"),
+        ("localhost", "http://localhost/path"),
+        ("localhost", "http://evil@localhost"),
+        (None, "http://localhost"),
+        ("evil.com", "http://evil.com"),
+        ("evil.com", "http://localhost"),
+        ("localhost", "http://localhost http://evil.com"),
     ],
-)  # fmt: skip
-def test_other_pages_may_not_and_this_is_said_before_the_host_is_judged(host: str | None, origin: str) -> None:
+)
+def test_other_pages_may_not_and_this_is_said_before_the_host_is_judged(
+    host: str | None, origin: str
+) -> None:
     outcome = judged(policy=Policy(OFFICIAL, hosts=["mcp.example.com"]), host=host, origin=origin)
     refused(outcome, 403, InvalidRequest, repr(origin), "origins=[")
 
 
 def test_configured_origins_may_call() -> None:
-    policy = Policy(OFFICIAL, origins=["https://app.example.com/", "http://dev.example.com:*", "vscode-webview://abc"])
-    for origin in ("https://app.example.com", "http://dev.example.com", "http://dev.example.com:99", "vscode-webview://abc"):
+    policy = Policy(
+        OFFICIAL,
+        origins=["https://app.example.com/", "http://dev.example.com:*", "vscode-webview://abc"],
+    )
+    for origin in (
+        "https://app.example.com",
+        "http://dev.example.com",
+        "http://dev.example.com:99",
+        "vscode-webview://abc",
+    ):
         passed(policy=policy, origin=origin)
     for origin in (
         "http://app.example.com",
@@ -265,7 +402,13 @@ def test_configured_origins_may_call() -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [{"hosts": ["https://a.com"]}, {"hosts": [""]}, {"origins": ["a.com"]}, {"origins": ["http://a.com/path"]}]
+    "settings",
+    [
+        {"hosts": ["https://a.com"]},
+        {"hosts": [""]},
+        {"origins": ["a.com"]},
+        {"origins": ["http://a.com/path"]},
+    ],
 )
 def test_a_setting_that_makes_no_sense_is_refused_with_an_example(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"example\.com"):
@@ -288,7 +431,9 @@ def test_get_and_delete_are_served_where_there_are_sessions(policy: Policy, allo
         if method in allowed.split(", "):
             assert isinstance(outcome, Head)
         else:
-            assert refused(outcome, 405, InvalidRequest, allowed).headers == ((b"allow", allowed.encode()),)
+            assert refused(outcome, 405, InvalidRequest, allowed).headers == (
+                (b"allow", allowed.encode()),
+            )
 
 
 @pytest.mark.parametrize("length", ["-1", "+1", "1_0", "", "1.0", "0x10", "1, 1", "\xb2"])
@@ -304,12 +449,16 @@ def test_the_length_is_held_against_the_limit() -> None:
         refused(judged(policy=policy, content_length=length), 413, TooLarge, "1000")
 
 
-@pytest.mark.parametrize("value", ["application/json", "Application/JSON; charset=utf-8", " application/json ;x=y"])
+@pytest.mark.parametrize(
+    "value", ["application/json", "Application/JSON; charset=utf-8", " application/json ;x=y"]
+)
 def test_json_with_parameters_is_json(value: str) -> None:
     passed(content_type=value)
 
 
-@pytest.mark.parametrize("value", [None, "", "application/jsonp", "application/x-www-form-urlencoded", "text/json", ";"])
+@pytest.mark.parametrize(
+    "value", [None, "", "application/jsonp", "application/x-www-form-urlencoded", "text/json", ";"]
+)
 def test_a_post_of_any_other_type_is_refused_but_other_methods_have_none(value: str | None) -> None:
     refused(judged(content_type=value), 415, InvalidRequest)
     passed("GET", content_type=value)
@@ -322,18 +471,31 @@ def test_a_body_as_it_is_may_say_so(value: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "json", "streams"), [
-        (None, True, True), ("", True, True), (",", True, True), ("*/*", True, True), ("application/json", True, False),
-        ("text/event-stream", False, True), ("application/json, text/event-stream", True, True),
-        ("text/event-stream,application/json;q=0.1", True, True), ("application/*", True, False), ("text/*", False, True),
-        ("Application/JSON", True, False), ("application/json;q=0", False, False),
+    ("value", "json", "streams"),
+    [
+        (None, True, True),
+        ("", True, True),
+        (",", True, True),
+        ("*/*", True, True),
+        ("application/json", True, False),
+        ("text/event-stream", False, True),
+        ("application/json, text/event-stream", True, True),
+        ("text/event-stream,application/json;q=0.1", True, True),
+        ("application/*", True, False),
+        ("text/*", False, True),
+        ("Application/JSON", True, False),
+        ("application/json;q=0", False, False),
         ("application/json; q=0.000", False, False),
-        ("*/*, text/event-stream;q=0", True, False), ("text/event-stream ; Q=0 , */*;q=0.5", True, False),
-        ("*/*;q=0, application/json", True, False), ("application/*;q=0, */*", False, True), ("text/html", False, False),
-        ("application/json;charset=utf-8;q=1", True, False), ("json", False, False),
+        ("*/*, text/event-stream;q=0", True, False),
+        ("text/event-stream ; Q=0 , */*;q=0.5", True, False),
+        ("*/*;q=0, application/json", True, False),
+        ("application/*;q=0, */*", False, True),
+        ("text/html", False, False),
+        ("application/json;charset=utf-8;q=1", True, False),
+        ("json", False, False),
         ("application/json;q=zero", True, False),
     ],
-)  # fmt: skip
+)
 def test_what_a_client_accepts(value: str | None, json: bool, streams: bool) -> None:
     assert accepted(None if value is None else value.encode()) == (json, streams)
     outcome = judged(accept=value)
@@ -363,7 +525,11 @@ def meta(version: Any = MODERN, **more: Any) -> dict[str, Any]:
 
 
 CALL = CallToolParams(name="add", meta=meta())
-SAID: dict[str, str | None] = {"mcp_protocol_version": MODERN, "mcp_method": "tools/call", "mcp_name": "add"}
+SAID: dict[str, str | None] = {
+    "mcp_protocol_version": MODERN,
+    "mcp_method": "tools/call",
+    "mcp_name": "add",
+}
 
 
 def named(method: str) -> str:
@@ -378,23 +544,54 @@ def told(
     **changes: str | None,
 ) -> Reject | None:
     policy = policy or Policy(OFFICIAL)
-    return body(policy, passed(policy=policy, **(SAID | changes)), method, params, named(method), request=request)
+    return body(
+        policy,
+        passed(policy=policy, **(SAID | changes)),
+        method,
+        params,
+        named(method),
+        request=request,
+    )
 
 
 LISTED: dict[str, str | None] = {"mcp_method": "tools/list", "mcp_name": None}
-WRONG: dict[str, tuple[type[ProtocolError], Params | None, dict[str, str | None], tuple[str, ...]]] = {
-    "version": (HeaderMismatch, CALL, {"mcp_protocol_version": None}, ("MCP-Protocol-Version", "missing")),
-    "meta": (InvalidParams, CallToolParams(name="add"), {}, (PROTOCOL_VERSION,)),
-    "agreement": (HeaderMismatch, CallToolParams(name="add", meta=meta(UNKNOWN)), {}, (MODERN, UNKNOWN)),
-    "served": (
-        UnsupportedVersion, CallToolParams(name="add", meta=meta(UNKNOWN)),
-        {"mcp_protocol_version": UNKNOWN}, (UNKNOWN, MODERN)
+WRONG: dict[
+    str, tuple[type[ProtocolError], Params | None, dict[str, str | None], tuple[str, ...]]
+] = {
+    "version": (
+        HeaderMismatch,
+        CALL,
+        {"mcp_protocol_version": None},
+        ("MCP-Protocol-Version", "missing"),
     ),
-    "capabilities": (InvalidParams, CallToolParams(name="add", meta={PROTOCOL_VERSION: MODERN}), {}, (CLIENT_CAPABILITIES,)),
+    "meta": (InvalidParams, CallToolParams(name="add"), {}, (PROTOCOL_VERSION,)),
+    "agreement": (
+        HeaderMismatch,
+        CallToolParams(name="add", meta=meta(UNKNOWN)),
+        {},
+        (MODERN, UNKNOWN),
+    ),
+    "served": (
+        UnsupportedVersion,
+        CallToolParams(name="add", meta=meta(UNKNOWN)),
+        {"mcp_protocol_version": UNKNOWN},
+        (UNKNOWN, MODERN),
+    ),
+    "capabilities": (
+        InvalidParams,
+        CallToolParams(name="add", meta={PROTOCOL_VERSION: MODERN}),
+        {},
+        (CLIENT_CAPABILITIES,),
+    ),
     "unsaid": (HeaderMismatch, CALL, {"mcp_method": None}, ("Mcp-Method", "missing", "tools/call")),
-    "about": (HeaderMismatch, CALL, {"mcp_method": "TOOLS/CALL"}, ("Mcp-Method", "'TOOLS/CALL'", "'tools/call'")),
+    "about": (
+        HeaderMismatch,
+        CALL,
+        {"mcp_method": "TOOLS/CALL"},
+        ("Mcp-Method", "'TOOLS/CALL'", "'tools/call'"),
+    ),
     "name": (HeaderMismatch, CALL, {"mcp_name": "subtract"}, ("Mcp-Name", "'subtract'", "'add'")),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("rung", ladder.STATELESS, ids=lambda rung: rung.name)
@@ -406,7 +603,9 @@ def test_each_rung_of_the_stateless_era_refuses_what_it_is_for(rung: ladder.Rung
 
 
 def test_the_refusal_of_a_version_names_those_that_are_served() -> None:
-    outcome = told(params=CallToolParams(name="add", meta=meta(UNKNOWN)), mcp_protocol_version=UNKNOWN)
+    outcome = told(
+        params=CallToolParams(name="add", meta=meta(UNKNOWN)), mcp_protocol_version=UNKNOWN
+    )
     data = refused(outcome, 400, UnsupportedVersion).error.data
     assert data == {"supported": [one.version for one in reversed(OFFICIAL)], "requested": UNKNOWN}
     assert told(policy=Policy(ALL)) is None
@@ -418,14 +617,21 @@ def test_a_known_version_that_is_not_served_here_is_unsupported() -> None:
 
 
 @pytest.mark.parametrize(
-    ("params", "error"), [
-        (None, InvalidParams), (Params(), InvalidParams), (Params(meta={}), InvalidParams),
+    ("params", "error"),
+    [
+        (None, InvalidParams),
+        (Params(), InvalidParams),
+        (Params(meta={}), InvalidParams),
         (Params(meta=meta(5)), InvalidParams),
-        (Params(meta={CLIENT_CAPABILITIES: {}}), InvalidParams), (Params(meta={PROTOCOL_VERSION: MODERN}), InvalidParams),
-        (Params(meta=meta(UNKNOWN)), HeaderMismatch), (Params(meta=meta(CLASSIC)), HeaderMismatch),
+        (Params(meta={CLIENT_CAPABILITIES: {}}), InvalidParams),
+        (Params(meta={PROTOCOL_VERSION: MODERN}), InvalidParams),
+        (Params(meta=meta(UNKNOWN)), HeaderMismatch),
+        (Params(meta=meta(CLASSIC)), HeaderMismatch),
     ],
-)  # fmt: skip
-def test_a_request_that_says_too_little_of_itself(params: Params | None, error: type[ProtocolError]) -> None:
+)
+def test_a_request_that_says_too_little_of_itself(
+    params: Params | None, error: type[ProtocolError]
+) -> None:
     refused(told("server/discover", params, mcp_method="server/discover"), 400, error)
 
 
@@ -444,18 +650,31 @@ def test_an_unknown_method_passes_the_ladder_and_is_refused_by_whoever_answers()
 
 
 @pytest.mark.parametrize(
-    ("method", "params", "name"), [
-        ("tools/call", CALL, "add"), ("tools/call", CALL, "  add\t"), ("tools/call", CALL, "=?base64?YWRk?="),
+    ("method", "params", "name"),
+    [
+        ("tools/call", CALL, "add"),
+        ("tools/call", CALL, "  add\t"),
+        ("tools/call", CALL, "=?base64?YWRk?="),
         ("prompts/get", GetPromptParams(name="grüße", meta=meta()), "=?base64?Z3LDvMOfZQ==?="),
-        ("resources/read", ReadResourceParams(uri="file:///a%20b.txt", meta=meta()), "file:///a%20b.txt"),
-        ("tools/list", Params(meta=meta()), None), ("tools/list", Params(meta=meta()), "ignored"),
+        (
+            "resources/read",
+            ReadResourceParams(uri="file:///a%20b.txt", meta=meta()),
+            "file:///a%20b.txt",
+        ),
+        ("tools/list", Params(meta=meta()), None),
+        ("tools/list", Params(meta=meta()), "ignored"),
     ],
-)  # fmt: skip
-def test_the_name_is_repeated_plainly_or_encoded(method: str, params: Params, name: str | None) -> None:
+)
+def test_the_name_is_repeated_plainly_or_encoded(
+    method: str, params: Params, name: str | None
+) -> None:
     assert told(method, params, mcp_method=method, mcp_name=name) is None
 
 
-@pytest.mark.parametrize("name", [None, "", "Add", "=?base64?YWRk?", "=?base64?YWR?=", "=?base64?!!!!?=", "=?base64?/w==?="])
+@pytest.mark.parametrize(
+    "name",
+    [None, "", "Add", "=?base64?YWRk?", "=?base64?YWR?=", "=?base64?!!!!?=", "=?base64?/w==?="],
+)
 def test_a_name_that_is_missing_different_or_malformed_is_refused(name: str | None) -> None:
     refused(told(mcp_name=name), 400, HeaderMismatch, "Mcp-Name")
 
@@ -477,8 +696,14 @@ def test_a_notification_needs_no_meta_and_no_method_but_what_it_says_must_be_rig
     assert told(name, None, request=False, **quiet | {"mcp_method": name}) is None
     refused(told(name, Params(), request=False), 400, HeaderMismatch, "Mcp-Method")
     refused(told(name, Params(meta=meta(UNKNOWN)), request=False, **quiet), 400, HeaderMismatch)
-    refused(told(name, Params(meta=meta()), request=False, **quiet | {"mcp_protocol_version": None}), 400, HeaderMismatch)
-    refused(told(name, Params(), Policy(HANDSHAKE), request=False, **quiet), 400, UnsupportedVersion)
+    refused(
+        told(name, Params(meta=meta()), request=False, **quiet | {"mcp_protocol_version": None}),
+        400,
+        HeaderMismatch,
+    )
+    refused(
+        told(name, Params(), Policy(HANDSHAKE), request=False, **quiet), 400, UnsupportedVersion
+    )
 
 
 def test_what_could_not_be_printed_is_not_printed() -> None:
@@ -486,7 +711,12 @@ def test_what_could_not_be_printed_is_not_printed() -> None:
     for _ in range(100_000):
         deep = [deep]
     for strange in (deep, 10**5000, float("nan"), {"a": deep}):
-        outcome = told("notifications/x", Params(meta={PROTOCOL_VERSION: strange}), request=False, mcp_method=None)
+        outcome = told(
+            "notifications/x",
+            Params(meta={PROTOCOL_VERSION: strange}),
+            request=False,
+            mcp_method=None,
+        )
         refused(outcome, 400, HeaderMismatch, "nothing that a header can hold")
     while deep:  # let go of it a level at a time
         deep = deep[0]
@@ -505,7 +735,9 @@ def test_a_refusal_repeats_only_the_beginning_of_what_came() -> None:
 
 # mirrored parameters
 
-(REGION,) = REGIONS = mirrored({"properties": {"region": {"type": "string", "x-mcp-header": "Region"}}})
+(REGION,) = REGIONS = mirrored(
+    {"properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
+)
 COUNT = Mirror("Count", ("a", "count"), "integer")
 DRY = Mirror("Dry", ("dry",), "boolean")
 
@@ -515,30 +747,54 @@ def mirror(mirror: Mirror, arguments: str, **headers: str | None) -> Reject | No
 
 
 @pytest.mark.parametrize(
-    ("one", "arguments", "header"), [
-        (REGION, '{"region": "Hello"}', "=?base64?SGVsbG8=?="), (REGION, '{"region": "SGVsbG8="}', "SGVsbG8="),
-        (REGION, '{"region": "=?base64?SGVsbG8="}', "=?base64?SGVsbG8="), (REGION, '{"region": ""}', ""),
-        (REGION, '{"region": null}', None), (REGION, "{}", None), (REGION, "", None), (REGION, "[]", None),
+    ("one", "arguments", "header"),
+    [
+        (REGION, '{"region": "Hello"}', "=?base64?SGVsbG8=?="),
+        (REGION, '{"region": "SGVsbG8="}', "SGVsbG8="),
+        (REGION, '{"region": "=?base64?SGVsbG8="}', "=?base64?SGVsbG8="),
+        (REGION, '{"region": ""}', ""),
+        (REGION, '{"region": null}', None),
+        (REGION, "{}", None),
+        (REGION, "", None),
+        (REGION, "[]", None),
         (REGION, "null", None),
-        (REGION, '{"region": ["wrong type"]}', None), (COUNT, '{"a": {"count": 42}}', "42.0"),
-        (COUNT, '{"a": {"count": 42.0}}', "42"), (COUNT, '{"a": {"count": -7}}', "-7"), (COUNT, '{"a": 5}', None),
-        (DRY, '{"dry": true}', "true"), (DRY, '{"dry": false}', "false"),
+        (REGION, '{"region": ["wrong type"]}', None),
+        (COUNT, '{"a": {"count": 42}}', "42.0"),
+        (COUNT, '{"a": {"count": 42.0}}', "42"),
+        (COUNT, '{"a": {"count": -7}}', "-7"),
+        (COUNT, '{"a": 5}', None),
+        (DRY, '{"dry": true}', "true"),
+        (DRY, '{"dry": false}', "false"),
     ],
-)  # fmt: skip
-def test_a_header_that_repeats_its_argument_passes(one: Mirror, arguments: str, header: str | None) -> None:
+)
+def test_a_header_that_repeats_its_argument_passes(
+    one: Mirror, arguments: str, header: str | None
+) -> None:
     assert mirror(one, arguments, **{f"mcp_param_{one.name.lower()}": header}) is None
 
 
 @pytest.mark.parametrize(
-    ("one", "arguments", "header"), [
-        (REGION, '{"region": "Hello"}', "=?base64?SGVsbG8?="), (REGION, '{"region": "Hello"}', "=?base64?SGVs!!!bG8=?="),
-        (REGION, '{"region": "Hello"}', None), (REGION, '{"region": ""}', None), (REGION, '{"region": "a"}', "A"),
-        (REGION, '{"region": null}', "a"), (REGION, "{}", ""), (REGION, "", "a"), (REGION, '{"region": ["a"]}', '["a"]'),
-        (COUNT, '{"a": {"count": 42}}', "43"), (COUNT, '{"a": {"count": 42}}', "x"), (COUNT, '{"a": {"count": 42}}', None),
-        (COUNT, '{"count": 42}', "42"), (COUNT, '{"a": {"count": 9007199254740992}}', "9007199254740992"),
-        (DRY, '{"dry": true}', "True"), (DRY, '{"dry": true}', "1"), (DRY, '{"dry": false}', None),
+    ("one", "arguments", "header"),
+    [
+        (REGION, '{"region": "Hello"}', "=?base64?SGVsbG8?="),
+        (REGION, '{"region": "Hello"}', "=?base64?SGVs!!!bG8=?="),
+        (REGION, '{"region": "Hello"}', None),
+        (REGION, '{"region": ""}', None),
+        (REGION, '{"region": "a"}', "A"),
+        (REGION, '{"region": null}', "a"),
+        (REGION, "{}", ""),
+        (REGION, "", "a"),
+        (REGION, '{"region": ["a"]}', '["a"]'),
+        (COUNT, '{"a": {"count": 42}}', "43"),
+        (COUNT, '{"a": {"count": 42}}', "x"),
+        (COUNT, '{"a": {"count": 42}}', None),
+        (COUNT, '{"count": 42}', "42"),
+        (COUNT, '{"a": {"count": 9007199254740992}}', "9007199254740992"),
+        (DRY, '{"dry": true}', "True"),
+        (DRY, '{"dry": true}', "1"),
+        (DRY, '{"dry": false}', None),
     ],
-)  # fmt: skip
+)
 def test_a_header_that_does_not_is_refused(one: Mirror, arguments: str, header: str | None) -> None:
     outcome = mirror(one, arguments, **{f"mcp_param_{one.name.lower()}": header})
     refused(outcome, 400, HeaderMismatch, f"Mcp-Param-{one.name}", ".".join(one.path))
@@ -549,7 +805,9 @@ def test_headers_that_no_parameter_asks_for_are_ignored() -> None:
     assert mirrors(passed(mcp_param_region="x"), (), Raw(b"{}")) is None
 
 
-@pytest.mark.parametrize("arguments", ["{", "[" * 100_000, '{"region": "\\ud800"}'], ids=["cut", "deep", "surrogate"])
+@pytest.mark.parametrize(
+    "arguments", ["{", "[" * 100_000, '{"region": "\\ud800"}'], ids=["cut", "deep", "surrogate"]
+)
 def test_arguments_that_cannot_be_read_are_refused(arguments: str) -> None:
     assert isinstance(mirror(REGION, arguments), Reject)
 
@@ -561,12 +819,17 @@ def test_the_opening_needs_neither_version_nor_session() -> None:
     for version in (None, CLASSIC, HANDSHAKE[0].version):
         found = passed(mcp_protocol_version=version)
         assert body(Policy(OFFICIAL), found, "initialize", Params()) is None
-        assert body(Policy(HANDSHAKE[-1:]), found, "initialize", None) is None  # what is not served is negotiated
+        assert (
+            body(Policy(HANDSHAKE[-1:]), found, "initialize", None) is None
+        )  # what is not served is negotiated
 
 
 def test_an_opening_whose_header_names_nothing_known_is_refused() -> None:
     refused(
-        body(Policy(OFFICIAL), passed(mcp_protocol_version=UNKNOWN), "initialize", None), 400, UnsupportedVersion, UNKNOWN
+        body(Policy(OFFICIAL), passed(mcp_protocol_version=UNKNOWN), "initialize", None),
+        400,
+        UnsupportedVersion,
+        UNKNOWN,
     )
 
 
@@ -592,9 +855,22 @@ def test_a_message_without_a_session_is_told_how_to_get_one() -> None:
 
 def test_where_only_stateless_revisions_are_served_the_version_must_be_said() -> None:
     policy = Policy(STATELESS)
-    refused(body(policy, passed(), "tools/list", Params()), 400, HeaderMismatch, "MCP-Protocol-Version", MODERN)
-    refused(body(policy, passed(mcp_protocol_version=CLASSIC), "tools/list", None), 400, UnsupportedVersion, MODERN)
-    assert body(policy, passed(), "initialize", None) is None  # refused by the handshake, which knows what was asked for
+    refused(
+        body(policy, passed(), "tools/list", Params()),
+        400,
+        HeaderMismatch,
+        "MCP-Protocol-Version",
+        MODERN,
+    )
+    refused(
+        body(policy, passed(mcp_protocol_version=CLASSIC), "tools/list", None),
+        400,
+        UnsupportedVersion,
+        MODERN,
+    )
+    assert (
+        body(policy, passed(), "initialize", None) is None
+    )  # refused by the handshake, which knows what was asked for
 
 
 def test_a_get_or_delete_needs_a_session_and_no_wrong_version() -> None:
@@ -602,7 +878,11 @@ def test_a_get_or_delete_needs_a_session_and_no_wrong_version() -> None:
     assert bare(policy, passed("GET", mcp_session_id="a", mcp_protocol_version=CLASSIC)) is None
     refused(bare(policy, passed("GET")), 400, InvalidRequest, "Mcp-Session-Id")
     for version in (UNKNOWN, MODERN):
-        refused(bare(policy, passed("DELETE", mcp_session_id="a", mcp_protocol_version=version)), 400, UnsupportedVersion)
+        refused(
+            bare(policy, passed("DELETE", mcp_session_id="a", mcp_protocol_version=version)),
+            400,
+            UnsupportedVersion,
+        )
 
 
 # errors found further in
@@ -612,7 +892,14 @@ def test_a_get_or_delete_needs_a_session_and_no_wrong_version() -> None:
 def test_each_error_has_a_status_by_class_by_code_and_by_value(error: type[ProtocolError]) -> None:
     row = ladder.STATUS[error]
     for one in (error, error.code, error("why")):
-        assert tuple(status(one, stateless, refused) for stateless in (True, False) for refused in (True, False)) == row
+        assert (
+            tuple(
+                status(one, stateless, refused)
+                for stateless in (True, False)
+                for refused in (True, False)
+            )
+            == row
+        )
 
 
 def test_every_error_of_the_protocol_has_a_row() -> None:
@@ -622,7 +909,11 @@ def test_every_error_of_the_protocol_has_a_row() -> None:
 def test_the_statuses_that_the_specification_names() -> None:
     for refused_ in (True, False):
         assert status(MethodNotFound, True, refused_) == 404
-        assert [status(code, True, refused_) for code in (-32020, -32021, -32022)] == [400, 400, 400]
+        assert [status(code, True, refused_) for code in (-32020, -32021, -32022)] == [
+            400,
+            400,
+            400,
+        ]
     assert status(NotFound("no such resource"), True, False) == 200
     assert status(MethodNotFound, False, True) == 200
     assert status(12345, True, False) == status(ProtocolError(12345, "own"), False, False) == 200
@@ -637,17 +928,48 @@ def test_who_is_refused_for_lack_of_room_hears_when_to_come_back() -> None:
 
 # anything at all
 
-NAMES = st.sampled_from([
-    b"host", b"origin", b"accept", b"content-type", b"content-length", b"content-encoding", b"authorization",
-    b"last-event-id",
-    b"mcp-protocol-version", b"mcp-session-id", b"mcp-method", b"mcp-name", b"mcp-param-region", b"mcp-",
-])  # fmt: skip
-VALUES = st.sampled_from([
-    b"localhost", b"http://localhost", b"*/*", b"application/json", b"100", MODERN.encode(), CLASSIC.encode(),
-    b"tools/call", b"add",
-    b"=?base64?YWRk?=", b"=?base64?x?=", b"null", b"[::1]:80", b"a;q=0,b;q", b"https://[::1", b"://", b"%00",
-])  # fmt: skip
-HEADERS = st.lists(st.tuples(NAMES | st.binary(max_size=20), VALUES | st.binary(max_size=40)), max_size=12)
+NAMES = st.sampled_from(
+    [
+        b"host",
+        b"origin",
+        b"accept",
+        b"content-type",
+        b"content-length",
+        b"content-encoding",
+        b"authorization",
+        b"last-event-id",
+        b"mcp-protocol-version",
+        b"mcp-session-id",
+        b"mcp-method",
+        b"mcp-name",
+        b"mcp-param-region",
+        b"mcp-",
+    ]
+)
+VALUES = st.sampled_from(
+    [
+        b"localhost",
+        b"http://localhost",
+        b"*/*",
+        b"application/json",
+        b"100",
+        MODERN.encode(),
+        CLASSIC.encode(),
+        b"tools/call",
+        b"add",
+        b"=?base64?YWRk?=",
+        b"=?base64?x?=",
+        b"null",
+        b"[::1]:80",
+        b"a;q=0,b;q",
+        b"https://[::1",
+        b"://",
+        b"%00",
+    ]
+)
+HEADERS = st.lists(
+    st.tuples(NAMES | st.binary(max_size=20), VALUES | st.binary(max_size=40)), max_size=12
+)
 METAS = st.none() | st.dictionaries(
     st.sampled_from([PROTOCOL_VERSION, CLIENT_CAPABILITIES, "other"]),
     st.sampled_from([MODERN, CLASSIC, UNKNOWN, "", None, 5, 1.5, [], {}]),
@@ -658,7 +980,12 @@ POLICIES = [
 ]  # fmt: skip
 
 
-@given(st.sampled_from(POLICIES), st.sampled_from(["GET", "POST", "DELETE"]) | st.text(), HEADERS, st.none() | st.text())
+@given(
+    st.sampled_from(POLICIES),
+    st.sampled_from(["GET", "POST", "DELETE"]) | st.text(),
+    HEADERS,
+    st.none() | st.text(),
+)
 def test_whatever_the_head_holds_it_is_judged(
     policy: Policy, method: str, headers: list[tuple[bytes, bytes]], server: str | None
 ) -> None:
@@ -681,10 +1008,17 @@ def test_whatever_the_head_holds_it_is_judged(
     st.booleans(),
 )
 def test_whatever_the_body_holds_it_is_judged(
-    policy: Policy, headers: list[tuple[bytes, bytes]], method: str, meta: dict[str, Any] | None, name: str, request: bool
+    policy: Policy,
+    headers: list[tuple[bytes, bytes]],
+    method: str,
+    meta: dict[str, Any] | None,
+    name: str,
+    request: bool,
 ) -> None:
     extra = [
-        pair for pair in headers if pair[0] not in (b"host", b"origin", b"accept", b"content-length", b"content-encoding")
+        pair
+        for pair in headers
+        if pair[0] not in (b"host", b"origin", b"accept", b"content-length", b"content-encoding")
     ]
     found = head(policy, "POST", list((dict(extra) | dict(lines())).items()))
     if isinstance(found, Head):

@@ -1,4 +1,5 @@
-"""What the specification asks of a client over HTTP, demand by demand, where no other test of the client shows it yet."""
+"""What the specification asks of a client over HTTP, demand by demand, where no other test of the
+client shows it yet."""
 
 import asyncio
 import json
@@ -13,7 +14,17 @@ from dovetail import Client
 from dovetail.client import link
 from dovetail.errors import ConnectFailed, DovetailError, ProtocolError
 from dovetail.transports.http import client as http
-from tests.transports.http.scripted import CAPABILITIES, INFO, OLD, WELCOME, Asked, Script, Scripted, modern, old
+from tests.transports.http.scripted import (
+    CAPABILITIES,
+    INFO,
+    OLD,
+    WELCOME,
+    Asked,
+    Script,
+    Scripted,
+    modern,
+    old,
+)
 
 DONE = {"resultType": "complete", "content": [{"type": "text", "text": "done"}]}
 ACCEPT = "application/json, text/event-stream"
@@ -81,33 +92,49 @@ async def everything(server: Scripted, client: Client) -> None:
 
 
 @pytest.mark.requirement("http-client-post", "http-client-accept")
-async def test_each_message_of_the_handshake_era_is_one_post_that_accepts_both_kinds_of_reply() -> None:
+async def test_each_message_of_the_handshake_era_is_one_post_that_accepts_both_kinds_of_reply() -> (
+    None
+):
     async with Scripted(busy_server) as server:
         async with Client(server.url, revision="handshake", roots=["file:///a"]) as client:
             await everything(server, client)
         posts = [one for one in server.asked if one.body]
         assert {one.rpc for one in posts} == {
-            "initialize", "notifications/initialized", "tools/list", "tools/call", "a reply", "notifications/cancelled",
-        }  # fmt: skip
+            "initialize",
+            "notifications/initialized",
+            "tools/list",
+            "tools/call",
+            "a reply",
+            "notifications/cancelled",
+        }
         assert {one.method for one in posts} == {"POST"}
         assert {one.path for one in posts} == {"/mcp"}
         assert {one.headers["accept"] for one in posts} == {ACCEPT}
-        assert all(isinstance(one.message, dict) and one.message["jsonrpc"] == "2.0" for one in posts)
+        assert all(
+            isinstance(one.message, dict) and one.message["jsonrpc"] == "2.0" for one in posts
+        )
 
 
-@pytest.mark.requirement("http-client-post", "http-client-accept", "http-client-version", "http-client-standard-headers")
+@pytest.mark.requirement(
+    "http-client-post", "http-client-accept", "http-client-version", "http-client-standard-headers"
+)
 async def test_each_request_of_the_stateless_era_is_one_post_that_says_what_it_is() -> None:
     async def answer(asked: Asked) -> None:
         await asked.result(listed() if asked.rpc == "tools/list" else DONE)
 
     async with Scripted(stateless(answer)) as server:
         async with Client(server.url) as client:
-            await asyncio.gather(*(client.call_tool(f"t{n}") for n in range(5)), client.list_tools(), client.ping())
+            await asyncio.gather(
+                *(client.call_tool(f"t{n}") for n in range(5)), client.list_tools(), client.ping()
+            )
         assert len(server.asked) == 8
         for one in server.asked:
             assert (one.method, one.path, one.headers["accept"]) == ("POST", "/mcp", ACCEPT)
             meta = one.message["params"]["_meta"]
-            assert one.headers["mcp-protocol-version"] == meta["io.modelcontextprotocol/protocolVersion"]
+            assert (
+                one.headers["mcp-protocol-version"]
+                == meta["io.modelcontextprotocol/protocolVersion"]
+            )
             assert one.headers["mcp-method"] == one.message["method"]
             assert one.headers.get("mcp-name") == one.message["params"].get("name")
 
@@ -125,15 +152,23 @@ async def test_what_a_stateless_server_asks_on_a_stream_is_not_answered() -> Non
         async with Client(server.url, roots=["file:///a"]) as client:
             assert (await client.call_tool("x")).data == "done"
             await client.ping()
-        assert [one.rpc for one in server.asked] == ["server/discover", "tools/call", "server/discover"]
+        assert [one.rpc for one in server.asked] == [
+            "server/discover",
+            "tools/call",
+            "server/discover",
+        ]
 
 
 @pytest.mark.requirement("http-client-comments")
 async def test_comments_and_events_of_other_names_are_no_messages() -> None:
     async def answer(asked: Asked) -> None:
         await asked.stream()
-        wrong = json.dumps(asked.reply({"resultType": "complete", "content": [{"type": "text", "text": "wrong"}]}))
-        await asked.chunk(f":\r\n\r\n: data: {wrong}\n\n:data: {wrong}\n\nevent: other\ndata: {wrong}\n\n".encode())
+        wrong = json.dumps(
+            asked.reply({"resultType": "complete", "content": [{"type": "text", "text": "wrong"}]})
+        )
+        await asked.chunk(
+            f":\r\n\r\n: data: {wrong}\n\n:data: {wrong}\n\nevent: other\ndata: {wrong}\n\n".encode()  # noqa: E501
+        )
         await asked.event(asked.reply(DONE))
         await asked.end()
 
@@ -147,7 +182,9 @@ async def test_names_of_headers_that_come_back_may_be_spelled_as_anyone_likes() 
     async def script(asked: Asked) -> None:
         if asked.rpc == "initialize":
             body = json.dumps(asked.reply(WELCOME)).encode()
-            await asked.answer(200, body, {"cOnTeNt-TyPe": "application/json", "MCP-SESSION-ID": "s-1"})
+            await asked.answer(
+                200, body, {"cOnTeNt-TyPe": "application/json", "MCP-SESSION-ID": "s-1"}
+            )
         elif asked.rpc == "tools/list" and len(server.heard("tools/list")) == 1:
             await asked.answer(503, headers={"RETRY-AFTER": "0"})
         elif not await old(asked):
@@ -182,7 +219,9 @@ REGION = {"type": "string", "x-mcp-header": "Region"}
         (False, "false"),
     ],
 )
-async def test_a_value_stands_in_its_header_as_the_specification_spells_it(value: Any, header: str) -> None:
+async def test_a_value_stands_in_its_header_as_the_specification_spells_it(
+    value: Any, header: str
+) -> None:
     kind = {str: "string", int: "integer", bool: "boolean"}[type(value)]
     nested = {"type": "object", "properties": {"value": {"type": kind, "x-mcp-header": "X-Value"}}}
 
@@ -200,7 +239,9 @@ async def test_a_value_stands_in_its_header_as_the_specification_spells_it(value
 
 
 @pytest.mark.requirement("http-client-encoded")
-@pytest.mark.parametrize(("name", "header"), [("a b", "a b"), ("a\tb", "=?base64?YQli?="), (" a", "=?base64?IGE=?=")])
+@pytest.mark.parametrize(
+    ("name", "header"), [("a b", "a b"), ("a\tb", "=?base64?YQli?="), (" a", "=?base64?IGE=?=")]
+)
 async def test_a_name_that_no_header_can_carry_is_encoded(name: str, header: str) -> None:
     async def answer(asked: Asked) -> None:
         await asked.result({"resultType": "complete", "messages": []})
@@ -212,9 +253,14 @@ async def test_a_name_that_no_header_can_carry_is_encoded(name: str, header: str
 
 
 @pytest.mark.requirement("http-client-params-null")
-@pytest.mark.parametrize("arguments", [{}, {"deep": None}, {"deep": {}}, {"deep": {"value": None}}, {"deep": "flat"}])
+@pytest.mark.parametrize(
+    "arguments", [{}, {"deep": None}, {"deep": {}}, {"deep": {"value": None}}, {"deep": "flat"}]
+)
 async def test_where_there_is_no_value_there_is_no_header(arguments: dict[str, Any]) -> None:
-    nested = {"type": "object", "properties": {"value": {"type": "string", "x-mcp-header": "Value"}}}
+    nested = {
+        "type": "object",
+        "properties": {"value": {"type": "string", "x-mcp-header": "Value"}},
+    }
 
     async def answer(asked: Asked) -> None:
         listing = listed(("t", {"properties": {"deep": nested}}))
@@ -224,13 +270,19 @@ async def test_where_there_is_no_value_there_is_no_header(arguments: dict[str, A
         async with Client(server.url) as client:
             await client.list_tools()
             await client.call_tool("t", arguments)
-        assert not any(name.startswith("mcp-param-") for name in server.heard("tools/call")[0].headers)
+        assert not any(
+            name.startswith("mcp-param-") for name in server.heard("tools/call")[0].headers
+        )
 
 
 @pytest.mark.requirement("http-client-params")
 async def test_what_goes_into_headers_is_still_known_after_the_server_was_away() -> None:
     async def answer(asked: Asked) -> None:
-        await asked.result(listed(("sql", {"properties": {"region": REGION}})) if asked.rpc == "tools/list" else DONE)
+        await asked.result(
+            listed(("sql", {"properties": {"region": REGION}}))
+            if asked.rpc == "tools/list"
+            else DONE
+        )
 
     async with Scripted(stateless(answer)) as first:
         client = Client(first.url)
@@ -238,7 +290,9 @@ async def test_what_goes_into_headers_is_still_known_after_the_server_was_away()
         await client.call_tool("sql", {"region": "north"})
     states: list[str] = []
     client.on_change("state", states.append)
-    calling = asyncio.create_task(client.call_tool("sql", {"region": "south"}))  # while nobody is there
+    calling = asyncio.create_task(
+        client.call_tool("sql", {"region": "south"})
+    )  # while nobody is there
     while "reconnecting" not in states:
         await asyncio.sleep(0.01)
     async with Scripted(stateless(answer), port=first.port) as second:
@@ -276,11 +330,16 @@ BROKEN = {
     "an empty name": {"properties": {"a": {"type": "string", "x-mcp-header": ""}}},
     "a name with a space": {"properties": {"a": {"type": "string", "x-mcp-header": "My Region"}}},
     "a name with a colon": {"properties": {"a": {"type": "string", "x-mcp-header": "Region:"}}},
-    "a name with a line break": {"properties": {"a": {"type": "string", "x-mcp-header": "Region\r\nX: 1"}}},
+    "a name with a line break": {
+        "properties": {"a": {"type": "string", "x-mcp-header": "Region\r\nX: 1"}}
+    },
     "a name that is no text": {"properties": {"a": {"type": "string", "x-mcp-header": 5}}},
     "a name that is not ASCII": {"properties": {"a": {"type": "string", "x-mcp-header": "Région"}}},
     "two names but for their case": {
-        "properties": {"a": marked(type="string"), "b": {"type": "string", "x-mcp-header": "REGION"}}
+        "properties": {
+            "a": marked(type="string"),
+            "b": {"type": "string", "x-mcp-header": "REGION"},
+        }
     },
     "a number": {"properties": {"a": marked(type="number")}},
     "an object": {"properties": {"a": marked(type="object")}},
@@ -296,14 +355,19 @@ BROKEN = {
     "in a condition": {"if": {"properties": {"a": marked(type="string")}}},
     "in its branch": {"then": {"properties": {"a": marked(type="string")}}},
     "in its other branch": {"else": {"properties": {"a": marked(type="string")}}},
-    "behind a reference": {"properties": {"a": {"$ref": "#/$defs/a"}}, "$defs": {"a": marked(type="string")}},
+    "behind a reference": {
+        "properties": {"a": {"$ref": "#/$defs/a"}},
+        "$defs": {"a": marked(type="string")},
+    },
     "at the root": marked(),
 }
 
 
 @pytest.mark.requirement("http-client-tool-rejected", "http-client-tool-warning")
 @pytest.mark.parametrize("case", BROKEN)
-async def test_a_tool_that_marks_what_it_may_not_is_left_out_alone(case: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_tool_that_marks_what_it_may_not_is_left_out_alone(
+    case: str, caplog: pytest.LogCaptureFixture
+) -> None:
     async def answer(asked: Asked) -> None:
         fine = {"properties": {"region": REGION}}
         await asked.result(listed(("before", fine), ("broken-one", BROKEN[case]), ("after", fine)))
@@ -311,7 +375,9 @@ async def test_a_tool_that_marks_what_it_may_not_is_left_out_alone(case: str, ca
     async with Scripted(stateless(answer)) as server:
         async with Client(server.url) as client:
             assert [tool.name for tool in await client.list_tools()] == ["before", "after"]
-    (warning,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    (warning,) = [
+        record.getMessage() for record in caplog.records if record.levelno == logging.WARNING
+    ]
     assert "'broken-one'" in warning
     assert "cannot" in warning, "the reason"
 
@@ -320,7 +386,9 @@ async def test_a_tool_that_marks_what_it_may_not_is_left_out_alone(case: str, ca
 
 
 @pytest.mark.requirement("http-client-modern-error")
-@pytest.mark.parametrize(("code", "data"), [(-32020, None), (-32021, {"requiredCapabilities": {"sampling": {}}})])
+@pytest.mark.parametrize(
+    ("code", "data"), [(-32020, None), (-32021, {"requiredCapabilities": {"sampling": {}}})]
+)
 async def test_a_refusal_that_only_a_stateless_server_has_is_told_and_not_taken_for_another_era(
     code: int, data: Any
 ) -> None:
@@ -359,7 +427,10 @@ async def test_the_old_pair_is_found_whatever_a_refusal_says(status: int, body: 
         else:
             assert stream is not None
             await asked.answer(202)
-            results = {"initialize": {**WELCOME, "protocolVersion": "2024-11-05"}, "tools/list": {"tools": []}}
+            results = {
+                "initialize": {**WELCOME, "protocolVersion": "2024-11-05"},
+                "tools/list": {"tools": []},
+            }
             if asked.rpc in results:
                 await stream.event(asked.reply(results[asked.rpc]), event="message")
 
@@ -390,7 +461,9 @@ async def test_a_refused_greeting_keeps_its_reason_where_there_is_no_old_pair() 
 @pytest.mark.requirement("sse-client-found")
 async def test_a_greeting_refused_by_a_stateless_server_is_no_sign_of_the_old_pair() -> None:
     async def script(asked: Asked) -> None:
-        await asked.error(-32022, "Unsupported", 400, {"supported": ["2099-01-01"], "requested": "x"})
+        await asked.error(
+            -32022, "Unsupported", 400, {"supported": ["2099-01-01"], "requested": "x"}
+        )
 
     async with Scripted(script) as server:
         with pytest.raises(DovetailError, match="2099-01-01"):
@@ -407,7 +480,13 @@ async def test_a_client_that_wants_no_more_changes_hangs_up() -> None:
         await asked.stream()
         meta = {"io.modelcontextprotocol/subscriptionId": asked.message["id"]}
         granted = {"notifications": {"toolsListChanged": True}, "_meta": meta}
-        await asked.event({"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged", "params": granted})
+        await asked.event(
+            {
+                "jsonrpc": "2.0",
+                "method": "notifications/subscriptions/acknowledged",
+                "params": granted,
+            }
+        )
         await asked.hung_up.wait()
 
     async with Scripted(stateless(answer)) as server:
@@ -420,9 +499,13 @@ async def test_a_client_that_wants_no_more_changes_hangs_up() -> None:
         assert server.heard("notifications/cancelled") == []
 
 
-@pytest.mark.requirement("http-client-session", "http-client-version-agreed", "http-client-get-accept")
+@pytest.mark.requirement(
+    "http-client-session", "http-client-version-agreed", "http-client-get-accept"
+)
 @pytest.mark.parametrize("version", ["2025-03-26", "2025-06-18", OLD])
-async def test_session_and_version_go_with_everything_that_follows_the_greeting(version: str) -> None:
+async def test_session_and_version_go_with_everything_that_follows_the_greeting(
+    version: str,
+) -> None:
     async def script(asked: Asked) -> None:
         if asked.rpc == "initialize":
             welcome = {"protocolVersion": version, "capabilities": CAPABILITIES, "serverInfo": INFO}
@@ -444,7 +527,9 @@ async def test_session_and_version_go_with_everything_that_follows_the_greeting(
 
 @pytest.mark.requirement("http-client-session-gone")
 @pytest.mark.parametrize("where", ["a request", "a notification", "a stream"])
-async def test_wherever_a_client_hears_that_its_session_is_gone_it_opens_a_new_one(where: str, _quick: None) -> None:
+async def test_wherever_a_client_hears_that_its_session_is_gone_it_opens_a_new_one(
+    where: str, _quick: None
+) -> None:
     sessions = 0
     stands, gone = asyncio.Event(), asyncio.Event()
 
@@ -488,7 +573,9 @@ async def test_wherever_a_client_hears_that_its_session_is_gone_it_opens_a_new_o
 
 
 @pytest.mark.requirement("http-client-retry")
-async def test_a_stream_of_news_is_not_asked_for_again_before_the_server_wants_it(_quick: None) -> None:
+async def test_a_stream_of_news_is_not_asked_for_again_before_the_server_wants_it(
+    _quick: None,
+) -> None:
     times: list[float] = []
 
     async def script(asked: Asked) -> None:

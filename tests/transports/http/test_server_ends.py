@@ -7,7 +7,18 @@ import pytest
 
 from dovetail import Context, Server
 from dovetail.limits import Limits
-from tests.transports.http.raw import BOTH, MODERN, OLD, Session, Stage, drive, hosted, modern, on_port, request
+from tests.transports.http.raw import (
+    BOTH,
+    MODERN,
+    OLD,
+    Session,
+    Stage,
+    drive,
+    hosted,
+    modern,
+    on_port,
+    request,
+)
 from tests.transports.http.test_server_streams import greeted
 
 
@@ -21,7 +32,10 @@ async def test_a_call_that_the_server_cuts_off_at_its_end_is_answered(version: s
         await stage.started.wait()
         await app.close()
         error = await (await task).error()
-        assert (error["code"], error["message"]) == (-31001, "tools/call was cut off: the server is shutting down")
+        assert (error["code"], error["message"]) == (
+            -31001,
+            "tools/call was cut off: the server is shutting down",
+        )
 
 
 async def test_a_call_that_was_taken_becomes_a_stream_even_while_the_server_ends() -> None:
@@ -102,14 +116,23 @@ async def test_a_question_of_a_call_that_is_cancelled_is_taken_back() -> None:
         opened = await site.post(
             request(
                 "initialize",
-                {"protocolVersion": OLD, "capabilities": {"elicitation": {}}, "clientInfo": {"name": "raw", "version": "1"}},
+                {
+                    "protocolVersion": OLD,
+                    "capabilities": {"elicitation": {}},
+                    "clientInfo": {"name": "raw", "version": "1"},
+                },
             )
         )
-        session = Session(site, opened.headers["mcp-session-id"], OLD, (await opened.json())["result"])
+        session = Session(
+            site, opened.headers["mcp-session-id"], OLD, (await opened.json())["result"]
+        )
         answer = await session.call("ask", _id=9)
         await answer.next()
         question = (await answer.next()).message
         assert question["method"] == "elicitation/create"
         await session.tell("notifications/cancelled", {"requestId": 9})
         (taken_back,) = [event.message for event in await answer.rest()]
-        assert (taken_back["method"], taken_back["params"]["requestId"]) == ("notifications/cancelled", question["id"])
+        assert (taken_back["method"], taken_back["params"]["requestId"]) == (
+            "notifications/cancelled",
+            question["id"],
+        )

@@ -67,7 +67,11 @@ async def test_a_greeting_that_makes_no_sense_opens_no_session() -> None:
 
 
 async def test_a_client_that_says_too_much_of_itself_is_refused() -> None:
-    params = {"protocolVersion": OLD, "capabilities": {}, "clientInfo": {"name": "x" * 5000, "version": "1"}}
+    params = {
+        "protocolVersion": OLD,
+        "capabilities": {},
+        "clientInfo": {"name": "x" * 5000, "version": "1"},
+    }
     async with hosted(Stage().server) as site:
         answer = await site.post(request("initialize", params, 4))
         reply = await answer.json()
@@ -83,7 +87,9 @@ async def test_a_client_that_takes_only_events_is_greeted_and_answered_with_even
         opened = await site.post(request("initialize", params, 0), only)
         assert [message["id"] for message in await opened.messages()] == [0]
         session = Session(site, opened.headers["mcp-session-id"], OLD, None)
-        assert text((await (await session.call("add", _headers=only, a=1, b=2)).messages())[-1]) == "3"
+        assert (
+            text((await (await session.call("add", _headers=only, a=1, b=2)).messages())[-1]) == "3"
+        )
         assert text((await (await site.call("add", _headers=only, a=1, b=2)).messages())[-1]) == "3"
 
 
@@ -114,7 +120,9 @@ async def test_a_session_id_that_is_none_of_ours_is_not_found(case: str) -> None
 
 
 @pytest.mark.requirement("http-session-ended")
-async def test_a_session_of_a_server_with_another_key_is_not_found_and_of_one_with_the_same_it_goes_on() -> None:
+async def test_a_session_of_a_server_with_another_key_is_not_found_and_of_one_with_the_same_it_goes_on() -> (  # noqa: E501
+    None
+):
     async with hosted(Stage().server, keys=[SECRET]) as first:
         id = (await first.greet()).id
     async with hosted(Stage().server, keys=["another key, also long"]) as second:
@@ -138,7 +146,9 @@ async def test_a_request_without_a_session_is_told_to_open_one() -> None:
         assert (answer.status, reply["id"]) == (400, 8)
         assert "Mcp-Session-Id" in reply["error"]["message"]
         for method in ("GET", "DELETE"):
-            bare = await site.send(method, {"Accept": "text/event-stream", "MCP-Protocol-Version": OLD})
+            bare = await site.send(
+                method, {"Accept": "text/event-stream", "MCP-Protocol-Version": OLD}
+            )
             assert bare.status == 400
 
 
@@ -233,8 +243,13 @@ async def test_an_invalid_version_header_is_refused(version: str) -> None:
     async with hosted(Stage().server) as site:
         session = await site.greet()
         session.headers = {**session.headers, "MCP-Protocol-Version": version}
-        asked, told = await session.ask("tools/list", id=6), await session.tell("notifications/initialized")
-        assert [answer.status for answer in (asked, told, await session.get(), await session.delete())] == [400] * 4
+        asked, told = (
+            await session.ask("tools/list", id=6),
+            await session.tell("notifications/initialized"),
+        )
+        assert [
+            answer.status for answer in (asked, told, await session.get(), await session.delete())
+        ] == [400] * 4
         reply = await asked.json()
         assert (reply["error"]["code"], reply["id"]) == (-32022, 6)
         assert OLD in reply["error"]["data"]["supported"]
@@ -242,7 +257,9 @@ async def test_an_invalid_version_header_is_refused(version: str) -> None:
 
 async def test_a_greeting_negotiates_whatever_its_header_says() -> None:
     async with hosted(Stage().server) as site:
-        assert (await site.greet(OLD, {"MCP-Protocol-Version": "2025-06-18"})).result["protocolVersion"] == OLD
+        assert (await site.greet(OLD, {"MCP-Protocol-Version": "2025-06-18"})).result[
+            "protocolVersion"
+        ] == OLD
 
 
 @pytest.mark.requirement("http-version-assumed")
@@ -253,7 +270,9 @@ async def test_without_session_and_header_the_oldest_revision_with_streams_is_as
         named = await (await site.post(call, {"MCP-Protocol-Version": OLD})).json()
         assert "structuredContent" not in assumed["result"]
         assert "structuredContent" in named["result"]
-        assert len(await (await site.post([call, {**call, "id": 2}])).json()) == 2, "which has batches"
+        assert len(await (await site.post([call, {**call, "id": 2}])).json()) == 2, (
+            "which has batches"
+        )
 
 
 async def test_without_session_and_header_nothing_is_assumed_that_is_not_served() -> None:
@@ -336,7 +355,11 @@ async def test_the_draft_dialect_is_spoken_here_too() -> None:
 async def test_notifications_are_accepted_without_a_body() -> None:
     async with hosted(Stage().server) as site:
         session = await site.greet()
-        for method in ("notifications/initialized", "notifications/roots/list_changed", "notifications/of/tomorrow"):
+        for method in (
+            "notifications/initialized",
+            "notifications/roots/list_changed",
+            "notifications/of/tomorrow",
+        ):
             answer = await session.tell(method)
             assert (answer.status, await answer.body()) == (202, b"")
 
@@ -356,7 +379,9 @@ async def test_an_answer_that_nobody_waits_for_is_refused() -> None:
         session = await site.greet()
         answer = await session.post({"jsonrpc": "2.0", "id": 1, "result": {}})
         assert answer.status == 400
-        assert "workers=" in (await answer.error())["message"], "which may be another process that asked"
+        assert "workers=" in (await answer.error())["message"], (
+            "which may be another process that asked"
+        )
 
 
 async def test_an_unknown_method_is_an_answer_like_any_other() -> None:
@@ -370,7 +395,11 @@ async def test_an_unknown_method_is_an_answer_like_any_other() -> None:
 async def test_a_ping_is_answered() -> None:
     async with hosted(Stage().server) as site:
         session = await site.greet()
-        assert await (await session.ask("ping", id="p")).json() == {"jsonrpc": "2.0", "id": "p", "result": {}}
+        assert await (await session.ask("ping", id="p")).json() == {
+            "jsonrpc": "2.0",
+            "id": "p",
+            "result": {},
+        }
 
 
 async def test_an_id_that_is_still_in_flight_is_refused_and_free_again_afterwards() -> None:
@@ -379,7 +408,9 @@ async def test_an_id_that_is_still_in_flight_is_refused_and_free_again_afterward
         session = await site.greet()
         first = await session.call("talk", _id=1)
         assert (await session.call("add", _id=1, a=1, b=2)).status == 400
-        assert (await (await site.greet()).call("add", _id=1, a=1, b=2)).status == 200, "of another session it is fine"
+        assert (await (await site.greet()).call("add", _id=1, a=1, b=2)).status == 200, (
+            "of another session it is fine"
+        )
         stage.release.set()
         await first.messages()
         assert (await session.call("add", _id=1, a=1, b=2)).status == 200
@@ -393,7 +424,9 @@ async def test_a_cancellation_ends_the_call_and_its_answer() -> None:
     async with hosted(stage.server) as site:
         session = await site.greet()
         answer = await session.call("talk", _id=5)
-        assert (await session.tell("notifications/cancelled", {"requestId": 5, "reason": "bored"})).status == 202
+        assert (
+            await session.tell("notifications/cancelled", {"requestId": 5, "reason": "bored"})
+        ).status == 202
         await stage.cancelled.wait()
         assert logged(messages := await answer.messages()) == ["before 0"]
         assert len(messages) == 1
@@ -401,10 +434,15 @@ async def test_a_cancellation_ends_the_call_and_its_answer() -> None:
 
 @pytest.mark.requirement("http-response-type")
 @pytest.mark.parametrize(
-    ("accept", "status", "kind"), [(BOTH, 200, "text/event-stream"), ("application/json", 202, None)], ids=["both", "json"]
+    ("accept", "status", "kind"),
+    [(BOTH, 200, "text/event-stream"), ("application/json", 202, None)],
+    ids=["both", "json"],
 )
-async def test_a_cancelled_call_that_said_nothing_ends_without_a_body(accept: str, status: int, kind: str | None) -> None:
-    """As a stream where the client takes one: a request is answered with that or with JSON, and there is no JSON to send."""
+async def test_a_cancelled_call_that_said_nothing_ends_without_a_body(
+    accept: str, status: int, kind: str | None
+) -> None:
+    """As a stream where the client takes one: a request is answered with that or with JSON, and
+    there is no JSON to send."""
     stage = Stage()
     async with hosted(stage.server) as site:
         session = await site.greet()
@@ -412,7 +450,11 @@ async def test_a_cancelled_call_that_said_nothing_ends_without_a_body(accept: st
         await stage.started.wait()
         await session.tell("notifications/cancelled", {"requestId": 5})
         answer = await calling
-        assert (answer.status, answer.headers.get("content-type"), await answer.body()) == (status, kind, b"")
+        assert (answer.status, answer.headers.get("content-type"), await answer.body()) == (
+            status,
+            kind,
+            b"",
+        )
 
 
 async def test_a_cancellation_counts_in_its_own_session_only() -> None:
@@ -435,7 +477,9 @@ async def test_going_away_does_not_cancel(tool: str) -> None:
     opened = await drive(app, "POST", plain, json.dumps(request("initialize", params)).encode())
     id = dict(opened[0]["headers"])[b"mcp-session-id"].decode()
     message = json.dumps(request("tools/call", {"name": tool, "arguments": {}})).encode()
-    call = asyncio.create_task(drive(app, "POST", {**plain, "Mcp-Session-Id": id}, message, gone=gone))
+    call = asyncio.create_task(
+        drive(app, "POST", {**plain, "Mcp-Session-Id": id}, message, gone=gone)
+    )
     await stage.started.wait()
     gone.set()
     await call  # the server has noticed
@@ -451,7 +495,10 @@ async def test_going_away_does_not_cancel(tool: str) -> None:
 def batch(*calls: dict[str, Any]) -> list[Any]:
     """Calls, each given as the arguments of a tool."""
     pairs = [pair for call in calls for pair in call.items()]
-    return [request("tools/call", {"name": name, "arguments": given}, id) for id, (name, given) in enumerate(pairs)]
+    return [
+        request("tools/call", {"name": name, "arguments": given}, id)
+        for id, (name, given) in enumerate(pairs)
+    ]
 
 
 @pytest.mark.requirement("http-batch")
@@ -460,7 +507,9 @@ async def test_the_replies_to_a_batch_come_together() -> None:
         session = await site.greet(BATCHING)
         messages = batch({"add": {"a": 1, "b": 2}}, {"add": {"a": 3, "b": 4}})
         note = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-        answer = await session.post([*messages, note, request("ping", None, 2), request("dream", None, 3)])
+        answer = await session.post(
+            [*messages, note, request("ping", None, 2), request("dream", None, 3)]
+        )
         replies = {reply["id"]: reply for reply in await answer.json()}
     assert answer.status == 200
     assert sorted(replies) == [0, 1, 2, 3]
@@ -473,7 +522,9 @@ async def test_a_batch_that_speaks_is_answered_with_a_stream_that_holds_every_re
     stage = Stage()
     async with hosted(stage.server) as site:
         session = await site.greet(BATCHING)
-        answer = await session.post(batch({"talk": {}}, {"add": {"a": 1, "b": 2}}, {"chat": {"count": 2}}))
+        answer = await session.post(
+            batch({"talk": {}}, {"add": {"a": 1, "b": 2}}, {"chat": {"count": 2}})
+        )
         heard = [await answer.next()]
         while sum("result" in event.message for event in heard if event.data) < 2:
             heard.append(await answer.next())
@@ -487,9 +538,15 @@ async def test_a_batch_that_speaks_is_answered_with_a_stream_that_holds_every_re
 async def test_a_client_that_takes_only_events_gets_the_replies_to_a_batch_as_events() -> None:
     async with hosted(Stage().server) as site:
         session = await site.greet(BATCHING)
-        for messages, ids in [([request("ping", None, 1)], [1]), ([request("ping", None, 1), *batch({"chat": {}})], [0, 1])]:
+        for messages, ids in [
+            ([request("ping", None, 1)], [1]),
+            ([request("ping", None, 1), *batch({"chat": {}})], [0, 1]),
+        ]:
             answer = await session.post(messages, {"Accept": "text/event-stream"})
-            assert sorted(message["id"] for message in await answer.messages() if "result" in message) == ids
+            assert (
+                sorted(message["id"] for message in await answer.messages() if "result" in message)
+                == ids
+            )
 
 
 @pytest.mark.requirement("http-notification-accepted")
@@ -577,5 +634,11 @@ async def test_a_tool_sees_the_headers_and_the_client_of_its_request() -> None:
 
     async with hosted(server) as site:
         session = await site.greet()
-        assert text(await (await session.call("look", _headers={"X-Tenant": "acme"})).json()) == f"raw acme {OLD}"
-        assert text(await (await site.call("look", _headers={"X-Tenant": "acme"})).json()) == f"raw acme {MODERN}"
+        assert (
+            text(await (await session.call("look", _headers={"X-Tenant": "acme"})).json())
+            == f"raw acme {OLD}"
+        )
+        assert (
+            text(await (await site.call("look", _headers={"X-Tenant": "acme"})).json())
+            == f"raw acme {MODERN}"
+        )

@@ -20,14 +20,39 @@ ROOT = Path(__file__).parents[3]
 PROGRAM = "tests.transports.http.hosted_program"
 HOSTS = {
     "its own": [sys.executable, "-m", PROGRAM, "PORT"],
-    "uvicorn": [sys.executable, "-m", "uvicorn", f"{PROGRAM}:app", "--port", "PORT", "--log-level", "error"],
+    "uvicorn": [
+        sys.executable,
+        "-m",
+        "uvicorn",
+        f"{PROGRAM}:app",
+        "--port",
+        "PORT",
+        "--log-level",
+        "error",
+    ],
     "granian": [
-        sys.executable, "-m", "granian", "--interface", "asgi", "--port", "PORT", "--log-level", "error", f"{PROGRAM}:app",
+        sys.executable,
+        "-m",
+        "granian",
+        "--interface",
+        "asgi",
+        "--port",
+        "PORT",
+        "--log-level",
+        "error",
+        f"{PROGRAM}:app",
     ],
     "hypercorn": [
-        sys.executable, "-m", "hypercorn", "-b", "127.0.0.1:PORT", "--log-level", "ERROR", f"{PROGRAM}:app",
+        sys.executable,
+        "-m",
+        "hypercorn",
+        "-b",
+        "127.0.0.1:PORT",
+        "--log-level",
+        "ERROR",
+        f"{PROGRAM}:app",
     ],
-}  # fmt: skip
+}
 
 
 def free_port() -> int:
@@ -94,18 +119,25 @@ async def test_a_signal_ends_it_soon_however_many_streams_are_open() -> None:
     async with program("its own") as (site, process):
         session = await site.greet()
         streams = [await session.listen() for _ in range(10)]
-        streams += [await site.ask("subscriptions/listen", {"notifications": {"toolsListChanged": True}}) for _ in range(10)]
+        streams += [
+            await site.ask("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+            for _ in range(10)
+        ]
         streams += [await site.call("hang") for _ in range(10)]
         async with asyncio.timeout(3):
             output = await stop(process)
             for stream in streams:
                 await stream.ended()
-        assert process.returncode == 0, "who called `run` goes on, and here that is the end of the program"
+        assert process.returncode == 0, (
+            "who called `run` goes on, and here that is the end of the program"
+        )
     assert output.split() == ["entered", "left"]
 
 
 @pytest.mark.parametrize("tool", ["stubborn", "block"])
-async def test_a_tool_that_cannot_be_ended_does_not_keep_the_process(tool: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_tool_that_cannot_be_ended_does_not_keep_the_process(
+    tool: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOSTED_SHUTDOWN", "0.2")
     async with program("its own") as (site, process):
         assert logged([(await (await site.call(tool)).next()).message]) == ["begun"]
@@ -116,7 +148,9 @@ async def test_a_tool_that_cannot_be_ended_does_not_keep_the_process(tool: str, 
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-async def test_a_second_signal_ends_it_at_once(number: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_second_signal_ends_it_at_once(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOSTED_SHUTDOWN", "20")
     async with program("its own") as (site, process):
         assert logged([(await (await site.call("stubborn")).next()).message]) == ["begun"]
@@ -128,7 +162,9 @@ async def test_a_second_signal_ends_it_at_once(number: signal.Signals, monkeypat
         assert process.returncode == 130
 
 
-async def test_a_lifespan_that_does_not_end_does_not_keep_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_lifespan_that_does_not_end_does_not_keep_the_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("HOSTED_SHUTDOWN", "0.5")
     async with program("its own") as (site, process):
         assert text(await (await site.call("stay")).json()) == "stays"
@@ -189,7 +225,12 @@ async def test_mounted_in_starlette_with_a_path_of_its_own() -> None:
     from starlette.applications import Starlette
     from starlette.routing import Mount
 
-    app = Starlette(routes=[Mount("/a/b", app=Stage().server.asgi("/mcp")), Mount("/c", app=Stage().server.asgi("/mcp"))])
+    app = Starlette(
+        routes=[
+            Mount("/a/b", app=Stage().server.asgi("/mcp")),
+            Mount("/c", app=Stage().server.asgi("/mcp")),
+        ]
+    )
     async with on_port(app) as site:
         await speak(site, "/a/b/mcp")
         await speak(site, "/c/mcp/")
@@ -206,7 +247,10 @@ async def test_mounted_in_fastapi_with_nothing_but_mount() -> None:
         message, headers = modern("tools/list")
         bare = await site.post(message, headers, path="/mcp")
         if bare.status != 200:  # FastAPI's own redirect, which keeps method and body
-            assert (bare.status, bare.headers["location"]) == (307, f"http://127.0.0.1:{site.port}/mcp/")
+            assert (bare.status, bare.headers["location"]) == (
+                307,
+                f"http://127.0.0.1:{site.port}/mcp/",
+            )
 
 
 async def test_mounted_at_the_root_of_fastapi_both_spellings_are_the_endpoint() -> None:
@@ -269,7 +313,9 @@ async def test_mounted_beside_django() -> None:
         return HttpResponse("home")
 
     if not settings.configured:
-        settings.configure(ROOT_URLCONF=(path("", home),), ALLOWED_HOSTS=["*"], SECRET_KEY="x", LOGGING_CONFIG=None)
+        settings.configure(
+            ROOT_URLCONF=(path("", home),), ALLOWED_HOSTS=["*"], SECRET_KEY="x", LOGGING_CONFIG=None
+        )
         django.setup()
     pages, mcp = get_asgi_application(), Stage().server.asgi("/mcp")
 
@@ -296,7 +342,9 @@ async def test_the_lifespan_of_a_mounted_server_is_entered_by_its_first_request(
         life.append("left")
 
     mcp = Stage(lifespan=lifespan).server.asgi()
-    async with on_port(Starlette(routes=[Mount("/mcp", app=mcp)]), lifespan="on", path="/mcp/") as site:
+    async with on_port(
+        Starlette(routes=[Mount("/mcp", app=mcp)]), lifespan="on", path="/mcp/"
+    ) as site:
         assert life == [], "nobody tells a mounted application"
         for _ in range(3):
             assert (await site.call("add", a=1, b=2)).status == 200
@@ -317,10 +365,15 @@ async def test_the_lifespan_of_a_mounted_server_is_entered_by_its_first_request(
         ("/mcp", "/mcp", 404),
     ],
 )
-async def test_the_place_that_it_is_mounted_at_ends_at_a_slash(root: str, path: str, status: int) -> None:
+async def test_the_place_that_it_is_mounted_at_ends_at_a_slash(
+    root: str, path: str, status: int
+) -> None:
     app = Stage().server.asgi("/mcp")
     message, headers = modern("tools/list")
-    proper = {"content-type": "application/json", **{name: value or "" for name, value in headers.items()}}
+    proper = {
+        "content-type": "application/json",
+        **{name: value or "" for name, value in headers.items()},
+    }
 
     async def host(scope: Any, receive: Any, send: Any) -> None:
         await app({**scope, "root_path": root}, receive, send)

@@ -40,10 +40,16 @@ PLAIN = {"content-type": "application/json", "accept": BOTH}
 
 @pytest.mark.requirement("http-origin")
 @pytest.mark.parametrize("method", ["POST", "GET", "DELETE", "OPTIONS"])
-@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://127.0.0.1.evil.example", "nonsense"])
-async def test_a_page_of_another_origin_is_refused_whatever_it_does(method: str, origin: str) -> None:
+@pytest.mark.parametrize(
+    "origin", ["https://evil.example", "null", "http://127.0.0.1.evil.example", "nonsense"]
+)
+async def test_a_page_of_another_origin_is_refused_whatever_it_does(
+    method: str, origin: str
+) -> None:
     async with hosted(Stage().server) as site:
-        answer = await site.send(method, {**PLAIN, "Origin": origin}, b"{}" if method == "POST" else None)
+        answer = await site.send(
+            method, {**PLAIN, "Origin": origin}, b"{}" if method == "POST" else None
+        )
         assert answer.status == 403
         error = await answer.error()
     assert origin in error["message"]
@@ -53,18 +59,28 @@ async def test_a_page_of_another_origin_is_refused_whatever_it_does(method: str,
 @pytest.mark.requirement("http-origin")
 async def test_a_page_of_this_machine_and_one_that_is_allowed_may_call() -> None:
     async with hosted(Stage().server, origins=["https://app.example"]) as site:
-        for origin in ("http://localhost:3000", f"http://127.0.0.1:{site.port}", "https://app.example"):
+        for origin in (
+            "http://localhost:3000",
+            f"http://127.0.0.1:{site.port}",
+            "https://app.example",
+        ):
             assert (await site.call("add", a=1, b=2, _headers={"Origin": origin})).status == 200
-        assert (await site.call("add", a=1, b=2, _headers={"Origin": "https://app.example:444"})).status == 403
+        assert (
+            await site.call("add", a=1, b=2, _headers={"Origin": "https://app.example:444"})
+        ).status == 403
 
 
 @pytest.mark.requirement("error-unreadable-id")
-@pytest.mark.parametrize(("version", "named"), [(MODERN, False), (OLD, False), ("2025-06-18", True), (None, True)])
+@pytest.mark.parametrize(
+    ("version", "named"), [(MODERN, False), (OLD, False), ("2025-06-18", True), (None, True)]
+)
 async def test_a_refusal_that_answers_nothing_has_an_id_only_where_the_revision_wants_one(
     version: str | None, named: bool
 ) -> None:
     async with hosted(Stage().server) as site:
-        answer = await site.post(request("ping"), {"Origin": "https://evil.example", "MCP-Protocol-Version": version})
+        answer = await site.post(
+            request("ping"), {"Origin": "https://evil.example", "MCP-Protocol-Version": version}
+        )
         assert answer.status == 403
         assert ("id" in await answer.json()) == named
 
@@ -77,7 +93,9 @@ async def test_a_name_that_may_have_been_rebound_is_refused() -> None:
         error = await answer.error()
         assert "evil.example" in error["message"]
         assert "hosts=" in error["message"]
-        both = await site.call("add", a=1, b=2, _headers={"Host": "evil.example", "Origin": "http://evil.example"})
+        both = await site.call(
+            "add", a=1, b=2, _headers={"Host": "evil.example", "Origin": "http://evil.example"}
+        )
         assert both.status == 403
 
 
@@ -117,9 +135,13 @@ async def test_a_browser_is_told_what_an_allowed_page_may_do() -> None:
         answer = await site.send("OPTIONS", asked)
         assert (answer.status, await answer.body()) == (204, b"")
         assert answer.headers["access-control-allow-origin"] == "https://app.example"
-        assert {"GET", "POST", "DELETE"} <= set(answer.headers["access-control-allow-methods"].split(", "))
+        assert {"GET", "POST", "DELETE"} <= set(
+            answer.headers["access-control-allow-methods"].split(", ")
+        )
         assert "mcp-protocol-version" in answer.headers["access-control-allow-headers"]
-        assert (await site.send("OPTIONS", {**asked, "Origin": "https://evil.example"})).status == 403
+        assert (
+            await site.send("OPTIONS", {**asked, "Origin": "https://evil.example"})
+        ).status == 403
         assert (await site.send("OPTIONS", {**asked, "Content-Type": "text/plain"})).status == 204
 
 
@@ -150,7 +172,9 @@ async def test_an_allowed_page_may_read_every_answer() -> None:
 async def test_an_allowed_page_may_read_refusals_and_the_old_pair() -> None:
     page = {"Origin": "https://app.example"}
     limits = Limits(incoming=1000)
-    async with hosted(Stage(limits=limits).server, origins=["https://app.example"], sse=True) as site:
+    async with hosted(
+        Stage(limits=limits).server, origins=["https://app.example"], sse=True
+    ) as site:
         stream = await site.send("GET", page, path="/sse")
         endpoint = (await stream.next()).data
         answers = [
@@ -166,8 +190,13 @@ async def test_an_allowed_page_may_read_refusals_and_the_old_pair() -> None:
             assert answer.headers["access-control-allow-origin"] == "https://app.example"
             assert answer.headers["vary"] == "Origin"
         for path in ("/mcp", "/sse", endpoint):
-            asked = await site.send("OPTIONS", {**page, "Access-Control-Request-Method": "POST"}, path=path)
-            assert (asked.status, asked.headers["access-control-allow-origin"]) == (204, "https://app.example")
+            asked = await site.send(
+                "OPTIONS", {**page, "Access-Control-Request-Method": "POST"}, path=path
+            )
+            assert (asked.status, asked.headers["access-control-allow-origin"]) == (
+                204,
+                "https://app.example",
+            )
         refused = await site.post(request("ping"), {"Origin": "https://evil.example"})
         assert refused.status == 403
         assert "access-control-allow-origin" not in refused.headers
@@ -204,7 +233,9 @@ async def test_a_post_that_is_not_json_or_wants_none_is_refused(
 async def test_a_client_that_does_not_say_what_it_takes_takes_everything() -> None:
     async with hosted(Stage().server) as site:
         for accept in (None, "*/*"):
-            assert (await site.call("chat", _headers={"Accept": accept})).headers["content-type"] == "text/event-stream"
+            assert (await site.call("chat", _headers={"Accept": accept})).headers[
+                "content-type"
+            ] == "text/event-stream"
 
 
 async def test_other_methods_are_told_which_there_are() -> None:
@@ -219,7 +250,12 @@ async def test_a_header_that_comes_twice_is_refused() -> None:
     body = json.dumps(message).encode()
     async with hosted(Stage().server) as site:
         reader, writer = await site.connect()
-        lines = ["POST /mcp HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}", "Content-Type: application/json"]
+        lines = [
+            "POST /mcp HTTP/1.1",
+            "Host: localhost",
+            f"Content-Length: {len(body)}",
+            "Content-Type: application/json",
+        ]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         writer.write("\r\n".join([*lines, "Mcp-Method: tools/call", "", ""]).encode() + body)
         answer = await answered(reader, writer)
@@ -230,7 +266,9 @@ async def test_a_header_that_comes_twice_is_refused() -> None:
 async def test_nothing_is_smuggled_into_the_headers_of_an_answer() -> None:
     async with hosted(Stage().server, origins=["*"]) as site:
         reader, writer = await site.connect()
-        writer.write(b"OPTIONS /mcp HTTP/1.1\r\nHost: localhost\r\nOrigin: http://a\x0b\x01\r\nX: 1\r\n\r\n")
+        writer.write(
+            b"OPTIONS /mcp HTTP/1.1\r\nHost: localhost\r\nOrigin: http://a\x0b\x01\r\nX: 1\r\n\r\n"
+        )
         head = await reader.readuntil(b"\r\n\r\n")
         assert b"\x0b" not in head.split(b"\r\n")[0]
         assert head.split(b" ")[1] in (b"204", b"400", b"403")
@@ -270,7 +308,11 @@ async def test_more_bytes_of_bodies_than_the_limit_are_put_off() -> None:
             await asyncio.sleep(0.05)
             writer.write(piece(300))
         answer = await answered(*connections[1])
-        assert (answer.status, answer.headers["retry-after"], answer.headers["connection"]) == (503, "1", "close")
+        assert (answer.status, answer.headers["retry-after"], answer.headers["connection"]) == (
+            503,
+            "1",
+            "close",
+        )
         assert "Limits.bodies" in (await answer.error())["message"]
         connections[0][1].write(b"0\r\n\r\n")
         assert (await answered(*connections[0])).status == 400, "which was read to its end"
@@ -286,7 +328,9 @@ async def test_a_body_in_many_pieces_is_read() -> None:
     message, headers = modern("tools/call", {"name": "add", "arguments": {"a": 1, "b": 2}})
     body = json.dumps(message).encode()
     async with hosted(Stage().server) as site:
-        reader, writer = await site.begin("POST", {**PLAIN, **headers, "Transfer-Encoding": "chunked"})
+        reader, writer = await site.begin(
+            "POST", {**PLAIN, **headers, "Transfer-Encoding": "chunked"}
+        )
         for start in range(0, len(body), 50):
             piece = body[start : start + 50]
             writer.write(b"%x\r\n%b\r\n" % (len(piece), piece))
@@ -306,7 +350,9 @@ async def test_a_body_that_does_not_arrive_is_not_waited_for(sent: bytes) -> Non
         assert (answer.status, answer.headers["connection"]) == (408, "close")
 
 
-async def test_a_client_that_leaves_in_the_middle_of_its_body_disturbs_nobody(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_client_that_leaves_in_the_middle_of_its_body_disturbs_nobody(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with hosted(Stage().server) as site:
         for sent in (b"", b'{"jsonrpc"'):
             _, writer = await site.begin("POST", {**PLAIN, "Content-Length": "100"}, None)
@@ -378,7 +424,11 @@ async def test_without_sessions_the_handshake_era_is_served_without_ids() -> Non
         assert session.id is None
         assert (await session.tell("notifications/initialized")).status == 202
         assert text(await (await session.call("add", a=1, b=2)).json()) == "3"
-        assert logged(await (await session.call("chat")).messages()) == ["line 0", "line 1", "line 2"]
+        assert logged(await (await session.call("chat")).messages()) == [
+            "line 0",
+            "line 1",
+            "line 2",
+        ]
         for answer in (await session.get(), await session.delete()):
             assert (answer.status, answer.headers["allow"]) == (405, "POST")
         session.headers = {**session.headers, "Mcp-Session-Id": "of an earlier life"}
@@ -389,7 +439,9 @@ async def test_without_sessions_the_handshake_era_is_served_without_ids() -> Non
 async def test_without_sessions_nothing_is_promised_that_could_not_be_told() -> None:
     async with hosted(Stage().server, sessions=False) as site:
         session = await site.greet()
-        assert [session.result["capabilities"][kind] for kind in ("tools", "resources", "prompts")] == [{}] * 3
+        assert [
+            session.result["capabilities"][kind] for kind in ("tools", "resources", "prompts")
+        ] == [{}] * 3
         answer = await session.ask("resources/subscribe", {"uri": "note://one"})
         assert (await answer.json())["error"]["code"] == -32601
 
@@ -461,7 +513,9 @@ async def test_the_old_pair_is_served_beside_the_endpoint() -> None:
         call = request("tools/call", {"name": "add", "arguments": {"a": 1, "b": 2}}, 2)
         assert (await site.post(call, path=endpoint.data)).status == 202
         assert text((await stream.next()).message) == "3"
-        assert (await (await site.greet()).call("add", a=1, b=2)).status == 200, "the endpoint is where it was"
+        assert (await (await site.greet()).call("add", a=1, b=2)).status == 200, (
+            "the endpoint is where it was"
+        )
 
 
 async def test_a_post_to_the_old_address_is_the_endpoint_itself() -> None:
@@ -481,8 +535,12 @@ async def test_the_old_pair_may_be_elsewhere_and_is_guarded_too() -> None:
         stream = await site.send("GET", {"Accept": "text/event-stream"}, path="/old/events")
         endpoint = await stream.next()
         assert endpoint.data.startswith("/old/message?")
-        assert (await site.send("GET", {"Origin": "https://evil.example"}, path="/old/events")).status == 403
-        evil = await site.post(request("ping"), {"Origin": "https://evil.example"}, path=endpoint.data)
+        assert (
+            await site.send("GET", {"Origin": "https://evil.example"}, path="/old/events")
+        ).status == 403
+        evil = await site.post(
+            request("ping"), {"Origin": "https://evil.example"}, path=endpoint.data
+        )
         assert evil.status == 403
         assert (await site.send("GET", {"Host": "evil.example"}, path="/old/events")).status == 421
 
@@ -509,7 +567,9 @@ async def test_a_function_may_have_its_endpoint_at_a_path() -> None:
 
 async def test_a_header_that_http_cannot_carry_is_refused() -> None:
     body = json.dumps(request("ping")).encode()
-    answer = await Stage().server.handle(HttpRequest(headers={**PLAIN, "x-user": "日本"}, body=body))
+    answer = await Stage().server.handle(
+        HttpRequest(headers={**PLAIN, "x-user": "日本"}, body=body)
+    )
     assert answer.status == 400
     assert "Latin-1" in json.loads(answer.body)["error"]["message"]
 
@@ -519,7 +579,9 @@ async def test_one_request_is_answered_from_start_to_end() -> None:
     message, headers = modern("tools/call", {"name": "chat", "arguments": {}}, level="debug")
     proper = {**PLAIN, **{name: value or "" for name, value in headers.items()}}
     before = asyncio.all_tasks()
-    answer = await stage.server.handle(HttpRequest(headers=proper, body=json.dumps(message).encode(), path="/api/mcp"))
+    answer = await stage.server.handle(
+        HttpRequest(headers=proper, body=json.dumps(message).encode(), path="/api/mcp")
+    )
     assert (answer.status, answer.headers["content-type"]) == (200, "application/json")
     assert text(json.loads(answer.body)) == "done"
     assert asyncio.all_tasks() == before
@@ -528,13 +590,21 @@ async def test_one_request_is_answered_from_start_to_end() -> None:
 async def test_a_function_serves_the_handshake_era_without_sessions() -> None:
     server = Stage().server
     params = {"protocolVersion": OLD, "capabilities": {}, "clientInfo": INFO}
-    opened = await server.handle(HttpRequest(headers=PLAIN, body=json.dumps(request("initialize", params)).encode()))
+    opened = await server.handle(
+        HttpRequest(headers=PLAIN, body=json.dumps(request("initialize", params)).encode())
+    )
     assert opened.status == 200
     assert "mcp-session-id" not in opened.headers
-    call = json.dumps(request("tools/call", {"name": "add", "arguments": {"a": 1, "b": 2}})).encode()
-    called = await server.handle(HttpRequest(headers={**PLAIN, "mcp-protocol-version": OLD}, body=call))
+    call = json.dumps(
+        request("tools/call", {"name": "add", "arguments": {"a": 1, "b": 2}})
+    ).encode()
+    called = await server.handle(
+        HttpRequest(headers={**PLAIN, "mcp-protocol-version": OLD}, body=call)
+    )
     assert text(json.loads(called.body)) == "3"
-    assert (await server.handle(HttpRequest(method="GET", headers={"accept": "text/event-stream"}))).status == 405
+    assert (
+        await server.handle(HttpRequest(method="GET", headers={"accept": "text/event-stream"}))
+    ).status == 405
     assert (await server.handle(HttpRequest(headers=PLAIN, body=b"{"))).status == 400
 
 
@@ -544,7 +614,9 @@ async def test_a_function_enters_and_leaves_the_lifespan_each_time() -> None:
     message, headers = modern("tools/list")
     proper = {**PLAIN, **{name: value or "" for name, value in headers.items()}}
     for _ in range(2):
-        assert (await server.handle(HttpRequest(headers=proper, body=json.dumps(message).encode()))).status == 200
+        assert (
+            await server.handle(HttpRequest(headers=proper, body=json.dumps(message).encode()))
+        ).status == 200
     assert life == ["entered", "left"] * 2
 
 
@@ -609,7 +681,9 @@ async def test_a_tool_sees_what_the_lifespan_gave() -> None:
         assert text(await (await session.call("look")).json()) == "the state"
 
 
-async def test_a_lifespan_that_fails_is_logged_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_lifespan_that_fails_is_logged_and_tried_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     attempts: list[int] = []
 
     @asynccontextmanager
@@ -623,7 +697,9 @@ async def test_a_lifespan_that_fails_is_logged_and_tried_again(caplog: pytest.Lo
         for _ in range(2):
             answer = await site.call("add", a=1, b=2)
             assert answer.status == 500
-            assert "asleep" not in (await answer.error())["message"], "which is nobody's business out there"
+            assert "asleep" not in (await answer.error())["message"], (
+                "which is nobody's business out there"
+            )
         assert (await site.call("add", a=1, b=2)).status == 200
     assert [record.name for record in caplog.records] == ["dovetail.http"] * 2
     assert "could not be started" in caplog.text
@@ -644,7 +720,9 @@ async def test_a_lifespan_that_is_cancelled_from_within_is_a_failure_like_any_ot
     assert "could not be started" in caplog.text
 
 
-async def test_closing_does_not_wait_for_a_lifespan_that_does_not_end(caplog: pytest.LogCaptureFixture) -> None:
+async def test_closing_does_not_wait_for_a_lifespan_that_does_not_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     @asynccontextmanager
     async def lifespan() -> AsyncIterator[None]:
         yield
@@ -685,7 +763,9 @@ async def test_after_its_end_it_may_begin_again() -> None:
     assert life == ["entered", "left"] * 2
 
 
-async def test_what_fails_at_the_start_leaves_nothing_behind(caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_fails_at_the_start_leaves_nothing_behind(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     def events() -> Any:
         raise OSError("the store is asleep")
 
@@ -711,7 +791,10 @@ async def test_a_request_that_is_given_up_does_not_take_the_lifespan_with_it() -
     app = Stage(lifespan=lifespan).server.asgi()
     message, headers = modern("tools/list")
     proper = {**PLAIN, **{name: value or "" for name, value in headers.items()}}
-    first, second = (asyncio.create_task(drive(app, "POST", proper, json.dumps(message).encode())) for _ in range(2))
+    first, second = (
+        asyncio.create_task(drive(app, "POST", proper, json.dumps(message).encode()))
+        for _ in range(2)
+    )
     while not entered:
         await asyncio.sleep(0)
     first.cancel()
@@ -733,7 +816,9 @@ async def test_a_lifespan_that_fails_at_its_end_is_logged(caplog: pytest.LogCapt
     assert "failed at its end" in caplog.text
 
 
-async def test_an_asgi_server_is_told_that_the_lifespan_failed(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_asgi_server_is_told_that_the_lifespan_failed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     @asynccontextmanager
     async def lifespan() -> AsyncIterator[None]:
         raise OSError("the database is asleep")
@@ -749,7 +834,9 @@ async def test_an_asgi_server_is_told_that_the_lifespan_failed(caplog: pytest.Lo
         sent.append(message)
 
     await Stage(lifespan=lifespan).server.asgi()({"type": "lifespan"}, receive, send)
-    assert sent == [{"type": "lifespan.startup.failed", "message": "OSError: the database is asleep"}]
+    assert sent == [
+        {"type": "lifespan.startup.failed", "message": "OSError: the database is asleep"}
+    ]
 
 
 async def test_closing_ends_streams_first_and_does_not_hang() -> None:
@@ -788,7 +875,9 @@ def test_an_option_that_makes_no_sense_is_refused_by_name(options: dict[str, Any
     assert next(iter(options)) in str(refused.value)
 
 
-def test_keys_of_the_environment_are_checked_before_anybody_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_of_the_environment_are_checked_before_anybody_calls(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("DOVETAIL_KEYS", "short")
     with pytest.raises(ConfigError, match="DOVETAIL_KEYS"):
         Stage().server.asgi()

@@ -11,7 +11,20 @@ from dovetail import Context, Header, Server
 from dovetail.errors import CannotAsk, ProtocolError
 from dovetail.limits import Limits
 from dovetail.protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION, SUBSCRIPTION_ID
-from tests.transports.http.raw import BOTH, INFO, MODERN, OLD, Stage, drive, hosted, logged, modern, on_port, request, text
+from tests.transports.http.raw import (
+    BOTH,
+    INFO,
+    MODERN,
+    OLD,
+    Stage,
+    drive,
+    hosted,
+    logged,
+    modern,
+    on_port,
+    request,
+    text,
+)
 
 LATEST_FIRST = ["2026-07-28", "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"]
 
@@ -30,7 +43,11 @@ async def test_a_call_that_says_nothing_on_its_way_is_answered_with_one_json_bod
 
 
 @pytest.mark.requirement(
-    "http-response-type", "http-own-notifications", "http-response-ends-stream", "http-accel-buffering", "http-no-requests"
+    "http-response-type",
+    "http-own-notifications",
+    "http-response-ends-stream",
+    "http-accel-buffering",
+    "http-no-requests",
 )
 async def test_a_call_that_speaks_first_is_answered_with_a_stream_that_its_reply_ends() -> None:
     async with hosted(Stage().server) as site:
@@ -44,7 +61,9 @@ async def test_a_call_that_speaks_first_is_answered_with_a_stream_that_its_reply
     assert text(messages[-1]) == "done"
     assert len(messages) == 4
     assert not any("id" in message and "method" in message for message in messages)
-    assert [(event.id, event.retry) for event in events] == [(None, None)] * 4, "nobody can come back for this stream"
+    assert [(event.id, event.retry) for event in events] == [(None, None)] * 4, (
+        "nobody can come back for this stream"
+    )
 
 
 @pytest.mark.requirement("http-own-notifications")
@@ -127,28 +146,68 @@ REFUSALS = {
     "an empty initialize": (modern("initialize", {}, "x"), 404, -32601),
     "missing capability": (modern("tools/call", {"name": "need"}, "x"), 400, -32021),
     "no params at all": ((request("tools/list", id="x"), modern("tools/list")[1]), 400, -32602),
-    "no version in _meta": ((without_meta(modern(*ADD, id="x")[0], PROTOCOL_VERSION), modern(*ADD)[1]), 400, -32602),
-    "no capabilities": ((without_meta(modern(*ADD, id="x")[0], CLIENT_CAPABILITIES), modern(*ADD)[1]), 400, -32602),
-    "params of a wrong type": (
-        (request("tools/call", {"name": 5, "_meta": modern("ping")[0]["params"]["_meta"]}, "x"), modern("tools/call")[1]),
+    "no version in _meta": (
+        (without_meta(modern(*ADD, id="x")[0], PROTOCOL_VERSION), modern(*ADD)[1]),
         400,
         -32602,
     ),
-    "no version header": ((modern(*ADD, id="x")[0], {**modern(*ADD)[1], "MCP-Protocol-Version": None}), 400, -32020),
-    "versions that differ": ((modern(*ADD, id="x")[0], {**modern(*ADD)[1], "MCP-Protocol-Version": OLD}), 400, -32020),
-    "no Mcp-Method": ((modern(*ADD, id="x")[0], {**modern(*ADD)[1], "Mcp-Method": None}), 400, -32020),
-    "another Mcp-Method": ((modern(*ADD, id="x")[0], {**modern(*ADD)[1], "Mcp-Method": "tools/list"}), 400, -32020),
-    "Mcp-Method in capitals": ((modern(*ADD, id="x")[0], {**modern(*ADD)[1], "Mcp-Method": "TOOLS/CALL"}), 400, -32020),
+    "no capabilities": (
+        (without_meta(modern(*ADD, id="x")[0], CLIENT_CAPABILITIES), modern(*ADD)[1]),
+        400,
+        -32602,
+    ),
+    "params of a wrong type": (
+        (
+            request("tools/call", {"name": 5, "_meta": modern("ping")[0]["params"]["_meta"]}, "x"),
+            modern("tools/call")[1],
+        ),
+        400,
+        -32602,
+    ),
+    "no version header": (
+        (modern(*ADD, id="x")[0], {**modern(*ADD)[1], "MCP-Protocol-Version": None}),
+        400,
+        -32020,
+    ),
+    "versions that differ": (
+        (modern(*ADD, id="x")[0], {**modern(*ADD)[1], "MCP-Protocol-Version": OLD}),
+        400,
+        -32020,
+    ),
+    "no Mcp-Method": (
+        (modern(*ADD, id="x")[0], {**modern(*ADD)[1], "Mcp-Method": None}),
+        400,
+        -32020,
+    ),
+    "another Mcp-Method": (
+        (modern(*ADD, id="x")[0], {**modern(*ADD)[1], "Mcp-Method": "tools/list"}),
+        400,
+        -32020,
+    ),
+    "Mcp-Method in capitals": (
+        (modern(*ADD, id="x")[0], {**modern(*ADD)[1], "Mcp-Method": "TOOLS/CALL"}),
+        400,
+        -32020,
+    ),
     "no Mcp-Name": ((modern(*ADD, id="x")[0], {**modern(*ADD)[1], "Mcp-Name": None}), 400, -32020),
-    "another Mcp-Name": ((modern(*ADD, id="x")[0], {**modern(*ADD)[1], "Mcp-Name": "subtract"}), 400, -32020),
+    "another Mcp-Name": (
+        (modern(*ADD, id="x")[0], {**modern(*ADD)[1], "Mcp-Name": "subtract"}),
+        400,
+        -32020,
+    ),
     "unsupported version": (NOWHERE, 400, -32022),
 }
 
 
 @pytest.mark.requirement(
-    "http-method-unknown", "http-version-mismatch", "http-version-unsupported", "http-header-missing",
-    "http-header-mismatch", "http-meta-missing", "http-capability-missing",
-)  # fmt: skip
+    "http-method-unknown",
+    "http-version-mismatch",
+    "http-version-unsupported",
+    "http-header-missing",
+    "http-header-mismatch",
+    "http-meta-missing",
+    "http-capability-missing",
+)
 @pytest.mark.parametrize("case", REFUSALS)
 async def test_a_refusal_has_its_status_its_code_and_the_id_of_its_request(case: str) -> None:
     (message, headers), status, code = REFUSALS[case]
@@ -224,8 +283,12 @@ async def test_a_notification_is_accepted_without_a_body() -> None:
 async def test_a_notification_that_makes_no_sense_is_refused_without_an_id() -> None:
     message = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
     async with hosted(Stage().server) as site:
-        wrong = await site.post({**message, "params": {"requestId": []}}, {"MCP-Protocol-Version": MODERN})
-        other = await site.post(message, {"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/list"})
+        wrong = await site.post(
+            {**message, "params": {"requestId": []}}, {"MCP-Protocol-Version": MODERN}
+        )
+        other = await site.post(
+            message, {"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/list"}
+        )
         unknown = await site.post(message, {"MCP-Protocol-Version": "2099-01-01"})
         for answer in (wrong, other, unknown):
             assert answer.status == 400
@@ -236,7 +299,9 @@ async def test_a_notification_that_makes_no_sense_is_refused_without_an_id() -> 
 @pytest.mark.parametrize("outcome", [{"result": {}}, {"error": {"code": -1, "message": "no"}}])
 async def test_a_reply_is_nothing_that_a_client_posts(outcome: dict[str, Any]) -> None:
     async with hosted(Stage().server) as site:
-        answer = await site.post({"jsonrpc": "2.0", "id": 1, **outcome}, {"MCP-Protocol-Version": MODERN})
+        answer = await site.post(
+            {"jsonrpc": "2.0", "id": 1, **outcome}, {"MCP-Protocol-Version": MODERN}
+        )
         assert answer.status == 400
 
 
@@ -252,7 +317,9 @@ async def test_there_are_no_batches() -> None:
 async def test_without_older_revisions_there_is_nothing_but_post_and_the_header_is_needed() -> None:
     async with hosted(Stage(revisions=[MODERN]).server) as site:
         for method in ("GET", "DELETE"):
-            answer = await site.send(method, {"Accept": "text/event-stream", "MCP-Protocol-Version": OLD})
+            answer = await site.send(
+                method, {"Accept": "text/event-stream", "MCP-Protocol-Version": OLD}
+            )
             assert (answer.status, answer.headers["allow"]) == (405, "POST")
         bare = await site.post(request("tools/list", {}, 3))
         reply = await bare.json()
@@ -264,17 +331,25 @@ async def test_in_this_era_there_is_nothing_to_get_and_nothing_to_delete() -> No
     async with hosted(Stage().server) as site:
         session = await site.greet()
         for method in ("GET", "DELETE"):
-            headers = {**session.headers, "Accept": "text/event-stream", "MCP-Protocol-Version": MODERN}
+            headers = {
+                **session.headers,
+                "Accept": "text/event-stream",
+                "MCP-Protocol-Version": MODERN,
+            }
             answer = await site.send(method, headers)
             assert (answer.status, answer.headers["allow"]) == (405, "POST")
-        assert (await session.ask("tools/list")).status == 200, "and the session of the other era is untouched"
+        assert (await session.ask("tools/list")).status == 200, (
+            "and the session of the other era is untouched"
+        )
 
 
 @pytest.mark.requirement("http-modern-only-session", "http-modern-only-resume")
 @pytest.mark.parametrize("revisions", [[MODERN], None])
 async def test_session_and_event_ids_are_ignored(revisions: list[str] | None) -> None:
     async with hosted(Stage(revisions=revisions).server) as site:
-        answer = await site.call("chat", _headers={"Mcp-Session-Id": "nonsense", "Last-Event-ID": "g1-5"})
+        answer = await site.call(
+            "chat", _headers={"Mcp-Session-Id": "nonsense", "Last-Event-ID": "g1-5"}
+        )
         assert answer.status == 200
         assert "mcp-session-id" not in answer.headers
         assert logged(await answer.messages()) == ["line 0", "line 1", "line 2"]
@@ -309,7 +384,9 @@ def base64(value: str) -> str:
     return f"=?base64?{b64encode(value.encode()).decode()}?="
 
 
-@pytest.mark.requirement("http-param-validated", "http-param-null", "http-header-encoded", "http-param-numeric")
+@pytest.mark.requirement(
+    "http-param-validated", "http-param-null", "http-header-encoded", "http-param-numeric"
+)
 @pytest.mark.parametrize(
     ("arguments", "headers"),
     [
@@ -324,12 +401,16 @@ def base64(value: str) -> str:
         ({}, {"Mcp-Param-Unheard-Of": "x"}),
     ],
 )
-async def test_a_header_that_repeats_its_parameter_passes(arguments: dict[str, Any], headers: dict[str, str]) -> None:
+async def test_a_header_that_repeats_its_parameter_passes(
+    arguments: dict[str, Any], headers: dict[str, str]
+) -> None:
     async with hosted(mirrored()) as site:
         assert (await site.call("query", _headers=headers, **arguments)).status == 200
 
 
-@pytest.mark.requirement("http-param-validated", "http-param-missing", "http-header-invalid", "http-header-encoded")
+@pytest.mark.requirement(
+    "http-param-validated", "http-param-missing", "http-header-invalid", "http-header-encoded"
+)
 @pytest.mark.parametrize(
     ("arguments", "headers"),
     [
@@ -391,7 +472,9 @@ async def test_leaving_before_the_first_byte_cancels_the_call() -> None:
     message, headers = modern("tools/call", {"name": "wait", "arguments": {}})
     async with hosted(stage.server) as site:
         _, writer = await site.begin(
-            "POST", {**headers, "Content-Type": "application/json", "Accept": BOTH}, json.dumps(message).encode()
+            "POST",
+            {**headers, "Content-Type": "application/json", "Accept": BOTH},
+            json.dumps(message).encode(),
         )
         await stage.started.wait()
         writer.transport.abort()
@@ -411,7 +494,9 @@ async def test_nothing_is_sent_for_a_call_whose_client_has_gone(tool: str) -> No
     sent = await call
     await stage.cancelled.wait()
     assert b"done" not in b"".join(part.get("body", b"") for part in sent)
-    assert sum(part.get("body", b"").count(b"data:") for part in sent) == (1 if tool == "talk" else 0)
+    assert sum(part.get("body", b"").count(b"data:") for part in sent) == (
+        1 if tool == "talk" else 0
+    )
     await app.close()
 
 
@@ -434,13 +519,17 @@ async def test_a_cancellation_by_notification_names_nobody_in_this_era() -> None
         note = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 5}}
         assert (await site.post(note, {"MCP-Protocol-Version": MODERN})).status == 202
         stage.release.set()
-        assert text((await answer.messages())[-1]) == "done", "ids are each client's own; another client's must not count"
+        assert text((await answer.messages())[-1]) == "done", (
+            "ids are each client's own; another client's must not count"
+        )
 
 
 # subscriptions
 
 
-@pytest.mark.requirement("subscriptions-ack-first", "subscriptions-only-requested", "subscriptions-id")
+@pytest.mark.requirement(
+    "subscriptions-ack-first", "subscriptions-only-requested", "subscriptions-id"
+)
 async def test_a_subscription_is_acknowledged_first_and_told_only_what_it_asked_for() -> None:
     stage = Stage()
     async with hosted(stage.server) as site:
@@ -453,18 +542,28 @@ async def test_a_subscription_is_acknowledged_first_and_told_only_what_it_asked_
         stage.server.notify_resource_updated("note://two")
         stage.server.notify_resource_updated("note://one")
         updated = (await answer.next()).message
-        assert (updated["method"], updated["params"]["uri"]) == ("notifications/resources/updated", "note://one")
+        assert (updated["method"], updated["params"]["uri"]) == (
+            "notifications/resources/updated",
+            "note://one",
+        )
         stage.server.remove_tool("add")
         changed = (await answer.next()).message
         assert changed["method"] == "notifications/tools/list_changed"
-        assert {message["params"]["_meta"][SUBSCRIPTION_ID] for message in (acknowledged, updated, changed)} == {9}
+        assert {
+            message["params"]["_meta"][SUBSCRIPTION_ID]
+            for message in (acknowledged, updated, changed)
+        } == {9}
 
 
 async def test_two_subscriptions_under_one_id_do_not_mix() -> None:
     stage = Stage()
     async with hosted(stage.server) as site:
-        tools = await site.ask("subscriptions/listen", {"notifications": {"toolsListChanged": True}}, id=1)
-        prompts = await site.ask("subscriptions/listen", {"notifications": {"promptsListChanged": True}}, id=1)
+        tools = await site.ask(
+            "subscriptions/listen", {"notifications": {"toolsListChanged": True}}, id=1
+        )
+        prompts = await site.ask(
+            "subscriptions/listen", {"notifications": {"promptsListChanged": True}}, id=1
+        )
         await tools.next()
         await prompts.next()
         stage.server.remove_tool("add")
@@ -498,7 +597,9 @@ async def test_a_subscription_ends_when_its_client_leaves() -> None:
 async def test_a_subscription_ends_in_good_order_with_the_server() -> None:
     app = Stage().server.asgi("/mcp")
     async with on_port(app) as site:
-        answer = await site.ask("subscriptions/listen", {"notifications": {"toolsListChanged": True}}, id=3)
+        answer = await site.ask(
+            "subscriptions/listen", {"notifications": {"toolsListChanged": True}}, id=3
+        )
         await answer.next()
         closing = asyncio.create_task(app.close())
         messages = await answer.messages()
@@ -511,6 +612,8 @@ async def test_a_subscription_ends_in_good_order_with_the_server() -> None:
 async def test_a_client_that_takes_no_stream_cannot_subscribe() -> None:
     async with hosted(Stage().server) as site:
         listen = {"notifications": {"toolsListChanged": True}}
-        answer = await site.ask("subscriptions/listen", listen, headers={"Accept": "application/json"})
+        answer = await site.ask(
+            "subscriptions/listen", listen, headers={"Accept": "application/json"}
+        )
         assert answer.status == 400
         assert "text/event-stream" in (await answer.error())["message"]

@@ -1,4 +1,5 @@
-"""Streams of the handshake era: what goes where, what is lost, what is said twice. Nothing should be either."""
+"""Streams of the handshake era: what goes where, what is lost, what is said twice. Nothing should
+be either."""
 
 import asyncio
 import os
@@ -54,7 +55,9 @@ async def greeted(site: Site, version: str = OLD, capabilities: Any = None) -> S
 
 
 @pytest.mark.parametrize("version", [one.version for one in HANDSHAKE if not one.priming])
-async def test_an_older_client_gets_no_empty_event_and_no_stream_that_it_could_not_come_back_to(version: str) -> None:
+async def test_an_older_client_gets_no_empty_event_and_no_stream_that_it_could_not_come_back_to(
+    version: str,
+) -> None:
     stage = Stage()
 
     @stage.server.tool
@@ -81,7 +84,12 @@ async def test_a_stream_begins_with_an_empty_event_that_says_how_to_come_back() 
             assert first.id
 
 
-@pytest.mark.requirement("http-stream-response", "http-response-ends-stream", "http-response-type", "http-own-notifications")
+@pytest.mark.requirement(
+    "http-stream-response",
+    "http-response-ends-stream",
+    "http-response-type",
+    "http-own-notifications",
+)
 async def test_a_streamed_call_ends_with_its_reply() -> None:
     stage = Stage()
     async with hosted(stage.server) as site:
@@ -152,7 +160,10 @@ async def test_changes_come_on_the_standing_stream_and_replies_do_not() -> None:
         assert len(await (await session.call("chat")).messages()) == 4
         stage.server.remove_tool("add")
         stage.server.remove_prompt("greet")
-        assert methods([await standing.next(), await standing.next()]) == [CHANGED, "notifications/prompts/list_changed"]
+        assert methods([await standing.next(), await standing.next()]) == [
+            CHANGED,
+            "notifications/prompts/list_changed",
+        ]
 
 
 async def test_a_resource_is_told_of_only_between_subscribing_and_unsubscribing() -> None:
@@ -172,11 +183,15 @@ async def test_a_resource_is_told_of_only_between_subscribing_and_unsubscribing(
         await asyncio.sleep(0)
         stage.server.remove_tool("add")
         assert methods([await standing.next()]) == [CHANGED], "nothing came in between"
-        assert methods([await strange.next()]) == [CHANGED], "and the other session heard of no resource at all"
+        assert methods([await strange.next()]) == [CHANGED], (
+            "and the other session heard of no resource at all"
+        )
 
 
 @pytest.mark.requirement("http-one-stream")
-async def test_of_two_standing_streams_the_newest_hears_of_everything_and_the_other_of_nothing() -> None:
+async def test_of_two_standing_streams_the_newest_hears_of_everything_and_the_other_of_nothing() -> (  # noqa: E501
+    None
+):
     stage = Stage()
     async with hosted(stage.server) as site:
         session = await greeted(site)
@@ -262,7 +277,10 @@ async def test_what_is_said_while_nobody_listens_waits_for_the_client_to_come_ba
         stage.server.remove_tool("chat")
         stage.server.remove_prompt("greet")
         resumed = await session.get(seen.id)
-        assert methods([await resumed.next(), await resumed.next()]) == [CHANGED, "notifications/prompts/list_changed"]
+        assert methods([await resumed.next(), await resumed.next()]) == [
+            CHANGED,
+            "notifications/prompts/list_changed",
+        ]
 
 
 async def test_sessions_do_not_hear_each_others_streams() -> None:
@@ -304,7 +322,9 @@ async def test_an_endpoint_may_hold_only_so_many_streams() -> None:
 
 
 @pytest.mark.parametrize("cut_after", [1, 2, 5, 9])
-async def test_a_stream_that_is_cut_in_the_middle_of_a_call_is_resumed_with_exactly_the_rest(cut_after: int) -> None:
+async def test_a_stream_that_is_cut_in_the_middle_of_a_call_is_resumed_with_exactly_the_rest(
+    cut_after: int,
+) -> None:
     stage = Stage()
     async with hosted(stage.server) as site:
         session = await greeted(site)
@@ -354,7 +374,9 @@ async def test_a_stream_is_resumed_over_and_over() -> None:
                 seen[-1] = await answer.next()
         stage.release.set()
         seen += await answer.rest()
-    assert logged([event.message for event in seen if event.data]) == [f"before {number}" for number in range(6)]
+    assert logged([event.message for event in seen if event.data]) == [
+        f"before {number}" for number in range(6)
+    ]
 
 
 @pytest.mark.requirement("http-resume-own-stream", "http-get-no-responses")
@@ -363,7 +385,10 @@ async def test_a_resumed_stream_says_nothing_of_another() -> None:
     async with hosted(stage.server) as site:
         session = await greeted(site)
         standing = await session.listen()
-        first, second = await session.call("talk", _id=1, before=2), await session.call("talk", _id=2, before=3)
+        first, second = (
+            await session.call("talk", _id=1, before=2),
+            await session.call("talk", _id=2, before=3),
+        )
         primers = [await first.next(), await second.next()]
         first.cut()
         second.cut()
@@ -395,7 +420,10 @@ async def test_nobody_resumes_the_stream_of_someone_else() -> None:
         assert text((await answer.messages())[-1]) == "done"
 
 
-@pytest.mark.parametrize("last", ["nonsense", "0123456789abcdef-1", "-5", "", "x" * 500, "1-99999999999999999999", "1--1"])
+@pytest.mark.parametrize(
+    "last",
+    ["nonsense", "0123456789abcdef-1", "-5", "", "x" * 500, "1-99999999999999999999", "1--1"],
+)
 async def test_an_event_id_that_is_none_is_refused_or_ignored_but_never_replays(last: str) -> None:
     stage = Stage()
     async with hosted(stage.server) as site:
@@ -415,7 +443,9 @@ async def test_a_number_that_the_stream_never_reached_is_refused() -> None:
         last = (await (await session.call("chat")).rest())[-1].id or ""
         stream, _, number = last.rpartition("-")
         assert (await session.get(f"{stream}-{int(number) + 1}")).status == 400
-        assert await (await session.get(last)).rest() == [], "and after the last event there is nothing"
+        assert await (await session.get(last)).rest() == [], (
+            "and after the last event there is nothing"
+        )
 
 
 async def test_a_second_reader_takes_the_place_of_the_first() -> None:
@@ -478,7 +508,9 @@ async def test_a_session_that_is_forgotten_for_want_of_room_leaves_no_streams_be
         assert len(here.endpoint._events) <= 2  # type: ignore[arg-type]
 
 
-async def test_a_reply_that_is_longer_than_what_a_stream_holds_arrives_with_all_that_came_before() -> None:
+async def test_a_reply_that_is_longer_than_what_a_stream_holds_arrives_with_all_that_came_before() -> (  # noqa: E501
+    None
+):
     stage = Stage(limits=Limits(events=1000))
 
     @stage.server.tool
@@ -508,7 +540,9 @@ async def test_a_tool_that_waits_for_its_client_to_read_loses_nothing() -> None:
             assert heard == [str(number) for number in range(300)]
 
 
-async def test_a_tool_that_does_not_wait_loses_its_stream_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_tool_that_does_not_wait_loses_its_stream_and_nothing_else(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     stage = Stage(limits=Limits(events=5000))
     async with hosted(stage.server) as site:
         answer = await site.call("chat", count=1000)
@@ -590,7 +624,10 @@ async def test_a_poll_returns_the_waiting_messages_as_an_array() -> None:
         heard = await answer.json()
         while len(heard) < 2:  # the second came too late for the first poll
             heard += await (await session.get(headers=JSON)).json()
-        assert [message["method"] for message in heard] == [CHANGED, "notifications/prompts/list_changed"]
+        assert [message["method"] for message in heard] == [
+            CHANGED,
+            "notifications/prompts/list_changed",
+        ]
 
 
 async def polling(app: Any, session: Session) -> asyncio.Task[Answer]:
@@ -634,7 +671,9 @@ async def test_a_poll_whose_client_has_gone_keeps_its_messages_for_the_next() ->
         gone.set()
         stage.server.remove_tool("add")
         assert await poll == []
-        assert [message["method"] for message in await (await session.get(headers=JSON)).json()] == [CHANGED]
+        assert [
+            message["method"] for message in await (await session.get(headers=JSON)).json()
+        ] == [CHANGED]
 
 
 async def test_a_poll_that_could_not_be_answered_keeps_its_messages_for_the_next() -> None:
@@ -651,14 +690,22 @@ async def test_a_poll_that_could_not_be_answered_keeps_its_messages_for_the_next
 
         headers = {**session.headers, **JSON}
         raw = [(name.lower().encode(), (value or "").encode()) for name, value in headers.items()]
-        scope = {"type": "http", "method": "GET", "path": "/mcp", "headers": raw, "query_string": b""}
+        scope = {
+            "type": "http",
+            "method": "GET",
+            "path": "/mcp",
+            "headers": raw,
+            "query_string": b"",
+        }
         poll = asyncio.create_task(app(scope, receive, send))
         while not here.standing.open:
             await asyncio.sleep(0)
         stage.server.remove_tool("add")
         with pytest.raises(OSError, match="it is gone"):
             await poll
-        assert [message["method"] for message in await (await session.get(headers=JSON)).json()] == [CHANGED]
+        assert [
+            message["method"] for message in await (await session.get(headers=JSON)).json()
+        ] == [CHANGED]
 
 
 async def test_a_poll_after_a_long_pause_hears_of_what_comes() -> None:
@@ -733,11 +780,17 @@ def test_what_another_process_said_is_taken_in_its_order_or_not_at_all() -> None
     stream.refill(3, [b"2", b"3"], False)
     stream.repeat(5, b"5")
     stream.repeat(6, b"6")
-    assert (stream.since(1), stream.count, stream.done) == ([b"2", b"3", b"4", b"5", b"6"], 6, False)
+    assert (stream.since(1), stream.count, stream.done) == (
+        [b"2", b"3", b"4", b"5", b"6"],
+        6,
+        False,
+    )
     with pytest.raises(Gone):
         stream.since(0)
     stream.repeat(8, b"8")
-    assert (stream.count, stream.done) == (6, True), "the seventh is lost: the client comes back for it"
+    assert (stream.count, stream.done) == (6, True), (
+        "the seventh is lost: the client comes back for it"
+    )
 
 
 def test_what_was_lost_before_the_rest_arrived_ends_the_stream_too() -> None:
@@ -802,7 +855,8 @@ async def processes(count: int = 2, **options: Any) -> AsyncIterator[tuple[Any, 
 
 
 async def lent(one: Process, other: Process, **arguments: Any) -> tuple[Session, Event, Answer]:
-    """A session of one process that reads the stream of its call in the other; and the last event before."""
+    """A session of one process that reads the stream of its call in the other; and the last event
+    before."""
     session = await greeted(one.site)
     answer = await session.call("talk", **arguments)
     last = [await answer.next(), await answer.next()][-1]
@@ -988,7 +1042,9 @@ async def test_that_a_page_is_done_with_may_be_told_by_any_process(met: bool) ->
 
 
 @on_a_bus
-async def test_a_watched_file_is_told_of_once_however_many_processes_look_at_it(tmp_path: Path) -> None:
+async def test_a_watched_file_is_told_of_once_however_many_processes_look_at_it(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "watched.txt"
     path.write_text("one")
     async with processes(3, limits=Limits(watch_interval=0.01)) as (_, *members):
@@ -1016,7 +1072,9 @@ async def test_a_watched_file_is_told_of_once_however_many_processes_look_at_it(
 
 
 @on_a_bus
-async def test_a_process_that_starts_before_its_bus_shares_changes_and_sessions_once_it_has_one(tmp_path: Path) -> None:
+async def test_a_process_that_starts_before_its_bus_shares_changes_and_sessions_once_it_has_one(
+    tmp_path: Path,
+) -> None:
     path, hub = str(tmp_path / "bus"), Hub()
     early, late = Stage(), Stage()
     one, other = [stage.server.asgi("/mcp", bus=lambda: join(path)) for stage in (early, late)]
@@ -1035,7 +1093,9 @@ async def test_a_process_that_starts_before_its_bus_shares_changes_and_sessions_
         await there.ask("resources/subscribe", {"uri": "note://one"})
         early.server.remove_tool("add")
         assert methods([await stream.next()]) == [CHANGED]
-        assert one._here.sessions.find(session.id).met is False, "what it missed is asked for when it is used next"
+        assert one._here.sessions.find(session.id).met is False, (
+            "what it missed is asked for when it is used next"
+        )
     await hub.close()
 
 

@@ -1,4 +1,5 @@
-"""The old pair between real sockets: our client, our server under uvicorn, and peers that do as they please."""
+"""The old pair between real sockets: our client, our server under uvicorn, and peers that do as
+they please."""
 
 import asyncio
 import gc
@@ -18,7 +19,14 @@ from aiohttp import web
 
 from dovetail import Client, Limits
 from dovetail.connection.bus import Alone, Hub, join, private_socket
-from dovetail.errors import ConfigError, ConnectFailed, ConnectionClosed, InternalError, Overloaded, TooLarge
+from dovetail.errors import (
+    ConfigError,
+    ConnectFailed,
+    ConnectionClosed,
+    InternalError,
+    Overloaded,
+    TooLarge,
+)
 from dovetail.limits import DEFAULT, MIB
 from dovetail.ports import Bus, Channel, Principal, Visitor
 from dovetail.revisions import ALL
@@ -34,19 +42,30 @@ REVISIONS = [revision.name for revision in ALL]
 def no_loose_ends(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """No exception is left to the event loop, or to the ASGI server."""
     yield
-    assert [record.getMessage() for record in caplog.records if record.name in ("asyncio", "uvicorn.error")] == []
+    assert [
+        record.getMessage()
+        for record in caplog.records
+        if record.name in ("asyncio", "uvicorn.error")
+    ] == []
 
 
 class House:
     """A hall behind a pair of endpoints."""
 
     def __init__(
-        self, limits: Limits = DEFAULT, bus: Bus | None = None, *, limit: int = 100, keepalive: float = 15.0
+        self,
+        limits: Limits = DEFAULT,
+        bus: Bus | None = None,
+        *,
+        limit: int = 100,
+        keepalive: float = 15.0,
     ) -> None:
         self.hall = Hall(limits)
         self.visitor = Visitor()
         hold = self.hall.hold
-        self.pairs = Pairs(limits, lambda one, _: hold(one), bus or Alone(), limit=limit, keepalive=keepalive)
+        self.pairs = Pairs(
+            limits, lambda one, _: hold(one), bus or Alone(), limit=limit, keepalive=keepalive
+        )
 
     async def app(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["method"] == "GET":
@@ -77,7 +96,9 @@ async def visited(house: House, limits: Limits = DEFAULT, **options: Any) -> Asy
 class Guest:
     """A client by hand."""
 
-    def __init__(self, session: aiohttp.ClientSession, url: str, response: aiohttp.ClientResponse) -> None:
+    def __init__(
+        self, session: aiohttp.ClientSession, url: str, response: aiohttp.ClientResponse
+    ) -> None:
         self.session, self.url, self.response = session, url, response
         self.endpoint = ""
         self._events, self._heard = Events(32 * MIB), list[Event]()
@@ -126,7 +147,9 @@ async def test_a_revision_lists_calls_and_reports_progress(revision: str) -> Non
         assert "add" in [tool.name for tool in await client.list_tools()]
         assert (await client.call_tool("echo", {"text": "hé\n"})).text == "hé\n"
         seen: list[float] = []
-        result = await client.call_tool("count", on_progress=lambda update: seen.append(update.progress))
+        result = await client.call_tool(
+            "count", on_progress=lambda update: seen.append(update.progress)
+        )
         assert result.text == "counted"
         assert seen and seen == sorted(seen)
 
@@ -144,7 +167,9 @@ async def test_a_caller_who_no_longer_waits_cancels_at_the_server(revision: str)
 
 async def test_a_hundred_calls_are_in_flight_at_once() -> None:
     async with visited(House()) as client:
-        results = await asyncio.gather(*(client.call_tool("add", {"a": n, "b": n}) for n in range(100)))
+        results = await asyncio.gather(
+            *(client.call_tool("add", {"a": n, "b": n}) for n in range(100))
+        )
         assert [result.data for result in results] == [2 * n for n in range(100)]
 
 
@@ -249,7 +274,8 @@ async def test_a_carriage_return_between_tokens_does_not_end_the_event() -> None
 
 
 @pytest.mark.parametrize(
-    "garbage", [b"", b"{", b"[]", b"nonsense", b"\xff\xfe", b'{"id": 1}', b"data: x\n\nevent: endpoint\n\n"]
+    "garbage",
+    [b"", b"{", b"[]", b"nonsense", b"\xff\xfe", b'{"id": 1}', b"data: x\n\nevent: endpoint\n\n"],
 )
 async def test_garbage_is_answered_on_the_stream_and_harms_nothing(garbage: bytes) -> None:
     async with lived_in(House()) as url, guest(url) as peer:
@@ -308,12 +334,16 @@ async def test_streams_beyond_the_limit_are_put_off_until_one_ends() -> None:
             await peer.greet()
 
 
-async def test_a_client_that_does_not_read_keeps_a_tool_waiting_and_memory_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_does_not_read_keeps_a_tool_waiting_and_memory_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(sse, "PATIENCE", 0.1)
     house = House(Limits(write_buffer=50_000))
     async with lived_in(house) as url, guest(url) as peer:
         await peer.greet()
-        assert peer.response.connection is not None and peer.response.connection.transport is not None
+        assert (
+            peer.response.connection is not None and peer.response.connection.transport is not None
+        )
         transport: Any = peer.response.connection.transport
         transport.pause_reading()
         await peer.post(call(2, "talk"))
@@ -338,7 +368,9 @@ async def test_a_post_waits_for_a_client_that_reads_after_all() -> None:
     house = House(Limits(write_buffer=50_000))
     async with lived_in(house) as url, guest(url) as peer:
         await peer.greet()
-        assert peer.response.connection is not None and peer.response.connection.transport is not None
+        assert (
+            peer.response.connection is not None and peer.response.connection.transport is not None
+        )
         transport: Any = peer.response.connection.transport
         transport.pause_reading()
         for id in (2, 3):  # the ASGI server takes one more than the socket does
@@ -354,7 +386,9 @@ async def test_a_post_waits_for_a_client_that_reads_after_all() -> None:
         assert (await posting)[0] == 202
 
 
-async def test_a_server_that_fails_before_it_begins_answers_500(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_server_that_fails_before_it_begins_answers_500(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     house = House()
 
     async def broken(channel: Any, visitor: Visitor) -> None:
@@ -402,7 +436,9 @@ async def test_a_post_that_lands_elsewhere_is_passed_on() -> None:
 async def test_a_post_that_lands_elsewhere_is_of_whoever_sent_it() -> None:
     async with two_processes() as (one, here, other, there):
         one.visitor = Visitor("192.0.2.1", Principal("ada", scopes=("read",)))
-        other.visitor = Visitor("192.0.2.2", Principal("ada", scopes=("read", "write"), claims={"made": Decimal(1)}))
+        other.visitor = Visitor(
+            "192.0.2.2", Principal("ada", scopes=("read", "write"), claims={"made": Decimal(1)})
+        )
         async with guest(here) as peer:
             await peer.greet()
             assert (await peer.post(call(2, "add", a=1, b=2), to=there))[0] == 202
@@ -417,7 +453,9 @@ async def test_a_post_that_lands_elsewhere_is_of_whoever_sent_it() -> None:
 async def test_a_post_that_lands_elsewhere_is_put_off_too_where_nobody_reads() -> None:
     async with two_processes() as (one, here, _, there), guest(here) as peer:
         await peer.greet()
-        assert peer.response.connection is not None and peer.response.connection.transport is not None
+        assert (
+            peer.response.connection is not None and peer.response.connection.transport is not None
+        )
         transport: Any = peer.response.connection.transport
         transport.pause_reading()
         for id in (2, 3):  # the ASGI server takes one more than the socket does
@@ -479,7 +517,9 @@ ENDPOINT = event(b"/message?session_id=1", name="endpoint")
 
 
 @asynccontextmanager
-async def scripted(server: Scripted, headers: dict[str, str] | None = None, timeout: float = 5) -> AsyncIterator[Any]:
+async def scripted(
+    server: Scripted, headers: dict[str, str] | None = None, timeout: float = 5
+) -> AsyncIterator[Any]:
     async with odd(server.get, server.post) as url, aiohttp.ClientSession() as session:
         try:
             channel = await open_pair(session, f"{url}/sse", headers or {}, DEFAULT, timeout)
@@ -521,11 +561,18 @@ async def test_an_absolute_endpoint_of_the_same_origin_and_credentials_on_both_s
 
     async def get(request: web.Request) -> web.StreamResponse:
         seen.append(request.headers.get("Authorization"))
-        server.said = [event(str(request.url.with_path("/message").with_query("s=a%2Fb")).encode(), name="endpoint")]
+        server.said = [
+            event(
+                str(request.url.with_path("/message").with_query("s=a%2Fb")).encode(),
+                name="endpoint",
+            )
+        ]
         return await server.get(request)
 
     async with odd(get, server.post) as url, aiohttp.ClientSession() as session:
-        channel = await open_pair(session, f"{url}/sse", {"Authorization": "Bearer secret"}, DEFAULT, 5)
+        channel = await open_pair(
+            session, f"{url}/sse", {"Authorization": "Bearer secret"}, DEFAULT, 5
+        )
         Ear(channel)
         channel.send(b"1")
         await channel.close()
@@ -546,7 +593,8 @@ async def test_messages_are_posted_in_order_and_closing_sends_what_is_queued() -
 
 async def test_what_comes_with_the_endpoint_is_heard_and_other_events_are_not() -> None:
     server = Scripted(
-        b": hello\n\n" + event(b"?", name="hint") + ENDPOINT + event(b"1"), event(b"2", name="other") + event(b"3")
+        b": hello\n\n" + event(b"?", name="hint") + ENDPOINT + event(b"1"),
+        event(b"2", name="other") + event(b"3"),
     )
     async with scripted(server) as channel:
         ear = Ear(channel)
@@ -586,14 +634,26 @@ REQUEST = b'{"jsonrpc":"2.0","id":7,"method":"ping"}'
 
 
 @pytest.mark.parametrize(
-    ("status", "error"), [(413, TooLarge), (429, Overloaded), (503, Overloaded), (500, InternalError), (307, InternalError)]
+    ("status", "error"),
+    [
+        (413, TooLarge),
+        (429, Overloaded),
+        (503, Overloaded),
+        (500, InternalError),
+        (307, InternalError),
+    ],
 )
 async def test_a_refused_message_is_lost_alone(status: int, error: type[Exception]) -> None:
     server = Scripted(ENDPOINT)
     server.statuses = [web.Response(status=status, text="no, thanks") for _ in range(3)]
     async with scripted(server) as channel:
         ear = Ear(channel)
-        for data in (b"nonsense", b'{"jsonrpc":"2.0","method":"notifications/x"}', REQUEST, b"after"):
+        for data in (
+            b"nonsense",
+            b'{"jsonrpc":"2.0","method":"notifications/x"}',
+            REQUEST,
+            b"after",
+        ):
             channel.send(data)
         while len(server.posted) < 4:
             await asyncio.sleep(0.005)
@@ -605,7 +665,9 @@ async def test_a_refused_message_is_lost_alone(status: int, error: type[Exceptio
 
 async def test_a_server_that_says_when_to_try_again_is_asked_again() -> None:
     server = Scripted(ENDPOINT)
-    server.statuses = [web.Response(status=status, headers={"Retry-After": "0"}) for status in (503, 429)]
+    server.statuses = [
+        web.Response(status=status, headers={"Retry-After": "0"}) for status in (503, 429)
+    ]
     async with scripted(server) as channel:
         ear = Ear(channel)
         channel.send(REQUEST)
@@ -622,7 +684,9 @@ async def test_a_server_that_has_forgotten_the_conversation_ends_it() -> None:
         ear = Ear(channel)
         channel.send(REQUEST)
         end = await ear.end
-        assert isinstance(end, ConnectionClosed) and "forgotten this conversation: HTTP 404 Not Found: who?" in str(end)
+        assert isinstance(
+            end, ConnectionClosed
+        ) and "forgotten this conversation: HTTP 404 Not Found: who?" in str(end)
 
 
 async def test_a_message_that_is_never_taken_ends_the_conversation() -> None:
@@ -649,8 +713,14 @@ async def test_a_message_that_is_never_taken_ends_the_conversation() -> None:
         (web.Response(status=402), "got HTTP 402 Payment Required"),
         (web.Response(text="<html>", content_type="text/html"), "got HTTP 200 OK with text/html"),
         (web.Response(status=204, content_type="text/event-stream"), "got HTTP 204"),
-        (web.Response(text=": nothing\n\n", content_type="text/event-stream"), "ended before it named an endpoint"),
-        (web.Response(status=302, headers={"Location": "http://evil.example/sse"}), "HTTP 302 sends us on to 'http://evil"),
+        (
+            web.Response(text=": nothing\n\n", content_type="text/event-stream"),
+            "ended before it named an endpoint",
+        ),
+        (
+            web.Response(status=302, headers={"Location": "http://evil.example/sse"}),
+            "HTTP 302 sends us on to 'http://evil",
+        ),
         (web.Response(status=302, headers={"Location": "/sse"}), "got HTTP 302"),
     ],
 )
