@@ -21,7 +21,7 @@ from uvicorn.server import ServerState
 
 from dovetail import Client, Rates, Server, telemetry
 from dovetail.auth import ApiKeys
-from dovetail.protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
+from dovetail.protocol.base import CLIENT_CAPABILITIES, PROTOCOL_VERSION
 from dovetail.revisions import STATELESS
 from dovetail.serve.protocol import protocol
 

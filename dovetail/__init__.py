@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .limits import Limits
     from .ports import Channel, HttpRequest, HttpResponse
     from .protocol.base import Icon
+    from .protocol.client_features import Root
     from .protocol.content import (
         Annotations,
         AudioContent,
@@ -38,8 +39,8 @@ if TYPE_CHECKING:
     )
     from .protocol.lifecycle import InputRequired
     from .protocol.prompts import Message
-    from .protocol.roots import Root
     from .protocol.tools import ToolAnnotations, ToolResult
+    from .schema.header import Header
     from .server.caching import Cache
     from .server.context import Context
     from .server.guards.audit import AuditRecord, audit
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from .server.guards.redaction import redact_secrets
     from .server.media import Audio, File, Image
     from .server.server import Server
-    from .shapes.header import Header
 
 _HOMES = {
     "Annotations": "protocol.content",
@@ -64,7 +64,7 @@ _HOMES = {
     "EmbeddedResource": "protocol.content",
     "Extension": "connection.extension",
     "File": "server.media",
-    "Header": "shapes.header",
+    "Header": "schema.header",
     "HttpRequest": "ports",
     "HttpResponse": "ports",
     "Icon": "protocol.base",
@@ -79,7 +79,7 @@ _HOMES = {
     "Rate": "server.guards.rates",
     "Rates": "server.guards.rates",
     "ResourceLink": "protocol.content",
-    "Root": "protocol.roots",
+    "Root": "protocol.client_features",
     "Server": "server.server",
     "SharedCache": "client.caching",
     "Skill": "extensions.skills.reading",

@@ -1,32 +1,38 @@
 """Every error of Dovetail, in one file and one flat tree.
 
-    DovetailError ├── ProtocolError            a JSON-RPC error: code, message, data │   ├──
-    ParseError           -32700  the bytes are not JSON │   ├── InvalidRequest       -32600  the
-    JSON is not a message, or not now │   ├── MethodNotFound       -32601  nobody answers that
-    method here │   ├── InvalidParams        -32602  the method exists, its params are wrong │   │
-    └── NotFound                 what the params name does not exist │   ├── InternalError
-    -32603  the other side failed │   ├── HeaderMismatch       -32020  HTTP headers and body
-    disagree │   ├── MissingCapability    -32021  the client did not declare what this needs │   ├──
-    UnsupportedVersion   -32022  no such revision here │   ├── UrlRequired          -32042  a page
-    has to be visited first; `.elicitations` says which │   ├── Overloaded           -31001  a bound
-    was reached; try again later │   ├── TooLarge             -31002  a message is over the size
-    bound │   └── Forbidden            -31003  the caller may not do this; `.scopes` says what it
-    lacks ├── ToolError                a tool failed; its text is meant for the model ├──
-    TaskCancelled            a task was cancelled before it was done ├── CannotAsk                a
-    question the client cannot be asked ├── UrlRefused               a page opened by another user
-    than was sent there, too late, or with a forged ticket ├── SkillRefused             a skill that
-    is not what its entry says; `.what` names the difference ├── InvalidOutput            a tool's
-    result breaks its own output schema; `.result` keeps it ├── Unauthorized             the server
-    does not let this client in, or not so far ├── ConnectFailed            no connection could be
-    opened ├── ConnectionClosed         the connection ended before the answer came ├── TimedOut
-    no answer within the deadline ├── NoCommonRevision         both sides speak MCP, but no revision
-    in common ├── SchemaError              a JSON schema or a signature that cannot be used └──
-    ConfigError              a target, file or setting that makes no sense
+    DovetailError
+    ├── ProtocolError            a JSON-RPC error: code, message, data
+    │   ├── ParseError           -32700  the bytes are not JSON
+    │   ├── InvalidRequest       -32600  the JSON is not a valid message here
+    │   ├── MethodNotFound       -32601  this side has no such method
+    │   ├── InvalidParams        -32602  the method exists, its params are wrong
+    │   │   └── NotFound                 what the params name does not exist
+    │   ├── InternalError        -32603  the other side failed
+    │   ├── HeaderMismatch       -32020  HTTP headers and body disagree
+    │   ├── MissingCapability    -32021  the client did not declare what this needs
+    │   ├── UnsupportedVersion   -32022  this revision is not supported
+    │   ├── UrlRequired          -32042  the user must visit a page first: `.elicitations`
+    │   ├── Overloaded           -31001  a limit was reached; try again later
+    │   ├── TooLarge             -31002  a message exceeds the size limit
+    │   └── Forbidden            -31003  the caller lacks `.scopes`
+    ├── ToolError                a tool failed; its text is meant for the model
+    ├── TaskCancelled            a task was cancelled before it was done
+    ├── CannotAsk                the client does not support this question
+    ├── UrlRefused               a page opened by the wrong user, too late, or with a forged ticket
+    ├── SkillRefused             a skill differs from its entry; `.what` says how
+    ├── InvalidOutput            a tool's result breaks its own output schema; `.result` keeps it
+    ├── Unauthorized             the server refused this client's credentials
+    ├── ConnectFailed            no connection could be opened
+    ├── ConnectionClosed         the connection ended before the answer came
+    ├── TimedOut                 no answer within the deadline
+    ├── NoCommonRevision         both sides speak MCP, but no revision in common
+    ├── SchemaError              a JSON schema or a signature that cannot be used
+    └── ConfigError              an invalid target, file or setting
 
-`fault` says whose mistake it is as seen by the program that catches it: LOCAL (this side: the call,
-the configuration) or REMOTE (the other side, or the way there). Which code an error carries on the
-wire is a matter of the revision (`Revision.codes`); the codes here are the newest. Codes of our own
-lie outside -32768…-32000, which JSON-RPC reserves.
+`fault` says whose mistake it is, as seen by the program that catches the error: LOCAL (this side:
+the call, the configuration) or REMOTE (the other side, or the network). The code on the wire
+depends on the revision (`Revision.codes`); the codes above are those of the newest one. Dovetail's
+own codes lie outside -32768…-32000, which JSON-RPC reserves.
 """
 
 from collections.abc import Iterable

@@ -18,7 +18,7 @@ from .errors import DovetailError, ProtocolError
 from .jsonrpc.framing import TooLong
 from .jsonrpc.messages import Failure, Id, Request, Result
 from .protocol.base import Implementation
-from .protocol.capabilities import ClientCapabilities, ServerCapabilities
+from .protocol.lifecycle import ClientCapabilities, ServerCapabilities
 from .protocol.methods import Method
 from .revisions import Revision
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from .limits import Limits
-    from .protocol.mirrors import Mirror
+    from .protocol.header_params import Mirror
     from .sealing import KeyRing
 
 

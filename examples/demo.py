@@ -18,8 +18,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from dovetail import Client, TextContent, terminal_elicit
-from dovetail.protocol.elicitation import ElicitParams
-from dovetail.protocol.lifecycle import ProgressParams
+from dovetail.protocol import ElicitParams, ProgressParams
 
 COLOUR = sys.stdout.isatty() and "NO_COLOR" not in os.environ
 HERE = Path(__file__).parent

@@ -25,20 +25,14 @@ from msgspec.structs import FieldInfo, fields, replace
 
 from dovetail.jsonrpc.codec import encode
 from dovetail.protocol import (
-    capabilities,
-    completion,
+    base,
+    client_features,
     content,
-    elicitation,
     lifecycle,
-    lists,
-    logging,
-    meta,
     prompts,
     resources,
-    roots,
-    sampling,
-    subscriptions,
     tools,
+    utilities,
 )
 from dovetail.protocol.base import Open, Wire
 from dovetail.protocol.methods import Method
@@ -59,10 +53,7 @@ settings.register_profile(
 )
 settings.load_profile("dovetail")
 
-MODULES = (
-    capabilities, completion, content, elicitation, lifecycle, lists, logging,
-    prompts, resources, roots, sampling, subscriptions, tools,
-)  # fmt: skip
+MODULES = (base, client_features, content, lifecycle, prompts, resources, tools, utilities)
 KINDS = sorted(
     {
         kind
@@ -135,7 +126,7 @@ LEGAL: dict[Any, SearchStrategy[Any]] = {
     "src": URIS,
     "website_url": URIS,
     "uri_template": TEMPLATES,
-    (completion.ResourceReference, "uri"): TEMPLATES,
+    (utilities.ResourceReference, "uri"): TEMPLATES,
     (content.ImageContent, "data"): BASE64,
     (content.AudioContent, "data"): BASE64,
     (content.TextResourceContents, "blob"): st.none(),
@@ -152,12 +143,12 @@ LEGAL: dict[Any, SearchStrategy[Any]] = {
     "theme": st.sampled_from(["light", "dark"]),
     "task_support": st.sampled_from(["forbidden", "optional", "required"]),
     "include_context": st.sampled_from(["none", "thisServer", "allServers"]),
-    (sampling.ToolChoice, "mode"): st.sampled_from(["auto", "none", "required"]),
+    (client_features.ToolChoice, "mode"): st.sampled_from(["auto", "none", "required"]),
     "cache_scope": st.sampled_from(["public", "private"]),
     "ttl_ms": st.integers(0, 2**53),
     "result_type": st.none(),  # the revision's to say
     (tools.CallToolParams, "arguments"): OBJECTS.map(lambda value: Raw(encode(value))),
-    (elicitation.ElicitResult, "content"): st.dictionaries(
+    (client_features.ElicitResult, "content"): st.dictionaries(
         NAMES, INTEGERS | NUMBERS | TEXT | st.booleans(), max_size=2
     ),
     (lifecycle.CancelledParams, "request_id"): TOKENS,
@@ -165,14 +156,14 @@ LEGAL: dict[Any, SearchStrategy[Any]] = {
     "input_requests": st.dictionaries(NAMES, st.deferred(lambda: _questions()), max_size=2),
     "experimental": NAMED_OBJECTS,
     "extensions": NAMED_OBJECTS,
-    (capabilities.ClientCapabilities, "tasks"): TASK_CAPABILITIES,
-    (capabilities.ServerCapabilities, "tasks"): TASK_CAPABILITIES,
+    (lifecycle.ClientCapabilities, "tasks"): TASK_CAPABILITIES,
+    (lifecycle.ServerCapabilities, "tasks"): TASK_CAPABILITIES,
 }
 ALWAYS = {(lifecycle.CancelledParams, "request_id")}
 """Fields that are optional in the vocabulary, but required by some revision without a value to
 stamp."""
 
-ENVELOPE = {meta.PROTOCOL_VERSION: STATELESS[-1].version, meta.CLIENT_CAPABILITIES: {}}
+ENVELOPE = {base.PROTOCOL_VERSION: STATELESS[-1].version, base.CLIENT_CAPABILITIES: {}}
 """What each request of the stateless era carries in its `_meta`."""
 
 
@@ -203,9 +194,9 @@ def _field(kind: type, field: FieldInfo, hint: Any) -> SearchStrategy[Any]:
 
 
 def _legal(kind: type, name: str, hint: Any) -> SearchStrategy[Any]:
-    for base in kind.__mro__:
-        if (base, name) in LEGAL:
-            return LEGAL[base, name]
+    for parent in kind.__mro__:
+        if (parent, name) in LEGAL:
+            return LEGAL[parent, name]
     return LEGAL[name] if name in LEGAL else _typed(hint)
 
 
@@ -237,7 +228,7 @@ _PLAIN: dict[Any, SearchStrategy[Any]] = {
 
 def _forms() -> SearchStrategy[Any]:
     return st.builds(
-        elicitation.ElicitParams,
+        client_features.ElicitParams,
         message=TEXT,
         mode=st.sampled_from([None, "form"]),
         requested_schema=FORMS,
@@ -248,19 +239,23 @@ def _forms() -> SearchStrategy[Any]:
 
 def _elicitations() -> SearchStrategy[Any]:
     by_url = st.builds(
-        elicitation.ElicitParams, message=TEXT, mode=st.just("url"), url=URIS, elicitation_id=NAMES
+        client_features.ElicitParams,
+        message=TEXT,
+        mode=st.just("url"),
+        url=URIS,
+        elicitation_id=NAMES,
     )
     return _forms() | by_url
 
 
 def _listened() -> SearchStrategy[Any]:
-    metas = st.builds(lambda rest, id: rest | {meta.SUBSCRIPTION_ID: id}, OBJECTS, TOKENS)
-    return st.builds(subscriptions.ListenResult, meta=metas)
+    metas = st.builds(lambda rest, id: rest | {base.SUBSCRIPTION_ID: id}, OBJECTS, TOKENS)
+    return st.builds(utilities.ListenResult, meta=metas)
 
 
 _SPECIAL: dict[type, Callable[[], SearchStrategy[Any]]] = {
-    elicitation.ElicitParams: _elicitations,
-    subscriptions.ListenResult: _listened,
+    client_features.ElicitParams: _elicitations,
+    utilities.ListenResult: _listened,
     content.ResourceContents: lambda: (
         models(content.TextResourceContents) | models(content.BlobResourceContents)
     ),
@@ -271,8 +266,8 @@ _SPECIAL: dict[type, Callable[[], SearchStrategy[Any]]] = {
 def _questions() -> SearchStrategy[Any]:
     """What a server of the stateless era asks inside a result."""
     kinds = {
-        "elicitation/create": elicitation.ElicitParams,
-        "sampling/createMessage": sampling.CreateMessageParams,
+        "elicitation/create": client_features.ElicitParams,
+        "sampling/createMessage": client_features.CreateMessageParams,
     }
     asked = [st.tuples(st.just(name), models(kind)) for name, kind in kinds.items()]
     return st.one_of(asked).map(
@@ -282,7 +277,11 @@ def _questions() -> SearchStrategy[Any]:
 
 def _answers() -> SearchStrategy[Any]:
     """What a client answers inside the next request."""
-    kinds = (elicitation.ElicitResult, sampling.CreateMessageResult, roots.ListRootsResult)
+    kinds = (
+        client_features.ElicitResult,
+        client_features.CreateMessageResult,
+        client_features.ListRootsResult,
+    )
     return st.one_of([models(kind) for kind in kinds]).map(
         lambda result: Raw(encode(STATELESS[-1].lower(result)))
     )
@@ -292,9 +291,9 @@ def said_in(revision: Revision, method: Method, params: Any) -> Any:
     """Params as a peer of this revision would say them, before lowering; None where the revision
     has no words for them."""
     if (
-        isinstance(params, elicitation.ElicitParams)
+        isinstance(params, client_features.ElicitParams)
         and params.url
-        and "url" in revision.absent.get(elicitation.ElicitParams, ())
+        and "url" in revision.absent.get(client_features.ElicitParams, ())
     ):
         return None
     if revision.stateless and method.result is not None:

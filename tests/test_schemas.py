@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dovetail.errors import SchemaError
 from dovetail.limits import Limits
-from dovetail.schemas import Mismatch, compile
+from dovetail.schema.validation import Mismatch, compile
 
 NEWEST = "https://json-schema.org/draft/2020-12/schema"
 DRAFT_07 = "http://json-schema.org/draft-07/schema"
@@ -672,5 +672,5 @@ def test_a_value_matches_itself_as_a_constant(value: Any) -> None:
 def test_the_engine_is_loaded_when_it_is_needed() -> None:
     import subprocess
 
-    code = "import sys, dovetail.schemas; assert 'jsonschema_rs' not in sys.modules"
+    code = "import sys, dovetail.schema.validation; assert 'jsonschema_rs' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -43,7 +43,7 @@ from pydantic import (
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from dovetail.errors import SchemaError
-from dovetail.shapes import Mismatch, Shape, Unencodable, encode, merge, tidy
+from dovetail.schema import Mismatch, Shape, Unencodable, encode, merge, tidy
 
 from .conftest import named
 
@@ -1072,7 +1072,7 @@ def test_pydantic_attrs_and_annotated_types_are_not_imported_for_types_that_do_n
 ):
     code = (
         "import sys, pathlib, datetime, typing, dataclasses\n"
-        "from dovetail.shapes import Shape\n"
+        "from dovetail.schema import Shape\n"
         "A = dataclasses.make_dataclass('A', [('a', int)])\n"
         "B = dataclasses.make_dataclass('B', [('b', typing.Annotated[int, 'text'])])\n"
         "shape = Shape(list[A | B | pathlib.Path])\n"

@@ -16,7 +16,7 @@ from .terminal import complain, one_line
 
 if TYPE_CHECKING:
     from ..client.callbacks import ElicitRequest
-    from ..protocol.elicitation import ElicitResult
+    from ..protocol.client_features import ElicitResult
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -19,7 +19,7 @@ from .terminal import complain, safe
 
 if TYPE_CHECKING:
     from ..protocol.lifecycle import ProgressParams
-    from ..protocol.logging import LogParams
+    from ..protocol.utilities import LogParams
 
 BAR = 24
 """Columns of the bar itself, at most."""

@@ -24,6 +24,7 @@ from msgspec import Struct
 
 from .. import connect
 from ..errors import ConfigError, ConnectFailed, ConnectionClosed, DovetailError, InvalidParams
+from ..protocol.client_features import CreateMessageParams, CreateMessageResult, SamplingMessage
 from ..protocol.content import (
     AudioContent,
     Content,
@@ -35,7 +36,6 @@ from ..protocol.content import (
     ToolResultContent,
     ToolUseContent,
 )
-from ..protocol.sampling import CreateMessageParams, CreateMessageResult, SamplingMessage
 from .models import Model, choose_model, known
 
 Json = dict[str, Any]

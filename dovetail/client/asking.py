@@ -23,14 +23,12 @@ from ..connection.middleware import Middleware, compose
 from ..errors import ConnectionClosed, InvalidParams, InvalidRequest, MethodNotFound
 from ..limits import Limits
 from ..ports import Call, Caller, Network
-from ..protocol.base import Implementation, Params
-from ..protocol.capabilities import ServerCapabilities
-from ..protocol.lifecycle import InputRequiredResult
-from ..protocol.lists import ListParams
+from ..protocol.base import Implementation, ListParams, Params
+from ..protocol.lifecycle import InputRequiredResult, ServerCapabilities
 from ..protocol.methods import METHODS
 from ..protocol.tools import CallToolParams
 from ..revisions import decode
-from ..shapes import Shape
+from ..schema import Shape
 from .caching import Cached
 from .callbacks import Callbacks
 from .link import Link, backoff, ping_of

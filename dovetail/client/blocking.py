@@ -26,13 +26,12 @@ if TYPE_CHECKING:
     from ..extensions.apps.view import View
     from ..extensions.skills.vocabulary import SkillEntry
     from ..protocol.base import Implementation
-    from ..protocol.capabilities import ServerCapabilities
-    from ..protocol.completion import Completion
     from ..protocol.content import ResourceContents
-    from ..protocol.logging import Level
+    from ..protocol.lifecycle import ServerCapabilities
     from ..protocol.prompts import GetPromptResult, Prompt
     from ..protocol.resources import Resource, ResourceTemplate
     from ..protocol.tools import Tool, ToolResult
+    from ..protocol.utilities import Completion, Level
     from .callbacks import AnyRequest
     from .client import Client
     from .task import TaskUpdate

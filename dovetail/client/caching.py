@@ -30,9 +30,7 @@ from ..connection.extension import NONE, Extensions
 from ..errors import ConfigError
 from ..jsonrpc.codec import encode
 from ..limits import DEFAULT, Limits
-from ..protocol.base import Result
-from ..protocol.lists import CacheHints
-from ..protocol.meta import PROGRESS_TOKEN, TRACE_CONTEXT
+from ..protocol.base import PROGRESS_TOKEN, TRACE_CONTEXT, CacheHints, Result
 from ..protocol.methods import METHODS, Method
 from ..revisions import decode
 from .subscriptions import ACKNOWLEDGED, KINDS, UPDATED

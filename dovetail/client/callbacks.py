@@ -38,11 +38,15 @@ from ..errors import (
 from ..limits import DEFAULT, Limits
 from ..ports import Answer, Call, Caller
 from ..protocol.base import Implementation, Params, Result, open_hook
-from ..protocol.capabilities import (
-    ClientCapabilities,
-    ElicitationCapability,
-    RootsCapability,
-    SamplingCapability,
+from ..protocol.client_features import (
+    CreateMessageParams,
+    CreateMessageResult,
+    ElicitParams,
+    ElicitResult,
+    ListRootsResult,
+    Root,
+    SamplingMessage,
+    unbalanced,
 )
 from ..protocol.content import (
     AudioContent,
@@ -52,19 +56,17 @@ from ..protocol.content import (
     ToolResultContent,
     ToolUseContent,
 )
-from ..protocol.elicitation import ElicitParams, ElicitResult
-from ..protocol.lifecycle import InputRequiredResult
-from ..protocol.methods import METHODS
-from ..protocol.roots import ListRootsResult, Root
-from ..protocol.sampling import (
-    CreateMessageParams,
-    CreateMessageResult,
-    SamplingMessage,
-    unbalanced,
+from ..protocol.lifecycle import (
+    ClientCapabilities,
+    ElicitationCapability,
+    InputRequiredResult,
+    RootsCapability,
+    SamplingCapability,
 )
+from ..protocol.methods import METHODS
 from ..revisions import Revision
-from ..schemas import Validator, compile
-from ..shapes import Shape
+from ..schema import Shape
+from ..schema.validation import Validator, compile
 from .hosting import Hosting
 from .roots import Roots, as_root
 

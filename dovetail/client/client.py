@@ -31,20 +31,23 @@ from ..errors import (
 from ..limits import DEFAULT, Limits
 from ..ports import Credentials, Network
 from ..protocol.base import Implementation
-from ..protocol.completion import (
-    CompleteParams,
-    Completion,
-    CompletionArgument,
-    CompletionContext,
-    PromptReference,
-    ResourceReference,
-)
 from ..protocol.content import ResourceContents
-from ..protocol.logging import SEVERITY, Level, LogParams, SetLevelParams
 from ..protocol.prompts import GetPromptParams, GetPromptResult, Prompt
 from ..protocol.resources import ReadResourceParams, Resource, ResourceTemplate
 from ..protocol.tasks import EXTENSION
 from ..protocol.tools import CallToolParams, Tool, ToolResult
+from ..protocol.utilities import (
+    SEVERITY,
+    CompleteParams,
+    Completion,
+    CompletionArgument,
+    CompletionContext,
+    Level,
+    LogParams,
+    PromptReference,
+    ResourceReference,
+    SetLevelParams,
+)
 from ..revisions import Revision
 from .asking import ANY, Asking
 from .caching import Cached, SharedCache

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from ..protocol.completion import CompleteParams, CompleteResult
+from ..protocol.utilities import CompleteParams, CompleteResult
 from .caching import Cached
 
 METHOD = "completion/complete"

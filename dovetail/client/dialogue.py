@@ -24,8 +24,8 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from ..errors import SchemaError
-from ..protocol.elicitation import ElicitResult
-from ..schemas import compile
+from ..protocol.client_features import ElicitResult
+from ..schema.validation import compile
 from .callbacks import ElicitRequest, asker
 
 Dialogue = Generator[str, str | None, ElicitResult]

@@ -38,8 +38,8 @@ from ..errors import (
 )
 from ..limits import Limits
 from ..protocol.base import Implementation
-from ..protocol.logging import Level, SetLevelParams
 from ..protocol.methods import METHODS
+from ..protocol.utilities import Level, SetLevelParams
 from ..revisions import Revision
 from .callbacks import Callbacks
 

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from ..errors import ConfigError
-from ..protocol.sampling import ModelPreferences
+from ..protocol.client_features import ModelPreferences
 
 
 class Model(Struct, frozen=True):

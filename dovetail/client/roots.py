@@ -21,7 +21,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from ..errors import ConfigError
-from ..protocol.roots import Root
+from ..protocol.client_features import Root
 from .detached import detached
 
 log = logging.getLogger("dovetail.client")

@@ -26,10 +26,10 @@ from ..errors import (
 )
 from ..jsonrpc.messages import Id
 from ..limits import Limits
-from ..protocol.meta import SUBSCRIPTION_ID
+from ..protocol.base import SUBSCRIPTION_ID
 from ..protocol.methods import METHODS
 from ..protocol.resources import UriParams
-from ..protocol.subscriptions import ListenParams, SubscriptionFilter
+from ..protocol.utilities import ListenParams, SubscriptionFilter
 from .link import Link, backoff
 
 log = logging.getLogger("dovetail.client")

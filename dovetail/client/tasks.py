@@ -46,11 +46,10 @@ from ..extensions.tasks.methods import CHANGED
 from ..extensions.tasks.methods import METHODS as EXTENDED
 from ..limits import Limits
 from ..ports import Call
+from ..protocol.base import PROGRESS_TOKEN
 from ..protocol.content import Content
 from ..protocol.lifecycle import InputRequiredResult, ProgressParams
-from ..protocol.meta import PROGRESS_TOKEN
 from ..protocol.methods import METHODS, Method
-from ..protocol.subscriptions import ListenParams, SubscriptionFilter
 from ..protocol.tasks import (
     EXTENSION,
     RELATED_TASK,
@@ -62,6 +61,7 @@ from ..protocol.tasks import (
     UpdateTaskParams,
 )
 from ..protocol.tools import CallToolParams, ToolResult
+from ..protocol.utilities import ListenParams, SubscriptionFilter
 from ..revisions import decode, error
 from .callbacks import AnyRequest, Callbacks
 from .link import Link, backoff

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from typing import Any, TextIO
 from weakref import WeakKeyDictionary
 
-from ..protocol.elicitation import ElicitResult
+from ..protocol.client_features import ElicitResult
 from .callbacks import ElicitRequest
 from .detached import detached
 from .dialogue import Dialogue, back, dialogue, unattended

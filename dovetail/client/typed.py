@@ -5,7 +5,7 @@ from typing import Any, Generic, TypeVar
 
 from ..errors import InvalidOutput
 from ..protocol.tools import ToolResult
-from ..shapes import Mismatch, Shape
+from ..schema import Mismatch, Shape
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import ConfigError, InvalidOutput, SchemaError
 from ..limits import Limits
 from ..protocol.tools import Tool, ToolResult
-from ..schemas import Validator, compile
+from ..schema.validation import Validator, compile
 
 log = logging.getLogger("dovetail.client")
 MODES = ("strict", "warn", "off")

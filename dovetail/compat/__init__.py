@@ -13,8 +13,8 @@ and forgotten. docs/guides/moving.md says what differs.
 from typing import Any
 
 from ..errors import ToolError
-from ..protocol.completion import CompletionArgument, CompletionContext, PromptReference
-from ..protocol.completion import ResourceReference as ResourceTemplateReference
+from ..protocol.utilities import CompletionArgument, CompletionContext, PromptReference
+from ..protocol.utilities import ResourceReference as ResourceTemplateReference
 from .context import Context
 from .context import Session as ServerSession
 from .instead import ELSEWHERE

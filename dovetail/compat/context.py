@@ -2,9 +2,8 @@
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..protocol.logging import SEVERITY
-from ..protocol.roots import ListRootsResult
-from ..protocol.sampling import CreateMessageResult
+from ..protocol.client_features import CreateMessageResult, ListRootsResult
+from ..protocol.utilities import SEVERITY
 from ..server.context import Context as Plain
 from ..server.context import Room
 from ..server.unawaited import unawaited

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
 from ..ports import Call
-from ..protocol.completion import CompleteResult, Completion
-from ..protocol.lists import ListChangedParams
+from ..protocol.base import ListChangedParams
 from ..protocol.tools import ToolResult
+from ..protocol.utilities import CompleteResult, Completion
 from ..server.results import finish_any
 from ..server.server import Server
 from .context import Context

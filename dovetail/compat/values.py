@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from ..errors import NotFound
-from ..protocol import completion, content, prompts, sampling, tools
+from ..protocol import client_features, content, prompts, tools, utilities
 from ..protocol.base import Icon as WireIcon
 from ..server import media
 from ..server.results import finish_any
@@ -58,14 +58,14 @@ Annotations = _spelled("Annotations", content.Annotations)
 AudioContent = _spelled("AudioContent", content.AudioContent)
 BlobResourceContents = _spelled("BlobResourceContents", content.BlobResourceContents)
 CallToolResult = _spelled("CallToolResult", tools.ToolResult)
-Completion = _spelled("Completion", completion.Completion)
+Completion = _spelled("Completion", utilities.Completion)
 EmbeddedResource = _spelled("EmbeddedResource", content.EmbeddedResource)
 Icon = _spelled("Icon", WireIcon)
 ImageContent = _spelled("ImageContent", content.ImageContent)
-ModelPreferences = _spelled("ModelPreferences", sampling.ModelPreferences)
+ModelPreferences = _spelled("ModelPreferences", client_features.ModelPreferences)
 PromptMessage = _spelled("PromptMessage", prompts.Message)
 ResourceLink = _spelled("ResourceLink", content.ResourceLink)
-SamplingMessage = _spelled("SamplingMessage", sampling.SamplingMessage)
+SamplingMessage = _spelled("SamplingMessage", client_features.SamplingMessage)
 TextContent = _spelled("TextContent", content.TextContent)
 TextResourceContents = _spelled("TextResourceContents", content.TextResourceContents)
 ToolAnnotations = _spelled("ToolAnnotations", tools.ToolAnnotations)

@@ -26,11 +26,10 @@ from ..errors import CannotAsk, ConfigError, InternalError, InvalidParams, ToolE
 from ..limits import Limits
 from ..ports import Call, Caller
 from ..protocol.base import Params
-from ..protocol.capabilities import ClientCapabilities
+from ..protocol.client_features import CreateMessageParams, ElicitParams, unbalanced
 from ..protocol.content import TextContent, ToolResultContent, ToolUseContent
-from ..protocol.elicitation import ElicitParams
+from ..protocol.lifecycle import ClientCapabilities
 from ..protocol.methods import METHODS
-from ..protocol.sampling import CreateMessageParams, unbalanced
 from ..protocol.tools import ToolResult
 from ..revisions import Revision, decode
 from .visiting import openable

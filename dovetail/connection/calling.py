@@ -30,10 +30,13 @@ from ..errors import (
 )
 from ..jsonrpc.messages import Id, Notification, Request
 from ..ports import Answer, Call, Caller
-from ..protocol.base import Implementation, Params, Result
-from ..protocol.capabilities import ClientCapabilities, ServerCapabilities
-from ..protocol.lifecycle import DiscoverResult, InputRequiredResult
-from ..protocol.meta import LOG_LEVEL
+from ..protocol.base import LOG_LEVEL, Implementation, Params, Result
+from ..protocol.lifecycle import (
+    ClientCapabilities,
+    DiscoverResult,
+    InputRequiredResult,
+    ServerCapabilities,
+)
 from ..protocol.methods import METHODS, Method
 from ..protocol.tasks import related
 from ..revisions import BY_NAME, HANDSHAKE, STATELESS, Revision, decode, error

@@ -30,14 +30,22 @@ from ..errors import (
     TooLarge,
 )
 from ..jsonrpc.codec import Malformed, decode, encode, whose
-from ..jsonrpc.exchange import Exchange
 from ..jsonrpc.framing import TooLong
-from ..jsonrpc.messages import NOTHING, Batch, Failure, Id, Message, Notification, Request, Result
+from ..jsonrpc.messages import (
+    NOTHING,
+    Batch,
+    Exchange,
+    Failure,
+    Id,
+    Message,
+    Notification,
+    Request,
+    Result,
+)
 from ..limits import Limits
 from ..ports import Call, Channel, Incoming, Lost
-from ..protocol.base import Meta, Params
+from ..protocol.base import PROGRESS_TOKEN, Meta, Params
 from ..protocol.lifecycle import CancelledParams, ProgressParams
-from ..protocol.meta import PROGRESS_TOKEN
 from ..protocol.methods import METHODS, Method
 from ..protocol.tasks import related
 from ..revisions import Revision

@@ -16,13 +16,11 @@ from ..errors import InvalidParams, ProtocolError, UrlRequired
 from ..jsonrpc.messages import NOTHING, Failure, Id, Request
 from ..jsonrpc.messages import Result as Reply
 from ..ports import Answer, Call, Caller, Service, Visitor
-from ..protocol.base import EmptyResult, Meta, Params, Result
+from ..protocol.base import PROGRESS_TOKEN, EmptyResult, Meta, Params, Result
 from ..protocol.lifecycle import DiscoverResult, InputRequired, ProgressParams, ShutdownResult
-from ..protocol.logging import SEVERITY
-from ..protocol.meta import PROGRESS_TOKEN
 from ..protocol.methods import METHODS, Method
-from ..protocol.subscriptions import ListenResult
 from ..protocol.tasks import EXTENSION as TASKS
+from ..protocol.utilities import SEVERITY, ListenResult
 from ..revisions import Revision
 from ..sealing import KeyRing, key_ring
 from . import handshake, stateless

@@ -39,7 +39,7 @@ from msgspec import Struct
 from ..errors import ConfigError, MethodNotFound, MissingCapability
 from ..ports import Answer, Call, Caller
 from ..protocol.base import Result
-from ..protocol.capabilities import ClientCapabilities, ServerCapabilities
+from ..protocol.lifecycle import ClientCapabilities, ServerCapabilities
 from ..protocol.methods import METHODS, Method
 from ..revisions import STATELESS, Revision
 from .middleware import Middleware

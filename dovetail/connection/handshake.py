@@ -12,8 +12,12 @@ import msgspec
 from ..errors import InvalidParams, InvalidRequest, NoCommonRevision, UnsupportedVersion
 from ..ports import Caller, Service
 from ..protocol.base import Implementation
-from ..protocol.capabilities import ClientCapabilities, ServerCapabilities
-from ..protocol.lifecycle import InitializeParams, InitializeResult
+from ..protocol.lifecycle import (
+    ClientCapabilities,
+    InitializeParams,
+    InitializeResult,
+    ServerCapabilities,
+)
 from ..protocol.methods import METHODS
 from ..revisions import BY_NAME, DRAFT_DIALECT, HANDSHAKE, Revision
 

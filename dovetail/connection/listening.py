@@ -15,16 +15,13 @@ from msgspec.structs import replace
 
 from ..errors import Overloaded
 from ..ports import Call, Caller
-from ..protocol.base import EmptyResult, Params
-from ..protocol.elicitation import ElicitationCompleteParams
+from ..protocol.base import SUBSCRIPTION_ID, EmptyResult, ListChangedParams, Params
+from ..protocol.client_features import ElicitationCompleteParams
 from ..protocol.lifecycle import CancelledParams
-from ..protocol.lists import ListChangedParams
-from ..protocol.logging import LogParams
-from ..protocol.meta import SUBSCRIPTION_ID
 from ..protocol.methods import METHODS
 from ..protocol.resources import UriParams
-from ..protocol.subscriptions import ListenParams, ListenResult, SubscriptionFilter
 from ..protocol.tasks import RELATED_TASK, TaskChangedParams, TaskStatusParams
+from ..protocol.utilities import ListenParams, ListenResult, LogParams, SubscriptionFilter
 
 LISTS = {
     "notifications/tools/list_changed": "tools_list_changed",

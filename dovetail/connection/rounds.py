@@ -39,7 +39,7 @@ from ..errors import (
     UrlRequired,
 )
 from ..ports import Answer, Call, Service
-from ..protocol.elicitation import ElicitParams
+from ..protocol.client_features import ElicitParams
 from ..protocol.lifecycle import InputRequired, InputRequiredResult
 from ..protocol.methods import Method
 from ..sealing import Forged, KeyRing

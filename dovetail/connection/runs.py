@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from ..errors import CannotAsk, InternalError
 from ..ports import Answer, Call, Form
-from ..protocol.elicitation import ElicitParams
+from ..protocol.client_features import ElicitParams
 from ..protocol.lifecycle import InputRequired
 from ..protocol.methods import Method
 from .asking import check, typed

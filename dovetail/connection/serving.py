@@ -15,8 +15,7 @@ import msgspec
 from ..errors import ConnectionClosed, InvalidParams, MethodNotFound, ToolError
 from ..jsonrpc.messages import Notification, Request
 from ..ports import Call, Caller, Network, Service, Visitor
-from ..protocol.base import Params
-from ..protocol.meta import PROTOCOL_VERSION
+from ..protocol.base import PROTOCOL_VERSION, Params
 from ..protocol.methods import METHODS, Method
 from ..revisions import Revision, decode
 from ..sealing import KeyRing, key_ring

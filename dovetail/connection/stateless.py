@@ -13,17 +13,17 @@ from msgspec.structs import replace
 from ..errors import InvalidParams, UnsupportedVersion
 from ..jsonrpc.codec import encode
 from ..ports import Caller, Service
-from ..protocol.base import Implementation, Meta
-from ..protocol.capabilities import ClientCapabilities
-from ..protocol.lifecycle import DiscoverResult
-from ..protocol.logging import SEVERITY
-from ..protocol.meta import (
+from ..protocol.base import (
     CLIENT_CAPABILITIES,
     CLIENT_INFO,
     LOG_LEVEL,
     PROTOCOL_VERSION,
     SERVER_INFO,
+    Implementation,
+    Meta,
 )
+from ..protocol.lifecycle import ClientCapabilities, DiscoverResult
+from ..protocol.utilities import SEVERITY
 from ..revisions import Revision
 from .handshake import versions
 

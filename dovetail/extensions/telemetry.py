@@ -37,7 +37,7 @@ from ..connection.observing import (
 )
 from ..errors import ConfigError, ProtocolError
 from ..ports import Answer, Call, Caller, Network
-from ..protocol.meta import TRACE_CONTEXT
+from ..protocol.base import TRACE_CONTEXT
 from ..protocol.methods import Method, Side
 from ..revisions import Revision
 

@@ -4,7 +4,7 @@ Params and results stay raw bytes here: whoever knows the method decodes them, o
 its type.
 """
 
-from typing import Any, TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from msgspec import Raw, Struct
 
@@ -58,3 +58,28 @@ class Batch(Struct):
 
     messages: list[Message]
     refused: list[Failure]
+
+
+Asked = TypeVar("Asked")
+Answering = TypeVar("Answering")
+
+
+class Exchange(Generic[Asked, Answering]):
+    """Two tables and a counter."""
+
+    __slots__ = ("_next", "answering", "asked")
+
+    def __init__(self) -> None:
+        self._next = 0
+        self.asked: dict[Id, Asked] = {}
+        self.answering: dict[Id, Answering] = {}
+
+    def ask(self, entry: Asked) -> Id:
+        """A fresh id, under which `entry` now waits for its reply."""
+        self._next += 1
+        self.asked[self._next] = entry
+        return self._next
+
+    def settle(self, id: Id | None) -> Asked | None:
+        """The entry that this reply answers, or None for a late, forged or repeated one."""
+        return self.asked.pop(id, None) if id is not None else None

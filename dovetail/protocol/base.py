@@ -144,3 +144,36 @@ class Implementation(Wire, kw_only=True):
     description: str | None = None
     website_url: str | None = None
     icons: list[Icon] | None = None
+
+
+PREFIX = "io.modelcontextprotocol/"
+PROTOCOL_VERSION = PREFIX + "protocolVersion"
+CLIENT_INFO = PREFIX + "clientInfo"
+CLIENT_CAPABILITIES = PREFIX + "clientCapabilities"
+SERVER_INFO = PREFIX + "serverInfo"
+LOG_LEVEL = PREFIX + "logLevel"
+SUBSCRIPTION_ID = PREFIX + "subscriptionId"
+PROGRESS_TOKEN = "progressToken"
+TRACE_CONTEXT = ("traceparent", "tracestate", "baggage")
+"""The only other keys without a prefix: W3C's, by their own names."""
+
+
+class CacheHints(Result, kw_only=True):
+    """How long, and by whom, a result may be kept; the stateless era only. A hint that makes no
+    sense spoils no result."""
+
+    ttl_ms: Any = None
+    cache_scope: Any = None
+
+
+class ListParams(Params, kw_only=True):
+    """Asks for a page of a list; an empty string is a cursor like any other."""
+
+    cursor: str | None = None
+
+
+class ListChangedParams(Params, kw_only=True):
+    """A list changed. Only the draft dialect tells what came and went."""
+
+    added: list[Any] | None = None
+    removed: list[str] | None = None

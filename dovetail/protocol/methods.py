@@ -9,9 +9,15 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from .base import EmptyResult, Params, Result
-from .completion import CompleteParams, CompleteResult
-from .elicitation import ElicitationCompleteParams, ElicitParams, ElicitResult
+from .base import EmptyResult, ListChangedParams, ListParams, Params, Result
+from .client_features import (
+    CreateMessageParams,
+    CreateMessageResult,
+    ElicitationCompleteParams,
+    ElicitParams,
+    ElicitResult,
+    ListRootsResult,
+)
 from .lifecycle import (
     CancelledParams,
     DiscoverResult,
@@ -20,8 +26,6 @@ from .lifecycle import (
     ProgressParams,
     ShutdownResult,
 )
-from .lists import ListChangedParams, ListParams
-from .logging import LogParams, SetLevelParams
 from .prompts import GetPromptParams, GetPromptResult, ListPromptsResult
 from .resources import (
     ListResourcesResult,
@@ -30,11 +34,16 @@ from .resources import (
     ReadResourceResult,
     UriParams,
 )
-from .roots import ListRootsResult
-from .sampling import CreateMessageParams, CreateMessageResult
-from .subscriptions import ListenParams, ListenResult
 from .tasks import CoreTaskResult, ListTasksResult, TaskParams, TaskStatusParams
 from .tools import CallToolParams, ListToolsResult, ToolResult
+from .utilities import (
+    CompleteParams,
+    CompleteResult,
+    ListenParams,
+    ListenResult,
+    LogParams,
+    SetLevelParams,
+)
 
 Side = Literal["client", "server", "both"]
 

@@ -3,9 +3,8 @@ https://modelcontextprotocol.io/specification/2026-07-28/server/prompts"""
 
 from msgspec import Raw, field
 
-from .base import Icon, Meta, Params, Result, Wire
+from .base import CacheHints, Icon, Meta, Params, Result, Wire
 from .content import Content, Role, TextContent
-from .lists import CacheHints
 
 
 class PromptArgument(Wire):

@@ -2,9 +2,8 @@
 
 from msgspec import Raw, field
 
-from .base import Icon, Meta, Params, Wire
+from .base import CacheHints, Icon, Meta, Params, Wire
 from .content import Annotations, ResourceContents
-from .lists import CacheHints
 
 
 class Resource(Wire):

@@ -6,9 +6,8 @@ from typing import Any
 import msgspec
 from msgspec import Raw, field
 
-from .base import Icon, Meta, Open, Params, Result, Wire
+from .base import CacheHints, Icon, Meta, Open, Params, Result, Wire
 from .content import Content
-from .lists import CacheHints
 
 
 class ToolAnnotations(Open):

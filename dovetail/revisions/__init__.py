@@ -20,7 +20,11 @@ HEADERLESS = v2025_03_26.REVISION
 """What a request over HTTP is taken for that names no revision and belongs to no session: later
 ones have a header."""
 
+APPS = "2026-01-26"
+"""The revision of the MCP Apps extension, which has its own numbering.
+https://github.com/modelcontextprotocol/ext-apps/blob/main/specification/2026-01-26/apps.mdx"""
+
 __all__ = [
-    "ALL", "BY_NAME", "DRAFT_DIALECT", "HANDSHAKE", "HEADERLESS", "OFFICIAL", "STATELESS",
+    "ALL", "APPS", "BY_NAME", "DRAFT_DIALECT", "HANDSHAKE", "HEADERLESS", "OFFICIAL", "STATELESS",
     "Dialect", "Revision", "decode", "error",
 ]  # fmt: skip

@@ -13,22 +13,19 @@ import msgspec
 
 from ..errors import InvalidParams, NotFound
 from ..jsonrpc.codec import encode
-from ..protocol.base import Implementation, Wire, camel, open_hook
-from ..protocol.capabilities import (
-    ClientCapabilities,
-    ListCapability,
-    ResourcesCapability,
-    ServerCapabilities,
-)
+from ..protocol.base import Implementation, ListChangedParams, Wire, camel, open_hook
 from ..protocol.content import TextContent
 from ..protocol.lifecycle import (
     CancelledParams,
+    ClientCapabilities,
     InitializeParams,
     InitializeResult,
+    ListCapability,
     ProgressParams,
+    ResourcesCapability,
+    ServerCapabilities,
     ShutdownResult,
 )
-from ..protocol.lists import ListChangedParams
 from ..protocol.prompts import ListPromptsResult, Prompt
 from ..protocol.resources import (
     ListResourcesResult,

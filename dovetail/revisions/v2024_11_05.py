@@ -2,14 +2,14 @@
 https://modelcontextprotocol.io/specification/2024-11-05"""
 
 from ..errors import NotFound
-from ..protocol.base import Implementation, Result
-from ..protocol.capabilities import (
-    ClientCapabilities,
-    ElicitationCapability,
-    SamplingCapability,
-    ServerCapabilities,
+from ..protocol.base import CacheHints, Implementation, ListChangedParams, Result
+from ..protocol.client_features import (
+    CreateMessageParams,
+    CreateMessageResult,
+    ElicitParams,
+    Root,
+    SamplingMessage,
 )
-from ..protocol.completion import CompleteParams, PromptReference
 from ..protocol.content import (
     Annotations,
     AudioContent,
@@ -22,15 +22,18 @@ from ..protocol.content import (
     ToolResultContent,
     ToolUseContent,
 )
-from ..protocol.elicitation import ElicitParams
-from ..protocol.lifecycle import ProgressParams
-from ..protocol.lists import CacheHints, ListChangedParams
+from ..protocol.lifecycle import (
+    ClientCapabilities,
+    ElicitationCapability,
+    ProgressParams,
+    SamplingCapability,
+    ServerCapabilities,
+)
 from ..protocol.prompts import GetPromptParams, Prompt, PromptArgument
 from ..protocol.resources import ReadResourceParams, Resource, ResourceTemplate
-from ..protocol.roots import Root
-from ..protocol.sampling import CreateMessageParams, CreateMessageResult, SamplingMessage
 from ..protocol.tools import CallToolParams, Tool, ToolResult
-from . import nearest
+from ..protocol.utilities import CompleteParams, PromptReference
+from . import content_fallback
 from .revision import Revision, known
 
 REVISION = Revision(
@@ -98,16 +101,16 @@ REVISION = Revision(
         Root: ("meta",),
     },
     instead={
-        AudioContent: nearest.audio,
-        ResourceLink: nearest.link,
-        ToolUseContent: nearest.tool_use,
-        ToolResultContent: nearest.tool_result,
-        CreateMessageParams: nearest.one_block_each,
-        CreateMessageResult: nearest.one_silent_block,
-        SamplingMessage: nearest.silent,
-        Tool: nearest.object_schemas,
-        ToolResult: nearest.object_content,
-        OtherContent: nearest.other,
+        AudioContent: content_fallback.audio,
+        ResourceLink: content_fallback.link,
+        ToolUseContent: content_fallback.tool_use,
+        ToolResultContent: content_fallback.tool_result,
+        CreateMessageParams: content_fallback.one_block_each,
+        CreateMessageResult: content_fallback.one_silent_block,
+        SamplingMessage: content_fallback.silent,
+        Tool: content_fallback.object_schemas,
+        ToolResult: content_fallback.object_content,
+        OtherContent: content_fallback.other,
     },
     codes={NotFound: -32002},
 )

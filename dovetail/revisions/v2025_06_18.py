@@ -2,8 +2,7 @@
 batching gone again. https://modelcontextprotocol.io/specification/2025-06-18/changelog"""
 
 from ..protocol.base import Implementation
-from ..protocol.capabilities import ClientCapabilities, ServerCapabilities
-from ..protocol.completion import CompleteParams, PromptReference
+from ..protocol.client_features import ElicitParams, Root
 from ..protocol.content import (
     Annotations,
     AudioContent,
@@ -13,12 +12,12 @@ from ..protocol.content import (
     ResourceLink,
     TextContent,
 )
-from ..protocol.elicitation import ElicitParams
+from ..protocol.lifecycle import ClientCapabilities, ServerCapabilities
 from ..protocol.prompts import Prompt, PromptArgument
 from ..protocol.resources import Resource, ResourceTemplate
-from ..protocol.roots import Root
 from ..protocol.tools import Tool, ToolResult
-from . import nearest, v2025_03_26
+from ..protocol.utilities import CompleteParams, PromptReference
+from . import content_fallback, v2025_03_26
 from .revision import evolve
 
 REVISION = evolve(
@@ -27,7 +26,7 @@ REVISION = evolve(
     batching=False,
     methods=("elicitation/create",),
     kinds=(ResourceLink,),
-    instead={ElicitParams: nearest.old_form},
+    instead={ElicitParams: content_fallback.old_form},
     adds={
         ToolResult: ("structured_content",),
         Tool: ("title", "output_schema", "meta"),

@@ -2,19 +2,23 @@
 with a handshake. https://modelcontextprotocol.io/specification/2025-11-25/changelog"""
 
 from ..protocol.base import Implementation
-from ..protocol.capabilities import (
+from ..protocol.client_features import (
+    CreateMessageParams,
+    CreateMessageResult,
+    ElicitParams,
+    SamplingMessage,
+)
+from ..protocol.content import ResourceLink, ToolResultContent, ToolUseContent
+from ..protocol.lifecycle import (
     ClientCapabilities,
     ElicitationCapability,
     SamplingCapability,
     ServerCapabilities,
 )
-from ..protocol.content import ResourceLink, ToolResultContent, ToolUseContent
-from ..protocol.elicitation import ElicitParams
 from ..protocol.prompts import Prompt
 from ..protocol.resources import Resource, ResourceTemplate
-from ..protocol.sampling import CreateMessageParams, CreateMessageResult, SamplingMessage
 from ..protocol.tools import CallToolParams, Tool
-from . import nearest, v2025_06_18
+from . import content_fallback, v2025_06_18
 from .revision import evolve
 
 REVISION = evolve(
@@ -28,7 +32,7 @@ REVISION = evolve(
     priming=True,
     sampling_parts=True,
     kinds=(ToolUseContent, CreateMessageParams, CreateMessageResult, ElicitParams),
-    instead={ToolResultContent: nearest.object_content},
+    instead={ToolResultContent: content_fallback.object_content},
     adds={
         Implementation: ("description", "website_url", "icons"),
         Tool: ("icons", "execution"),

@@ -4,16 +4,23 @@ reads carry cache hints; tasks left the core.
 https://modelcontextprotocol.io/specification/2026-07-28/changelog"""
 
 from ..errors import InternalError, InvalidParams, NotFound
-from ..protocol.base import Result
-from ..protocol.capabilities import ClientCapabilities, RootsCapability, ServerCapabilities
+from ..protocol.base import CacheHints, Result
+from ..protocol.client_features import (
+    CreateMessageParams,
+    CreateMessageResult,
+    ElicitParams,
+    ElicitResult,
+    ListRootsResult,
+)
 from ..protocol.content import ToolResultContent
-from ..protocol.elicitation import ElicitParams, ElicitResult
-from ..protocol.lifecycle import InputRequiredResult
-from ..protocol.lists import CacheHints
+from ..protocol.lifecycle import (
+    ClientCapabilities,
+    InputRequiredResult,
+    RootsCapability,
+    ServerCapabilities,
+)
 from ..protocol.prompts import GetPromptParams
 from ..protocol.resources import ReadResourceParams
-from ..protocol.roots import ListRootsResult
-from ..protocol.sampling import CreateMessageParams, CreateMessageResult
 from ..protocol.tasks import CreateTaskResult
 from ..protocol.tools import CallToolParams, Tool, ToolResult
 from . import v2025_11_25

@@ -25,16 +25,14 @@ from ..errors import (
 )
 from ..limits import Limits
 from ..ports import Answer, Call, Caller, Guard, Listener, Network, Principal
-from ..protocol.base import Implementation, Params
-from ..protocol.capabilities import ServerCapabilities
-from ..protocol.completion import CompleteResult, PromptReference
+from ..protocol.base import Implementation, ListChangedParams, Params
 from ..protocol.content import ResourceContents
-from ..protocol.lifecycle import InputRequired
-from ..protocol.lists import ListChangedParams
+from ..protocol.lifecycle import InputRequired, ServerCapabilities
 from ..protocol.methods import METHODS, Method
 from ..protocol.prompts import GetPromptResult
 from ..protocol.resources import ReadResourceResult, UriParams
 from ..protocol.tools import ToolResult
+from ..protocol.utilities import CompleteResult, PromptReference
 from ..revisions import Revision
 from . import prompts, resources, scopes, tools
 from .caching import Caching, took_a_round
@@ -44,7 +42,7 @@ from .pagination import encoded_page, page
 from .registry import Registry, Snapshot
 
 if TYPE_CHECKING:
-    from ..protocol.mirrors import Mirror
+    from ..protocol.header_params import Mirror
     from ..sealing import KeyRing
     from .forms import Form
     from .watching import Watch

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from ..errors import ConfigError
 from ..ports import Answer, Call
-from ..protocol.lists import CacheHints
+from ..protocol.base import CacheHints
 from ..protocol.methods import METHODS, Method
 
 Hints = dict[str, Any]

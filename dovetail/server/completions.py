@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from ..errors import ConfigError
-from ..protocol.completion import CompleteResult, Completion
+from ..protocol.utilities import CompleteResult, Completion
 
 MOST = 100
 F = TypeVar("F", bound=Callable[..., Any])

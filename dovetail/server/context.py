@@ -11,10 +11,9 @@ from typing import Any
 from ..jsonrpc.messages import Id
 from ..ports import Call, Principal
 from ..protocol.base import Implementation
-from ..protocol.capabilities import ClientCapabilities
 from ..protocol.content import ResourceContents
-from ..protocol.lifecycle import ProgressParams
-from ..protocol.logging import SEVERITY, Level, LogParams
+from ..protocol.lifecycle import ClientCapabilities, ProgressParams
+from ..protocol.utilities import SEVERITY, Level, LogParams
 from .questions import Questions
 from .unawaited import unawaited
 

@@ -32,11 +32,10 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from ..errors import ConfigError, InvalidParams, SchemaError
-from ..protocol.elicitation import ElicitResult
-from ..shapes import Mismatch, Schema, Shape, default_schema, said
-from ..shapes.records import record_of
-from ..shapes.schema import Defs, replaced
-from ..shapes.walk import peel
+from ..protocol.client_features import ElicitResult
+from ..schema import Mismatch, Schema, Shape, default_schema, said
+from ..schema.json_schema import Defs, replaced
+from ..schema.walk import peel, record_of
 
 T = TypeVar("T")
 Check = Callable[[Any], Any]

@@ -19,9 +19,14 @@ import msgspec
 
 from ..ports import Call
 from ..protocol.base import Params
-from ..protocol.elicitation import ElicitationCompleteParams, ElicitParams, ElicitResult
-from ..protocol.roots import ListRootsResult, Root
-from ..protocol.sampling import CreateMessageResult
+from ..protocol.client_features import (
+    CreateMessageResult,
+    ElicitationCompleteParams,
+    ElicitParams,
+    ElicitResult,
+    ListRootsResult,
+    Root,
+)
 from .unawaited import unawaited
 
 if TYPE_CHECKING:

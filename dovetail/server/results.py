@@ -21,12 +21,12 @@ from ..protocol.content import (
     TextContent,
 )
 from ..protocol.tools import ToolResult
-from ..shapes import Mismatch, Shape, Unencodable
+from ..schema import Mismatch, Shape, Unencodable
 from .arguments import EMPTY
 from .media import Media
 
 if TYPE_CHECKING:
-    from ..schemas import Validator
+    from ..schema.validation import Validator
 
 CONTENT = (
     TextContent,

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from ..errors import ToolError
-from ..protocol.roots import Root
+from ..protocol.client_features import Root
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,6 +18,14 @@ from msgspec import Struct
 
 from ..errors import ConfigError
 from ..protocol.base import camel, open_hook
+from ..protocol.client_features import (
+    CreateMessageParams,
+    CreateMessageResult,
+    ModelHint,
+    ModelPreferences,
+    SamplingMessage,
+    ToolChoice,
+)
 from ..protocol.content import (
     AudioContent,
     ImageContent,
@@ -29,14 +37,6 @@ from ..protocol.content import (
     ToolUseContent,
 )
 from ..protocol.prompts import Message
-from ..protocol.sampling import (
-    CreateMessageParams,
-    CreateMessageResult,
-    ModelHint,
-    ModelPreferences,
-    SamplingMessage,
-    ToolChoice,
-)
 from ..protocol.tools import Tool
 from .media import Media
 

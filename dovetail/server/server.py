@@ -15,9 +15,9 @@ from ..errors import ConfigError
 from ..limits import DEFAULT, Limits
 from ..ports import Call, Channel, Guard, HttpRequest, HttpResponse, Redact
 from ..protocol.base import Icon, Implementation, Meta, Params
-from ..protocol.capabilities import ListCapability, ResourcesCapability, ServerCapabilities
+from ..protocol.client_features import ElicitationCompleteParams
 from ..protocol.content import Annotations
-from ..protocol.elicitation import ElicitationCompleteParams
+from ..protocol.lifecycle import ListCapability, ResourcesCapability, ServerCapabilities
 from ..protocol.methods import METHODS
 from ..protocol.resources import UriParams
 from ..protocol.tools import Tool, ToolAnnotations

@@ -25,7 +25,7 @@ import msgspec
 from msgspec import NODEFAULT, Raw, Struct
 
 from ..errors import SchemaError
-from ..shapes import (
+from ..schema import (
     Mismatch,
     Schema,
     Shape,

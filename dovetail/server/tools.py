@@ -28,7 +28,7 @@ from ..ports import Call
 from ..protocol.base import Icon, Meta
 from ..protocol.lifecycle import InputRequired
 from ..protocol.tools import Tool, ToolAnnotations, ToolExecution, ToolResult
-from ..shapes import Unencodable
+from ..schema import Unencodable
 from .arguments import ArgumentError
 from .context import Context
 from .results import (
@@ -45,8 +45,8 @@ from .scopes import given as given_scopes
 
 if TYPE_CHECKING:
     from ..extensions.tasks.terms import Terms
-    from ..protocol.mirrors import Mirror
-    from ..schemas import Validator
+    from ..protocol.header_params import Mirror
+    from ..schema.validation import Validator
     from .signature import Signature
 
 NAME = re.compile(r"[A-Za-z0-9_.\-]{1,128}")
@@ -257,7 +257,7 @@ def explain(name: str, error: BaseException, mask: bool) -> str:
 
 
 def _compiled(schema: dict[str, Any]) -> "Validator":
-    from ..schemas import compile
+    from ..schema.validation import compile
 
     return compile(schema)
 
@@ -269,11 +269,11 @@ def _object_schema(name: str, schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _mirrors(name: str, schema: dict[str, Any]) -> "tuple[Mirror, ...]":
-    from ..shapes.header import KEYWORD
+    from ..schema.header import KEYWORD
 
     if KEYWORD not in repr(schema):  # nearly always; then nothing more is loaded
         return ()
-    from ..protocol.mirrors import mirrored
+    from ..protocol.header_params import mirrored
 
     try:
         return mirrored(schema)

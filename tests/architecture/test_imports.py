@@ -16,14 +16,13 @@ PACKAGE = Path(__file__).parents[2] / "dovetail"
 STDLIB = set(sys.stdlib_module_names) | {"annotationlib"}  # new in 3.14
 EVERYWHERE = {"errors", "limits", "lazy"}
 LOW = {"protocol", "jsonrpc"}
-VALUES = LOW | {"revisions", "ports", "shapes", "schemas"}
+VALUES = LOW | {"revisions", "ports", "schema"}
 
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "limits": set(),
     "lazy": set(),
-    "shapes": set(),
-    "schemas": set(),
+    "schema": set(),
     "config": set(),
     "jsonrpc": set(),
     "protocol": set(),
@@ -48,12 +47,12 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 DOORS = {
     "msgspec": set(MAY_IMPORT),  # the material that everything is made of
-    "jsonschema_rs": {"schemas"},
-    "pydantic": {"shapes"},
-    "pydantic_core": {"shapes"},
-    "attrs": {"shapes"},
-    "attr": {"shapes"},
-    "annotated_types": {"shapes"},
+    "jsonschema_rs": {"schema"},
+    "pydantic": {"schema"},
+    "pydantic_core": {"schema"},
+    "attrs": {"schema"},
+    "attr": {"schema"},
+    "annotated_types": {"schema"},
     "colorama": {"cli"},
     "aiohttp": {"transports"},
     "multidict": {"transports"},

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from dovetail import Context, Limits, Server
 from dovetail.errors import CannotAsk
-from dovetail.protocol.elicitation import ElicitParams
+from dovetail.protocol.client_features import ElicitParams
 from dovetail.protocol.lifecycle import InputRequired
 
 BOOKED = "Ann (30) to Rome: True, Godspeed! #1"

@@ -19,9 +19,9 @@ from dovetail.connection import asking as engine
 from dovetail.connection import rounds
 from dovetail.errors import ConfigError, MissingCapability, ProtocolError
 from dovetail.limits import Limits
-from dovetail.protocol.elicitation import ElicitParams, ElicitResult
+from dovetail.protocol.base import CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION
+from dovetail.protocol.client_features import ElicitParams, ElicitResult
 from dovetail.protocol.lifecycle import InputRequired
-from dovetail.protocol.meta import CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION
 from dovetail.server import rooted
 from dovetail.testing import Bare, Taped, bare
 from dovetail.transports.process import spawn

@@ -6,7 +6,7 @@ import pytest
 
 from dovetail import Client, Server
 from dovetail.errors import NoCommonRevision
-from dovetail.protocol.meta import (
+from dovetail.protocol.base import (
     CLIENT_CAPABILITIES,
     CLIENT_INFO,
     LOG_LEVEL,

@@ -67,7 +67,7 @@ async def test_a_cursor_of_one_process_is_good_in_another() -> None:
 @pytest.mark.parametrize("cursor", ["", "x", "%%%", "cHJvbXB0cy9saXN0CmE", "é" * 50])
 async def test_a_bad_cursor_is_refused(cursor: str, page_size: int | None) -> None:
     async with pair(build(["a", "b", "c"], page_size)) as client:
-        from dovetail.protocol.lists import ListParams
+        from dovetail.protocol.base import ListParams
 
         with pytest.raises(InvalidParams, match="not a cursor"):
             await client.request("tools/list", ListParams(cursor=cursor))

@@ -12,10 +12,9 @@ from dovetail import Context, Server
 from dovetail.errors import InternalError, Page, ProtocolError, ToolError, UrlRequired
 from dovetail.limits import Limits
 from dovetail.ports import Principal
+from dovetail.protocol.client_features import CreateMessageParams, ElicitParams, SamplingMessage
 from dovetail.protocol.content import TextContent, ToolResultContent, ToolUseContent
-from dovetail.protocol.elicitation import ElicitParams
 from dovetail.protocol.lifecycle import InputRequired
-from dovetail.protocol.sampling import CreateMessageParams, SamplingMessage
 from dovetail.testing import Bare, Tape, bare, pair
 from tests.behaviour.test_asking import EVERYTHING, _greeted, called, modern
 from tests.transports.http.raw import hosted

@@ -21,8 +21,8 @@ from dovetail import (
     ToolResult,
 )
 from dovetail.errors import ConfigError, InvalidRequest
-from dovetail.protocol.completion import CompleteResult, Completion
-from dovetail.protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
+from dovetail.protocol.base import CLIENT_CAPABILITIES, PROTOCOL_VERSION
+from dovetail.protocol.utilities import CompleteResult, Completion
 from dovetail.testing import bare
 from tests.behaviour import everything
 from tests.behaviour.conftest import Talk

@@ -9,8 +9,8 @@ import pytest
 
 from dovetail import Context, Server, TextContent, ToolResult, errors
 from dovetail.errors import CannotAsk, ProtocolError, SchemaError, ToolError
-from dovetail.protocol import meta
-from dovetail.protocol.meta import (
+from dovetail.protocol import base
+from dovetail.protocol.base import (
     CLIENT_CAPABILITIES,
     CLIENT_INFO,
     LOG_LEVEL,
@@ -166,7 +166,11 @@ async def test_every_key_that_we_put_into_meta_is_a_valid_one(in_memory: Talk) -
     assert (
         not KEY.fullmatch("-bad/name") and not KEY.fullmatch("a..b/c") and not KEY.fullmatch("1a/b")
     )
-    found = [value for name, value in vars(meta).items() if name.isupper() and name != "PREFIX"]
+    found = [
+        value
+        for name, value in vars(base).items()
+        if name.isupper() and name not in ("PREFIX", "NODEFAULT", "UNSET")
+    ]
     declared = [key for value in found for key in ((value,) if isinstance(value, str) else value)]
     keys = {key for key, _ in _metas((await busy(in_memory)).messages())}
     assert keys or not in_memory.stateless

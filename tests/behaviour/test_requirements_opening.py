@@ -9,7 +9,7 @@ from msgspec import Raw
 
 from dovetail import Client, Server, ToolResult
 from dovetail.errors import MethodNotFound, NoCommonRevision
-from dovetail.protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
+from dovetail.protocol.base import CLIENT_CAPABILITIES, PROTOCOL_VERSION
 from dovetail.testing import Bare, Tape, bare, pair
 from dovetail.transports import memory
 from tests.behaviour import everything

@@ -9,14 +9,14 @@ import pytest
 
 from dovetail import Client, Context, Limits, NotFound, Server
 from dovetail.errors import ConfigError, ConnectionClosed, InvalidRequest, MethodNotFound, TimedOut
-from dovetail.protocol.lifecycle import ProgressParams
-from dovetail.protocol.meta import (
+from dovetail.protocol.base import (
     CLIENT_CAPABILITIES,
     LOG_LEVEL,
     PROTOCOL_VERSION,
     SERVER_INFO,
     SUBSCRIPTION_ID,
 )
+from dovetail.protocol.lifecycle import ProgressParams
 from dovetail.testing import Bare, bare
 from dovetail.transports import memory
 from tests.behaviour import everything

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dovetail import Client, Context, NotFound, Server, ToolError
-from dovetail.protocol.sampling import CreateMessageResult
+from dovetail.protocol.client_features import CreateMessageResult
 from dovetail.testing import Bare, bare
 from dovetail.transports import memory
 

@@ -18,7 +18,7 @@ from dovetail.errors import (
     UrlRequired,
 )
 from dovetail.ports import PAGES, Call, Principal
-from dovetail.protocol.elicitation import ElicitResult
+from dovetail.protocol.client_features import ElicitResult
 from dovetail.sealing import KeyRing
 from dovetail.testing import Tape, bare, pair
 from tests.spec import check_tape

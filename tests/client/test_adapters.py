@@ -12,6 +12,13 @@ from aiohttp import web
 from dovetail.client.adapters import ModelError, Sampler, anthropic_sampler, openai_sampler
 from dovetail.client.models import Model
 from dovetail.errors import ConfigError, InvalidParams, TimedOut
+from dovetail.protocol.client_features import (
+    CreateMessageParams,
+    ModelHint,
+    ModelPreferences,
+    SamplingMessage,
+    ToolChoice,
+)
 from dovetail.protocol.content import (
     AudioContent,
     EmbeddedResource,
@@ -21,13 +28,6 @@ from dovetail.protocol.content import (
     TextContent,
     ToolResultContent,
     ToolUseContent,
-)
-from dovetail.protocol.sampling import (
-    CreateMessageParams,
-    ModelHint,
-    ModelPreferences,
-    SamplingMessage,
-    ToolChoice,
 )
 from dovetail.protocol.tools import Tool
 from tests.behaviour.handmade import complete, handmade, reply

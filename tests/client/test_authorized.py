@@ -18,7 +18,7 @@ from dovetail.client import link
 from dovetail.connection.extension import Extension
 from dovetail.errors import ConfigError, ConnectFailed, ConnectionClosed, TimedOut, Unauthorized
 from dovetail.ports import Fetch, HttpRequest, HttpResponse
-from dovetail.protocol.meta import CLIENT_CAPABILITIES, SUBSCRIPTION_ID
+from dovetail.protocol.base import CLIENT_CAPABILITIES, SUBSCRIPTION_ID
 from dovetail.protocol.tasks import EXTENSION as TASKS
 from dovetail.revisions import HANDSHAKE
 from tests.transports.http.scripted import DISCOVERED, OLD, WELCOME, Asked, Scripted, modern, old

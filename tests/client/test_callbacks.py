@@ -25,14 +25,17 @@ from dovetail.errors import (
 from dovetail.limits import Limits
 from dovetail.ports import Call, Caller
 from dovetail.protocol.base import Implementation
+from dovetail.protocol.client_features import (
+    CreateMessageResult,
+    ElicitResult,
+    ListRootsResult,
+    Root,
+)
 from dovetail.protocol.content import ImageContent, TextContent, ToolUseContent
-from dovetail.protocol.elicitation import ElicitResult
 from dovetail.protocol.lifecycle import InputRequiredResult
 from dovetail.protocol.methods import METHODS
-from dovetail.protocol.roots import ListRootsResult, Root
-from dovetail.protocol.sampling import CreateMessageResult
 from dovetail.revisions import BY_NAME, decode
-from dovetail.shapes import Shape
+from dovetail.schema import Shape
 from tests.behaviour.handmade import complete, handmade, notification, reply
 
 SERVER = Implementation(name="shop", version="1", title="The Shop")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dovetail.client.models import Model, choose_model
 from dovetail.errors import ConfigError
-from dovetail.protocol.sampling import ModelHint, ModelPreferences
+from dovetail.protocol.client_features import ModelHint, ModelPreferences
 
 LARGE = Model("vendor-large-3", cost=0.9, speed=0.2, intelligence=0.9, aliases=("claude-3-opus",))
 MIDDLE = Model("vendor-middle-3", cost=0.5, speed=0.5, intelligence=0.6)

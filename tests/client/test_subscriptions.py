@@ -8,7 +8,7 @@ import pytest
 from dovetail import Client
 from dovetail.connect import Door
 from dovetail.errors import MethodNotFound
-from dovetail.protocol.meta import SUBSCRIPTION_ID
+from dovetail.protocol.base import SUBSCRIPTION_ID
 from dovetail.testing import Bare
 from dovetail.transports import memory
 from tests.behaviour.handmade import (

@@ -23,7 +23,7 @@ from dovetail.errors import (
     TimedOut,
 )
 from dovetail.limits import Limits
-from dovetail.protocol.meta import CLIENT_CAPABILITIES
+from dovetail.protocol.base import CLIENT_CAPABILITIES
 from dovetail.protocol.tasks import EXTENSION, DetailedTask
 from dovetail.testing import Bare
 from tests.behaviour.handmade import OFFERED, complete, handmade, notification, refusal, reply

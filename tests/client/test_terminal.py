@@ -18,7 +18,7 @@ from dovetail.client.callbacks import ElicitRequest
 from dovetail.client.dialogue import dialogue, unattended, unfit, visible, warnings
 from dovetail.client.terminal import _readers, terminal_elicit
 from dovetail.protocol.base import Implementation
-from dovetail.protocol.elicitation import ElicitResult
+from dovetail.protocol.client_features import ElicitResult
 
 DECLINED = ElicitResult(action="decline")
 ROOT = Path(__file__).parents[2]

@@ -23,9 +23,8 @@ from dovetail.errors import (
 from dovetail.limits import Limits
 from dovetail.ports import Call, Caller, Principal
 from dovetail.protocol.base import Params
-from dovetail.protocol.capabilities import ClientCapabilities
-from dovetail.protocol.elicitation import ElicitParams
-from dovetail.protocol.lifecycle import InputRequired, InputRequiredResult
+from dovetail.protocol.client_features import ElicitParams
+from dovetail.protocol.lifecycle import ClientCapabilities, InputRequired, InputRequiredResult
 from dovetail.protocol.methods import METHODS
 from dovetail.protocol.prompts import GetPromptParams
 from dovetail.protocol.resources import ReadResourceParams

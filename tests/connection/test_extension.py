@@ -27,9 +27,8 @@ from dovetail.extensions import (
 )
 from dovetail.limits import Limits
 from dovetail.ports import Principal
-from dovetail.protocol.capabilities import ClientCapabilities, ServerCapabilities
-from dovetail.protocol.lists import CacheHints
-from dovetail.protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
+from dovetail.protocol.base import CLIENT_CAPABILITIES, PROTOCOL_VERSION, CacheHints
+from dovetail.protocol.lifecycle import ClientCapabilities, ServerCapabilities
 from dovetail.protocol.methods import METHODS
 from dovetail.revisions import ALL, BY_NAME, DRAFT_DIALECT, OFFICIAL
 from dovetail.testing import bare, pair

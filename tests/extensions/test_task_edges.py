@@ -27,7 +27,7 @@ from dovetail.errors import (
 from dovetail.extensions.tasks import MemoryStore, Record, SqliteStore, TaskSettings
 from dovetail.limits import Limits
 from dovetail.ports import HttpRequest
-from dovetail.protocol.elicitation import ElicitParams
+from dovetail.protocol.client_features import ElicitParams
 from dovetail.testing.bare import bare
 from tests.extensions.test_tasks import (
     ABLE,

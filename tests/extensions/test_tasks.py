@@ -28,7 +28,7 @@ from dovetail.errors import (
 from dovetail.extensions.tasks import MemoryStore, Record, TaskSettings
 from dovetail.extensions.tasks.terms import detaches
 from dovetail.limits import Limits
-from dovetail.protocol.elicitation import ElicitParams
+from dovetail.protocol.client_features import ElicitParams
 from dovetail.protocol.tasks import EXTENSION, RELATED_TASK
 from dovetail.testing.bare import Bare, bare
 from tests.behaviour.conftest import TRANSPORTS, Talk

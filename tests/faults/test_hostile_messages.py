@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.protocol.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION
+from dovetail.protocol.base import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION
 from dovetail.testing import Bare
 from tests.faults.conftest import Wire, alive, call
 

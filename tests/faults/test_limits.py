@@ -17,7 +17,7 @@ import pytest
 from dovetail import Client, Context, Limits, Server
 from dovetail.errors import InvalidRequest, Overloaded, SchemaError, TooLarge
 from dovetail.ports import Call
-from dovetail.protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
+from dovetail.protocol.base import CLIENT_CAPABILITIES, PROTOCOL_VERSION
 from dovetail.testing import Tape, bare, pair
 from tests.behaviour.web import on_a_port
 from tests.faults.conftest import Wire, alive, call

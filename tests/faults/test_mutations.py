@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dovetail import Client, DovetailError
-from dovetail.protocol.meta import CLIENT_CAPABILITIES, LOG_LEVEL, PROTOCOL_VERSION
+from dovetail.protocol.base import CLIENT_CAPABILITIES, LOG_LEVEL, PROTOCOL_VERSION
 from dovetail.testing import Bare, bare
 from dovetail.transports import memory
 from tests.behaviour import everything

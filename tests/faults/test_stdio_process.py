@@ -18,7 +18,7 @@ from typing import IO, Any
 
 import pytest
 
-from dovetail.protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION, SUBSCRIPTION_ID
+from dovetail.protocol.base import CLIENT_CAPABILITIES, PROTOCOL_VERSION, SUBSCRIPTION_ID
 from tests.faults.conftest import COMMAND, ROOT, call
 
 pytestmark = pytest.mark.skipif(

@@ -16,7 +16,7 @@ import pytest
 
 from dovetail import Client
 from dovetail.errors import InternalError, InvalidParams, TaskCancelled
-from dovetail.protocol.meta import CLIENT_CAPABILITIES
+from dovetail.protocol.base import CLIENT_CAPABILITIES
 from dovetail.protocol.tasks import EXTENSION
 from tests.faults.raw_http import META, NEW, ROOT, Program, free_port, running
 from tests.faults.raw_http import request as posted

@@ -19,10 +19,9 @@ from dovetail import Limits, Server
 from dovetail.jsonrpc.codec import Malformed, decode, encode
 from dovetail.jsonrpc.framing import HEAD, TooLong
 from dovetail.jsonrpc.messages import Notification, Request
-from dovetail.protocol.base import Params
-from dovetail.protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
+from dovetail.protocol.base import CLIENT_CAPABILITIES, PROTOCOL_VERSION, Params
+from dovetail.protocol.header_params import Mirror
 from dovetail.protocol.methods import METHODS
-from dovetail.protocol.mirrors import Mirror
 from dovetail.protocol.tools import CallToolParams
 from dovetail.revisions import OFFICIAL, STATELESS
 from dovetail.revisions import decode as read

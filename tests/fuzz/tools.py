@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from dovetail.errors import SchemaError
-from dovetail.schemas import compile
+from dovetail.schema.validation import compile
 from dovetail.server.arguments import ArgumentError
 from dovetail.server.signature import Signature
 

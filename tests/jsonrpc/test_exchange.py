@@ -1,6 +1,6 @@
 """Two tables and a counter."""
 
-from dovetail.jsonrpc.exchange import Exchange
+from dovetail.jsonrpc.messages import Exchange
 
 
 def test_each_request_gets_an_id_of_its_own() -> None:

@@ -11,22 +11,19 @@ from msgspec import Raw
 from dovetail.errors import InvalidParams
 from dovetail.jsonrpc.codec import decode, encode
 from dovetail.jsonrpc.messages import Failure, Notification, Request, Result
-from dovetail.protocol.base import Implementation, Params
-from dovetail.protocol.capabilities import (
-    ClientCapabilities,
-    ListCapability,
-    ResourcesCapability,
-    ServerCapabilities,
-)
+from dovetail.protocol.base import Implementation, ListChangedParams, ListParams, Params
 from dovetail.protocol.content import ImageContent, TextContent
 from dovetail.protocol.lifecycle import (
     CancelledParams,
+    ClientCapabilities,
     InitializeParams,
     InitializeResult,
+    ListCapability,
     ProgressParams,
+    ResourcesCapability,
+    ServerCapabilities,
     ShutdownResult,
 )
-from dovetail.protocol.lists import ListChangedParams, ListParams
 from dovetail.protocol.methods import METHODS
 from dovetail.protocol.prompts import ListPromptsResult, Prompt
 from dovetail.protocol.resources import (

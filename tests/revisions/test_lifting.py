@@ -9,13 +9,11 @@ import pytest
 from msgspec import Raw
 
 from dovetail.jsonrpc.codec import encode
-from dovetail.protocol.base import Params
-from dovetail.protocol.capabilities import ClientCapabilities, RootsCapability, ServerCapabilities
-from dovetail.protocol.completion import (
-    CompleteParams,
-    CompleteResult,
-    PromptReference,
-    ResourceReference,
+from dovetail.protocol.base import ListParams, Params
+from dovetail.protocol.client_features import (
+    CreateMessageParams,
+    CreateMessageResult,
+    SamplingMessage,
 )
 from dovetail.protocol.content import (
     Annotations,
@@ -26,12 +24,21 @@ from dovetail.protocol.content import (
     TextContent,
     ToolUseContent,
 )
-from dovetail.protocol.lifecycle import InitializeParams
-from dovetail.protocol.lists import ListParams
+from dovetail.protocol.lifecycle import (
+    ClientCapabilities,
+    InitializeParams,
+    RootsCapability,
+    ServerCapabilities,
+)
 from dovetail.protocol.methods import METHODS
 from dovetail.protocol.prompts import GetPromptResult
-from dovetail.protocol.sampling import CreateMessageParams, CreateMessageResult, SamplingMessage
 from dovetail.protocol.tools import CallToolParams, ListToolsResult, ToolAnnotations, ToolResult
+from dovetail.protocol.utilities import (
+    CompleteParams,
+    CompleteResult,
+    PromptReference,
+    ResourceReference,
+)
 from dovetail.revisions import OFFICIAL, decode
 
 

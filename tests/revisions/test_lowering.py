@@ -10,12 +10,14 @@ from msgspec.structs import fields
 
 from dovetail.jsonrpc.codec import encode
 from dovetail.protocol.base import Icon, Implementation, Open, Result
-from dovetail.protocol.capabilities import (
-    ClientCapabilities,
-    ElicitationCapability,
-    RootsCapability,
-    SamplingCapability,
-    ServerCapabilities,
+from dovetail.protocol.client_features import (
+    CreateMessageParams,
+    CreateMessageResult,
+    ElicitParams,
+    ElicitResult,
+    ListRootsResult,
+    Root,
+    SamplingMessage,
 )
 from dovetail.protocol.content import (
     Annotations,
@@ -30,8 +32,16 @@ from dovetail.protocol.content import (
     ToolResultContent,
     ToolUseContent,
 )
-from dovetail.protocol.elicitation import ElicitParams, ElicitResult
-from dovetail.protocol.lifecycle import DiscoverResult, InputRequiredResult, ProgressParams
+from dovetail.protocol.lifecycle import (
+    ClientCapabilities,
+    DiscoverResult,
+    ElicitationCapability,
+    InputRequiredResult,
+    ProgressParams,
+    RootsCapability,
+    SamplingCapability,
+    ServerCapabilities,
+)
 from dovetail.protocol.prompts import (
     GetPromptResult,
     ListPromptsResult,
@@ -40,8 +50,6 @@ from dovetail.protocol.prompts import (
     PromptArgument,
 )
 from dovetail.protocol.resources import ReadResourceResult
-from dovetail.protocol.roots import ListRootsResult, Root
-from dovetail.protocol.sampling import CreateMessageParams, CreateMessageResult, SamplingMessage
 from dovetail.protocol.tools import (
     CallToolParams,
     ListToolsResult,

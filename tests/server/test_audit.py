@@ -38,7 +38,7 @@ from dovetail.errors import (
 )
 from dovetail.ports import Caller, Principal
 from dovetail.protocol.base import Implementation
-from dovetail.protocol.elicitation import ElicitParams
+from dovetail.protocol.client_features import ElicitParams
 from dovetail.protocol.methods import METHODS
 from dovetail.protocol.tools import CallToolParams
 from dovetail.revisions import OFFICIAL

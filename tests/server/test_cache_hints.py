@@ -9,10 +9,9 @@ import pytest
 from dovetail import Cache, Context, Server
 from dovetail.errors import ConfigError
 from dovetail.ports import Answer, Call
-from dovetail.protocol.base import Params
-from dovetail.protocol.elicitation import ElicitParams
+from dovetail.protocol.base import CLIENT_CAPABILITIES, PROTOCOL_VERSION, Params
+from dovetail.protocol.client_features import ElicitParams
 from dovetail.protocol.lifecycle import InputRequired
-from dovetail.protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
 from dovetail.server import pagination
 from dovetail.testing import Bare, bare, pair
 

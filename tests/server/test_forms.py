@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from msgspec import Meta, Struct
 
 from dovetail.errors import ConfigError, InvalidParams, SchemaError
-from dovetail.protocol.elicitation import ElicitResult
+from dovetail.protocol.client_features import ElicitResult
 from dovetail.server.forms import Elicited, Form, answered
 from tests.spec import flaws, needs_spec
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 
 from dovetail import Header, Server
 from dovetail.errors import SchemaError
-from dovetail.protocol.mirrors import Mirror, mirrored
+from dovetail.protocol.header_params import Mirror, mirrored
 from dovetail.server.tools import entry
 from dovetail.testing import Tape, pair
 from tests.spec import REVISIONS, check_tape
@@ -145,7 +145,7 @@ def test_an_ordinary_tool_has_none_and_loads_nothing_for_it() -> None:
         from dovetail.server.tools import entry
         def tool(x: int, y: str = "") -> str: ...
         assert entry(tool).mirrors == ()
-        assert "dovetail.protocol.mirrors" not in sys.modules"""
+        assert "dovetail.protocol.header_params" not in sys.modules"""
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

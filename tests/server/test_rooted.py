@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dovetail import Context, Server
 from dovetail.errors import MissingCapability, ToolError
-from dovetail.protocol.roots import Root
+from dovetail.protocol.client_features import Root
 from dovetail.server.rooted import inside, local_path, resolve
 from dovetail.testing import pair
 

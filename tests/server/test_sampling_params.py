@@ -10,6 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dovetail.errors import ConfigError, SchemaError
+from dovetail.protocol.client_features import (
+    CreateMessageResult,
+    ModelHint,
+    ModelPreferences,
+    SamplingMessage,
+    ToolChoice,
+    unbalanced,
+)
 from dovetail.protocol.content import (
     AudioContent,
     EmbeddedResource,
@@ -21,14 +29,6 @@ from dovetail.protocol.content import (
     ToolUseContent,
 )
 from dovetail.protocol.prompts import Message
-from dovetail.protocol.sampling import (
-    CreateMessageResult,
-    ModelHint,
-    ModelPreferences,
-    SamplingMessage,
-    ToolChoice,
-    unbalanced,
-)
 from dovetail.protocol.tools import Tool
 from dovetail.server.media import Audio, File, Image
 from dovetail.server.sampling import Sampled, create

@@ -12,7 +12,7 @@ import pytest
 
 from dovetail import Limits, Server
 from dovetail.limits import KIB
-from dovetail.protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
+from dovetail.protocol.base import CLIENT_CAPABILITIES, PROTOCOL_VERSION
 from dovetail.transports.stdio import Stdio
 
 URI = "doc://" + "x" * KIB

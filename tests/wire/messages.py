@@ -25,25 +25,27 @@ from dovetail.errors import (
     UnsupportedVersion,
 )
 from dovetail.jsonrpc.messages import Error, Failure, Notification, Request, Result
-from dovetail.protocol import meta
-from dovetail.protocol.base import EmptyResult, Icon, Implementation, Params
-from dovetail.protocol.capabilities import (
-    ClientCapabilities,
-    ElicitationCapability,
-    ListCapability,
-    ResourcesCapability,
-    RootsCapability,
-    SamplingCapability,
-    ServerCapabilities,
+from dovetail.protocol import base
+from dovetail.protocol.base import (
+    EmptyResult,
+    Icon,
+    Implementation,
+    ListChangedParams,
+    ListParams,
+    Params,
 )
-from dovetail.protocol.completion import (
-    CompleteParams,
-    CompleteResult,
-    Completion,
-    CompletionArgument,
-    CompletionContext,
-    PromptReference,
-    ResourceReference,
+from dovetail.protocol.client_features import (
+    CreateMessageParams,
+    CreateMessageResult,
+    ElicitationCompleteParams,
+    ElicitParams,
+    ElicitResult,
+    ListRootsResult,
+    ModelHint,
+    ModelPreferences,
+    Root,
+    SamplingMessage,
+    ToolChoice,
 )
 from dovetail.protocol.content import (
     Annotations,
@@ -58,18 +60,22 @@ from dovetail.protocol.content import (
     ToolResultContent,
     ToolUseContent,
 )
-from dovetail.protocol.elicitation import ElicitationCompleteParams, ElicitParams, ElicitResult
 from dovetail.protocol.lifecycle import (
     CancelledParams,
+    ClientCapabilities,
     DiscoverResult,
+    ElicitationCapability,
     InitializeParams,
     InitializeResult,
     InputRequiredResult,
+    ListCapability,
     ProgressParams,
+    ResourcesCapability,
+    RootsCapability,
+    SamplingCapability,
+    ServerCapabilities,
     ShutdownResult,
 )
-from dovetail.protocol.lists import ListChangedParams, ListParams
-from dovetail.protocol.logging import LogParams, SetLevelParams
 from dovetail.protocol.methods import METHODS
 from dovetail.protocol.prompts import (
     GetPromptParams,
@@ -88,16 +94,6 @@ from dovetail.protocol.resources import (
     ResourceTemplate,
     UriParams,
 )
-from dovetail.protocol.roots import ListRootsResult, Root
-from dovetail.protocol.sampling import (
-    CreateMessageParams,
-    CreateMessageResult,
-    ModelHint,
-    ModelPreferences,
-    SamplingMessage,
-    ToolChoice,
-)
-from dovetail.protocol.subscriptions import ListenParams, ListenResult, SubscriptionFilter
 from dovetail.protocol.tasks import (
     RELATED_TASK,
     CoreCreateTaskResult,
@@ -114,6 +110,20 @@ from dovetail.protocol.tools import (
     ToolAnnotations,
     ToolExecution,
     ToolResult,
+)
+from dovetail.protocol.utilities import (
+    CompleteParams,
+    CompleteResult,
+    Completion,
+    CompletionArgument,
+    CompletionContext,
+    ListenParams,
+    ListenResult,
+    LogParams,
+    PromptReference,
+    ResourceReference,
+    SetLevelParams,
+    SubscriptionFilter,
 )
 from dovetail.revisions import STATELESS, Revision
 
@@ -188,9 +198,9 @@ FORM = {
     "required": ["name"],
 }
 REQUEST_META = {
-    meta.PROTOCOL_VERSION: STATELESS[-1].version,
-    meta.CLIENT_INFO: {"name": "client", "version": "1.0"},
-    meta.CLIENT_CAPABILITIES: {},
+    base.PROTOCOL_VERSION: STATELESS[-1].version,
+    base.CLIENT_INFO: {"name": "client", "version": "1.0"},
+    base.CLIENT_CAPABILITIES: {},
 }
 
 ABOUT_TASK: dict[str, Any] = {
@@ -533,7 +543,7 @@ ROWS: list[tuple[str, str, Any]] = [
         "notifications/subscriptions/acknowledged",
         ListenParams(notifications=SubscriptionFilter(True)),
     ),
-    ("server", "subscriptions/listen", Answer(ListenResult(meta={meta.SUBSCRIPTION_ID: 9}))),
+    ("server", "subscriptions/listen", Answer(ListenResult(meta={base.SUBSCRIPTION_ID: 9}))),
     # the end, in the draft dialect
     ("client", "shutdown", Params()),
     ("server", "shutdown", Answer(ShutdownResult())),

@@ -35,8 +35,8 @@ from ...jsonrpc import codec
 from ...jsonrpc.messages import Error, Failure, Notification, Request, Result
 from ...protocol.resources import ReadResourceParams, ReadResourceResult
 from ...protocol.tools import CallToolParams, Tool, ToolResult
+from ...revisions import APPS as REVISION
 from ...revisions import HANDSHAKE
-from ...revisions.apps import APPS as REVISION
 from .settings import visible
 from .view import View
 

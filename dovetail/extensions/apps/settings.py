@@ -15,7 +15,7 @@ from msgspec import Struct, to_builtins
 
 from ...errors import ConfigError
 from ...protocol.base import Meta
-from ...protocol.capabilities import ClientCapabilities
+from ...protocol.lifecycle import ClientCapabilities
 from ...protocol.tools import Tool
 
 ID = "io.modelcontextprotocol/ui"

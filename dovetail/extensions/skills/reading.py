@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from ...connection.extension import Extensions, settings_of
 from ...errors import InvalidRequest, MethodNotFound, SkillRefused
 from ...limits import Limits
-from ...protocol.lists import ListParams
+from ...protocol.base import ListParams
 from ...protocol.resources import UriParams
 from .frontmatter import FrontMatterError, differences, read
 from .vocabulary import (
@@ -44,8 +44,8 @@ from .vocabulary import (
 )
 
 if TYPE_CHECKING:
-    from ...protocol.capabilities import ServerCapabilities
     from ...protocol.content import ResourceContents
+    from ...protocol.lifecycle import ServerCapabilities
 
 REMEDY = "ask for its entry again (client.get_skill) and have it approved again"
 

@@ -18,8 +18,7 @@ from msgspec import field
 
 from ...connection.extension import Extension
 from ...limits import Limits
-from ...protocol.base import Meta, Result, Wire
-from ...protocol.lists import CacheHints, ListParams
+from ...protocol.base import CacheHints, ListParams, Meta, Result, Wire
 from ...protocol.methods import Method
 from ...protocol.resources import Resource, UriParams
 

@@ -15,7 +15,7 @@ from ...jsonrpc.codec import encode
 from ...limits import Limits
 from ...ports import Call, Caller, Principal
 from ...protocol.base import Implementation
-from ...protocol.capabilities import ClientCapabilities
+from ...protocol.lifecycle import ClientCapabilities
 from ...protocol.methods import METHODS
 from ...protocol.tasks import Status
 from ...protocol.tools import CallToolParams, ToolResult

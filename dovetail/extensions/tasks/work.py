@@ -28,8 +28,8 @@ from ...errors import InternalError, ProtocolError, ToolError
 from ...jsonrpc.codec import encode
 from ...limits import Limits
 from ...ports import Answer, Call, Form
+from ...protocol.base import PROGRESS_TOKEN
 from ...protocol.lifecycle import ProgressParams
-from ...protocol.meta import PROGRESS_TOKEN
 from ...protocol.methods import Method
 from ...protocol.tasks import RELATED_TASK
 from ...revisions import decode

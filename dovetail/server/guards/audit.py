@@ -26,9 +26,9 @@ from ...connection.middleware import Observer
 from ...errors import ConfigError, ProtocolError
 from ...jsonrpc.messages import Id
 from ...ports import Answer, Call, Caller
-from ...protocol.completion import CompleteParams
 from ...protocol.lifecycle import InputRequired, InputRequiredResult
 from ...protocol.methods import Method
+from ...protocol.utilities import CompleteParams
 from .redaction import HIDDEN, redact_secrets
 
 lines = logging.getLogger("dovetail.audit")

@@ -48,7 +48,7 @@ from ...jsonrpc.framing import TooLong
 from ...jsonrpc.messages import Error, Failure, Id
 from ...limits import Limits
 from ...ports import HTTP, Channel, Credentials, Ended, Lost, Receive
-from ...protocol.meta import PROTOCOL_VERSION
+from ...protocol.base import PROTOCOL_VERSION
 from ...protocol.methods import METHODS, Method
 from ...protocol.tools import Tool
 from ...revisions import ALL

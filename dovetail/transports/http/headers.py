@@ -16,8 +16,8 @@ from binascii import a2b_base64, b2a_base64
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ...protocol.mirrors import Mirror as Mirror
-from ...protocol.mirrors import mirrored as mirrored
+from ...protocol.header_params import Mirror as Mirror
+from ...protocol.header_params import mirrored as mirrored
 
 # As ASGI has them: bytes, lower case.
 HOST: Final = b"host"

@@ -66,8 +66,7 @@ from ...errors import (
     UrlRequired,
 )
 from ...limits import DEFAULT, Limits
-from ...protocol.base import Meta, Params, camel
-from ...protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
+from ...protocol.base import CLIENT_CAPABILITIES, PROTOCOL_VERSION, Meta, Params, camel
 from ...revisions import OFFICIAL, Revision
 from . import headers as names
 from .headers import SAFE, Mirror, encodable, same, spelled

@@ -31,9 +31,8 @@ from ...jsonrpc.codec import Malformed, decode, encode
 from ...jsonrpc.messages import Batch, Failure, Message, Notification, Request, Result
 from ...limits import Limits
 from ...ports import Bus, Call, Desk, HttpResponse, Visitor
-from ...protocol.base import Params
-from ...protocol.capabilities import ClientCapabilities
-from ...protocol.meta import PROTOCOL_VERSION
+from ...protocol.base import PROTOCOL_VERSION, Params
+from ...protocol.lifecycle import ClientCapabilities
 from ...protocol.methods import METHODS, Method
 from ...revisions import HEADERLESS, Revision
 from ...revisions import decode as decode_params

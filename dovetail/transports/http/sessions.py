@@ -24,7 +24,7 @@ from ...jsonrpc.messages import Failure, Id, Result
 from ...limits import Limits
 from ...ports import HTTP, Bus, Call, Caller, Desk, Principal
 from ...protocol.base import Implementation
-from ...protocol.capabilities import ClientCapabilities
+from ...protocol.lifecycle import ClientCapabilities
 from ...revisions import BY_NAME
 from ...sealing import Forged, KeyRing
 from .streams import Stream

@@ -18,7 +18,7 @@ import uvicorn
 
 from dovetail import Context, Server
 from dovetail.errors import CannotAsk
-from dovetail.protocol.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION
+from dovetail.protocol.base import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION
 from dovetail.revisions import BY_NAME
 from dovetail.serve.protocol import protocol
 

@@ -21,8 +21,7 @@ from dovetail.errors import (
     UnsupportedVersion,
 )
 from dovetail.limits import Limits
-from dovetail.protocol.base import Params
-from dovetail.protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
+from dovetail.protocol.base import CLIENT_CAPABILITIES, PROTOCOL_VERSION, Params
 from dovetail.protocol.methods import METHODS
 from dovetail.protocol.prompts import GetPromptParams
 from dovetail.protocol.resources import ReadResourceParams

@@ -10,7 +10,7 @@ import pytest
 from dovetail import Context, Header, Server
 from dovetail.errors import CannotAsk, ProtocolError
 from dovetail.limits import Limits
-from dovetail.protocol.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION, SUBSCRIPTION_ID
+from dovetail.protocol.base import CLIENT_CAPABILITIES, PROTOCOL_VERSION, SUBSCRIPTION_ID
 from tests.transports.http.raw import (
     BOTH,
     INFO,

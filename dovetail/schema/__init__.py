@@ -22,7 +22,7 @@ loaded when a type or a problem asks for them.
 
 from .codec import Unencodable, decoder, encode, said
 from .header import Header, straight
-from .schema import Schema, default_schema, merge, tidy
+from .json_schema import Schema, default_schema, merge, tidy
 from .shape import Mismatch, Shape
 from .walk import from_default
 

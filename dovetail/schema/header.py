@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from .schema import Defs, Schema, replaced
+from .json_schema import Defs, Schema, replaced
 
 KEYWORD = "x-mcp-header"
 

@@ -25,8 +25,8 @@ from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
-from .errors import SchemaError
-from .limits import DEFAULT, KIB, MIB, Limits
+from ..errors import SchemaError
+from ..limits import DEFAULT, KIB, MIB, Limits
 
 Schema: TypeAlias = dict[str, Any] | bool
 

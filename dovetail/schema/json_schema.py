@@ -16,7 +16,7 @@ from ..errors import SchemaError
 from .codec import Unencodable, encode, label
 
 if TYPE_CHECKING:
-    from .records import Record
+    from .walk import Record
 
 Schema: TypeAlias = dict[str, Any]
 Defs: TypeAlias = dict[str, Schema]

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from .codec import said
-from .schema import Defs, Schema, replaced
+from .json_schema import Defs, Schema, replaced
 
 _PLACE = re.compile(r" - at (?:`key` in )?`\$([^`]*)`")
 _STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")

@@ -1,14 +1,62 @@
-"""Sampling: a server asks the client's model.
-https://modelcontextprotocol.io/specification/2026-07-28/client/sampling"""
+"""What a server may ask of its client: roots, elicitation and sampling.
+
+Roots are the directories a client lets a server know of; elicitation asks the user; sampling asks
+the model.
+
+https://modelcontextprotocol.io/specification/2026-07-28/client
+"""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import field
 
 from .base import Meta, Params, Result, Wire
 from .content import Role, SamplingContent, ToolResultContent, ToolUseContent
 from .tools import Tool
+
+
+class Root(Wire):
+    """A directory or file, as a `file://` URI."""
+
+    uri: str
+    name: str | None = None
+    meta: Meta | None = field(name="_meta", default=None)
+
+
+class ListRootsResult(Result, kw_only=True):
+    """All roots there are now."""
+
+    roots: list[Root]
+
+
+class ElicitParams(Params, kw_only=True):
+    """Asks for a form to be filled in, or for a URL to be visited."""
+
+    message: str
+    mode: str | None = None
+    requested_schema: dict[str, Any] | None = None
+    url: str | None = None
+    elicitation_id: str | None = None
+    task: Any = None
+
+    @property
+    def schema(self) -> dict[str, Any] | None:
+        """What the form must look like."""
+        return self.requested_schema
+
+
+class ElicitResult(Result, kw_only=True):
+    """What the user did, and the form's content if they accepted."""
+
+    action: Literal["accept", "decline", "cancel"]
+    content: dict[str, Any] | None = None
+
+
+class ElicitationCompleteParams(Params, kw_only=True):
+    """What was to be done at a URL is done."""
+
+    elicitation_id: str
 
 
 class ModelHint(Wire):

@@ -18,7 +18,7 @@ from msgspec import Raw
 
 from ..errors import SchemaError
 from .codec import NO_JSON, convert, decoder, encode, label
-from .schema import Defs, Schema, accepts_string, tidy
+from .json_schema import Defs, Schema, accepts_string, tidy
 from .walk import UsesPydantic, Walk, peel, told
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ class _Msgspec:
         return convert(value, self.native, strict)
 
     def explain(self, error: Exception, value: Any) -> list[tuple[str, str]]:
-        from .words import explain
+        from .explain import explain
 
         return [explain(error, value, *self.schema)]
 

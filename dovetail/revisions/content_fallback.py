@@ -7,6 +7,12 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from ..jsonrpc.codec import encode
+from ..protocol.client_features import (
+    CreateMessageParams,
+    CreateMessageResult,
+    ElicitParams,
+    SamplingMessage,
+)
 from ..protocol.content import (
     AudioContent,
     BlobResourceContents,
@@ -19,8 +25,6 @@ from ..protocol.content import (
     ToolResultContent,
     ToolUseContent,
 )
-from ..protocol.elicitation import ElicitParams
-from ..protocol.sampling import CreateMessageParams, CreateMessageResult, SamplingMessage
 from ..protocol.tools import Tool
 
 

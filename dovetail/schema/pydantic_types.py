@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Raw
 
 from .codec import Unencodable, encode, said
-from .schema import Defs, Schema
+from .json_schema import Defs, Schema
 
 
 class Pydantic:
