@@ -283,7 +283,7 @@ class FastMCP(Server, metaclass=Lacking):
         if self._routes:
             from starlette.routing import Router
 
-            given["beside"] = Router(self._routes)
+            given["routes"] = Router(self._routes)
         ours = {
             key: options.pop(key)
             for key in ("workers", "certfile", "keyfile", "keys", "events")

@@ -1,170 +1,172 @@
-"""The ASGI application of a server: every era, and where switched on the old SSE pair and
-WebSocket, side by side.
+"""The ASGI application of a server: streamable HTTP in every era and, if switched on, HTTP+SSE
+(2024-11-05) and WebSocket.
 
-It needs no ASGI lifespan: the first request starts it, a task of its own holds the server's
-lifespan, and the end of the event loop ends it. Where the ASGI server does have a lifespan, it
-starts and ends with that. Everything bound to a loop is in `Here`, one per event loop, so one
-application may run on several. What is beside the endpoint is in `beside.py`.
+`App` needs no ASGI lifespan. The first request in an event loop creates a `LoopState`, which holds
+everything that is bound to that loop, and whose own task holds the server's lifespan until the
+loop ends. If the ASGI server does send lifespan events, the application starts and ends with them.
+One application may serve several loops at once. `routes.py` answers at all paths but the endpoint.
 """
 
 import asyncio
 import logging
+import os
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..connection.bus import Alone
+from ..connection.desk import ServerDesk
+from ..connection.outgoing import Outgoing
 from ..errors import InternalError
-from ..ports import Guard, Service
-from ..sealing import key_ring
-from ..transports.http.policy import Reject
+from ..jsonrpc.codec import encode
+from ..ports import PARTED, Bus, Channel, Guard, Service, Visitor
+from ..protocol.base import Params
+from ..revisions import decode
+from ..sealing import KeyRing, key_ring
+from ..transports.http.policy import Policy, Reject
 from ..transports.http.replies import Headers, Receive, Scope, Send
-from ..transports.http.server import Begun
+from ..transports.http.server import Begun, Endpoint
+from ..transports.http.sessions import Sessions
+from ..transports.http.standing import Standing
 from ..transports.http.streams import MemoryEvents
-from .beside import Beside, say
-from .conversation import Lifespan
-from .gate import Gate
-from .here import Here
-from .life import Life
-from .metrics import Metrics
-from .options import Options
+from .auth_gate import AuthGate
+from .channel import Lifespan, OnChange, serve_channel
+from .metrics import Metrics, MetricsPage
+from .options import ServeOptions
+from .routes import Routes, send_error
+
+if TYPE_CHECKING:
+    from ..transports.http.sse import Pairs
 
 log = logging.getLogger("dovetail.http")
 
 Address = tuple[str, int | None] | None
+START_FAILED = "The server could not be started"
+_LIFESPANS: set["asyncio.Task[None]"] = set()
+"""Strong references to the lifespan tasks: an event loop keeps only weak ones, and an application
+that nothing refers to any more still runs until its loop ends."""
 
 
 class App:
     """The ASGI application of one server."""
 
-    def __init__(self, service: Service, lifespan: Lifespan, options: Options) -> None:
+    def __init__(self, service: Service, lifespan: Lifespan, options: ServeOptions) -> None:
         self._service, self._lifespan, self._options = service, lifespan, options
         self._rules, self._ring = options.rules(service), key_ring(options.keys)
-        self._lives: dict[asyncio.AbstractEventLoop, Life[Here]] = {}
-        self._here: Here | None = None
-        self._places = options.places
-        self._path = self._places.endpoint
-        self._gate = None if service.guard is None else self._guarded(service.guard)
-        self._beside = Beside(service, options, self._places, self._rules, self._gate)
+        self._states: dict[asyncio.AbstractEventLoop, LoopState] = {}
+        self._current: LoopState | None = None
+        """The started state that was used last: nearly always that of the only loop."""
+        self._paths = options.paths
+        self._endpoint = self._paths.endpoint
+        self._gate = None if service.guard is None else self._make_gate(service.guard)
+        self._routes = Routes(service, options, self._paths, self._rules, self._gate)
         self._metrics = Metrics() if options.metrics else None
         if self._metrics is not None:
-            options.check(service.guard)
+            options.check_metrics_auth(service.guard)
             service.observe(self._metrics)
-        looked_at = self._gate is not None or self._path == self._places.sse
-        self.usual = None if looked_at else self._path.encode()
-        """The URL of requests that `begin` may take; None where each has to be looked at in
-        full."""
+        needs_scope = self._gate is not None or self._endpoint == self._paths.sse
+        self.fast_path = None if needs_scope else self._endpoint.encode()
+        """The URL of requests that `begin` accepts; None if every request needs an ASGI scope."""
 
-    def _guarded(self, guard: Guard) -> Gate:
-        at = self._places
+    def _make_gate(self, guard: Guard) -> AuthGate:
+        at = self._paths
         pairs = (
             (at.endpoint, at.endpoint),
             (at.sse, at.sse),
             (at.message, at.sse),
             (at.websocket, at.websocket),
         )
-        places = {path: place for path, place in pairs if path is not None and place is not None}
-        return Gate(self._service, guard, self._rules, self._ring, self._options.public_url, places)
+        paths = {path: base for path, base in pairs if path is not None and base is not None}
+        return AuthGate(
+            self._service, guard, self._rules, self._ring, self._options.public_url, paths
+        )
 
     def begin(
         self, headers: Headers, server: Address, client: Address, body: bytes
     ) -> Begun | None:
-        """Begin the answer to a POST to the endpoint that came whole, before there is an ASGI scope
-        for it; None, and nothing was done, where it takes more."""
-        here = self._here
-        if here is None or here.loop is not asyncio.get_running_loop():
-            return None
-        return here.endpoint.begin(headers, server and server[0], client and client[0], body)
+        """Begin to answer a complete POST to the endpoint, before it has an ASGI scope.
 
-    def answered(self) -> None:
-        """A request that `begin` took was answered with a result."""
+        Returns None, without any effect, if the request needs the ordinary way.
+        """
+        current = self._current
+        if current is None or current.loop is not asyncio.get_running_loop():
+            return None
+        return current.endpoint.begin(headers, server and server[0], client and client[0], body)
+
+    def count_success(self) -> None:
+        """Count a request that `begin` accepted and that was answered with a result."""
         if self._metrics is not None:
-            self._metrics.responded("POST", 200)
+            self._metrics.count_response("POST", 200)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one ASGI scope."""
         kind = scope["type"]
         if kind == "lifespan":
-            await self._live(receive, send)
+            await self._follow_lifespan(receive, send)
             return
         if self._metrics is not None and kind == "http":
-            send = self._metrics.responding(scope["method"], send)
+            send = self._metrics.counting_send(scope["method"], send)
         path = scope["path"]
-        if path != self._path or scope.get("root_path"):
-            path = _path(scope)
-        here = self._here
-        if here is None or here.loop is not asyncio.get_running_loop():
+        if path != self._endpoint or scope.get("root_path"):
+            path = _path_below_mount(scope)
+        current = self._current
+        if current is None or current.loop is not asyncio.get_running_loop():
             try:
-                here = await self.start()
+                current = await self.start()
             except Exception:
-                log.exception("The server could not be started")
-                await self._sorry(scope, send)
+                log.exception(START_FAILED)
+                await _refuse(scope, send)
                 return
         if kind == "websocket":
-            await self._beside.meet(here, path, scope, receive, send)
-        elif path == self._path != self._places.sse:
-            await here.endpoint(scope, path, receive, send)
+            await self._routes.accept_websocket(current, path, scope, receive, send)
+        elif path == self._endpoint != self._paths.sse:
+            await current.endpoint(scope, path, receive, send)
         else:
-            await self._beside(here, path, scope, receive, send)
+            await self._routes(current, path, scope, receive, send)
 
-    # its life
-
-    async def start(self) -> Here:
-        """Enter the server's lifespan, once per event loop; the first request does it if nobody
-        else did."""
+    async def start(self) -> "LoopState":
+        """Enter the server's lifespan, unless that has been done in this event loop."""
         loop = asyncio.get_running_loop()
-        life = self._lives.get(loop)
-        if life is None or life.closed:
-            life = self._lives[loop] = Life(self._lifespan, self._make)
-            life.task.add_done_callback(partial(self._over, loop, life))
-        self._here = await asyncio.shield(life.here)
-        return self._here
+        state = self._states.get(loop)
+        if state is None or state.closing:
+            state = self._states[loop] = LoopState(
+                self._service,
+                self._lifespan,
+                self._options,
+                self._rules,
+                self._ring,
+                self._gate,
+                self._metrics,
+            )
+            state.task.add_done_callback(partial(self._forget, state))
+        await asyncio.shield(state.ready)
+        self._current = state
+        return state
 
-    def _over(
-        self, loop: asyncio.AbstractEventLoop, life: "Life[Here]", task: "asyncio.Task[None]"
-    ) -> None:
-        """Let go of a life that has ended, and of its loop. Where it failed, the next request may
-        have more luck."""
-        if self._lives.get(loop) is life:
-            del self._lives[loop]
-        if self._here is not None and self._here.loop is loop:
-            self._here = None
-
-    async def _make(self, state: Any) -> Here:
-        options = self._options
-        events = MemoryEvents(self._service.limits) if options.events is None else options.events()
-        bus = Alone() if options.bus is None else await options.bus()
-        return Here(
-            self._service,
-            options,
-            self._rules,
-            self._ring,
-            events,
-            bus,
-            state,
-            self._gate,
-            self._metrics,
-        )
+    def _forget(self, state: "LoopState", task: "asyncio.Task[None]") -> None:
+        # Also if it failed to start: the next request tries again.
+        if self._states.get(state.loop) is state:
+            del self._states[state.loop]
+        if self._current is not None and self._current.loop is state.loop:
+            self._current = None
 
     async def close(self) -> None:
-        """End every stream, every conversation and every call, then leave the server's lifespan."""
-        life = self._lives.get(asyncio.get_running_loop())
-        if life is not None:
-            await life.close(self._service.limits.shutdown)
+        """End every stream, session and call of this event loop, then the server's lifespan."""
+        state = self._states.get(asyncio.get_running_loop())
+        if state is not None:
+            await state.close(self._service.limits.shutdown)
 
-    async def _live(self, receive: Receive, send: Send) -> None:
+    async def _follow_lifespan(self, receive: Receive, send: Send) -> None:
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
                 try:
                     await self.start()
                 except Exception as error:
-                    log.exception("The server could not be started")
-                    await send(
-                        {
-                            "type": "lifespan.startup.failed",
-                            "message": f"{type(error).__name__}: {error}",
-                        }
-                    )
+                    log.exception(START_FAILED)
+                    reason = f"{type(error).__name__}: {error}"
+                    await send({"type": "lifespan.startup.failed", "message": reason})
                     return
                 await send({"type": "lifespan.startup.complete"})
             elif message["type"] == "lifespan.shutdown":
@@ -172,23 +174,249 @@ class App:
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 
-    async def _sorry(self, scope: Scope, send: Send) -> None:
-        if scope["type"] == "http":
-            await say(send, Reject(500, InternalError("The server could not be started")))
-        else:
-            await send(
-                {
-                    "type": "websocket.close",
-                    "code": 1011,
-                    "reason": "The server could not be started",
-                }
+
+class LoopState:
+    """The application in one event loop, from entering the server's lifespan to leaving it.
+
+    A task of its own holds the lifespan, because the request that needed it first may be cancelled.
+    `ready` is done when the other attributes are set, or fails with what the lifespan raised.
+    """
+
+    endpoint: Endpoint
+    standing: Standing
+    sessions: Sessions | None
+    metrics_page: MetricsPage | None
+    desk: ServerDesk
+    _bus: Bus
+    _state: Any
+    _stop_listening: Callable[[], None]
+
+    def __init__(
+        self,
+        service: Service,
+        lifespan: Lifespan,
+        options: ServeOptions,
+        rules: Policy,
+        ring: KeyRing,
+        gate: AuthGate | None,
+        metrics: Metrics | None,
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.ready: asyncio.Future[None] = self.loop.create_future()
+        self.closing = False
+        self._service, self._options, self._rules = service, options, rules
+        self._ring, self._gate, self._metrics = ring, gate, metrics
+        self._channels: set[asyncio.Task[None]] = set()
+        """One task for each client of WebSocket or HTTP+SSE."""
+        self._listeners: set[OnChange] = set()
+        """Called with changes in other processes, to notify those clients."""
+        self._pairs: Pairs | None = None
+        self._stop = asyncio.Event()
+        self._grace = 0.0
+        self._closing: asyncio.Task[None] | None = None
+        self.task = self.loop.create_task(self._run(lifespan()))
+        _LIFESPANS.difference_update([task for task in _LIFESPANS if task.get_loop().is_closed()])
+        _LIFESPANS.add(self.task)
+        self.task.add_done_callback(_LIFESPANS.discard)
+
+    # start and end
+
+    async def _run(self, lifespan: AbstractAsyncContextManager[Any]) -> None:
+        try:
+            async with lifespan as state:
+                await self._open(state)
+                self.ready.set_result(None)
+                try:
+                    await self._stop.wait()
+                except asyncio.CancelledError:
+                    pass  # the loop ends
+                await self._end(self._grace)
+        except BaseException as error:
+            ordinary = isinstance(error, Exception)
+            if not self.ready.done():
+                self.ready.set_exception(
+                    error if ordinary else RuntimeError(f"The server's lifespan ended by {error!r}")
+                )
+                self.ready.exception()  # mark it as retrieved: the request may be gone
+            elif ordinary:
+                log.exception("The server's lifespan failed at its end")
+            if not ordinary:
+                raise
+
+    async def _open(self, state: Any) -> None:
+        service, options, limits = self._service, self._options, self._service.limits
+        events = MemoryEvents(limits) if options.events is None else options.events()
+        bus = self._bus = Alone() if options.bus is None else await options.bus()
+        self._state = state
+        self.desk = ServerDesk(
+            service, state, Outgoing(limits.outgoing, service.redact), self._tell, self._key_ring
+        )
+        self.standing = Standing(self.desk, limits, events, bus, options.long_polling)
+        self.sessions = None
+        if self._rules.sessions:
+            if self._ring.origin == "process" and bus.alone and _is_foreign_worker():
+                log.warning(
+                    "The workers do not share a key for session ids. Set DOVETAIL_KEYS to the "
+                    "same value for all of them"
+                )
+            self.sessions = Sessions(self.desk, self._ring, limits, bus, self.standing.ended)
+        self.endpoint = Endpoint(
+            self.desk,
+            self._rules,
+            limits,
+            sessions=self.sessions,
+            standing=self.standing,
+            events=events,
+            bus=bus,
+            json_only=options.json_only,
+            gate=self._gate,
+        )
+        bus.on("change", self._on_remote_change)
+        bus.on(PARTED, self._on_bus_lost)
+        self.metrics_page = (
+            None if self._metrics is None else MetricsPage(self._metrics, self._gauges, bus)
+        )
+        self._stop_listening = (
+            (lambda: None)
+            if isinstance(bus, Alone)
+            # each process watches the files by itself
+            else service.listen(self._on_local_change, watched=False)
+        )
+
+    async def close(self, timeout: float) -> None:
+        """End within `timeout` seconds, half of which are for the calls that still run."""
+        if self._closing is None:
+            self.closing, self._grace = True, timeout / 2
+            self._closing = self.loop.create_task(self._wait_closed(timeout))
+        await asyncio.shield(self._closing)
+
+    async def _wait_closed(self, timeout: float) -> None:
+        self._stop.set()
+        done, _ = await asyncio.wait([self.task], timeout=timeout)
+        if not done:
+            log.error(
+                "Cancelling the server's lifespan: it did not end within %g s (Limits.shutdown)",
+                timeout,
             )
+            self.task.cancel()
+
+    async def _end(self, grace: float) -> None:
+        self._stop_listening()
+        self.desk.close()
+        for task in list(self._channels):
+            task.cancel()
+        await self.endpoint.close(grace)
+        await self._bus.close()
+
+    # clients of WebSocket and HTTP+SSE
+
+    async def serve_channel(self, channel: Channel, visitor: Visitor) -> None:
+        """Serve a client of WebSocket or HTTP+SSE, until it leaves or may no longer stay."""
+        serving = serve_channel(
+            self._service,
+            channel,
+            lambda: nullcontext(self._state),
+            grace=0,
+            listeners=self._listeners,
+            ring=self._key_ring,
+            visitor=visitor,
+        )
+        task = asyncio.create_task(serving)
+        self._channels.add(task)
+        task.add_done_callback(self._channels.discard)
+        expiry = (
+            [] if self._gate is None else [asyncio.create_task(self._gate.wait_expired(visitor))]
+        )
+        try:
+            await asyncio.wait([task, *expiry], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for running in (task, *expiry):
+                running.cancel()
+        await asyncio.wait([task])
+        if not task.cancelled():
+            task.result()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more clients of WebSocket are accepted (`Limits.streams`)."""
+        return len(self._channels) >= self._service.limits.streams
+
+    @property
+    def pairs(self) -> "Pairs":
+        """The clients of HTTP+SSE (2024-11-05)."""
+        if self._pairs is None:
+            from ..transports.http.sse import Pairs
+
+            limits = self._service.limits
+            self._pairs = Pairs(
+                limits,
+                self.serve_channel,
+                self._bus,
+                limit=limits.streams,
+                keepalive=limits.keepalive,
+            )
+        return self._pairs
+
+    def _key_ring(self) -> KeyRing:
+        return self._ring
+
+    def _gauges(self) -> dict[str, float]:
+        return {
+            "mcp_server_sessions": 0 if self.sessions is None else len(self.sessions),
+            "mcp_server_streams": self.standing.open,
+            "mcp_server_conversations": len(self._channels),
+        }
+
+    # changes, in this process and in the others
+
+    def _tell(self, method: str, params: Params) -> None:
+        self.standing.tell(method, params)
+
+    def _on_local_change(self, method: str, params: Params) -> None:
+        """Publish a change in this process (on any thread) to the others."""
+        try:
+            self.loop.call_soon_threadsafe(self._bus.publish, "change", (method, encode(params)))
+        except RuntimeError:
+            pass  # the loop is closed
+
+    def _on_remote_change(self, payload: Any) -> None:
+        method, raw = payload
+        row = self.desk.method(method, None)
+        if row is None:
+            return  # of an extension that this process does not have
+        params = decode(raw, row.params)
+        for listener in (self.desk.note, *self._listeners):
+            listener(method, params)
+
+    def _on_bus_lost(self, _: Any) -> None:
+        self.standing.parted()
+        if self.sessions is not None:
+            self.sessions.parted()
 
 
-def _path(scope: Scope) -> str:
-    """The path below the place that we are mounted at, without a slash at the end."""
+async def _refuse(scope: Scope, send: Send) -> None:
+    if scope["type"] == "http":
+        await send_error(send, Reject(500, InternalError(START_FAILED)))
+    else:
+        await send({"type": "websocket.close", "code": 1011, "reason": START_FAILED})
+
+
+def _path_below_mount(scope: Scope) -> str:
+    """The path relative to the mount point, without a slash at the end."""
     path: str = scope["path"]
     root = scope.get("root_path", "").rstrip("/")
     if root and (path == root or path.startswith(f"{root}/")):
         path = path[len(root) :]
     return path.rstrip("/")
+
+
+def _is_foreign_worker() -> bool:
+    """Whether this is probably one of several workers that another program started separately."""
+    from multiprocessing import parent_process
+
+    if parent_process() is not None:
+        return False  # a child of multiprocessing has its parent's key
+    return (
+        "gunicorn" in os.environ.get("SERVER_SOFTWARE", "")
+        or int(os.environ.get("WEB_CONCURRENCY", "1") or 1) > 1
+    )

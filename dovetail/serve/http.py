@@ -4,7 +4,7 @@ uvicorn does what it does well; three things are ours. On the way down the event
 first, so that nothing waits for a client that has no reason to leave. A signal ends `run`, instead
 of the process that called it; but where something keeps `run` from its end (a tool that takes no
 notice of being cancelled, say), the process after all, and so does a second signal. And connections
-have bounds, and a short way for the usual request (`protocol.py`).
+have bounds, and a short way for the usual request (`uvicorn_protocol.py`).
 """
 
 import asyncio
@@ -24,8 +24,8 @@ from ..limits import Limits
 from ..ports import Bus, Service
 from ..sealing import key_ring
 from .app import App
-from .conversation import Lifespan
-from .options import Options
+from .channel import Lifespan
+from .options import ServeOptions
 from .stdio import exit_after
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ WILDCARDS = ("", "0.0.0.0", "::")
 class _Site(NamedTuple):
     """What to serve at, and how."""
 
-    options: Options
+    options: ServeOptions
     listening: socket.socket
     tls: Mapping[str, str | None]
 
@@ -104,7 +104,7 @@ def _opened(service: Service, transport: str, options: dict[str, Any]) -> _Site:
         options["bound"] = [host]
     else:
         options["bound"] = [socket.gethostname()]
-    chosen = Options.of(**options)
+    chosen = ServeOptions.create(**options)
     chosen.rules(service)  # which complains now rather than in a worker
     key_ring(chosen.keys)  # and so does this
     _need_uvicorn()
@@ -286,7 +286,7 @@ def _server(config: "uvicorn.Config", app: App, patience: float) -> "uvicorn.Ser
 
 def _protocol(app: App, limits: Limits) -> Any:
     try:
-        from .protocol import protocol
+        from .uvicorn_protocol import make_protocol_class
     except ImportError:
         return "h11"
-    return protocol(app, limits)
+    return make_protocol_class(app, limits)

@@ -121,17 +121,17 @@ class Metrics(Observer):
             (("mcp_method_name", method.name), *_outcome(refused(error.code, told=True))),
         )
 
-    def responding(self, method: str, send: Send) -> Send:
+    def counting_send(self, method: str, send: Send) -> Send:
         """The same way to answer, with its status counted."""
 
         async def counted(message: Any) -> None:
             if message["type"] == "http.response.start":
-                self.responded(method, message["status"])
+                self.count_response(method, message["status"])
             await send(message)
 
         return counted
 
-    def responded(self, method: str, status: int) -> None:
+    def count_response(self, method: str, status: int) -> None:
         """Count a response."""
         verb = method if method in VERBS else OTHER
         _count(
@@ -163,7 +163,7 @@ class Metrics(Observer):
         return told
 
 
-class Exposition:
+class MetricsPage:
     """The page in one event loop, with what the other workers have to say."""
 
     def __init__(self, metrics: Metrics, now: Callable[[], Mapping[str, float]], bus: Bus) -> None:

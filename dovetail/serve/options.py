@@ -1,6 +1,6 @@
-"""How a server is served over HTTP: what `server.asgi`, `server.run("http")` and `server.handle`
-take, and what follows."""
+"""The options of `server.asgi`, `server.run("http")` and `server.handle`."""
 
+import warnings
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,70 +14,70 @@ from ..transports.http.policy import Policy
 from ..transports.http.streams import Events
 
 
-class Places(Struct, frozen=True):
-    """The paths of a server; None for what it does not have."""
+class ServePaths(Struct, frozen=True):
+    """The paths at which a server answers; None if it does not offer that transport."""
 
     endpoint: str
     sse: str | None
     message: str | None
-    """Where clients of the old pair post to."""
+    """Where clients of HTTP+SSE send their messages."""
     websocket: str | None
 
 
-class Options(Struct, frozen=True, kw_only=True):
+class ServeOptions(Struct, frozen=True, kw_only=True):
     """How a server is served over HTTP."""
 
     path: str = ""
-    """Where the endpoint is, below the place that the application is mounted at."""
+    """The path of the endpoint, relative to the mount point of the application."""
     sse: str | bool = False
-    """Whether (or where) the old SSE pair is served: True is `/sse`, with `/message` beside it."""
+    """The path of HTTP+SSE (2024-11-05); True is `/sse`, with `/message` next to it."""
     websocket: str | bool = False
-    """Whether (or where) WebSocket is served: True is `/ws`."""
+    """The path of WebSocket; True is `/ws`."""
     health: str | None = "/health"
-    """Where a balancer may ask whether the server is alive."""
+    """The path that answers a load balancer's health check; None to disable it."""
     metrics: str | None = None
-    """Where Prometheus may ask what the server has done; None does not offer it."""
+    """The path of the metrics for Prometheus (default: not offered)."""
     metrics_auth: str | bool | None = None
-    """Who may ask that, where there is a guard: those with this scope, or (False) anybody. One of
-    them has to be said, for what is shown is of all who are let in."""
+    """Who may read the metrics of a server with `auth=`: callers with this scope, or anyone
+    (False). Such a server requires it, because the metrics cover all callers."""
     hosts: Sequence[str] = ()
-    """Names that the server goes by, besides its address and localhost; "*" takes any."""
+    """Accepted values of the Host header, besides the bind address and localhost; "*" accepts
+    all."""
     origins: Sequence[str] = ()
-    """Web pages of other origins that may call it, and read the answers (CORS); "*" takes any."""
+    """Origins of web pages that may call the server and read its responses (CORS); "*" accepts
+    all."""
     public_url: str | None = None
-    """The URL that the world knows it by: its name and origin are allowed."""
+    """The URL under which clients reach the server; its host and origin are accepted."""
     sessions: bool = True
-    """Whether clients of the handshake era get a session; without, they get neither GET streams nor
-    resumption."""
+    """Whether clients of the handshake era get a session. Without one they get no GET streams and
+    cannot resume a stream."""
     json_only: bool = False
-    """Whether a POST is always answered by one JSON body. What a call tells on its way is then left
-    out."""
+    """Whether a POST is always answered with a single JSON body. Progress and log messages of a
+    call are then dropped."""
     long_polling: float | None = None
-    """How many seconds a GET that accepts only JSON waits for messages; None does not offer it."""
+    """How many seconds a GET that accepts only JSON waits for messages (default: not offered)."""
     keys: Sequence[str | bytes] | None = None
-    """What session ids are sealed with, newest first; else `DOVETAIL_KEYS`, else what the processes
-    of a program share."""
+    """Keys that seal session ids, newest first (default: `DOVETAIL_KEYS`, or a random key that the
+    processes of one program share)."""
     events: Callable[[], Events] | None = None
-    """Makes the store of event streams; by default a bounded one in memory."""
+    """Creates the store of event streams (default: a bounded store in memory)."""
     bus: Callable[[], Awaitable[Bus]] | None = None
-    """Joins the processes of one server; `run(workers=…)` brings one."""
-    beside: Callable[[Any, Any, Any], Awaitable[None]] | None = None
-    """An ASGI application of the program's own, which answers at all other paths. It is told of no
-    lifespan."""
+    """Connects the processes of one server (default: the one of `run(workers=…)`)."""
+    routes: Callable[[Any, Any, Any], Awaitable[None]] | None = None
+    """Your own ASGI application, which answers at all other paths. It gets no lifespan events."""
     bound: Sequence[str] = ()
 
     @classmethod
-    def of(cls, **options: Any) -> "Options":
-        """The options by name; ConfigError for one that there is not, or that makes no sense."""
+    def create(cls, **options: Any) -> "ServeOptions":
+        """Build the options from keywords; ConfigError if one is unknown or invalid."""
+        _rename_beside(options)
         known = {field.name for field in fields(cls)}
         unknown = [name for name in options if name not in known]
         if unknown:
-            there = (
-                f"{', '.join(sorted(known - {'bound'}))}, and for `run` host, port, "
-                "workers, certfile and keyfile"
-            )
+            available = ", ".join(sorted(known - {"bound"}))
             raise ConfigError(
-                f"There is no option {', '.join(unknown)} for HTTP; there are {there}"
+                f"Unknown HTTP option: {', '.join(unknown)}. The options are {available}, and for "
+                "`run` also host, port, workers, certfile and keyfile"
             )
         for name in ("hosts", "origins"):
             if isinstance(options.get(name), str):
@@ -85,34 +85,25 @@ class Options(Struct, frozen=True, kw_only=True):
         for name in ("path", "health", "metrics", "sse", "websocket"):
             value = options.get(name)
             if isinstance(value, str) and value and not value.startswith("/"):
-                raise ConfigError(f"{name}={value!r}: a path begins with a slash")
-        if options.get("metrics") and options["metrics"] in (
-            options.get("path"),
-            options.get("sse"),
-            options.get("health"),
-        ):
-            raise ConfigError(
-                f"metrics={options['metrics']!r}: there is something else at that path already"
-            )
+                raise ConfigError(f"{name}={value!r}: a path must start with a slash")
+        taken = (options.get("path"), options.get("sse"), options.get("health"))
+        if options.get("metrics") and options["metrics"] in taken:
+            raise ConfigError(f"metrics={options['metrics']!r}: that path is already in use")
         return cls(**options)
 
     def rules(self, service: Service) -> Policy:
-        """The ladder's facts."""
+        """Build the policy that accepts or rejects requests."""
         hosts, origins = list(self.hosts), list(self.origins)
         if self.public_url is not None:
-            parts = urlsplit(self.public_url)
-            if (
-                parts.scheme not in ("http", "https")
-                or not parts.hostname
-                or parts.query
-                or parts.fragment
-            ):
+            url = urlsplit(self.public_url)
+            is_http = url.scheme in ("http", "https")
+            if not is_http or not url.hostname or url.query or url.fragment:
                 raise ConfigError(
-                    f"public_url={self.public_url!r} is no URL such as 'https://mcp.example.com'"
+                    f"public_url={self.public_url!r} is not a URL such as 'https://mcp.example.com'"
                 )
-            hosts.append(f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname)
+            hosts.append(f"[{url.hostname}]" if ":" in url.hostname else url.hostname)
             if origins != ["*"]:
-                origins.append(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}")
+                origins.append(f"{url.scheme}://{url.netloc.rpartition('@')[2]}")
         return Policy(
             service.revisions,
             limits=service.limits,
@@ -124,29 +115,35 @@ class Options(Struct, frozen=True, kw_only=True):
         )
 
     @property
-    def places(self) -> Places:
-        """Where what is."""
-        sse = _place(self.sse, "/sse")
+    def paths(self) -> ServePaths:
+        """The path of each transport."""
+        sse = _path(self.sse, "/sse")
         message = None if sse is None else sse.rpartition("/")[0] + "/message"
-        return Places(self.path.rstrip("/"), sse, message, _place(self.websocket, "/ws"))
+        return ServePaths(self.path.rstrip("/"), sse, message, _path(self.websocket, "/ws"))
 
-    def check(self, guard: Guard | None) -> None:
-        """ConfigError unless it is said who may read the metrics, and somebody can tell who
-        asks."""
-        given = self.metrics_auth
-        scope = isinstance(given, str) and given.split() == [given]  # one, as a token names it
-        if guard is None and given:
+    def check_metrics_auth(self, guard: Guard | None) -> None:
+        """Raise ConfigError if it is not clear who may read the metrics, or cannot be checked."""
+        auth = self.metrics_auth
+        is_scope = isinstance(auth, str) and auth.split() == [auth]
+        if guard is None and auth:
             raise ConfigError(
-                f"metrics_auth={given!r}: nobody finds out who asks; give the server a guard "
-                "(auth=…)"
+                f"metrics_auth={auth!r}: the server does not authenticate its callers; give it "
+                "a guard (auth=…)"
             )
-        if guard is not None and given is not False and not scope:
+        if guard is not None and auth is not False and not is_scope:
             raise ConfigError(
-                f"metrics_auth={given!r}: the metrics show what all callers do, so say who "
-                "may read them: "
-                'those with a scope (metrics_auth="metrics:read"), or anybody (metrics_auth=False)'
+                f"metrics_auth={auth!r}: the metrics show what all callers do. Set the scope that "
+                'may read them (metrics_auth="metrics:read"), or metrics_auth=False for anyone'
             )
 
 
-def _place(given: str | bool, usual: str) -> str | None:
-    return usual if given is True else given.rstrip("/") if given else None
+def _path(given: str | bool, default: str) -> str | None:
+    return default if given is True else given.rstrip("/") if given else None
+
+
+def _rename_beside(options: dict[str, Any]) -> None:
+    if "beside" in options:
+        if "routes" in options:
+            raise ConfigError("beside= is the former name of routes=; give only routes=")
+        warnings.warn("beside= is now called routes=", DeprecationWarning, stacklevel=4)
+        options["routes"] = options.pop("beside")

@@ -9,9 +9,9 @@ from ..errors import ConfigError, InvalidRequest
 from ..ports import HttpRequest, HttpResponse, Service
 from ..transports.http.policy import Reject
 from .app import App
-from .beside import say
-from .conversation import Lifespan
-from .options import Options
+from .channel import Lifespan
+from .options import ServeOptions
+from .routes import send_error
 
 
 async def handle(
@@ -43,14 +43,16 @@ async def handle(
         else:
             answer.body += message.get("body", b"")
 
-    app = App(service, lifespan, Options.of(**{"json_only": True, "sessions": False, **options}))
+    app = App(
+        service, lifespan, ServeOptions.create(**{"json_only": True, "sessions": False, **options})
+    )
     try:
         headers = [
             (name.lower().encode("latin-1"), value.encode("latin-1"))
             for name, value in request.headers.items()
         ]
     except UnicodeEncodeError:
-        await say(
+        await send_error(
             send,
             Reject(
                 400,

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..ports import Service
 from ..transports.stdio import Stdio
-from .conversation import Lifespan, serve
+from .channel import Lifespan, serve_channel
 
 
 def run_stdio(service: Service, lifespan: Lifespan) -> None:
@@ -23,7 +23,7 @@ def run_stdio(service: Service, lifespan: Lifespan) -> None:
 
 async def serve_stdio(service: Service, lifespan: Lifespan) -> None:
     """Serve on stdin and stdout in the loop that is running, until the client goes away."""
-    await serve(service, Stdio(service.limits), lifespan, grace=service.limits.shutdown)
+    await serve_channel(service, Stdio(service.limits), lifespan, grace=service.limits.shutdown)
 
 
 async def _stdio(service: Service, channel: Stdio, lifespan: Lifespan) -> threading.Timer:
@@ -33,7 +33,7 @@ async def _stdio(service: Service, channel: Stdio, lifespan: Lifespan) -> thread
     heard = _on_signals(task, patience)
     _watch_parent(patience / 2, task)
     try:
-        await serve(
+        await serve_channel(
             service, channel, lifespan, grace=patience if channel.endless else None, orderly=True
         )
     except asyncio.CancelledError:

@@ -69,7 +69,7 @@ def run_workers(
     import multiprocessing.process  # noqa: F401  whose import draws the key that the children are to share
 
     path, listening = private_socket()
-    parent = Parent(grace)
+    parent = Supervisor(grace)
 
     def hub() -> None:
         for one in sockets:
@@ -83,8 +83,10 @@ def run_workers(
         os.environ["DOVETAIL_WORKER"] = str(place)
         work(path)
 
-    middle = Child("the hub of the bus", hub)
-    workers = [Child(f"worker {place}", partial(worker, place)) for place in range(1, count + 1)]
+    middle = ChildProcess("the hub of the bus", hub)
+    workers = [
+        ChildProcess(f"worker {place}", partial(worker, place)) for place in range(1, count + 1)
+    ]
     try:
         code = parent.keep([middle, *workers])
     finally:
@@ -98,7 +100,7 @@ def run_workers(
     return code
 
 
-class Child:
+class ChildProcess:
     """A process that is wanted: the one that runs, if any, and when the next one is due."""
 
     __slots__ = ("deaths", "due", "name", "pid", "run", "started")
@@ -119,15 +121,15 @@ class Child:
         self.pid = None
 
 
-class Parent:
+class Supervisor:
     """Starts children, waits for signals, ends children."""
 
     def __init__(self, grace: float) -> None:
         self._grace = grace
         self.lifeline, self._held = os.pipe()
-        self._signals = Signals()
+        self._signals = SignalWaiter()
 
-    def keep(self, children: list[Child]) -> int | None:
+    def keep(self, children: list[ChildProcess]) -> int | None:
         """Keep all of them running until told to stop; returns an exit code where that is in
         vain."""
         while True:
@@ -149,7 +151,7 @@ class Parent:
                     log.error(message, child.name, child.deaths, QUICK)
                     return 1
 
-    def stop(self, children: list[Child], grace: float) -> None:
+    def stop(self, children: list[ChildProcess], grace: float) -> None:
         """Ask them to end, wait, and kill those that did not."""
         for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, LAST_WAIT)):
             until = time.monotonic() + patience
@@ -177,7 +179,7 @@ class Parent:
         os.close(self._held)
         os.close(self.lifeline)
 
-    def _start(self, child: Child) -> None:
+    def _start(self, child: ChildProcess) -> None:
         _flush()  # or else the child would write it again
         child.started = time.monotonic()
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, HEARD)  # until both sides know who they are
@@ -229,7 +231,7 @@ class Parent:
         os._exit(1)
 
 
-class Signals:
+class SignalWaiter:
     """Signals as something to wait for."""
 
     def __init__(self) -> None:
@@ -267,7 +269,7 @@ async def _hub(listening: socket.socket, lifeline: int, path: str, grace: float)
     await asyncio.sleep(grace)
 
 
-def _ended(children: list[Child]) -> Iterator[tuple[Child, int]]:
+def _ended(children: list[ChildProcess]) -> Iterator[tuple[ChildProcess, int]]:
     for child in children:
         if child.pid is not None:
             pid, status = os.waitpid(child.pid, os.WNOHANG)

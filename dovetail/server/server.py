@@ -554,10 +554,10 @@ class Server(Answering):
         mounted in any other. The options are those of `dovetail.serve.options.Options`:
         docs/guides/http.md has them all."""
         from ..serve.app import App
-        from ..serve.options import Options
+        from ..serve.options import ServeOptions
 
         self._go_online(options)
-        return App(self, self.lifespan, Options.of(path=path, **options))
+        return App(self, self.lifespan, ServeOptions.create(path=path, **options))
 
     async def handle(self, request: HttpRequest, **options: Any) -> HttpResponse:
         """Answer one HTTP request and leave nothing running: for serverless functions. Replies are
@@ -569,9 +569,9 @@ class Server(Answering):
 
     async def serve(self, channel: Channel) -> None:
         """Hold one conversation over a channel of your own, until the other side ends it."""
-        from ..serve import serve
+        from ..serve import serve_channel
 
-        await serve(self, channel, self.lifespan, grace=self.limits.shutdown)
+        await serve_channel(self, channel, self.lifespan, grace=self.limits.shutdown)
 
     def lifespan(self) -> AbstractAsyncContextManager[Any]:
         """What is entered before the first request and left after the last; its value is

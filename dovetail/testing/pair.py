@@ -8,7 +8,7 @@ from typing import Any, cast
 from ..client.client import Client
 from ..limits import DEFAULT
 from ..ports import Channel, Principal, Service, Visitor
-from ..serve import serve
+from ..serve import serve_channel
 from ..server.server import Server
 from ..transports import memory
 from .tape import Tape, Taped
@@ -42,7 +42,7 @@ async def pair(
     round. `user` is who the guard would have let in."""
     ours, theirs = memory.pair(options.get("limits", DEFAULT), server.limits)
     service = cast(Service, Replayed(server)) if replay else server
-    talk = serve(
+    talk = serve_channel(
         service,
         theirs,
         server.lifespan,

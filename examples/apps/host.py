@@ -26,7 +26,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from dovetail import Client, DovetailError, HttpResponse
-from dovetail.extensions.apps import APPS, PROXY_SANDBOX, Bridge, Host, View
+from dovetail.extensions.apps import APPS, PROXY_SANDBOX, Bridge, View, ViewHost
 
 HERE = Path(__file__).parent
 PAGE_POLICY = (
@@ -108,7 +108,7 @@ class Website:
 
         id = token_urlsafe()
         view = self.views[id] = await self.client.read_app(tool)
-        host = Host(
+        host = ViewHost(
             name="a-small-host",
             context={"theme": "light", "containerDimensions": {"maxHeight": 800}},
             on_link=ask,

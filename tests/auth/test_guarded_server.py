@@ -16,7 +16,7 @@ from dovetail.auth.challenges import demand, parse
 from dovetail.auth.dpop import Prover
 from dovetail.errors import ConfigError, ConnectFailed
 from dovetail.ports import HttpResponse, Principal
-from dovetail.serve import gate
+from dovetail.serve import auth_gate as gate
 
 from ..behaviour.web import on_a_port
 from ..transports.http.raw import BOTH, INFO, OLD, Answer, Site, hosted, modern, on_port, request

@@ -16,7 +16,7 @@ from dovetail import Client, Context, Server, TextContent, ToolResult
 from dovetail.connection.extension import Extension
 from dovetail.errors import ConfigError, InternalError, InvalidParams, InvalidRequest, NotFound
 from dovetail.extensions import apps
-from dovetail.extensions.apps import APPS, MIME_TYPE, Bridge, Csp, Host, View, visible
+from dovetail.extensions.apps import APPS, MIME_TYPE, Bridge, Csp, View, ViewHost, visible
 from dovetail.extensions.apps.settings import is_document
 from dovetail.protocol.tools import Tool
 from dovetail.server.apps import SETTINGS
@@ -67,7 +67,7 @@ def weather() -> Server:
 
 def test_the_guide_names_every_option_of_apps_and_hosts() -> None:
     guide = (Path(__file__).parents[2] / "docs/guides/apps.md").read_text(encoding="utf-8")
-    named = [*SETTINGS, *Host.__struct_fields__, *apps.__all__]
+    named = [*SETTINGS, *ViewHost.__struct_fields__, *apps.__all__]
     assert [
         name
         for name in named
@@ -574,7 +574,7 @@ async def shown(
         window.client = client
         view = await client.read_app("forecast")
         window.bridge = Bridge(
-            client, view, window.posted.append, Host(name="chat", version="2.0", **host)
+            client, view, window.posted.append, ViewHost(name="chat", version="2.0", **host)
         )
         yield window
 
@@ -967,6 +967,12 @@ async def test_the_policy_of_a_view_and_all_that_it_asks_for_are_in_the_log(
 
 async def test_a_view_that_was_read_by_its_uri_has_no_tool_to_call() -> None:
     async with pair(weather(), extensions=[APPS]) as client:
-        bridge = Bridge(client, await client.read_app(URI), print, Host(name="chat"))
+        bridge = Bridge(client, await client.read_app(URI), print, ViewHost(name="chat"))
         with pytest.raises(ConfigError, match="was read by its URI; read the view of a tool"):
             await bridge.call()
+
+
+def test_the_former_name_of_the_view_host_still_works_with_a_warning() -> None:
+    with pytest.warns(DeprecationWarning, match="Host is now called ViewHost"):
+        from dovetail.extensions.apps import Host  # type: ignore[attr-defined]
+    assert Host is ViewHost

@@ -101,7 +101,7 @@ async def test_websockets_beyond_the_limit_are_put_off_until_one_ends() -> None:
             assert refused.value.response.status_code == 503
             assert b"Limits.streams" in (refused.value.response.body or b"")
         here = await app.start()
-        while here.full:
+        while here.is_full:
             await asyncio.sleep(0.01)
         async with socket_to(site):
             pass
@@ -131,7 +131,7 @@ async def test_a_change_in_another_process_reaches_every_kind_of_client() -> Non
             assert (await stream.next()).message["method"] == CHANGED
             assert (await standing.next()).message["method"] == CHANGED
             await peer.close()
-            while len(app._here._notes) > 1:
+            while len(app._current._listeners) > 1:
                 await asyncio.sleep(0.01)
     finally:
         await hub.close()

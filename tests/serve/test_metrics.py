@@ -27,7 +27,7 @@ from dovetail.auth import ApiKeys
 from dovetail.errors import ConfigError
 from dovetail.ports import Principal
 from dovetail.serve import metrics as module
-from dovetail.serve.metrics import DURATION, Exposition, Metrics
+from dovetail.serve.metrics import DURATION, Metrics, MetricsPage
 from tests.behaviour.web import first_era_only, on_a_port
 
 ROOT = Path(__file__).parents[2]
@@ -284,13 +284,13 @@ async def test_who_is_not_known_has_no_scope() -> None:
 @pytest.mark.parametrize(
     ("guard", "who", "problem"),
     [
-        (None, "metrics:read", "nobody finds out who asks; give the server a guard"),
-        (None, True, "nobody finds out who asks; give the server a guard"),
-        (ApiKeys(KEYS), None, "say who may read them"),
-        (ApiKeys(KEYS), True, "say who may read them"),
-        (ApiKeys(KEYS), " ", "say who may read them"),
-        (ApiKeys(KEYS), " metrics:read", "say who may read them"),
-        (ApiKeys(KEYS), "metrics:read other", "say who may read them"),
+        (None, "metrics:read", "the server does not authenticate its callers; give it a guard"),
+        (None, True, "the server does not authenticate its callers; give it a guard"),
+        (ApiKeys(KEYS), None, "Set the scope that may read them"),
+        (ApiKeys(KEYS), True, "Set the scope that may read them"),
+        (ApiKeys(KEYS), " ", "Set the scope that may read them"),
+        (ApiKeys(KEYS), " metrics:read", "Set the scope that may read them"),
+        (ApiKeys(KEYS), "metrics:read other", "Set the scope that may read them"),
     ],
 )
 def test_it_has_to_be_said_who_may_read_it_and_somebody_has_to_check(
@@ -304,9 +304,9 @@ def test_it_has_to_be_said_who_may_read_it_and_somebody_has_to_check(
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"metrics": "metrics"}, "a path begins with a slash"),
-        ({"metrics": "/mcp", "path": "/mcp"}, "something else at that path"),
-        ({"metrics": "/health", "health": "/health"}, "something else at that path"),
+        ({"metrics": "metrics"}, "a path must start with a slash"),
+        ({"metrics": "/mcp", "path": "/mcp"}, "that path is already in use"),
+        ({"metrics": "/health", "health": "/health"}, "that path is already in use"),
     ],
 )
 def test_a_place_that_makes_no_sense_is_a_config_error(
@@ -454,7 +454,7 @@ async def test_a_worker_that_is_silent_is_left_out_and_one_that_is_late_is_waite
     monkeypatch.setattr(module, "PATIENCE", 0.05)
     monkeypatch.setenv("DOVETAIL_WORKER", "1")
     bus = Silent()
-    exposition = Exposition(Metrics(), dict, bus)
+    exposition = MetricsPage(Metrics(), dict, bus)
     first, second = await asyncio.gather(exposition.page(), exposition.page())
     assert first == second
     assert [topic for topic, _ in bus.said] == ["metrics/ask"], (
@@ -482,7 +482,7 @@ async def test_a_bus_that_fails_once_does_not_fail_for_ever(
                 raise ConnectionError("the bus is away")
 
     monkeypatch.setattr(module, "PATIENCE", 0.05)
-    exposition = Exposition(Metrics(), dict, Broken())
+    exposition = MetricsPage(Metrics(), dict, Broken())
     with pytest.raises(ConnectionError):
         await exposition.page()
     assert b"process_start_time_seconds" in await exposition.page()

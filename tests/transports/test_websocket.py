@@ -29,7 +29,7 @@ from dovetail.jsonrpc.framing import TooLong
 from dovetail.limits import DEFAULT, MIB
 from dovetail.ports import Channel, Incoming
 from dovetail.revisions import DRAFT_DIALECT, OFFICIAL
-from dovetail.serve import serve
+from dovetail.serve import serve_channel
 from dovetail.transports import websocket
 from dovetail.transports.http.addresses import Peers
 from dovetail.transports.websocket import accept, connect, refuse
@@ -130,7 +130,7 @@ class Hall:
     async def hold(self, channel: Channel) -> None:
         self.channels.add(channel)
         try:
-            await serve(self.server, channel, self.server.lifespan, grace=0)
+            await serve_channel(self.server, channel, self.server.lifespan, grace=0)
         finally:
             self.over.set()
 

@@ -1,12 +1,23 @@
-"""MCP Apps (`io.modelcontextprotocol/ui`): views that a server brings along, and a host shows
-beside what its tools say.
+"""MCP Apps (`io.modelcontextprotocol/ui`): views that a server provides and a host shows with the
+results of its tools.
 
-A server has them by `@server.app(…)` and `@server.tool(ui=…)`; what is here is for hosts
+A server adds them with `@server.app(…)` and `@server.tool(ui=…)`. This module is for hosts
 (docs/guides/apps.md).
 """
 
-from .bridge import Bridge, Host
+from typing import Any
+
+from .bridge import Bridge, ViewHost
 from .settings import MIME_TYPE, Csp, visible
 from .view import APPS, PROXY_SANDBOX, View
 
-__all__ = ["APPS", "MIME_TYPE", "PROXY_SANDBOX", "Bridge", "Csp", "Host", "View", "visible"]
+__all__ = ["APPS", "MIME_TYPE", "PROXY_SANDBOX", "Bridge", "Csp", "View", "ViewHost", "visible"]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "Host":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import warnings
+
+    warnings.warn("Host is now called ViewHost", DeprecationWarning, stacklevel=2)
+    return ViewHost

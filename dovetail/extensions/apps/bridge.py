@@ -1,16 +1,14 @@
-"""Between a view and the host that shows it: the host's end of their conversation, without the
-window in between.
+"""The host's end of the conversation with a view, without the window in between.
 
-    bridge = Bridge(client, view, send, Host(name="chat", on_link=ask_the_user)) reply = await
-    bridge.handle(message)          # what the view's window posted; post the reply back, where
-    there is one result = await bridge.call({"city": "Oslo"})  # calls the tool, and tells the view
-    what went in and what came out
+    bridge = Bridge(client, view, send, ViewHost(name="chat", on_link=ask_the_user))
+    reply = await bridge.handle(message)        # from the view's window; post the reply
+    result = await bridge.call({"city": "Oslo"})   # also notifies the view
 
-A view is a guest of whoever wrote the server. It may call the tools of that server which are for
-apps, and read what can be read there; everything else is for the host to grant, by giving `Host` a
-function for it. Nothing that a view sends makes `handle` raise, and nothing is told to a view
-before it says that it is ready. Under which policy it is shown, and each thing that it asks for, is
-in the log `dovetail.extensions`.
+A view runs code of the server's author. It may call the tools of that server that are meant for
+apps, and read its resources. Everything else is up to the host, which grants it by giving
+`ViewHost` a function. Nothing that a view sends makes `handle` raise, and nothing is sent to a view
+before it says that it is ready. The policy of each view, and every request it makes, is logged to
+`dovetail.extensions`.
 https://github.com/modelcontextprotocol/ext-apps/blob/main/specification/2026-01-26/apps.mdx#communication-protocol
 """
 
@@ -57,7 +55,7 @@ TEARDOWN = 1
 """The id of the one request that a view is sent."""
 
 
-class Host(Struct, frozen=True, kw_only=True, eq=False):
+class ViewHost(Struct, frozen=True, kw_only=True, eq=False):
     """What a host does for its views. All functions may be async; those that allow something return
     whether they do."""
 
@@ -94,7 +92,7 @@ class _Link(Struct):
     url: str
 
 
-class _Message(Struct):
+class _ViewMessage(Struct):
     role: Literal["user"]
     content: Json | list[Json]
 
@@ -116,7 +114,9 @@ class _Size(Struct):
 class Bridge:
     """One view's conversation with its host."""
 
-    def __init__(self, client: Any, view: View, send: Callable[[Json], None], host: Host) -> None:
+    def __init__(
+        self, client: Any, view: View, send: Callable[[Json], None], host: ViewHost
+    ) -> None:
         self.view, self.host = view, host
         self.context: Json = {"displayMode": "inline", **host.context}
         """What the view knows of where it is shown."""
@@ -247,7 +247,7 @@ class Bridge:
             raise ProtocolError(DENIED, "Invalid URL")
         return await self._allowed(self.host.on_link, "Link opening denied", params.url)
 
-    async def _message(self, params: _Message) -> Json:
+    async def _message(self, params: _ViewMessage) -> Json:
         return await self._allowed(
             self.host.on_message, "Message sending denied", params.role, params.content
         )
@@ -389,7 +389,7 @@ _REQUESTS: dict[str, tuple[Any, Callable[[Bridge, Any], Awaitable[Any]], str]] =
     "tools/call": (CallToolParams, Bridge._call_tool, "name"),
     "resources/read": (ReadResourceParams, Bridge._read, "uri"),
     "ui/open-link": (_Link, Bridge._open_link, "url"),
-    "ui/message": (_Message, Bridge._message, "role"),
+    "ui/message": (_ViewMessage, Bridge._message, "role"),
     "ui/update-model-context": (_ModelContext, Bridge._model_context, ""),
     "ui/request-display-mode": (_DisplayMode, Bridge._display_mode, "mode"),
 }

@@ -82,7 +82,7 @@ class Gate(Protocol):
     ) -> Visitor | HttpResponse:
         """Who sent this request, or how it is refused."""
 
-    async def outstayed(self, visitor: Visitor) -> None:
+    async def wait_expired(self, visitor: Visitor) -> None:
         """Wait until a visitor may not stay any longer."""
 
     def challenge(self, visitor: Visitor, scopes: tuple[str, ...]) -> Headers:
@@ -499,7 +499,7 @@ class Endpoint:
     async def _stay(self, gate: Gate, calls: list[Call], turn: Turn) -> None:
         """Who may not stay hears of no more changes, and comes back for what else there is with
         something better."""
-        await gate.outstayed(turn.visitor)
+        await gate.wait_expired(turn.visitor)
         for call in calls:
             self._desk.hang_up(call)
         turn.close_stream(calls[-1])
@@ -644,7 +644,7 @@ class Endpoint:
         session, headers = await self._needed(head, visitor), cors(self._rules, head)
         session.caller.principal = visitor.principal
         if head.streams:
-            outstayed = None if self._gate is None else partial(self._gate.outstayed, visitor)
+            outstayed = None if self._gate is None else partial(self._gate.wait_expired, visitor)
             await self._standing.get(session, head, headers, receive, send, outstayed)
         else:
             await self._standing.poll(session, headers, receive, send)

@@ -733,7 +733,7 @@ async def test_closing_does_not_wait_for_a_lifespan_that_does_not_end(
     async with asyncio.timeout(2):
         await asyncio.gather(app.close(), app.close())
     assert [record.getMessage() for record in caplog.records] == [
-        "The server's lifespan did not end within 0.1 s (Limits.shutdown): it is cancelled"
+        "Cancelling the server's lifespan: it did not end within 0.1 s (Limits.shutdown)"
     ]
 
 

@@ -810,8 +810,8 @@ class Process:
 
     def __init__(self, stage: Stage, app: Any, site: Site) -> None:
         self.stage, self.app, self.site = stage, app, site
-        self.bus: LocalBus = app._here._bus
-        self.standing = app._here.standing
+        self.bus: LocalBus = app._current._bus
+        self.standing = app._current.standing
 
     def at(self, session: Session) -> Session:
         """A session of another process, here."""
@@ -975,7 +975,7 @@ async def test_a_standing_stream_stays_where_it_is_until_another_process_has_it(
         one.stage.server.remove_prompt("greet")
         forgetful = await join(bus.path)
         id = (last.id or "").rpartition("-")[0]
-        key = one.app._here.sessions.find(session.id).key
+        key = one.app._current.sessions.find(session.id).key
         while await forgetful.ask("stream/resume", (key, id, 1)) is None:
             pass  # it has just come
         await forgetful.close()
@@ -1035,7 +1035,7 @@ async def test_that_a_page_is_done_with_may_be_told_by_any_process(met: bool) ->
         listens = await other.at(session).listen() if met else None
         assert (await (await session.call("pay")).json())["error"]["code"] == UrlRequired.code
         stream = listens or await other.at(session).listen()
-        while not other.app._here.sessions.find(session.id).caller.pages:
+        while not other.app._current.sessions.find(session.id).caller.pages:
             await asyncio.sleep(0.01)
         other.stage.server.elicitation_complete("page")
         assert (await stream.next()).message["params"] == {"elicitationId": "page"}
@@ -1086,14 +1086,14 @@ async def test_a_process_that_starts_before_its_bus_shares_changes_and_sessions_
         listening.listen()
         await hub.start(listening)
         await other.start()
-        while one._here._bus.alone or other._here._bus.alone:
+        while one._current._bus.alone or other._current._bus.alone:
             await asyncio.sleep(0.01)
         there = Session(second, session.id, session.version, session.result)
         stream = await there.listen()
         await there.ask("resources/subscribe", {"uri": "note://one"})
         early.server.remove_tool("add")
         assert methods([await stream.next()]) == [CHANGED]
-        assert one._here.sessions.find(session.id).met is False, (
+        assert one._current.sessions.find(session.id).met is False, (
             "what it missed is asked for when it is used next"
         )
     await hub.close()
@@ -1104,7 +1104,7 @@ async def test_a_process_that_starts_before_its_bus_shares_changes_and_sessions_
 async def test_when_other_processes_may_be_gone_roots_are_asked_for_again() -> None:
     async with processes() as (_, one, other):
         session = await greeted(one.site)
-        caller = one.app._here.sessions.find(session.id).caller
+        caller = one.app._current.sessions.find(session.id).caller
         caller.roots = ()
         await other.bus.close()
         while caller.roots is not None:

@@ -42,7 +42,7 @@ class _Held:
     should_upgrade = staticmethod(lambda: False)
 
 
-class Protocol(HttpToolsProtocol):
+class UvicornProtocol(HttpToolsProtocol):
     """One connection; `protocol` says of which application, and with which bounds."""
 
     served: App
@@ -186,7 +186,7 @@ class Protocol(HttpToolsProtocol):
         going on here."""
         parser = self.parser
         return (
-            self.url == self.served.usual
+            self.url == self.served.fast_path
             and (self.cycle is None or self.cycle.response_complete)
             and not self.flow.write_paused
             and parser.get_method() == b"POST"
@@ -218,7 +218,7 @@ class Protocol(HttpToolsProtocol):
             return
         self.begun = None
         self.transport.write(answer)
-        self.served.answered()
+        self.served.count_success()
         self.on_response_complete()
 
     def _hand_over(self) -> None:
@@ -291,6 +291,6 @@ def _without_wish(value: bytes) -> bytes:
     return b", ".join(word for word in value.split(b",") if word.strip().lower() not in WISHES)
 
 
-def protocol(app: App, limits: Limits) -> type[Protocol]:
+def make_protocol_class(app: App, limits: Limits) -> type[UvicornProtocol]:
     """The protocol for the connections of this application."""
-    return type("Protocol", (Protocol,), {"served": app, "bounds": limits})
+    return type("Protocol", (UvicornProtocol,), {"served": app, "bounds": limits})

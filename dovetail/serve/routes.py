@@ -6,7 +6,7 @@ here is judged by as much of that ladder as it has to do with: Host and Origin, 
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
 from msgspec import MsgspecError, json
@@ -28,33 +28,40 @@ from ..transports.http.replies import (
     read_body,
     reply,
 )
-from .gate import Gate, raw
-from .here import Here
-from .metrics import CONTENT_TYPE, Exposition
-from .options import Options, Places
+from .auth_gate import AuthGate, encode_headers
+from .metrics import CONTENT_TYPE, MetricsPage
+from .options import ServeOptions, ServePaths
+
+if TYPE_CHECKING:
+    from .app import LoopState
 
 BODILESS = ("GET", "HEAD", "OPTIONS")
 PAGE = 64 * KIB
 """The longest body that is read for a page of the guard's."""
 
 
-class Beside:
+class Routes:
     """The routes beside the endpoint."""
 
     def __init__(
-        self, service: Service, options: Options, places: Places, rules: Policy, gate: Gate | None
+        self,
+        service: Service,
+        options: ServeOptions,
+        paths: ServePaths,
+        rules: Policy,
+        gate: AuthGate | None,
     ) -> None:
-        self._service, self._options, self._places, self._rules, self._gate = (
+        self._service, self._options, self._paths, self._rules, self._gate = (
             service,
             options,
-            places,
+            paths,
             rules,
             gate,
         )
-        self._bounds = service.limits if options.beside else replace(service.limits, incoming=PAGE)
+        self._bounds = service.limits if options.routes else replace(service.limits, incoming=PAGE)
 
     async def __call__(
-        self, here: Here, path: str, scope: Scope, receive: Receive, send: Send
+        self, state: "LoopState", path: str, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """Answer an HTTP request."""
         method = scope["method"]
@@ -62,29 +69,29 @@ class Beside:
             await reply(send, b'{"status":"ok"}')
         elif (
             path == self._options.metrics
-            and here.exposition is not None
+            and state.metrics_page is not None
             and method in ("GET", "HEAD")
         ):
-            await self._show(here.exposition, path, scope, send)
-        elif path == self._places.sse:
+            await self._show(state.metrics_page, path, scope, send)
+        elif path == self._paths.sse:
             if method == "GET" and not any(
                 name == b"mcp-session-id" for name, _ in scope["headers"]
             ):
-                await self._open_pair(here, path, scope, receive, send)
+                await self._open_pair(state, path, scope, receive, send)
             else:
-                await here.endpoint(scope, path, receive, send)
-        elif path == self._places.message and method == "POST":
-            await self._take(here, path, scope, receive, send)
-        elif path == self._places.message and method == "OPTIONS":
-            await here.endpoint(scope, path, receive, send)
-        elif self._gate is None and self._options.beside is None:
+                await state.endpoint(scope, path, receive, send)
+        elif path == self._paths.message and method == "POST":
+            await self._take(state, path, scope, receive, send)
+        elif path == self._paths.message and method == "OPTIONS":
+            await state.endpoint(scope, path, receive, send)
+        elif self._gate is None and self._options.routes is None:
             await self._nothing(path, send)
         else:
-            await self._page(here, path, scope, receive, send)
+            await self._page(state, path, scope, receive, send)
 
     async def _nothing(self, path: str, send: Send) -> None:
-        where = self._places.endpoint or "/"
-        await say(
+        where = self._paths.endpoint or "/"
+        await send_error(
             send,
             Reject(
                 404,
@@ -92,18 +99,18 @@ class Beside:
             ),
         )
 
-    async def _show(self, exposition: Exposition, path: str, scope: Scope, send: Send) -> None:
+    async def _show(self, exposition: MetricsPage, path: str, scope: Scope, send: Send) -> None:
         """The metrics, to those who may see them."""
         head, wanted = self._admit(scope), self._options.metrics_auth
         if isinstance(head, Reject):
-            await say(send, head)
+            await send_error(send, head)
             return
         visitor = await self._visitor(scope, path) if wanted else Visitor()
         if isinstance(visitor, HttpResponse):
             await give(send, visitor)
         elif wanted and (visitor.principal is None or wanted not in visitor.principal.scopes):
             headers = [] if self._gate is None else self._gate.challenge(visitor, (str(wanted),))
-            await say(
+            await send_error(
                 send, Reject(403, Forbidden(f"The metrics take the scope {wanted!r}")), headers
             )
         else:
@@ -111,7 +118,7 @@ class Beside:
             await reply(send, body, kind=(b"content-type", CONTENT_TYPE))
 
     async def _page(
-        self, here: Here, path: str, scope: Scope, receive: Receive, send: Send
+        self, state: "LoopState", path: str, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """Let the guard answer, where it wants to, or else the program. They have pages that
         browsers visit and that other origins may read, so only the Host is ours to judge."""
@@ -120,18 +127,18 @@ class Beside:
             self._rules, "POST", [*host, (b"content-type", b"application/json")], _server(scope)
         )
         if isinstance(head, Reject):
-            await say(send, head)
+            await send_error(send, head)
             return
         if self._gate is not None:
             try:
                 body = (
                     b""
                     if scope["method"] in BODILESS
-                    else await read_body(receive, self._bounds, here.endpoint.patience)
+                    else await read_body(receive, self._bounds, state.endpoint.patience)
                 )
                 answer = await self._gate.respond(scope, path, dict(scope["headers"]), body)
             except Refused as refused:
-                await say(send, refused.reject)
+                await send_error(send, refused.reject)
                 return
             except ClientGone:
                 return
@@ -139,25 +146,25 @@ class Beside:
                 await give(send, answer if scope["method"] != "HEAD" else replace(answer, body=b""))
                 return
             receive = _again(body, receive)
-        if self._options.beside is None:
+        if self._options.routes is None:
             await self._nothing(path, send)
         else:
-            await self._options.beside(scope, receive, send)
+            await self._options.routes(scope, receive, send)
 
     async def _open_pair(
-        self, here: Here, path: str, scope: Scope, receive: Receive, send: Send
+        self, state: "LoopState", path: str, scope: Scope, receive: Receive, send: Send
     ) -> None:
         head = self._admit(scope)
         if isinstance(head, Reject):
-            await say(send, head)
+            await send_error(send, head)
             return
         headers = cors(self._rules, head)
         visitor = await self._visitor(scope, path)
         if isinstance(visitor, HttpResponse):
             await give(send, visitor, headers)
         else:
-            await here.pairs.open(
-                scope, receive, send, self._places.message or "", headers, visitor
+            await state.pairs.open(
+                scope, receive, send, self._paths.message or "", headers, visitor
             )
 
     async def _visitor(self, scope: Scope, path: str) -> Visitor | HttpResponse:
@@ -168,11 +175,11 @@ class Beside:
         return Visitor(client[0] if client else None)
 
     async def _take(
-        self, here: Here, path: str, scope: Scope, receive: Receive, send: Send
+        self, state: "LoopState", path: str, scope: Scope, receive: Receive, send: Send
     ) -> None:
         head = policy.head(self._rules, "POST", scope["headers"], _server(scope))
         if isinstance(head, Reject):
-            await say(send, head)
+            await send_error(send, head)
             return
         visitor = await self._visitor(scope, path)
         if isinstance(visitor, HttpResponse):
@@ -182,21 +189,23 @@ class Beside:
         session = (query.get("session_id") or query.get("sessionId") or [""])[0]
         headers = cors(self._rules, head)
         try:
-            body = await read_body(receive, self._service.limits, here.endpoint.patience)
-            await here.pairs.post(send, session, body, headers, visitor)
+            body = await read_body(receive, self._service.limits, state.endpoint.patience)
+            await state.pairs.post(send, session, body, headers, visitor)
         except Refused as refused:
-            await say(send, refused.reject, headers)
+            await send_error(send, refused.reject, headers)
         except ClientGone:
             pass
 
-    async def meet(self, here: Here, path: str, scope: Scope, receive: Receive, send: Send) -> None:
+    async def accept_websocket(
+        self, state: "LoopState", path: str, scope: Scope, receive: Receive, send: Send
+    ) -> None:
         """Hold a conversation over a WebSocket, or refuse to."""
         from ..transports.websocket import accept, refuse
 
         answer = self._admit(scope)
-        if path != self._places.websocket:
+        if path != self._paths.websocket:
             answer = Reject(404, InvalidRequest(f"There is no WebSocket at {path or '/'}"))
-        elif isinstance(answer, Head) and here.full:
+        elif isinstance(answer, Head) and state.is_full:
             answer = Reject(
                 503,
                 Overloaded(
@@ -210,11 +219,13 @@ class Beside:
         visitor = await self._visitor(scope, path)
         if isinstance(visitor, HttpResponse):
             await receive()
-            await refuse(scope, send, visitor.status, _reason(visitor), raw(_challenges(visitor)))
+            await refuse(
+                scope, send, visitor.status, _reason(visitor), encode_headers(_challenges(visitor))
+            )
             return
         channel = await accept(scope, receive, send, self._service.limits)
         if channel is not None:
-            await here.converse(channel, visitor)
+            await state.serve_channel(channel, visitor)
 
     def _admit(self, scope: Scope) -> Head | Reject:
         """Judge Host and Origin of what is no POST, and that it has at most one Authorization."""
@@ -225,7 +236,9 @@ class Beside:
         )
 
 
-async def say(send: Send, reject: Reject, headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
+async def send_error(
+    send: Send, reject: Reject, headers: Sequence[tuple[bytes, bytes]] = ()
+) -> None:
     """Refuse a request, where there is no desk to do it."""
     error = {"code": reject.error.code, "message": reject.error.message}
     body = encode({"jsonrpc": "2.0", "id": None, "error": error})

@@ -1,4 +1,4 @@
-"""`beside=`: an application of the program's own, at all paths where the server has nothing."""
+"""`routes=`: an application of the program's own, at all paths where the server has nothing."""
 
 from typing import Any
 
@@ -10,6 +10,7 @@ from starlette.routing import Route
 
 from dovetail import Limits
 from dovetail.auth import ApiKeys
+from dovetail.errors import ConfigError
 from tests.transports.http.raw import Stage, hosted, text
 
 KEY = "k" * 32
@@ -33,7 +34,7 @@ guards = pytest.mark.parametrize(
 async def test_it_answers_where_the_server_has_nothing_and_only_there(
     options: dict[str, Any],
 ) -> None:
-    async with hosted(Stage(**options).server, beside=PAGES) as site:
+    async with hosted(Stage(**options).server, routes=PAGES) as site:
         assert await (await site.send("GET", {}, path="/about")).body() == b"GET /about"
         assert (
             await (await site.send("POST", {}, b"a body", path="/about")).body()
@@ -51,16 +52,25 @@ async def test_it_answers_where_the_server_has_nothing_and_only_there(
 
 @guards
 async def test_a_host_that_is_not_ours_does_not_get_there(options: dict[str, Any]) -> None:
-    async with hosted(Stage(**options).server, beside=PAGES) as site:
+    async with hosted(Stage(**options).server, routes=PAGES) as site:
         assert (await site.send("GET", {"Host": "evil.example.com"}, path="/about")).status == 421
 
 
 async def test_where_a_guard_has_to_look_first_a_body_is_bounded_as_any_other() -> None:
     limits = Limits(incoming=100_000)
     async with hosted(
-        Stage(auth=ApiKeys({KEY: "ada"}), limits=limits).server, beside=PAGES
+        Stage(auth=ApiKeys({KEY: "ada"}), limits=limits).server, routes=PAGES
     ) as site:
         assert (
             len(await (await site.send("POST", {}, b"x" * 100_000, path="/about")).body()) > 100_000
         )
         assert (await site.send("POST", {}, b"x" * 100_001, path="/about")).status == 413
+
+
+async def test_the_former_name_of_the_option_still_works_with_a_warning() -> None:
+    server = Stage().server
+    with pytest.warns(DeprecationWarning, match="beside= is now called routes="):
+        app = server.asgi("/mcp", beside=PAGES)
+    assert app._options.routes is PAGES
+    with pytest.raises(ConfigError, match="give only routes="):
+        server.asgi("/mcp", beside=PAGES, routes=PAGES)

@@ -43,7 +43,7 @@ FAILED = HttpResponse(
 _HTTP = {"ws": "http", "wss": "https"}
 
 
-class Gate:
+class AuthGate:
     """The guard of a server, where it is served. `places` are the paths that it is called at: the
     endpoint, and others."""
 
@@ -84,7 +84,7 @@ class Gate:
             else Visitor(request.address, admitted, site, request)
         )
 
-    async def outstayed(self, visitor: Visitor) -> None:
+    async def wait_expired(self, visitor: Visitor) -> None:
         """Wait until a visitor may not stay any longer."""
         who = visitor.principal
         expires = inf if who is None or who.expires is None else who.expires
@@ -127,7 +127,7 @@ class Gate:
         """The headers of a refusal for want of these scopes."""
         if visitor.site is None or visitor.principal is None:
             return []
-        return raw(self._guard.challenge(visitor.site, visitor.principal, scopes))
+        return encode_headers(self._guard.challenge(visitor.site, visitor.principal, scopes))
 
     def _site(self, scope: Scope, path: str, headers: Mapping[bytes, bytes]) -> Site:
         server, host = scope.get("server"), headers.get(b"host", b"")
@@ -194,7 +194,7 @@ def _request(
     )
 
 
-def raw(headers: Mapping[str, str]) -> Headers:
+def encode_headers(headers: Mapping[str, str]) -> Headers:
     """Headers as ASGI has them."""
     return [
         (name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()

@@ -15,17 +15,17 @@ from ..protocol.base import Params
 from ..sealing import KeyRing, key_ring
 
 Lifespan = Callable[[], AbstractAsyncContextManager[Any]]
-Note = Callable[[str, Params], None]
+OnChange = Callable[[str, Params], None]
 
 
-async def serve(
+async def serve_channel(
     service: Service,
     channel: Channel,
     lifespan: Lifespan,
     *,
     grace: float | None = None,
     orderly: bool = False,
-    notes: set[Note] | None = None,
+    listeners: set[OnChange] | None = None,
     ring: Callable[[], KeyRing] = key_ring,
     visitor: Visitor = NOBODY,
 ) -> None:
@@ -33,13 +33,13 @@ async def serve(
     to finish. Where it is `orderly` to cancel this, that is an end like any other, and no error to
     whoever wrote the lifespan. Meanwhile `notes` holds what takes note of changes in other
     processes, for this client to be told."""
-    notes = set() if notes is None else notes
+    listeners = set() if listeners is None else listeners
     async with lifespan() as state:
         connection = Connection(
             channel, service.limits, Outgoing(service.limits.outgoing, service.redact)
         )
         serving = Serving(service, connection, state, ring, visitor)
-        notes.add(serving.note)
+        listeners.add(serving.note)
         pinging: asyncio.Task[None] | None = None
         try:
             connection.start(serving)
@@ -57,7 +57,7 @@ async def serve(
         finally:
             if pinging is not None:
                 pinging.cancel()
-            notes.discard(serving.note)
+            listeners.discard(serving.note)
             serving.ended(None)
             await asyncio.sleep(0)  # the streams that this ended say so
             await connection.close()
