@@ -12,12 +12,10 @@ from .lazy import lazy
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from .client.adapters import anthropic_sampler, openai_sampler
     from .client.caching import SharedCache
     from .client.client import Client
-    from .client.models import Model, choose_model
+    from .client.samplers import Model, anthropic_sampler, choose_model, openai_sampler
     from .client.task import TaskHandle, TaskUpdate
-    from .client.terminal import terminal_elicit
     from .connection.extension import Extension
     from .errors import CannotAsk, DovetailError, NotFound, ProtocolError, ToolError
     from .extensions.skills.reading import Skill
@@ -48,6 +46,7 @@ if TYPE_CHECKING:
     from .server.guards.redaction import redact_secrets
     from .server.media import Audio, File, Image
     from .server.server import Server
+    from .terminal.elicit import terminal_elicit
 
 _HOMES = {
     "Annotations": "protocol.content",
@@ -73,7 +72,7 @@ _HOMES = {
     "InputRequired": "protocol.lifecycle",
     "Limits": "limits",
     "Message": "protocol.prompts",
-    "Model": "client.models",
+    "Model": "client.samplers",
     "NotFound": "errors",
     "ProtocolError": "errors",
     "Rate": "server.guards.rates",
@@ -91,13 +90,13 @@ _HOMES = {
     "ToolAnnotations": "protocol.tools",
     "ToolError": "errors",
     "ToolResult": "protocol.tools",
-    "anthropic_sampler": "client.adapters",
+    "anthropic_sampler": "client.samplers",
     "audit": "server.guards.audit",
-    "choose_model": "client.models",
-    "openai_sampler": "client.adapters",
+    "choose_model": "client.samplers",
+    "openai_sampler": "client.samplers",
     "redact_secrets": "server.guards.redaction",
     "telemetry": "extensions.telemetry",
-    "terminal_elicit": "client.terminal",
+    "terminal_elicit": "terminal.elicit",
 }
 
 __all__ = [

@@ -11,8 +11,8 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from .aside import Aside
-from .terminal import complain, one_line
+from .output import complain, one_line
+from .status_line import Aside
 
 if TYPE_CHECKING:
     from ..client.callbacks import ElicitRequest
@@ -36,8 +36,8 @@ def asked(
     """The `on_elicit` of these options."""
     from msgspec.structs import replace
 
-    from ..client.dialogue import unattended
-    from ..client.terminal import terminal_elicit
+    from ..terminal.elicit import terminal_elicit
+    from ..terminal.form_dialog import unattended
 
     ask = terminal_elicit()
     alone = options.defaults or not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty())
@@ -57,8 +57,6 @@ def asked(
 
 
 def _report(request: "ElicitRequest", answer: "ElicitResult", defaults: bool) -> None:
-    from ..client.callbacks import asker
-
     if answer.action == "accept":
         told = "answered with the defaults"
     elif request.mode == "url":
@@ -67,4 +65,4 @@ def _report(request: "ElicitRequest", answer: "ElicitResult", defaults: bool) ->
         told = "declined: it has fields without a default"
     else:
         told = "declined: no terminal; --yes answers with the defaults"
-    complain(f"{one_line(asker(request))} asks: {one_line(request.message)} ({told})")
+    complain(f"{one_line(request.asked_by)} asks: {one_line(request.message)} ({told})")

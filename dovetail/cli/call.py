@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import InvalidParams, MethodNotFound, NotFound, ToolError
 from . import answers, contents, session
 from .arguments import parse
-from .terminal import say_json, say_text
+from .output import say_json, say_text
 
 if TYPE_CHECKING:
     from .. import Client, ToolResult

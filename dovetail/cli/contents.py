@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DovetailError
-from .terminal import size
+from .output import size
 
 if TYPE_CHECKING:
     from ..protocol.content import Content, ResourceContents

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import MethodNotFound
 from . import session
 from .arguments import types
-from .terminal import bold, dim, say, say_json, say_text
+from .output import bold, dim, say, say_json, say_text
 
 if TYPE_CHECKING:
     from .. import Client

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
 from . import logins, session
-from .terminal import bold, complain, dim, say, say_json
+from .output import bold, complain, dim, say, say_json
 
 if TYPE_CHECKING:
     from .. import Client

@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import ConfigError, Unauthorized
-from .terminal import bold, dim, say
+from .output import bold, dim, say
 
 if TYPE_CHECKING:
     from ..auth import OAuth, Store

@@ -5,7 +5,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from . import logins
-from .terminal import bold, say, say_json
+from .output import bold, say, say_json
 
 if TYPE_CHECKING:
     from ..auth import OAuth

@@ -20,7 +20,7 @@ from typing import Any, NoReturn, Protocol
 from .. import __version__
 from ..errors import ConfigError, DovetailError, ProtocolError, ToolError, UrlRequired
 from . import call, inspect, login, logout, ping, prompt, read, run, whoami
-from .terminal import complain, one_line, prepare, say_json
+from .output import complain, one_line, prepare, say_json
 
 DONE, FAILED, USAGE, INTERRUPTED, UNREAD = 0, 1, 2, 130, 141
 

@@ -5,7 +5,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from . import session
-from .terminal import bold, say, say_json
+from .output import bold, say, say_json
 
 if TYPE_CHECKING:
     from .. import Client

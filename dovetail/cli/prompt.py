@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from . import answers, contents, session
 from .arguments import parse
-from .terminal import bold, dim, say, say_json, say_text
+from .output import bold, dim, say, say_json, say_text
 
 if TYPE_CHECKING:
     from .. import Client

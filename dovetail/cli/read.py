@@ -4,7 +4,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from . import answers, contents, session
-from .terminal import dim, say, say_json, say_text
+from .output import dim, say, say_json, say_text
 
 if TYPE_CHECKING:
     from .. import Client

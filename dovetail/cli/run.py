@@ -16,7 +16,7 @@ from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, DovetailError
-from .terminal import complain, say_json
+from .output import complain, say_json
 
 if TYPE_CHECKING:
     from .. import Server

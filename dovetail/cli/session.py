@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import ConfigError, DovetailError, Unauthorized
 from . import answers, logins
-from .aside import Aside
+from .status_line import Aside
 
 if TYPE_CHECKING:
     from .. import Client

@@ -5,7 +5,7 @@ import argparse
 
 from ..errors import Unauthorized
 from . import logins
-from .terminal import say_json
+from .output import say_json
 
 HELP = "Show what is known of the login to a server."
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .callbacks import AnyRequest
     from .client import Client
     from .task import TaskUpdate
-    from .typed import Typed
+    from .tool_results import Typed
 
     T = TypeVar("T")
 

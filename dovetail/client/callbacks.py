@@ -21,7 +21,7 @@ import inspect
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -79,7 +79,6 @@ __all__ = [
     "OnSample",
     "SampleRequest",
     "as_root",
-    "asker",
 ]
 
 log = logging.getLogger("dovetail.client")
@@ -92,7 +91,27 @@ MODES = ("auto", "required", "none")
 _any = Shape(Any)
 
 
-class ElicitRequest(ElicitParams, kw_only=True):
+class _ServerRequest:
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        @property
+        def server(self) -> Implementation | None: ...
+        @property
+        def target(self) -> str: ...
+
+    @property
+    def asked_by(self) -> str:
+        """The asking server, for display: the name it gives itself, which can be forged, and in
+        parentheses the target you connected to, which cannot."""
+        name = (self.server.title or self.server.name) if self.server is not None else ""
+        if name and self.target:
+            return f"{name} ({self.target})"
+        return name or self.target or "the server"
+
+
+class ElicitRequest(ElicitParams, _ServerRequest, kw_only=True):
     """A server asks the user: for a form (`schema`), or to visit a page (`url`)."""
 
     method: ClassVar[str] = "elicitation/create"
@@ -100,7 +119,7 @@ class ElicitRequest(ElicitParams, kw_only=True):
     target: str = ""
 
 
-class SampleRequest(CreateMessageParams, kw_only=True):
+class SampleRequest(CreateMessageParams, _ServerRequest, kw_only=True):
     """A server asks the model."""
 
     method: ClassVar[str] = "sampling/createMessage"
@@ -108,7 +127,7 @@ class SampleRequest(CreateMessageParams, kw_only=True):
     target: str = ""
 
 
-class RootsRequest(Params, kw_only=True):
+class RootsRequest(Params, _ServerRequest, kw_only=True):
     """A server asks for the roots."""
 
     method: ClassVar[str] = "roots/list"
@@ -129,17 +148,6 @@ OnAsk = Callable[[AnyRequest], Any]
 """Gives the request, changed or not, or None to refuse."""
 OnAnswer = Callable[[AnyRequest, Result], Any]
 """Gives the answer, changed or not, or None to refuse."""
-
-
-def asker(request: AnyRequest) -> str:
-    """Who asks, for people: what the server calls itself, and what the user called it, which cannot
-    be forged."""
-    itself = (request.server.title or request.server.name) if request.server is not None else ""
-    return (
-        f"{itself} ({request.target})"
-        if itself and request.target
-        else itself or request.target or "the server"
-    )
 
 
 class Callbacks:
@@ -471,11 +479,11 @@ def _check_uses(request: SampleRequest, answer: CreateMessageResult) -> None:
     if used - given:
         names = ", ".join(sorted(used - given))
         raise ConfigError(
-            f"on_sample: {asker(request)} did not offer {names}, so the model cannot use it"
+            f"on_sample: {request.asked_by} did not offer {names}, so the model cannot use it"
         )
     if _mode(request) == "required" and not used:
         log.warning(
-            "on_sample: %s wants a tool to be used, and the model used none", asker(request)
+            "on_sample: %s wants a tool to be used, and the model used none", request.asked_by
         )
 
 
@@ -498,6 +506,6 @@ def _filled(request: ElicitRequest, answer: ElicitResult, form: Validator | None
     problems = form.problems(content)
     if problems:
         raise ConfigError(
-            f"on_elicit: the answer is not what {asker(request)} asks for: {'; '.join(problems)}"
+            f"on_elicit: the answer is not what {request.asked_by} asks for: {'; '.join(problems)}"
         )
     return replace(answer, content=content)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from msgspec import Raw
 
-from .. import __version__, connect
+from .. import __version__
 from ..connection.calling import Calling, wanted
 from ..connection.connection import OnProgress
 from ..connection.extension import Extension, Extensions
@@ -49,16 +49,16 @@ from ..protocol.utilities import (
     SetLevelParams,
 )
 from ..revisions import Revision
-from .asking import ANY, Asking
+from . import targets as connect
 from .caching import Cached, SharedCache
 from .callbacks import Callbacks, OnAnswer, OnAsk, OnElicit, OnSample
-from .completing import Completing
-from .link import Link
+from .completions import Completing
+from .reconnect import Link
+from .requests import ANY, Asking
 from .subscriptions import Handle, Subscriptions
 from .task import TaskHandle
 from .tasks import Tasks
-from .typed import Typed, typed
-from .validation import Validation
+from .tool_results import Typed, Validation, typed
 
 if TYPE_CHECKING:
     from ..extensions.apps.view import View

@@ -20,9 +20,9 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
+from ..daemon_future import detached
 from ..errors import ConfigError
 from ..protocol.client_features import Root
-from .detached import detached
 
 log = logging.getLogger("dovetail.client")
 _CONTROLS = re.compile(r"[\x00-\x20\x7f]")

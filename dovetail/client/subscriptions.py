@@ -30,7 +30,7 @@ from ..protocol.base import SUBSCRIPTION_ID
 from ..protocol.methods import METHODS
 from ..protocol.resources import UriParams
 from ..protocol.utilities import ListenParams, SubscriptionFilter
-from .link import Link, backoff
+from .reconnect import Link, backoff
 
 log = logging.getLogger("dovetail.client")
 

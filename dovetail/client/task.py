@@ -27,7 +27,7 @@ from ..protocol.lifecycle import ProgressParams
 from ..protocol.tasks import TERMINAL, DetailedTask
 from ..protocol.tools import ToolResult
 from .callbacks import AnyRequest
-from .link import backoff
+from .reconnect import backoff
 
 if TYPE_CHECKING:
     from .tasks import Tasks

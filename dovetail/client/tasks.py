@@ -64,7 +64,7 @@ from ..protocol.tools import CallToolParams, ToolResult
 from ..protocol.utilities import ListenParams, SubscriptionFilter
 from ..revisions import decode, error
 from .callbacks import AnyRequest, Callbacks
-from .link import Link, backoff
+from .reconnect import Link, backoff
 from .task import PASSING, Patience, TaskHandle, TaskUpdate
 
 LISTENED = 1.0

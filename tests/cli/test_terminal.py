@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.cli.terminal import bold, one_line, safe, say, say_json, say_text, size
+from dovetail.cli.output import bold, one_line, safe, say, say_json, say_text, size
 
 DANGEROUS = {"Cc", "Cs", "Zl", "Zp"}
 

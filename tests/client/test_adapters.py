@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from dovetail.client.adapters import ModelError, Sampler, anthropic_sampler, openai_sampler
-from dovetail.client.models import Model
+from dovetail.client.samplers import Model, ModelError, Sampler, anthropic_sampler, openai_sampler
 from dovetail.errors import ConfigError, InvalidParams, TimedOut
 from dovetail.protocol.client_features import (
     CreateMessageParams,

@@ -14,7 +14,7 @@ from websockets.asyncio.server import ServerConnection, serve
 
 from dovetail import Client, Limits, SharedCache
 from dovetail.auth import ClientCredentials, EnterpriseManaged
-from dovetail.client import link
+from dovetail.client import reconnect
 from dovetail.connection.extension import Extension
 from dovetail.errors import ConfigError, ConnectFailed, ConnectionClosed, TimedOut, Unauthorized
 from dovetail.ports import Fetch, HttpRequest, HttpResponse
@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(autouse=True)
 def forget() -> Iterator[None]:
-    link._eras.clear()
+    reconnect._eras.clear()
     yield
 
 
@@ -735,8 +735,8 @@ async def test_a_server_that_is_started_here_has_its_environment_and_no_credenti
 
 async def test_a_login_can_be_configured(tmp_path: Path) -> None:
     from dovetail.auth import OAuth
+    from dovetail.client.targets import _login
     from dovetail.config import expand, parse
-    from dovetail.connect import _login
 
     auth = {
         "clientId": "c",

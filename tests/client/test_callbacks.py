@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 import dovetail.client.roots as module
-from dovetail.client.callbacks import Callbacks, ElicitRequest, RootsRequest, SampleRequest, asker
+from dovetail.client.callbacks import Callbacks, ElicitRequest, RootsRequest, SampleRequest
 from dovetail.errors import (
     LOCAL,
     ConfigError,
@@ -163,7 +163,7 @@ async def test_a_question_shows_what_is_asked_and_who_asks() -> None:
     assert sample.model_preferences.cost_priority == 1
     for request in (form, sample):
         assert request.server is SERVER
-        assert asker(request) == "The Shop (shop.py)"
+        assert request.asked_by == "The Shop (shop.py)"
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ async def test_a_question_shows_what_is_asked_and_who_asks() -> None:
     ],
 )
 def test_whoever_asks_has_a_name(server: Any, target: str, name: str) -> None:
-    assert asker(RootsRequest(server=server, target=target)) == name
+    assert RootsRequest(server=server, target=target).asked_by == name
 
 
 # forms

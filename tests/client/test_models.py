@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.client.models import Model, choose_model
+from dovetail.client.samplers import Model, choose_model
 from dovetail.errors import ConfigError
 from dovetail.protocol.client_features import ModelHint, ModelPreferences
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dovetail import Client
-from dovetail.connect import Door
+from dovetail.client.targets import Door
 from dovetail.errors import MethodNotFound
 from dovetail.protocol.base import SUBSCRIPTION_ID
 from dovetail.testing import Bare

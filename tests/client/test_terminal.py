@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from dovetail.client.callbacks import ElicitRequest
-from dovetail.client.dialogue import dialogue, unattended, unfit, visible, warnings
-from dovetail.client.terminal import _readers, terminal_elicit
 from dovetail.protocol.base import Implementation
 from dovetail.protocol.client_features import ElicitResult
+from dovetail.terminal.elicit import _readers, terminal_elicit
+from dovetail.terminal.form_dialog import dialogue, unattended, unfit, visible, warnings
 
 DECLINED = ElicitResult(action="decline")
 ROOT = Path(__file__).parents[2]
@@ -536,7 +536,7 @@ PROGRAM = """
 import asyncio, fcntl, json, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 from dovetail.client.callbacks import ElicitRequest
-from dovetail.client.terminal import terminal_elicit
+from dovetail.terminal.elicit import terminal_elicit
 
 async def main():
     asyncio.get_running_loop().call_later(0.05, print, "ALIVE")  # for the event loop goes on while the question is open

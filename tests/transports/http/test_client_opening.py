@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dovetail import Client, Limits
-from dovetail.client import link
+from dovetail.client import reconnect
 from dovetail.errors import (
     ConfigError,
     ConnectFailed,
@@ -49,9 +49,9 @@ REFUSED = [
 
 @pytest.fixture(autouse=True)
 def _no_memory_of_eras() -> Iterator[None]:
-    link._eras.clear()
+    reconnect._eras.clear()
     yield
-    link._eras.clear()
+    reconnect._eras.clear()
 
 
 @pytest.fixture
@@ -170,7 +170,7 @@ async def test_a_status_that_says_nothing_about_the_era_ends_the_attempt(
             await Client(server.url).connect()
         assert len(server.asked) == 1
         assert ("not you" in str(caught.value)) == bool(body)
-    assert link._eras == {}
+    assert reconnect._eras == {}
 
 
 @pytest.mark.requirement("dual-era-remembered")

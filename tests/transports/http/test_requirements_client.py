@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dovetail import Client
-from dovetail.client import link
+from dovetail.client import reconnect
 from dovetail.errors import ConnectFailed, DovetailError, ProtocolError
 from dovetail.transports.http import client as http
 from tests.transports.http.scripted import (
@@ -32,9 +32,9 @@ ACCEPT = "application/json, text/event-stream"
 
 @pytest.fixture(autouse=True)
 def _no_memory_of_eras() -> Iterator[None]:
-    link._eras.clear()
+    reconnect._eras.clear()
     yield
-    link._eras.clear()
+    reconnect._eras.clear()
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ from ..revisions import decode
 from ..schema import Shape
 from .caching import Cached
 from .callbacks import Callbacks
-from .link import Link, backoff, ping_of
+from .reconnect import Link, backoff, ping_of
 from .tasks import AS_TASK
 
 ANY = Shape(Any)

@@ -15,11 +15,11 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from . import config
-from .errors import ConfigError
-from .limits import Limits
-from .ports import Channel, Credentials
-from .transports import memory
+from .. import config
+from ..errors import ConfigError
+from ..limits import Limits
+from ..ports import Channel, Credentials
+from ..transports import memory
 
 Open = Callable[[], Awaitable[Channel]]
 WEB = ("http", "https", "ws", "wss")
@@ -139,7 +139,7 @@ def _command(command: Sequence[str], limits: Limits, how: Started) -> Door:
         raise ConfigError("The command is empty")
 
     async def open() -> Channel:
-        from .transports.process import spawn
+        from ..transports.process import spawn
 
         return await spawn(
             command, env=how.env, cwd=how.cwd, limits=limits, on_stderr=how.on_stderr
@@ -152,7 +152,7 @@ def _login(chosen: "str | config.AuthConfig | None") -> Any:
     """What a configuration says about `auth`, as `Client(auth=…)` takes it."""
     if chosen != "oauth" and not isinstance(chosen, config.AuthConfig):
         return chosen
-    from .auth import OAuth
+    from ..auth import OAuth
 
     return OAuth() if isinstance(chosen, str) else OAuth(**asdict(chosen))
 
@@ -162,12 +162,12 @@ def _credentials(url: str, how: Reached, peers: Any) -> Credentials | None:
     better."""
     if how.auth is None or any(name.lower() == "authorization" for name in how.headers or ()):
         return None
-    from .transports.http.addresses import loopback
-    from .transports.http.fetch import fetcher
+    from ..transports.http.addresses import loopback
+    from ..transports.http.fetch import fetcher
 
     auth = how.auth
     if isinstance(auth, str):
-        from .auth import BearerToken
+        from ..auth import BearerToken
 
         auth = BearerToken(auth)
     elif isinstance(auth, type):
@@ -189,8 +189,8 @@ def _credentials(url: str, how: Reached, peers: Any) -> Credentials | None:
 
 
 def _url(url: str, limits: Limits, how: Reached) -> Door:
-    from .transports.http.addresses import Peers
-    from .transports.http.wire import checked, origin
+    from ..transports.http.addresses import Peers
+    from ..transports.http.wire import checked, origin
 
     scheme = url.partition("://")[0].lower()
     if scheme not in WEB:
@@ -203,7 +203,7 @@ def _url(url: str, limits: Limits, how: Reached) -> Door:
     mirrors: dict[str, Any] = {}  # what goes into headers is known to the next channel too
 
     async def over_http() -> Channel:
-        from .transports.http.client import connect
+        from ..transports.http.client import connect
 
         if credentials is not None:
             await credentials.headers(
@@ -222,7 +222,7 @@ def _url(url: str, limits: Limits, how: Reached) -> Door:
         )
 
     async def over_websocket() -> Channel:
-        from .transports.websocket import connect
+        from ..transports.websocket import connect
 
         return await connect(
             url,
@@ -252,7 +252,7 @@ async def post_json(
 ) -> tuple[int, bytes]:
     """The status and body that a web API answers one POST with; for what a client brings along,
     such as samplers."""
-    from .transports.http import fetch
+    from ..transports.http import fetch
 
     return await fetch.post_json(url, headers, body, timeout)
 
@@ -284,7 +284,7 @@ def _served(task: "asyncio.Task[None]") -> None:
     if not task.cancelled() and task.exception() is not None:
         import logging
 
-        logging.getLogger("dovetail.connect").error("The server failed", exc_info=task.exception())
+        logging.getLogger("dovetail.client").error("The server failed", exc_info=task.exception())
 
 
 def _is_server(target: Any) -> bool:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from .terminal import complain, safe
+from .output import complain, safe
 
 if TYPE_CHECKING:
     from ..protocol.lifecycle import ProgressParams

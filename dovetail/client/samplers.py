@@ -1,17 +1,29 @@
-"""Ready-made `on_sample` callbacks: a server's question, put to a model behind an HTTP API.
+"""Ready-made `on_sample` callbacks, which forward a server's sampling request to a model's HTTP
+API.
 
-    Client(target, on_sample=openai_sampler("http://127.0.0.1:11434/v1", models=["llama3.3",
-    "qwen3"])) Client(target, on_sample=anthropic_sampler("https://api.anthropic.com", api_key=key,
+    Client(target, on_sample=openai_sampler("http://127.0.0.1:11434/v1", models=["llama3.3"]))
+    Client(target, on_sample=anthropic_sampler("https://api.anthropic.com", api_key=key,
     models=[…]))
 
-There are two dialects that nearly every model is offered in. A dialect is a value: where to post,
-how the key travels, what a request looks like and how a reply reads. The rest is the same for both:
-the model is chosen by `choose_model`, the question translated block by block, the reply translated
-back, with the protocol's words for why the model stopped. What an API has no place for (a sound, to
-one that cannot hear) is refused before anything is sent. A server's `metadata` is not passed on: it
-would let the server set whatever the API knows, at the expense of whoever pays for it.
+Nearly every model is offered behind one of two APIs, OpenAI's or Anthropic's. A `ModelApi` is a
+value that says where to post, how the key travels, what a request looks like and how to read a
+reply. The rest is shared: `choose_model` picks the model, each content block is translated, and the
+reply is translated back, with the protocol's words for why the model stopped. Content that an API
+cannot represent, such as audio for a text-only model, is refused before anything is sent. A
+server's `metadata` is not passed on: it would let the server set any option of the API, at the
+expense of the user who pays for it.
 
-The key goes to the API's own origin, over TLS or to this machine, and is never part of an error.
+The key is sent only to the API's own origin, over TLS or to this machine, and never appears in an
+error.
+
+**Choosing a model.** A server does not know which models there are; it can only state preferences.
+Hints come first, in the order the server gave them: a hint is a substring of a name, in any case,
+and the first hint that matches any model narrows the choice to the models it matches. Without a
+matching hint all models are considered. Among the remaining models the priorities decide: how much
+a low price, speed and intelligence matter, each from 0 to 1, weighed against the traits of each
+model. The best one wins, and of equals the one listed first. So the order of the list is the
+client's own preference, and the same request always gets the same model.
+https://modelcontextprotocol.io/specification/2026-07-28/client/sampling#model-preferences
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,9 +34,13 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
-from .. import connect
 from ..errors import ConfigError, ConnectFailed, ConnectionClosed, DovetailError, InvalidParams
-from ..protocol.client_features import CreateMessageParams, CreateMessageResult, SamplingMessage
+from ..protocol.client_features import (
+    CreateMessageParams,
+    CreateMessageResult,
+    ModelPreferences,
+    SamplingMessage,
+)
 from ..protocol.content import (
     AudioContent,
     Content,
@@ -36,7 +52,7 @@ from ..protocol.content import (
     ToolResultContent,
     ToolUseContent,
 )
-from .models import Model, choose_model, known
+from .targets import post_json
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -50,6 +66,71 @@ SOUNDS = {
     "audio/mp3": "mp3",
 }
 """What the OpenAI dialect can hear."""
+
+
+class Model(Struct, frozen=True):
+    """A model that can be asked, and what is known of it: each trait from 0 to 1, a half where
+    nothing is."""
+
+    name: str
+    cost: float = 0.5
+    """1 is the dearest."""
+    speed: float = 0.5
+    intelligence: float = 0.5
+    aliases: tuple[str, ...] = ()
+    """Other names that a hint may mean it by: of its family, or of another vendor's model that it
+    stands in for."""
+
+
+def choose_model(
+    preferences: ModelPreferences | Mapping[str, Any] | None, models: Iterable[Model | str]
+) -> str:
+    """The name of the model that suits the preferences best."""
+    left = known(models)
+    wishes = _wishes(preferences)
+    for hint in wishes.hints or ():
+        part = (hint.name or "").strip().lower()
+        meant = tuple(
+            model for model in left if part and any(part in name for name in _names(model))
+        )
+        if meant:
+            left = meant
+            break
+    return max(left, key=lambda model: _suits(model, wishes)).name  # of equals, max takes the first
+
+
+def known(models: Iterable[Model | str]) -> tuple[Model, ...]:
+    """The models as values; there must be one."""
+    given = (models,) if isinstance(models, str | Model) else tuple(models)
+    if not given:
+        raise ConfigError("models= is empty: name at least one model")
+    return tuple(model if isinstance(model, Model) else Model(model) for model in given)
+
+
+def _names(model: Model) -> list[str]:
+    return [name.lower() for name in (model.name, *model.aliases)]
+
+
+def _wishes(preferences: ModelPreferences | Mapping[str, Any] | None) -> ModelPreferences:
+    if isinstance(preferences, ModelPreferences):
+        return preferences
+    try:
+        return msgspec.convert(dict(preferences or {}), ModelPreferences)
+    except msgspec.ValidationError as problem:
+        raise ConfigError(f"These are no model preferences: {problem}") from None
+
+
+def _suits(model: Model, wishes: ModelPreferences) -> float:
+    return (
+        _weight(wishes.cost_priority) * (1 - model.cost)
+        + _weight(wishes.speed_priority) * model.speed
+        + _weight(wishes.intelligence_priority) * model.intelligence
+    )
+
+
+def _weight(priority: float | None) -> float:
+    """A priority within its bounds; what is no number weighs nothing."""
+    return min(1.0, max(0.0, priority)) if priority is not None and priority == priority else 0.0
 
 
 class ModelError(DovetailError):
@@ -98,7 +179,7 @@ class Sampler:
         model = choose_model(request.model_preferences, self._models)
         body = msgspec.json.encode(self._dialect.body(request, model))
         try:
-            status, reply = await connect.post_json(
+            status, reply = await post_json(
                 self._url, self._dialect.headers(self._key), body, self._timeout
             )
         except (ConnectionClosed, ConnectFailed) as problem:

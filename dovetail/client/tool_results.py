@@ -1,19 +1,22 @@
-"""Whether a tool's results keep to the schema that the server announced.
+"""Check a tool's results against its output schema, and convert their data to a Python type.
 
-`strict` raises InvalidOutput, `warn` (the default) logs, `off` does not look. The result is never
-thrown away: the error carries it. `strict` also refuses tools whose schemas cannot be used, and
-lists the tools before the first call; `warn` checks what it happens to know.
+`validate="strict"` raises InvalidOutput, `"warn"` (the default) logs, `"off"` skips the check. The
+result is never thrown away: the error carries it. `"strict"` also refuses tools whose schemas
+cannot be used, and lists the tools before the first call; `"warn"` checks only the tools that are
+already known. `call_tool("forecast", …, type=Forecast).data` is a `Forecast`.
 """
 
 import logging
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from ..errors import ConfigError, InvalidOutput, SchemaError
 from ..limits import Limits
 from ..protocol.tools import Tool, ToolResult
+from ..schema import Mismatch, Shape
 from ..schema.validation import Validator, compile
 
 log = logging.getLogger("dovetail.client")
+T = TypeVar("T")
 MODES = ("strict", "warn", "off")
 
 
@@ -99,3 +102,36 @@ class Validation:
             return compile(schema, self._limits)
         except SchemaError as error:
             raise SchemaError(f"The schema of tool {name!r} cannot be used: {error}") from None
+
+
+class Typed(ToolResult, Generic[T], kw_only=True):
+    """A result whose `.data` has been converted."""
+
+    converted: Any = None
+
+    @property
+    def data(self) -> T:
+        """What the tool returned, as the type that was asked for."""
+        return self.converted  # type: ignore[no-any-return]
+
+
+def typed(result: ToolResult, type_: Any) -> Typed[Any]:
+    """The result with its data converted; the result itself stays with the error where that
+    fails."""
+    shape = Shape.of(type_)
+    try:
+        if result.structured_content is None and type_ is not str:
+            value = shape.decode(result.text.encode())
+        else:
+            value = shape.convert(result.data)
+    except (Mismatch, ValueError) as error:
+        raise InvalidOutput(
+            f"The result is no {getattr(type_, '__name__', type_)}: {error}", result
+        ) from None
+    return Typed(
+        content=result.content,
+        structured_content=result.structured_content,
+        is_error=result.is_error,
+        meta=result.meta,
+        converted=value,
+    )

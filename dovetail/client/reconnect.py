@@ -20,7 +20,6 @@ from typing import Any, TypeVar, cast
 
 from msgspec.structs import replace
 
-from ..connect import Door
 from ..connection.calling import Calling, Silent
 from ..connection.connection import Connection
 from ..connection.extension import NONE, Extensions
@@ -42,6 +41,7 @@ from ..protocol.methods import METHODS
 from ..protocol.utilities import Level, SetLevelParams
 from ..revisions import Revision
 from .callbacks import Callbacks
+from .targets import Door
 
 log = logging.getLogger("dovetail.client")
 

@@ -15,13 +15,15 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 from weakref import WeakKeyDictionary
 
+from ..daemon_future import detached
 from ..protocol.client_features import ElicitResult
-from .callbacks import ElicitRequest
-from .detached import detached
-from .dialogue import Dialogue, back, dialogue, unattended
+from .form_dialog import Dialogue, back, dialogue, unattended
+
+if TYPE_CHECKING:
+    from ..client.callbacks import ElicitRequest
 
 __all__ = ["terminal_elicit"]
 
@@ -39,12 +41,12 @@ def terminal_elicit(
     *,
     defaults: bool = False,
     open_url: Callable[[str], Any] | None = None,
-) -> Callable[[ElicitRequest], Awaitable[ElicitResult]]:
+) -> "Callable[[ElicitRequest], Awaitable[ElicitResult]]":
     """Asks the person at the terminal (stdin and stderr); where there is none, the answer is no, or
     the `defaults`."""
     turn = asyncio.Lock()  # one question at a time, however many a server asks at once
 
-    async def elicit(request: ElicitRequest) -> ElicitResult:
+    async def elicit(request: "ElicitRequest") -> ElicitResult:
         source, screen = stream_in or sys.stdin, stream_out or sys.stderr
         if not (_is_terminal(source) and _is_terminal(screen)):
             return unattended(request, defaults)

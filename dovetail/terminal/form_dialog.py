@@ -18,7 +18,7 @@ import unicodedata
 from collections.abc import Callable, Generator, Mapping
 from datetime import date, datetime
 from ipaddress import ip_address
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -26,7 +26,9 @@ from msgspec import Struct
 from ..errors import SchemaError
 from ..protocol.client_features import ElicitResult
 from ..schema.validation import compile
-from .callbacks import ElicitRequest, asker
+
+if TYPE_CHECKING:
+    from ..client.callbacks import ElicitRequest
 
 Dialogue = Generator[str, str | None, ElicitResult]
 BAR = "  | "
@@ -45,7 +47,7 @@ class _Declined(Exception):
     """The person said no."""
 
 
-def dialogue(request: ElicitRequest) -> Dialogue:
+def dialogue(request: "ElicitRequest") -> Dialogue:
     """The conversation about one question: `!` or the end of input declines."""
     try:
         return (yield from (_visit(request) if request.mode == "url" else _form(request)))
@@ -63,7 +65,7 @@ def back() -> Dialogue:
     return ElicitResult(action="accept")
 
 
-def unattended(request: ElicitRequest, defaults: bool) -> ElicitResult:
+def unattended(request: "ElicitRequest", defaults: bool) -> ElicitResult:
     """The answer where nobody can be asked: no, or the defaults if they are wanted and enough."""
     given = {
         field.name: field.default
@@ -230,8 +232,8 @@ def _type(schema: Mapping[str, Any]) -> str:
     )
 
 
-def _form(request: ElicitRequest) -> Dialogue:
-    lead = f"\n{visible(asker(request))} asks:\n{_quoted(request.message)}"
+def _form(request: "ElicitRequest") -> Dialogue:
+    lead = f"\n{visible(request.asked_by)} asks:\n{_quoted(request.message)}"
     fields = fields_of(request.schema)
     values: dict[str, Any] = {}
     if not fields:
@@ -380,9 +382,9 @@ FORMATS: dict[str, tuple[str, Callable[[str], bool]]] = {
 # pages
 
 
-def _visit(request: ElicitRequest) -> Dialogue:
+def _visit(request: "ElicitRequest") -> Dialogue:
     url = request.url or ""
-    lead = f"\n{visible(asker(request))} asks you to visit a page:\n{_quoted(request.message)}"
+    lead = f"\n{visible(request.asked_by)} asks you to visit a page:\n{_quoted(request.message)}"
     flaw = unfit(url)
     if flaw is not None:
         yield from _heard(

@@ -1,0 +1,1 @@
+"""Dialogs that ask a person at a terminal: forms, URLs to visit, consent."""
