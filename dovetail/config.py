@@ -1,9 +1,10 @@
 """`mcp.json`: the file in which applications keep their servers.
 
-    {"mcpServers": {"weather": {"command": "uvx", "args": ["weather"], "env": {"KEY":
-    "${WEATHER_KEY}"}},
-                    "remote": {"url": "https://example.com/mcp", "auth": "oauth"}, "other": {"url":
-                    "https://example.org/mcp", "headers": {"Authorization": "Bearer ${TOKEN}"}}}}
+    {"mcpServers": {"weather": {"command": "uvx", "args": ["weather"],
+                                "env": {"KEY": "${WEATHER_KEY}"}},
+                    "remote": {"url": "https://example.com/mcp", "auth": "oauth"},
+                    "other": {"url": "https://example.org/mcp",
+                              "headers": {"Authorization": "Bearer ${TOKEN}"}}}}
 
 `auth` is what `Client(auth=…)` is: `"oauth"` for a login, or a token; or an object with what
 `OAuth` is to be given, in the spelling of JSON: `{"clientId": "…", "clientSecret": "${SECRET}",

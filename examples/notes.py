@@ -1,8 +1,11 @@
 """A server for those who log in. Each of them has notes of their own.
 
-    dovetail run examples/notes.py --http                                        in one terminal
-    dovetail login http://127.0.0.1:8000/mcp --scope notes:write                 in another: ada,
-    whose password is "engine" dovetail call http://127.0.0.1:8000/mcp add text="Call Charles"
+    dovetail run examples/notes.py --http
+
+In another terminal; `ada` has the password "engine":
+
+    dovetail login http://127.0.0.1:8000/mcp --scope notes:write
+    dovetail call http://127.0.0.1:8000/mcp add text="Call Charles"
     dovetail call http://127.0.0.1:8000/mcp show
 
 To see notes takes one scope, to add one takes another, and nobody sees a tool that is not for them.

@@ -3,8 +3,9 @@
 A channel has four methods. This one wraps the streams that asyncio hands out, and serves both
 sides:
 
-    listener = await asyncio.start_unix_server(lambda *streams: server.serve(Lines(*streams)), path,
-    limit=LIMIT) client = Client(Lines(*await asyncio.open_unix_connection(path, limit=LIMIT)))
+    accept = lambda *streams: server.serve(Lines(*streams))
+    listener = await asyncio.start_unix_server(accept, path, limit=LIMIT)
+    client = Client(Lines(*await asyncio.open_unix_connection(path, limit=LIMIT)))
 """
 
 import asyncio

@@ -3,8 +3,9 @@
     OAuth               a user logs in, in a browser, once; everything else goes by itself
     ClientCredentials   a program that acts for itself, with a secret or a private key
     EnterpriseManaged   a user whose enterprise decides; its login is passed on, no second one is
-    needed WorkloadIdentity    a program that its platform vouches for BearerToken         a token
-    from elsewhere
+                        needed
+    WorkloadIdentity    a program that its platform vouches for
+    BearerToken         a token from elsewhere
 
 These are settings; `bind` makes what works for one server (`bound.py`). None of them shows a
 secret.

@@ -5,9 +5,9 @@ Everything here is a generator without I/O: it yields an `HttpRequest` and is se
 `HttpResponse`.
 
     the server      resource_metadata of its challenge, else
-    /.well-known/oauth-protected-resource/path, else at the root its issuers     those it lists,
-    tried in order; the first that can do what is needed an issuer       RFC 8414 with its path
-    inserted, then OpenID Connect inserted, then appended
+                    /.well-known/oauth-protected-resource/path, else at the root
+    its issuers     those it lists, tried in order; the first that can do what is needed
+    an issuer       RFC 8414 with its path inserted, then OpenID Connect inserted, then appended
 
 A server that describes itself for another resource, and an issuer whose metadata names another
 issuer, are lies or mistakes, and both end the search:

@@ -6,7 +6,8 @@ back at the redirect URI. What fails on the way is thrown into them. `bound.py` 
 test does it in microseconds.
 
     acquire     discovery -> registration -> a grant (by default the authorization code with PKCE)
-    -> Tokens refresh     Tokens -> Tokens
+                -> Tokens
+    refresh     Tokens -> Tokens
 
 What has to hold at each step stands at that step. Of an answer that came through the browser
 nothing is believed, nor shown, before `state` and `iss` have been checked, errors included:

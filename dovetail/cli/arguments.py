@@ -1,9 +1,10 @@
 """`key=value` on the command line, turned into the arguments of a tool.
 
-    city=Oslo           text, where the tool's schema says string days=3              JSON, where it
-    says anything else; where it says nothing, JSON if it is JSON, else text days:=3
-    JSON in any case text=@notes.txt     the same, from a file; bytes in base64 where the schema
-    asks for that
+    city=Oslo           text, where the tool's schema says string
+    days=3              JSON, where it says anything else; where it says nothing, JSON if it is
+                        JSON, else text
+    days:=3             JSON in any case
+    text=@notes.txt     the same, from a file; bytes in base64 where the schema asks for that
 
 Whether the values are any good is for the server to say: it knows its schema, and its answer names
 the argument.

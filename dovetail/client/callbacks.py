@@ -5,8 +5,8 @@ Only what has a callback is declared, so nothing else is ever asked; `sampling.t
 (`on_sample.tools = True`). A question arrives as a request in the handshake era and inside an
 `input_required` result in the stateless era; either way it takes the same road here:
 
-    is it a sound question? -> on_ask -> on_elicit, on_sample or the roots -> on_answer -> does the
-    answer fit? -> the server
+    is it a sound question? -> on_ask -> on_elicit, on_sample or the roots -> on_answer
+    -> does the answer fit? -> the server
 
 A callback sees the question as the server put it, and who put it: `.server` is what the server
 calls itself, `.target` what the user called it. The two hooks are for consent: each gives back what

@@ -1,9 +1,9 @@
 """Ready-made `on_sample` callbacks, which forward a server's sampling request to a model's HTTP
 API.
 
-    Client(target, on_sample=openai_sampler("http://127.0.0.1:11434/v1", models=["llama3.3"]))
-    Client(target, on_sample=anthropic_sampler("https://api.anthropic.com", api_key=key,
-    models=[…]))
+    on_sample = openai_sampler("http://127.0.0.1:11434/v1", models=["llama3.3", "qwen3"])
+    on_sample = anthropic_sampler("https://api.anthropic.com", api_key=key, models=[…])
+    Client(target, on_sample=on_sample)
 
 Nearly every model is offered behind one of two APIs, OpenAI's or Anthropic's. A `ModelApi` is a
 value that says where to post, how the key travels, what a request looks like and how to read a

@@ -2,8 +2,8 @@
 
     call ─→ result                                    most calls
          └→ task ─→ look, wait, look again ─→ over ─→ result, or the error that it came to
-                     └→ it asks: the callbacks answer, as they do any question, and the answers are
-                     sent
+                     └→ it asks: the callbacks answer, as they do any question, and the
+                        answers are sent
 
 Both forms take this road. In the extension's a task shows what it asks and what it came to, and is
 answered with `tasks/update`; in the core form of the handshake era `tasks/result` stays open beside

@@ -4,10 +4,11 @@
 that only this user can enter, and each process is a member (`join`). A frame is a length of four
 bytes and the MessagePack of
 
-    kind      topic    payload   number PUBLISH   a topic  anything  0                   the hub
-    passes it on to all others ASK       a topic  anything  of the asker        passed on to all
-    others under a number of the hub ANSWER    ""       or nil    of the ask          the first that
-    is not nil, or the last, goes back to the asker
+    kind      topic    payload   number
+    PUBLISH   a topic  anything  0             the hub passes it on to all others
+    ASK       a topic  anything  of the asker  passed on to all others under a number of the hub
+    ANSWER    ""       or nil    of the ask    the first that is not nil, or the last, goes back to
+                                               the asker
 
 The hub reads no payloads. It counts who has yet to answer, so that "nobody knows" comes as fast as
 the slowest member and not at the deadline, and a member that leaves has said no. The others hear

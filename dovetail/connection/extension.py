@@ -1,22 +1,20 @@
 """What an extension is: a value that a server or a client is given, one for each side.
 
-    say = Method("greetings/say", "client", SayParams, SayResult) greetings =
-    Extension(id="com.example/greetings", methods=[say], handlers={"greetings/say": answer}) server
-    = Server("demo", extensions=[greetings]) client = Client(server,
-    extensions=[Extension(id="com.example/greetings", methods=[say])])
+    say = Method("greetings/say", "client", SayParams, SayResult)
+    greetings = Extension(id="com.example/greetings", methods=[say], handlers={"greetings/say": answer})
+    server = Server("demo", extensions=[greetings])
+    client = Client(server, extensions=[Extension(id="com.example/greetings", methods=[say])])
 
 It is declared by its identifier and `settings` in the capabilities; the other side does the same,
 and what it said can be asked for with `settings_of`. It may bring
 
     methods     of its own, requests and notifications, with their params and results as types
-    handlers    what answers or hears those that come to this side around      wrappers around calls
-    of the core, by method: middleware for that one alone, nearer to the core than the
-                middleware of a server, and nearer to the caller than that of a client. The first
-                extension is the outermost
+    handlers    what answers or hears those that come to this side
+    around      wrappers around calls of the core, by method: middleware for that one alone, nearer to the core than the
+                middleware of a server, and nearer to the caller than that of a client. The first extension is the outermost
     instead     wrappers of the same shape that let a call through, or answer it with something else, as a task is. They
-                are outside of all that is `around`, which so gets what the core gives, whoever came
-                first; and they do not look into what they let through, so that it need not be
-                opened for them
+                are outside of all that is `around`, which so gets what the core gives, whoever came first; and they do
+                not look into what they let through, so that it need not be opened for them
     kinds       further kinds of result (`resultType`) that a call of the core may be answered with, on the client's side,
                 and what makes the result out of them that the caller is waiting for
 

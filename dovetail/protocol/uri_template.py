@@ -6,19 +6,17 @@ https://www.rfc-editor.org/rfc/rfc6570
 Matching is not in the RFC, so these are our rules:
 
 - One expression is the pivot: the last that may hold several segments (`{+path}`, `{/segments*}`),
-  else the first. What
-  stands before it is matched from the left, what stands after it from the right, each variable
-  taking as little as it can; the pivot takes the rest. So `{name}.{ext}` splits at the last dot,
-  `{id}/files/{+path}` at the first `/files/`.
+  else the first. What stands before it is matched from the left, what stands after it from the
+  right, each variable taking as little as it can; the pivot takes the rest. So `{name}.{ext}`
+  splits at the last dot, `{id}/files/{+path}` at the first `/files/`.
 - This needs two regular expressions, one of them over the reversed text. A variable ends where its
-  neighbour begins and
-  never gives back what it took (possessive), and only so many expressions may be left out
-  (`_OPTIONAL`), so the time is linear in the URI, however hostile.
+  neighbour begins and never gives back what it took (possessive), and only so many expressions may
+  be left out (`_OPTIONAL`), so the time is linear in the URI, however hostile.
 - Query parameters come in any order and all are optional; those the template does not name are
   ignored.
 - Values are percent-decoded after matching, so an encoded delimiter cannot move a boundary. A value
-  that could walk a
-  file tree, at once or when somebody decodes it again, is no match at all (`_harmless`).
+  that could walk a file tree, at once or when somebody decodes it again, is no match at all
+  (`_harmless`).
 """
 
 import re

@@ -6,11 +6,9 @@ expects. One walk over the type writes its schema and finds out on the way who c
 - msgspec, as the type stands: nearly always, and then nothing of this folder lies between the bytes
   and the value;
 - msgspec with stand-ins, where a union is ambiguous to it (`Circle | Square`, `date | str`) or a
-  note is not its own
-  (`annotated_types`);
+  note is not its own (`annotated_types`);
 - pydantic, as soon as any part of the type is of pydantic. The user's module has imported it or
-  nobody does; the same
-  goes for `annotated_types` and attrs.
+  nobody does; the same goes for `annotated_types` and attrs.
 
 What does not fit raises `Mismatch`, worded from the schema, since a model often reads it.
 

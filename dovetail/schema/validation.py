@@ -4,11 +4,10 @@ Both the schema and the value may be hostile, and the engine, fast as it is, tru
 schema is surveyed before it gets there, as a graph whose edges are subschemas and references:
 
 - It must be bounded: nesting, subschemas, and the *work* that it makes of one value. Twenty
-  definitions that refer to
-  the next one twice are a million checks of the same value, so work is counted with references
-  followed. Where a reference leads back, the engine remembers what it has seen, so that counts
-  once; but not if it leads back to the same value (`{"$ref": "#"}`), which means nothing and is
-  refused.
+  definitions that refer to the next one twice are a million checks of the same value, so work is
+  counted with references followed. Where a reference leads back, the engine remembers what it has
+  seen, so that counts once; but not if it leads back to the same value (`{"$ref": "#"}`), which
+  means nothing and is refused.
 - It must be whole: nothing is ever fetched.
 
 The engine answers yes or no in time linear in the value. It recurses with the value, though, on a

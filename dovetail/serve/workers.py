@@ -7,9 +7,11 @@ hub of their bus. The hub is a child like any other: if it dies, the next one ta
 listening socket, where the members are waiting already.
 
     SIGCHLD              whoever has died is started again, later and later; one that dies young too
-    often ends it all SIGTERM, SIGINT      the workers get SIGTERM and `grace` seconds, then
-    SIGKILL; a second signal cuts the wait short the parent is gone   every child holds one end of a
-    pipe whose other end is the parent's alone, and at its end stops
+                         often ends it all
+    SIGTERM, SIGINT      the workers get SIGTERM and `grace` seconds, then SIGKILL; a second signal
+                         cuts the wait short
+    the parent is gone   every child holds one end of a pipe whose other end is the parent's alone,
+                         and at its end stops
 
 Children leave the terminal's process group, so that Ctrl-C reaches them once, through the parent.
 They share the key that tokens are sealed with where none is configured, as it is drawn before the

@@ -4,14 +4,13 @@ A name comes from a client and is not trusted. It passes three gates, and each w
 most of the time:
 
 1. The name is judged as text, in the strictest reading of any system (`_plain`): nothing absolute,
-   no `..`, no
-   backslash, no drive, device or stream, also where it is percent-encoded, and encoded again.
+   no `..`, no backslash, no drive, device or stream, also where it is percent-encoded, and encoded
+   again.
 2. The path is resolved, with all links followed; it must still lie below the root, under a name
-   that passes the first
-   gate too. Only files and directories count: a pipe or a device is never opened.
+   that passes the first gate too. Only files and directories count: a pipe or a device is never
+   opened.
 3. The file is opened in a way that does not trust the second gate, since a link may have been put
-   there in between:
-   step by step from the root, where each step refuses links (`_open_below`).
+   there in between: step by step from the root, where each step refuses links (`_open_below`).
 
 Whoever fails hears the same: there is no such file. No error says where the root is.
 """

@@ -3,8 +3,7 @@
 A page runs in a folder of its own, from top to bottom, in one namespace and one event loop:
 
     ```python              is executed; `await` and `async with` may stand at the top level. Where a line ends with
-                           `# → text`, the block must print these texts, a line each and nothing
-                           else.
+                           `# → text`, the block must print these texts, a line each and nothing else.
     ```python server.py    is written into that file, and the file executed (not as `__main__`).
     ```python server.py +  goes into that file above its `if __name__ == "__main__":`.
     ```json mcp.json       is written into that file; any other JSON must at least be JSON.

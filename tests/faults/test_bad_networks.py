@@ -7,9 +7,10 @@ TLS keeps bytes from being changed on their way: a key that was garbled is refus
 answer that was garbled is known as such. All else is on us:
 
     nothing hangs    each call ends within its deadline, with an answer or an error of
-    `dovetail.errors` nothing twice    a tool runs once for a call, and not again unless its caller
-    said `retry=True`: only the network itself,
-                     by duplicating what the client sent, can make it run more often
+                     `dovetail.errors`
+    nothing twice    a tool runs once for a call, and not again unless its caller said `retry=True`:
+                     only the network itself, by duplicating what the client sent, can make it run
+                     more often
     nothing mixed    a call never gets the answer to another
     nothing lasting  once the network is well, the server and the clients go on
 """

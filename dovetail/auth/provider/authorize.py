@@ -4,9 +4,8 @@ The request of the client stays in the query of the URL all the way, and is read
 each step; nothing is kept of it here. What is kept is who sits at the browser: a random cookie
 names a session, once somebody has logged in.
 
-    GET  authorize?…    who is it? may the client?  ──> the login page, the consent page, or back to
-    the client POST authorize?…    action = login | approve | deny | switch, with a token that only
-    this browser, for this very
+    GET  authorize?…    who is it? may the client?  ──> the login page, the consent page, or back to the client
+    POST authorize?…    action = login | approve | deny | switch, with a token that only this browser, for this very
                         request, can have
     GET  callback?…     back from the upstream: `state` is good once, and only in the browser that was sent there
 

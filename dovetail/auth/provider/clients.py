@@ -6,8 +6,7 @@ themselves at a URL.
 2. *Described*: the client id is an https URL, and the document there says the rest:
    https://datatracker.ietf.org/doc/html/draft-ietf-oauth-client-id-metadata-document-00.
 3. *Registered*: RFC 7591. Anybody may, so it means little: what nobody has consented to within a
-   day is forgotten, and later
-   what was not used for `LIFE`.
+   day is forgotten, and later what was not used for `LIFE`.
 
 A client proves itself at the token endpoint by what its record says (`method`): nothing, a secret,
 or a signed assertion.

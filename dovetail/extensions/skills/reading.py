@@ -1,9 +1,10 @@
 """Reading a skill: what a client does before anything of it is used.
 
-    entry      from a list, or asked for by URI; judged as a whole, with nothing fetched SKILL.md
-    fetched when the skill is read: its size, its digest and its front matter must be what the entry
-    says files      fetched one by one, when they are wanted: listed in the entry, with that size
-    and that digest
+    entry      from a list, or asked for by URI; judged as a whole, with nothing fetched
+    SKILL.md   fetched when the skill is read: its size, its digest and its front matter must be
+               what the entry says
+    files      fetched one by one, when they are wanted: listed in the entry, with that size and
+               that digest
 
 Whatever differs is a `SkillRefused` that says so, and a skill of which one file was refused gives
 no other: it has changed, or somebody has changed it, and the way on is a new entry. Digests come

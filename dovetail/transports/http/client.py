@@ -3,13 +3,10 @@
 Each message is a POST of its own, in a task of its own; what comes back, one JSON body or an event
 stream, is handed to `receive`. What the eras differ in:
 
-    stateless   the version stands in each request and is repeated in headers, as are its method,
-    name and some arguments;
+    stateless   the version stands in each request and is repeated in headers, as are its method, name and some arguments;
                 closing the connection cancels
-    handshake   `initialize` goes first and alone, its reply brings the version and the session of
-    all that follows; a
-                stream of its own (GET) carries what the server says unasked; a stream that breaks
-                is resumed where it broke
+    handshake   `initialize` goes first and alone, its reply brings the version and the session of all that follows; a
+                stream of its own (GET) carries what the server says unasked; a stream that breaks is resumed where it broke
     the pair    a server of the first revision is found by its refusal of `initialize`; from then on `sse.py` has the word
 
 **A request that gets no reply** is told so at once (`Lost`), with what that means: `sent` is False

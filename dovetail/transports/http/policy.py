@@ -5,32 +5,36 @@ A request climbs from the top; the first rung that finds something wrong ends it
 and the error of its row and a message that says what came and what to change. The head is judged
 before any of the body is read:
 
-    HEAD          status origin        403  InvalidRequest      a web page of another origin is
-    calling       -> origins=[…] repeated      400  InvalidRequest      a header that may come once
-    came twice host          421  InvalidRequest      a name that may be rebound to us by DNS
-    -> hosts=[…] method        405  InvalidRequest      with Allow; GET and DELETE need sessions
-    characters    400  HeaderMismatch      an Mcp-* header holds what no header may length
-    400  InvalidRequest      Content-Length is no number size          413  TooLarge            … or
-    more than Limits.incoming type          415  InvalidRequest      a POST is application/json
-    encoding      415  InvalidRequest      … and not compressed accept        406  InvalidRequest
-    POST: JSON or events; GET: events, or JSON where polling is on
+    HEAD          status
+    origin        403  InvalidRequest      a web page of another origin is calling  -> origins=[…]
+    repeated      400  InvalidRequest      a header that may come once came twice
+    host          421  InvalidRequest      a name that may be rebound to us by DNS  -> hosts=[…]
+    method        405  InvalidRequest      with Allow; GET and DELETE need sessions
+    characters    400  HeaderMismatch      an Mcp-* header holds what no header may
+    length        400  InvalidRequest      Content-Length is no number
+    size          413  TooLarge            … or more than Limits.incoming
+    type          415  InvalidRequest      a POST is application/json
+    encoding      415  InvalidRequest      … and not compressed
+    accept        406  InvalidRequest      POST: JSON or events; GET: events, or JSON to poll
 
 Then the message, by its era. It is of the stateless era if its version header names a stateless
 revision, or if its `_meta` names any version at all:
 
-    STATELESS     status                   (* requests only) version       400  HeaderMismatch
-    no MCP-Protocol-Version meta        * 400  InvalidParams       _meta names no version agreement
-    400  HeaderMismatch      header and _meta name different versions served        400
-    UnsupportedVersion  with the versions that are served capabilities* 400  InvalidParams
-    _meta has no clientCapabilities unsaid      * 400  HeaderMismatch      no Mcp-Method about
-    400  HeaderMismatch      Mcp-Method is not the method name        * 400  HeaderMismatch
-    Mcp-Name is not the params' name or URI (mirrors      400  HeaderMismatch      Mcp-Param-* is
-    not the argument: asked by whoever knows the tool)
+    STATELESS     status                   (* requests only)
+    version       400  HeaderMismatch      no MCP-Protocol-Version
+    meta        * 400  InvalidParams       _meta names no version
+    agreement     400  HeaderMismatch      header and _meta name different versions
+    served        400  UnsupportedVersion  with the versions that are served
+    capabilities* 400  InvalidParams       _meta has no clientCapabilities
+    unsaid      * 400  HeaderMismatch      no Mcp-Method
+    about         400  HeaderMismatch      Mcp-Method is not the method
+    name        * 400  HeaderMismatch      Mcp-Name is not the params' name or URI
+    (mirrors      400  HeaderMismatch      Mcp-Param-* is not the argument: checked later)
 
-    HANDSHAKE     status era           400  HeaderMismatch      no version header, where only
-    stateless revisions are served revision      400  UnsupportedVersion  the header names none that
-    is served; `initialize` negotiates instead session       400  InvalidRequest      no
-    Mcp-Session-Id, and it is not `initialize`
+    HANDSHAKE     status
+    era           400  HeaderMismatch      no version header, and all served are stateless
+    revision      400  UnsupportedVersion  not served; `initialize` negotiates instead
+    session       400  InvalidRequest      no Mcp-Session-Id, and it is not `initialize`
 
 Errors found further in get their status from the last table, STATUS; who asks too often gets 429,
 with the time to wait.

@@ -1,9 +1,9 @@
 """The MCP endpoint, as plain ASGI: one URL, every era.
 
     POST    a request (or a notification): judged by the ladder of `policy.py`, answered by the desk
-    GET     the stream for what belongs to no request, the rest of a broken stream, or a long poll
-    handshake era DELETE  the end of a session
-    handshake era
+    GET     handshake era: the stream for what belongs to no request, the rest of a broken stream,
+            or a long poll
+    DELETE  handshake era: the end of a session
 
 The head of a request is judged before its body is read, and its params are decoded once. A call
 runs in a task of its own; most are done one turn of the loop later and go out as one JSON body,
