@@ -7,7 +7,7 @@ run, taking turns. One trivial tool, `add(a, b)`, serves where nothing else is s
 so that it is they who are measured and not a client. The floor decodes, does the work and encodes, and knows nothing of
 any protocol: on stdio a bare loop, over HTTP a bare ASGI application on uvicorn.
 
-Everybody is measured as installed: `dovetail[http]` brings uvloop and httptools, which the floor uses too; `mcp` and
+Everybody is measured as installed: `dovetail-mcp[http]` brings uvloop and httptools, which the floor uses too; `mcp` and
 `fastmcp` bring neither. Installed into `.venv-bench` by hand, they are used.
 
 Each figure is the best of several rounds, as whatever disturbs a measurement makes it worse. Only ratios carry over to

@@ -40,6 +40,8 @@ from typing import Any, Literal, NamedTuple
 
 LOCAL: Literal["local"] = "local"
 REMOTE: Literal["remote"] = "remote"
+DISTRIBUTION = "dovetail-mcp"
+"""The name to install; the import name is `dovetail`."""
 
 
 class DovetailError(Exception):
@@ -313,3 +315,20 @@ BY_CODE: dict[int, type[ProtocolError]] = {
         MissingCapability, UnsupportedVersion, UrlRequired, Overloaded, TooLarge, Forbidden,
     )
 }  # fmt: skip
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs the packages of this extra."""
+    return f"pip install '{DISTRIBUTION}[{extra}]'"
+
+
+def missing_extra(feature: str, extra: str) -> ConfigError:
+    """Return the error for a feature whose packages are not installed.
+
+    Args:
+        feature: What needs them, in the singular: "Serving HTTP".
+        extra: The extra that installs them: "http".
+    """
+    return ConfigError(
+        f"{feature} needs the optional packages of [{extra}]. Run: {install_command(extra)}"
+    )

@@ -1,8 +1,8 @@
 """A web application with a server in it: FastAPI for people's programs, MCP for models, on one
 port.
 
-`pip install "dovetail[http]" fastapi`, then `python examples/mounted.py`. `/stock/nails` answers as
-always, and a client finds the server at `http://127.0.0.1:8000/mcp/`:
+`pip install "dovetail-mcp[http]" fastapi`, then `python examples/mounted.py`. `/stock/nails`
+answers as always, and a client finds the server at `http://127.0.0.1:8000/mcp/`:
 
     dovetail call http://127.0.0.1:8000/mcp/ reserve item=nails count=2
 """
@@ -46,7 +46,7 @@ if __name__ == "__main__":
     try:
         import uvicorn
     except ImportError:
-        raise SystemExit("This example needs uvicorn: pip install 'dovetail[http]'") from None
+        raise SystemExit("This example needs uvicorn: pip install 'dovetail-mcp[http]'") from None
 
     # A client that listens holds a stream open, which uvicorn waits for at its end, unless told for
     # how long.

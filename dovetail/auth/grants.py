@@ -19,7 +19,7 @@ from urllib.parse import quote_plus, urlencode, urlsplit
 
 from msgspec import Struct
 
-from ..errors import ConfigError, ConnectFailed, Unauthorized
+from ..errors import ConfigError, ConnectFailed, Unauthorized, missing_extra
 from ..ports import HttpRequest, HttpResponse
 from .discovery import Place, authorization_server
 from .documents import ErrorReply, Secret, TokenReply, plain, read
@@ -267,9 +267,7 @@ def signer(key: str | bytes, algorithm: str) -> Sign:
     try:
         from joserfc.jwk import import_key
     except ImportError:
-        raise ConfigError(
-            "Signed statements need more than the core: pip install 'dovetail[auth]'"
-        ) from None
+        raise missing_extra("Signing a client assertion", "auth") from None
     from . import jose
 
     try:

@@ -12,14 +12,13 @@ from typing import Any, Final
 
 import msgspec
 
-from ..errors import ConfigError
+from ..errors import missing_extra
 
 ALGORITHMS: Final = (
     "ES256", "ES384", "ES512", "Ed25519", "EdDSA", "PS256", "PS384", "PS512", "RS256", "RS384",
     "RS512",
 )  # fmt: skip
 """All that are spoken; RFC 7518, 3.1, RFC 8037 and RFC 9864."""
-MISSING: Final = "Signed tokens need more than the core: pip install 'dovetail[auth]'"
 LONGEST: Final = 16 * 1024
 """Characters of a token; a longer one is not looked at."""
 PRIVATE: Final = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth", "k"})
@@ -149,7 +148,7 @@ def required() -> None:
     from importlib.util import find_spec
 
     if find_spec("joserfc") is None:
-        raise ConfigError(MISSING)
+        raise missing_extra("Signing or verifying a token", "auth")
 
 
 def _library(module: str) -> Any:
@@ -158,4 +157,4 @@ def _library(module: str) -> Any:
     try:
         return import_module(f"joserfc.{module}")
     except ImportError:
-        raise ConfigError(MISSING) from None
+        raise missing_extra("Signing or verifying a token", "auth") from None

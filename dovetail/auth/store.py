@@ -2,9 +2,10 @@
 
 A `Store` maps a server's URL to bytes, and lends a lock for each. Three are here:
 
-    MemoryStore     for this process only FileStore       one encrypted file that only its owner may
-    read; its key lies in a second one, or in DOVETAIL_KEYS KeychainStore   the same file, but its
-    key is kept by the system's keychain
+    MemoryStore     for this process only
+    FileStore       one encrypted file that only its owner may read; its key lies in a second one,
+                    or in DOVETAIL_KEYS
+    KeychainStore   the same file, but its key is kept by the system's keychain
 
 The keychain holds the key and not the grants themselves: some keychains cannot list what they hold,
 and some refuse what is longer than a few tokens. A key beside its file protects from whoever gets
@@ -35,7 +36,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from ..errors import ConfigError, TimedOut
+from ..errors import ConfigError, TimedOut, install_command, missing_extra
 from ..sealing import VARIABLE, Forged, KeyRing, key_ring
 
 log = logging.getLogger("dovetail.auth")
@@ -213,9 +214,7 @@ class FileStore:
 
     def _check(self, ring: KeyRing) -> None:
         if not ring.encrypts:
-            raise ConfigError(
-                f"{self._path}: to keep a login needs cryptography: pip install 'dovetail[auth]'"
-            )
+            raise missing_extra(f"{self._path}: storing a login", "auth")
 
     def _secret(self) -> bytes | None:
         return self._load(self._beside(".key"))
@@ -310,8 +309,8 @@ class KeychainStore(FileStore):
         super().__init__(path)
         if (backend := _keychain()) is None:
             raise ConfigError(
-                "There is no keychain to use: pip install keyring, and have one unlocked; or "
-                "use FileStore()"
+                f"No keychain is available. Run: {install_command('keychain')}, and unlock a "
+                "keychain; or use FileStore()"
             )
         self._backend = backend
 

@@ -7,10 +7,10 @@ questions of one turn of the loop go out together as one reply, with the *journa
 state that the client brings back: all answers so far, and the outcome of each `once`. When the
 client comes back, either
 
-    the run is still here    it goes on where it stood, on behalf of the new request it is not
-    (another process, or it had to make room) the handler is run again from the beginning; each
-                             question that the journal can answer is answered at once, until it
-                             reaches new ground
+    the run is still here    it goes on where it stood, on behalf of the new request
+    it is not                (another process, or it had to make room) the handler is run again from
+                             the beginning; each question that the journal can answer is answered at
+                             once, until it reaches new ground
 
 A question is known by its key: given, or made of what it asks, never of the order in which it was
 asked, which concurrency changes from run to run. Where nothing can be encrypted (no
@@ -37,6 +37,7 @@ from ..errors import (
     SchemaError,
     ToolError,
     UrlRequired,
+    missing_extra,
 )
 from ..ports import Answer, Call, Service
 from ..protocol.client_features import ElicitParams
@@ -72,10 +73,7 @@ class Asking:
         """Runs that wait for a client to come back, the one that waits longest first."""
         self._sweeper: asyncio.TimerHandle | None = None
         if self._replay and not self.ring.encrypts:
-            raise ConfigError(
-                'resume="replay" has the client carry all answers, encrypted: pip install '
-                "'dovetail[http]'"
-            )
+            raise missing_extra('Encrypting answers for resume="replay"', "http")
 
     def concerns(self, call: Call) -> bool:
         """Whether a call may come to ask, or comes back with answers."""

@@ -12,7 +12,7 @@ What is recorded holds no argument, no result, no token and no text of an except
 says to the caller, and what the caller asked for, are there as the server's `redact` leaves them. A
 session goes by a name that opens nothing.
 
-It needs `opentelemetry-api` (`pip install 'dovetail[telemetry]'`), which is loaded when
+It needs `opentelemetry-api` (`pip install 'dovetail-mcp[telemetry]'`), which is loaded when
 `telemetry()` is called. Where spans go to is for the program to say, with an SDK: without one,
 nothing is recorded and little is spent.
 https://github.com/open-telemetry/semantic-conventions-genai/blob/main/docs/gen-ai/mcp.md
@@ -35,7 +35,7 @@ from ..connection.observing import (
     trouble_in,
     trouble_of,
 )
-from ..errors import ConfigError, ProtocolError
+from ..errors import ProtocolError, missing_extra
 from ..ports import Answer, Call, Caller, Network
 from ..protocol.base import TRACE_CONTEXT
 from ..protocol.methods import Method, Side
@@ -73,9 +73,7 @@ def telemetry(
         from opentelemetry.propagators.composite import CompositePropagator
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
     except ImportError:
-        raise ConfigError(
-            "telemetry() needs OpenTelemetry: pip install 'dovetail[telemetry]'"
-        ) from None
+        raise missing_extra("telemetry()", "telemetry") from None
     from .. import __version__
 
     tracer = trace.get_tracer(SCOPE, __version__, tracer_provider)

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..connection.bus import join
-from ..errors import ConfigError
+from ..errors import ConfigError, missing_extra
 from ..limits import Limits
 from ..ports import Bus, Service
 from ..sealing import key_ring
@@ -138,9 +138,7 @@ def _need_uvicorn() -> None:
     try:
         import uvicorn  # noqa: F401
     except ImportError:
-        raise ConfigError(
-            "Serving HTTP needs more than the core: pip install 'dovetail[http]'"
-        ) from None
+        raise missing_extra("Serving HTTP", "http") from None
 
 
 def _check(tls: Mapping[str, str | None]) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from ..errors import ConfigError, ConnectFailed, ConnectionClosed, DovetailError
+from ..errors import ConfigError, ConnectFailed, ConnectionClosed, DovetailError, missing_extra
 from ..jsonrpc.framing import HEAD, TooLong
 from ..limits import Limits
 from ..ports import WEBSOCKET, Channel, Credentials, HttpResponse, Receive
@@ -158,9 +158,7 @@ async def connect(
         from websockets.exceptions import InvalidStatus
         from websockets.typing import Subprotocol
     except ImportError:
-        raise ConfigError(
-            f"{shown(url)}: WebSocket needs more than the core: pip install 'dovetail[http]'"
-        ) from None
+        raise missing_extra(f"{shown(url)}: WebSocket", "http") from None
 
     class Direct(client.connect):
         def process_redirect(self, exc: Exception) -> Exception:

@@ -1,6 +1,6 @@
 """A small host: a web page that calls a tool and shows its view.
 
-`pip install "dovetail[http]"`, then `python examples/apps/host.py`, and open http://127.0.0.1:8000.
+`pip install "dovetail-mcp[http]"`, then `python examples/apps/host.py`, and open http://127.0.0.1:8000.
 It shows the server that is beside it, or any other with a tool `forecast(city)` that has a view:
 `python examples/apps/host.py my_server.py`.
 

@@ -408,7 +408,7 @@ def test_a_key_that_cannot_be_made_is_noticed_before_the_login(
     world.issuer.metadata["dpop_signing_alg_values_supported"] = ["ES256"]
     for name in ("cryptography", "cryptography.hazmat", "joserfc", "joserfc.jwk"):
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(ConfigError, match=r"pip install 'dovetail\[auth\]'"):
+    with pytest.raises(ConfigError, match=r"pip install 'dovetail-mcp\[auth\]'"):
         world.login(dpop=True)
     assert not world.issuer.visits and not world.issuer.registered
 

@@ -415,7 +415,7 @@ async def test_the_keychain_is_the_default_where_there_is_one(
 async def test_without_a_keychain_the_file_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "keyring", None)
     assert type(default_store()) is FileStore
-    with pytest.raises(ConfigError, match="There is no keychain to use"):
+    with pytest.raises(ConfigError, match="No keychain is available"):
         KeychainStore()
 
 
@@ -490,5 +490,5 @@ def test_the_file_needs_encryption(tmp_path: Path) -> None:
                 print(json.dumps(str(problem)))
     """
     when_kept, before_a_login = run(program).splitlines()
-    assert when_kept == before_a_login and "pip install 'dovetail[auth]'" in when_kept
+    assert when_kept == before_a_login and "pip install 'dovetail-mcp[auth]'" in when_kept
     assert not (tmp_path / "grants").exists()

@@ -1024,5 +1024,5 @@ def test_without_encryption_nothing_can_always_be_run_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sealing.KeyRing, "encrypts", False)
-    with pytest.raises(ConfigError, match=r"pip install 'dovetail\[http\]'"):
+    with pytest.raises(ConfigError, match=r"pip install 'dovetail-mcp\[http\]'"):
         Scene(two, replay=True)

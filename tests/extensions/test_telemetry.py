@@ -664,7 +664,10 @@ def test_without_the_library_the_remedy_is_one_line() -> None:
         "try: telemetry()\n"
         "except ConfigError as error: print(error)"
     )
-    assert run(code) == "telemetry() needs OpenTelemetry: pip install 'dovetail[telemetry]'"
+    assert run(code) == (
+        "telemetry() needs the optional packages of [telemetry]. "
+        "Run: pip install 'dovetail-mcp[telemetry]'"
+    )
 
 
 def run(code: str) -> str:

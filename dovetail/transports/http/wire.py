@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
 
-from ...errors import ConfigError, ConnectFailed, ConnectionClosed
+from ...errors import ConfigError, ConnectFailed, ConnectionClosed, missing_extra
 from ...jsonrpc.framing import HEAD, TooLong
 from ...limits import Limits
 from ...ports import Credentials, HttpResponse
@@ -249,7 +249,7 @@ def library(url: str) -> Any:
     try:
         import aiohttp
     except ImportError:
-        raise ConfigError(f"{url}: HTTP needs aiohttp: pip install 'dovetail[http]'") from None
+        raise missing_extra(f"{url}: HTTP", "http") from None
     return aiohttp
 
 

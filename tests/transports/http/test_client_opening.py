@@ -412,7 +412,7 @@ async def test_a_header_that_cannot_be_sent_is_refused(headers: dict[str, str]) 
 
 async def test_the_extra_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "aiohttp", None)
-    with pytest.raises(ConfigError, match=r"pip install 'dovetail\[http\]'"):
+    with pytest.raises(ConfigError, match=r"pip install 'dovetail-mcp\[http\]'"):
         await Client("http://127.0.0.1:1/").connect()
 
 
