@@ -1,19 +1,22 @@
-"""Coroutine tests run in a loop of their own, with a bound in time: a test that hangs fails, and
-says where."""
+"""Settings for all tests.
+
+A coroutine test runs in its own event loop with a time limit, so that a test that hangs fails and
+shows where.
+"""
 
 import asyncio
 import inspect
 import re
 import signal
+from collections.abc import Generator
 from typing import Any
 
 import pytest
 
-SECONDS = 30
+TIMEOUT_SECONDS = 30
 
-if (
-    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-):  # started in the background: programs that are tested would inherit it
+# A shell starts background jobs with SIGINT ignored, and programs under test would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -24,16 +27,33 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         return None
     names = pyfuncitem._fixtureinfo.argnames
     arguments = {name: pyfuncitem.funcargs[name] for name in names}
-    asyncio.run(_bounded(function, arguments))
+    asyncio.run(_run_with_timeout(function, arguments))
     return True
 
 
-async def _bounded(function: Any, arguments: dict[str, Any]) -> None:
-    async with asyncio.timeout(SECONDS):
+async def _run_with_timeout(function: Any, arguments: dict[str, Any]) -> None:
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         await function(**arguments)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable() -> Generator[None, Any, Any]:
+    """Escape lone surrogates, which pytest-xdist cannot send from a worker. Tests log them on
+    purpose."""
+    return _encodable((yield))
+
+
+def _encodable(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_encodable(key): _encodable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(_encodable, value))
+    return value
+
+
 def named(value: Any) -> str:
-    """A value in the name of a test, without its address, which would be another in each
-    process."""
+    """Return a value as part of a test's id, without its address, which differs between
+    processes."""
     return re.sub(r" at 0x[0-9a-f]+", "", str(value) if isinstance(value, str) else repr(value))
