@@ -163,7 +163,7 @@ def _credentials(url: str, how: Reached, peers: Any) -> Credentials | None:
     if how.auth is None or any(name.lower() == "authorization" for name in how.headers or ()):
         return None
     from ..transports.http.addresses import loopback
-    from ..transports.http.fetch import fetcher
+    from ..transports.http.client.fetch import fetcher
 
     auth = how.auth
     if isinstance(auth, str):
@@ -190,7 +190,7 @@ def _credentials(url: str, how: Reached, peers: Any) -> Credentials | None:
 
 def _url(url: str, limits: Limits, how: Reached) -> Door:
     from ..transports.http.addresses import Peers
-    from ..transports.http.wire import checked, origin
+    from ..transports.http.client.http_transport import checked, origin
 
     scheme = url.partition("://")[0].lower()
     if scheme not in WEB:
@@ -203,7 +203,7 @@ def _url(url: str, limits: Limits, how: Reached) -> Door:
     mirrors: dict[str, Any] = {}  # what goes into headers is known to the next channel too
 
     async def over_http() -> Channel:
-        from ..transports.http.client import connect
+        from ..transports.http.client.channel import connect
 
         if credentials is not None:
             await credentials.headers(
@@ -252,7 +252,7 @@ async def post_json(
 ) -> tuple[int, bytes]:
     """The status and body that a web API answers one POST with; for what a client brings along,
     such as samplers."""
-    from ..transports.http import fetch
+    from ..transports.http.client import fetch
 
     return await fetch.post_json(url, headers, body, timeout)
 

@@ -1,5 +1,5 @@
 """Where a server takes requests, whoever brought them: what both its ends have in common, a
-connection (`serving.py`) and an HTTP endpoint (`transports/http/server.py`), where each request
+connection (`serving.py`) and an HTTP endpoint (`http/server/endpoint.py`), where each request
 comes by itself.
 
 A desk turns a request into a `Call`, answers what is the protocol's own business (discovery,

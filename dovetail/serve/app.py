@@ -24,12 +24,12 @@ from ..ports import PARTED, Bus, Channel, Guard, Service, Visitor
 from ..protocol.base import Params
 from ..revisions import decode
 from ..sealing import KeyRing, key_ring
-from ..transports.http.policy import Policy, Reject
-from ..transports.http.replies import Headers, Receive, Scope, Send
-from ..transports.http.server import Begun, Endpoint
-from ..transports.http.sessions import Sessions
-from ..transports.http.standing import Standing
-from ..transports.http.streams import MemoryEvents
+from ..transports.http.server.asgi import Headers, Receive, Scope, Send
+from ..transports.http.server.endpoint import Begun, Endpoint
+from ..transports.http.server.event_store import MemoryEvents
+from ..transports.http.server.get_streams import Standing
+from ..transports.http.server.policy import Policy, Reject
+from ..transports.http.server.sessions import Sessions
 from .auth_gate import AuthGate
 from .channel import Lifespan, OnChange, serve_channel
 from .metrics import Metrics, MetricsPage

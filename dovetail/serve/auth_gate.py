@@ -23,8 +23,8 @@ from msgspec.structs import replace
 
 from ..ports import Guard, HttpRequest, HttpResponse, Principal, Service, Site, Visitor
 from ..sealing import KeyRing
-from ..transports.http.policy import Policy, ours
-from ..transports.http.replies import Headers, Scope
+from ..transports.http.server.asgi import Headers, Scope
+from ..transports.http.server.policy import Policy, ours
 
 log = logging.getLogger("dovetail.http")
 
@@ -220,12 +220,12 @@ def _public(url: str, places: Mapping[str, str]) -> tuple[str, str]:
 
 
 async def _fetch(request: HttpRequest) -> HttpResponse:
-    from ..transports.http.fetch import fetch
+    from ..transports.http.client.fetch import fetch
 
     return await fetch(request)
 
 
 async def _reach(request: HttpRequest) -> HttpResponse:
-    from ..transports.http.fetch import fetch
+    from ..transports.http.client.fetch import fetch
 
     return await fetch(request, private=True)

@@ -37,7 +37,7 @@ from ..connection.observing import (
 from ..errors import ProtocolError
 from ..ports import Answer, Bus, Call, Caller
 from ..protocol.methods import Method
-from ..transports.http.replies import Send
+from ..transports.http.server.asgi import Send
 
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 SERIES = 2000

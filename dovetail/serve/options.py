@@ -10,8 +10,8 @@ from msgspec.structs import fields
 
 from ..errors import ConfigError
 from ..ports import Bus, Guard, Service
-from ..transports.http.policy import Policy
-from ..transports.http.streams import Events
+from ..transports.http.server.event_store import Events
+from ..transports.http.server.policy import Policy
 
 
 class ServePaths(Struct, frozen=True):

@@ -16,9 +16,8 @@ from ..errors import Forbidden, InvalidRequest, Overloaded
 from ..jsonrpc.codec import encode
 from ..limits import KIB
 from ..ports import HttpResponse, Service, Visitor
-from ..transports.http import policy
-from ..transports.http.policy import Head, Policy, Reject, cors
-from ..transports.http.replies import (
+from ..transports.http.server import policy
+from ..transports.http.server.asgi import (
     ClientGone,
     Receive,
     Refused,
@@ -28,6 +27,7 @@ from ..transports.http.replies import (
     read_body,
     reply,
 )
+from ..transports.http.server.policy import Head, Policy, Reject, cors
 from .auth_gate import AuthGate, encode_headers
 from .metrics import CONTENT_TYPE, MetricsPage
 from .options import ServeOptions, ServePaths

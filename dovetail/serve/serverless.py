@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from ..errors import ConfigError, InvalidRequest
 from ..ports import HttpRequest, HttpResponse, Service
-from ..transports.http.policy import Reject
+from ..transports.http.server.policy import Reject
 from .app import App
 from .channel import Lifespan
 from .options import ServeOptions

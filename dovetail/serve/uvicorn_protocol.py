@@ -22,7 +22,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ..limits import Limits
-from ..transports.http.server import BEGUN, Begun
+from ..transports.http.server.endpoint import BEGUN, Begun
 from .app import App
 
 LONGEST_HEAD, MOST_HEADERS = 64 * 1024, 200

@@ -17,8 +17,8 @@ from ..errors import ConfigError, ConnectFailed, ConnectionClosed, DovetailError
 from ..jsonrpc.framing import HEAD, TooLong
 from ..limits import Limits
 from ..ports import WEBSOCKET, Channel, Credentials, HttpResponse, Receive
-from .pump import AsgiReceive, AsgiSend, Drain, Pump, shown, why
-from .vouching import TURNED_AWAY, turned_away, vouched
+from .send_with_auth import TURNED_AWAY, turned_away, vouched
+from .stream_adapter import AsgiReceive, AsgiSend, Drain, Pump, shown, why
 
 if TYPE_CHECKING:
     import ssl

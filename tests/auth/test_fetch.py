@@ -12,7 +12,7 @@ import pytest
 from dovetail.errors import ConnectFailed, TimedOut
 from dovetail.ports import HttpRequest, HttpResponse
 from dovetail.transports.http.addresses import Peers, local, loopback, never
-from dovetail.transports.http.fetch import fetch, fetcher
+from dovetail.transports.http.client.fetch import fetch, fetcher
 from tests.transports.http.scripted import Asked, Scripted
 
 

@@ -14,7 +14,7 @@ from dovetail.auth.jwt_verifier import FRESH, JwtVerifier
 from dovetail.errors import ConfigError, ConnectFailed
 from dovetail.ports import HttpRequest, HttpResponse, Principal, Site
 from dovetail.sealing import key_ring
-from dovetail.transports.http.fetch import fetch
+from dovetail.transports.http.client.fetch import fetch
 
 from .issuing import Issuer, issuing
 

@@ -17,7 +17,7 @@ from typing import Any
 import uvicorn
 
 from dovetail.testing import Tape
-from dovetail.transports.http.events import Events
+from dovetail.transports.http.event_stream import Events
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]

@@ -23,10 +23,10 @@ import msgspec
 
 from dovetail import Context, Limits, Server
 from dovetail.ports import Call
-from dovetail.transports.http import sessions
-from dovetail.transports.http.sessions import Session, Sessions
-from dovetail.transports.http.streams import Stream
-from dovetail.transports.http.turns import Turn
+from dovetail.transports.http.server import sessions
+from dovetail.transports.http.server.event_store import Stream
+from dovetail.transports.http.server.post_response import Turn
+from dovetail.transports.http.server.sessions import Session, Sessions
 
 BEGAN, FINISHED, CANCELLED = Counter[str](), Counter[str](), Counter[str]()
 NOW = [time.time()]

@@ -25,8 +25,9 @@ from dovetail.protocol.methods import METHODS
 from dovetail.protocol.tools import CallToolParams
 from dovetail.revisions import OFFICIAL, STATELESS
 from dovetail.revisions import decode as read
-from dovetail.transports.http import events, policy
+from dovetail.transports.http import event_stream as events
 from dovetail.transports.http.headers import SAFE, decode_value, encode_value, same
+from dovetail.transports.http.server import policy
 
 from .engine import Target
 from .messages import corpus

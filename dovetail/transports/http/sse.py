@@ -38,11 +38,11 @@ from ...jsonrpc.framing import HEAD, TooLong
 from ...jsonrpc.messages import Request
 from ...limits import Limits
 from ...ports import HTTP, Bus, Channel, Credentials, Lost, Principal, Receive, Visitor
-from ..pump import AsgiReceive, AsgiSend, Drain, Pump, shown, why
-from ..vouching import TURNED_AWAY, turned_away, vouched
-from .events import Event, Events, comment, event
-from .replies import TEXT, begin_stream, reply
-from .sessions import who_is
+from ..send_with_auth import TURNED_AWAY, turned_away, vouched
+from ..stream_adapter import AsgiReceive, AsgiSend, Drain, Pump, shown, why
+from .event_stream import Event, Events, comment, event
+from .server.asgi import TEXT, begin_stream, reply
+from .server.sessions import who_is
 
 if TYPE_CHECKING:
     import aiohttp
@@ -287,7 +287,7 @@ async def _get(
     from aiohttp import ClientTimeout
     from yarl import URL
 
-    from .wire import head, let_go
+    from .client.http_transport import head, let_go
 
     async def send(vouching: Mapping[str, str]) -> "aiohttp.ClientResponse":
         return await session.get(
@@ -436,7 +436,7 @@ class _Pair:
 
     async def _post(self, data: bytes) -> tuple[int, str, float | None]:
         """The status, what was said with it, and when to try again if that may help."""
-        from .wire import head, let_go
+        from .client.http_transport import head, let_go
 
         async def send(vouching: Mapping[str, str]) -> "aiohttp.ClientResponse":
             body = BytesIO(data)  # which aiohttp sends in pieces

@@ -23,8 +23,8 @@ from dovetail.errors import (
     TooLarge,
     Unauthorized,
 )
-from dovetail.transports.http import client as transport
-from dovetail.transports.http.client import connect
+from dovetail.transports.http.client import channel as transport
+from dovetail.transports.http.client.channel import connect
 from tests.transports.http.scripted import MODERN, Asked, Script, Scripted, modern, old
 
 DONE = {"resultType": "complete", "content": [{"type": "text", "text": "done"}]}

@@ -12,7 +12,7 @@ import pytest
 
 from dovetail import Client, Limits
 from dovetail.errors import ConnectFailed, ConnectionClosed, TimedOut
-from dovetail.transports.http import client as http
+from dovetail.transports.http.client import channel as http
 from tests.transports.http.scripted import OLD, Asked, Scripted, modern, old
 
 DONE = {"content": [{"type": "text", "text": "done"}]}

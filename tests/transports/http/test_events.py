@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dovetail.jsonrpc.framing import HEAD, TooLong
-from dovetail.transports.http.events import ID, Event, Events, comment, event, priming
+from dovetail.transports.http.event_stream import ID, Event, Events, comment, event, priming
 
 
 def parse(*chunks: bytes, limit: int = 1000) -> list[Event]:

@@ -27,9 +27,9 @@ from dovetail.protocol.prompts import GetPromptParams
 from dovetail.protocol.resources import ReadResourceParams
 from dovetail.protocol.tools import CallToolParams
 from dovetail.revisions import ALL, HANDSHAKE, OFFICIAL, STATELESS
-from dovetail.transports.http import policy as ladder
 from dovetail.transports.http.headers import Mirror, mirrored
-from dovetail.transports.http.policy import (
+from dovetail.transports.http.server import policy as ladder
+from dovetail.transports.http.server.policy import (
     Head,
     Policy,
     Reject,

@@ -13,7 +13,7 @@ import pytest
 from dovetail import Client
 from dovetail.client import reconnect
 from dovetail.errors import ConnectFailed, DovetailError, ProtocolError
-from dovetail.transports.http import client as http
+from dovetail.transports.http.client import channel as http
 from tests.transports.http.scripted import (
     CAPABILITIES,
     INFO,

@@ -20,7 +20,7 @@ from dovetail.connection.bus import Hub, LocalBus, join, private_socket
 from dovetail.errors import UrlRequired
 from dovetail.limits import Limits
 from dovetail.revisions import HANDSHAKE
-from dovetail.transports.http.streams import Gone, MemoryEvents, Stream
+from dovetail.transports.http.server.event_store import Gone, MemoryEvents, Stream
 from tests.transports.http.raw import (
     BATCHING,
     OLD,

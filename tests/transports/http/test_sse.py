@@ -31,7 +31,7 @@ from dovetail.limits import DEFAULT, MIB
 from dovetail.ports import Bus, Channel, Principal, Visitor
 from dovetail.revisions import ALL
 from dovetail.transports.http import sse
-from dovetail.transports.http.events import Event, Events, event
+from dovetail.transports.http.event_stream import Event, Events, event
 from dovetail.transports.http.sse import Pairs, open_pair
 from tests.transports.test_websocket import GREETING, Ear, Hall, added, call, listening
 

@@ -15,15 +15,15 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias
 
-from ...errors import InvalidRequest, Overloaded
-from ...limits import Limits
-from ...ports import Bus, Desk
-from ...protocol.base import Params
-from ...revisions import Revision
+from ....errors import InvalidRequest, Overloaded
+from ....limits import Limits
+from ....ports import Bus, Desk
+from ....protocol.base import Params
+from ....revisions import Revision
+from .asgi import Headers, Receive, Send, begin_stream, gone, pump, refused, reply
+from .event_store import Events, Gone, Stream
 from .policy import Head
-from .replies import Headers, Receive, Send, begin_stream, gone, pump, refused, reply
 from .sessions import Session
-from .streams import Events, Gone, Stream
 
 Wait: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 STANDALONE, POLL = "g", "p"

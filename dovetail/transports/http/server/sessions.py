@@ -19,15 +19,15 @@ from typing import Any
 
 import msgspec
 
-from ...errors import InvalidParams
-from ...jsonrpc.messages import Failure, Id, Result
-from ...limits import Limits
-from ...ports import HTTP, Bus, Call, Caller, Desk, Principal
-from ...protocol.base import Implementation
-from ...protocol.lifecycle import ClientCapabilities
-from ...revisions import BY_NAME
-from ...sealing import Forged, KeyRing
-from .streams import Stream
+from ....errors import InvalidParams
+from ....jsonrpc.messages import Failure, Id, Result
+from ....limits import Limits
+from ....ports import HTTP, Bus, Call, Caller, Desk, Principal
+from ....protocol.base import Implementation
+from ....protocol.lifecycle import ClientCapabilities
+from ....revisions import BY_NAME
+from ....sealing import Forged, KeyRing
+from .event_store import Stream
 
 PURPOSE = "session"
 ENDED = "ended"

@@ -29,7 +29,7 @@ from typing import Any
 
 import msgspec
 
-from ...errors import (
+from ....errors import (
     ConnectFailed,
     ConnectionClosed,
     DovetailError,
@@ -40,21 +40,21 @@ from ...errors import (
     TooLarge,
     Unauthorized,
 )
-from ...jsonrpc.codec import encode
-from ...jsonrpc.framing import TooLong
-from ...jsonrpc.messages import Error, Failure, Id
-from ...limits import Limits
-from ...ports import HTTP, Channel, Credentials, Ended, Lost, Receive
-from ...protocol.base import PROTOCOL_VERSION
-from ...protocol.methods import METHODS, Method
-from ...protocol.tools import Tool
-from ...revisions import ALL
-from .addresses import Peers
-from .envelopes import BROKEN, Outgoing, each, failure_in, named, peek, replies, version_in
-from .events import Event
-from .headers import Mirror, encode_value, mirrored, values
-from .refusals import MODERN, NO_VERDICT, PAIR, PASSING, later, meaning
-from .wire import Reply, Wire
+from ....jsonrpc.codec import encode
+from ....jsonrpc.framing import TooLong
+from ....jsonrpc.messages import Error, Failure, Id
+from ....limits import Limits
+from ....ports import HTTP, Channel, Credentials, Ended, Lost, Receive
+from ....protocol.base import PROTOCOL_VERSION
+from ....protocol.methods import METHODS, Method
+from ....protocol.tools import Tool
+from ....revisions import ALL
+from ..addresses import Peers
+from ..event_stream import Event
+from ..headers import Mirror, encode_value, mirrored, values
+from .client_errors import MODERN, NO_VERDICT, PAIR, PASSING, later, meaning
+from .http_transport import Reply, Wire
+from .peek import BROKEN, Outgoing, each, failure_in, named, peek, replies, version_in
 
 log = logging.getLogger("dovetail.transports")
 
@@ -535,7 +535,7 @@ class Http:
     async def _try_the_pair(self, message: Outgoing, data: bytes, timeout: float) -> bool:
         """The server takes no POST here: perhaps it is of the first revision. Returns whether it
         is."""
-        from .sse import open_pair
+        from ..sse import open_pair
 
         try:
             wire = self._wire

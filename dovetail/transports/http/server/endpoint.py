@@ -9,7 +9,7 @@ The head of a request is judged before its body is read, and its params are deco
 runs in a task of its own; most are done one turn of the loop later and go out as one JSON body,
 without a queue, a timer or a second task. Only for those that are not is a watcher started that
 notices when the client goes away. In the stateless era that cancels the call; in the handshake era
-it does not, and the client may come back for the rest (`streams.py`).
+it does not, and the client may come back for the rest (`event_store.py`).
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from ...errors import (
+from ....errors import (
     Forbidden,
     InvalidParams,
     InvalidRequest,
@@ -27,19 +27,18 @@ from ...errors import (
     Overloaded,
     ProtocolError,
 )
-from ...jsonrpc.codec import Malformed, decode, encode
-from ...jsonrpc.messages import Batch, Failure, Message, Notification, Request, Result
-from ...limits import Limits
-from ...ports import Bus, Call, Desk, HttpResponse, Visitor
-from ...protocol.base import PROTOCOL_VERSION, Params
-from ...protocol.lifecycle import ClientCapabilities
-from ...protocol.methods import METHODS, Method
-from ...revisions import HEADERLESS, Revision
-from ...revisions import decode as decode_params
-from . import headers as names
+from ....jsonrpc.codec import Malformed, decode, encode
+from ....jsonrpc.messages import Batch, Failure, Message, Notification, Request, Result
+from ....limits import Limits
+from ....ports import Bus, Call, Desk, HttpResponse, Visitor
+from ....protocol.base import PROTOCOL_VERSION, Params
+from ....protocol.lifecycle import ClientCapabilities
+from ....protocol.methods import METHODS, Method
+from ....revisions import HEADERLESS, Revision
+from ....revisions import decode as decode_params
+from .. import headers as names
 from . import policy
-from .policy import Head, Policy, Reject
-from .replies import (
+from .asgi import (
     ClientGone,
     Headers,
     Patience,
@@ -57,10 +56,11 @@ from .replies import (
     refused,
     reply,
 )
+from .event_store import Events
+from .get_streams import Standing
+from .policy import Head, Policy, Reject
+from .post_response import Turn
 from .sessions import Session, Sessions
-from .standing import Standing
-from .streams import Events
-from .turns import Turn
 
 LISTEN = "subscriptions/listen"
 SUBSCRIBING = ("resources/subscribe", "resources/unsubscribe")

@@ -12,14 +12,14 @@ from collections.abc import Collection, Mapping
 from secrets import token_hex
 from typing import Any
 
-from ...errors import CannotAsk
-from ...limits import Limits
-from ...ports import HTTP, Call, Desk, Redact, Visitor
-from ...protocol.lifecycle import CancelledParams
-from ...protocol.methods import Method
-from ...protocol.tasks import related
+from ....errors import CannotAsk
+from ....limits import Limits
+from ....ports import HTTP, Call, Desk, Redact, Visitor
+from ....protocol.lifecycle import CancelledParams
+from ....protocol.methods import Method
+from ....protocol.tasks import related
+from .event_store import Events, Stream
 from .sessions import Session
-from .streams import Events, Stream
 
 
 class Turn:

@@ -23,13 +23,13 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
-from ...errors import ConfigError, ConnectFailed, ConnectionClosed, TimedOut, TooLarge
-from ...jsonrpc.framing import TooLong
-from ...limits import DEFAULT, KIB, Limits
-from ...ports import Fetch, HttpRequest, HttpResponse
-from ...revisions import HANDSHAKE
-from .addresses import AddressInfo, Peers, local, never
-from .wire import Wire, checked, flat, head, library, proxy_for, trust
+from ....errors import ConfigError, ConnectFailed, ConnectionClosed, TimedOut, TooLarge
+from ....jsonrpc.framing import TooLong
+from ....limits import DEFAULT, KIB, Limits
+from ....ports import Fetch, HttpRequest, HttpResponse
+from ....revisions import HANDSHAKE
+from ..addresses import AddressInfo, Peers, local, never
+from .http_transport import Wire, checked, flat, head, library, proxy_for, trust
 
 BUSY = {429, 500, 502, 503, 504, 529}
 """The answers after which the same question may get another one."""

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from ...jsonrpc.framing import TooLong
-from ...jsonrpc.messages import Id
-from ...protocol.base import camel
+from ....jsonrpc.framing import TooLong
+from ....jsonrpc.messages import Id
+from ....protocol.base import camel
 
 
 class Said(Struct):

@@ -5,15 +5,15 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
-from ...errors import InvalidRequest, Overloaded, ProtocolError, TooLarge
-from ...limits import Limits
-from ...ports import HttpResponse
-from ...revisions import Revision
+from ....errors import InvalidRequest, Overloaded, ProtocolError, TooLarge
+from ....limits import Limits
+from ....ports import HttpResponse
+from ....revisions import Revision
+from ..event_stream import comment, event, priming
 from . import policy
-from .events import comment, event, priming
+from .event_store import Gone, Stream
 from .policy import Head, Policy, Reject
 from .policy import cors as cors
-from .streams import Gone, Stream
 
 log = logging.getLogger("dovetail.http")
 

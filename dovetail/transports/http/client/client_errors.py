@@ -4,7 +4,7 @@ there is one."""
 import time
 from collections.abc import Iterable
 
-from ...errors import (
+from ....errors import (
     ConnectFailed,
     DovetailError,
     HeaderMismatch,
@@ -15,9 +15,9 @@ from ...errors import (
     Overloaded,
     UnsupportedVersion,
 )
-from ..vouching import TURNED_AWAY, turned_away
-from .envelopes import Outgoing, Trouble
-from .wire import Reply
+from ...send_with_auth import TURNED_AWAY, turned_away
+from .http_transport import Reply
+from .peek import Outgoing, Trouble
 
 MODERN = {
     one.code for one in (HeaderMismatch, MissingCapability, UnsupportedVersion, MethodNotFound)

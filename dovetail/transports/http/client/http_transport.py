@@ -7,7 +7,7 @@ paid for once; headers that are the user's own, or that name a session, never go
 Nothing has a deadline of its own but connecting: who waits for an answer knows how long. Proxies
 come from the environment; netrc files and cookies are nobody's business here.
 
-Credentials go with each request to the server's own origin (`vouching.py`), and nowhere else.
+Credentials go with each request to the server's own origin (`send_with_auth.py`), and nowhere else.
 """
 
 import asyncio
@@ -21,14 +21,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
 
-from ...errors import ConfigError, ConnectFailed, ConnectionClosed, missing_extra
-from ...jsonrpc.framing import HEAD, TooLong
-from ...limits import Limits
-from ...ports import Credentials, HttpResponse
-from ..pump import shown, why
-from ..vouching import vouched
-from .addresses import Peers
-from .events import Event, Events
+from ....errors import ConfigError, ConnectFailed, ConnectionClosed
+from ....jsonrpc.framing import HEAD, TooLong
+from ....limits import Limits
+from ....ports import Credentials, HttpResponse
+from ...send_with_auth import vouched
+from ...stream_adapter import shown, why
+from ..addresses import Peers
+from ..event_stream import Event, Events
 
 if TYPE_CHECKING:
     import aiohttp

@@ -17,7 +17,7 @@ from itertools import islice
 from secrets import token_hex
 from typing import Protocol
 
-from ...limits import Limits
+from ....limits import Limits
 
 
 class Gone(Exception):

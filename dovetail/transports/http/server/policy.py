@@ -53,7 +53,7 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from ...errors import (
+from ....errors import (
     BY_CODE,
     Forbidden,
     HeaderMismatch,
@@ -69,12 +69,12 @@ from ...errors import (
     UnsupportedVersion,
     UrlRequired,
 )
-from ...limits import DEFAULT, Limits
-from ...protocol.base import CLIENT_CAPABILITIES, PROTOCOL_VERSION, Meta, Params, camel
-from ...revisions import OFFICIAL, Revision
-from . import headers as names
-from .headers import SAFE, Mirror, encodable, same, spelled
-from .hosts import (
+from ....limits import DEFAULT, Limits
+from ....protocol.base import CLIENT_CAPABILITIES, PROTOCOL_VERSION, Meta, Params, camel
+from ....revisions import OFFICIAL, Revision
+from .. import headers as names
+from ..headers import SAFE, Mirror, encodable, same, spelled
+from ..hosts import (
     ANYWHERE,
     PORTS,
     Origin,
@@ -86,7 +86,7 @@ from .hosts import (
     loopback,
     plain,
 )
-from .hosts import origin as origin_of
+from ..hosts import origin as origin_of
 
 Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
 JSON, EVENTS = "application/json", "text/event-stream"
