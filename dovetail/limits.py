@@ -4,8 +4,6 @@
 seconds.
 """
 
-from functools import lru_cache
-
 from msgspec import Struct
 
 from .errors import ConfigError
@@ -184,20 +182,3 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 DEFAULT = Limits()
-
-
-@lru_cache(4096)
-def network(address: str) -> str:
-    """What counts as one place to call from; empty for this machine. With IPv6 that is the network
-    of 64 bits, as a single machine has as many addresses as it likes within it."""
-    from ipaddress import IPv6Address, ip_address, ip_network
-
-    try:
-        ip = ip_address(address.partition("%")[0])
-    except ValueError:
-        return address  # a name that an ASGI server made up
-    if isinstance(ip, IPv6Address):
-        ip = ip.ipv4_mapped or ip
-    if ip.is_loopback:
-        return ""
-    return str(ip if ip.version == 4 else ip_network((ip, 64), strict=False))

@@ -27,6 +27,7 @@ from typing import Any, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
 from ..errors import ConfigError, Unauthorized
+from ..net import open_in_browser
 
 HOST, PATH = "127.0.0.1", "/callback"
 USUAL = 28479
@@ -317,21 +318,12 @@ def _opening(url: str) -> "asyncio.Future[bool]":
             opened.set_result(done)
 
     def work() -> None:
-        done = _open(url)
+        done = open_in_browser(url)
         with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(settle, done)
 
     Thread(target=work, daemon=True).start()
     return opened
-
-
-def _open(url: str) -> bool:
-    import webbrowser
-
-    try:
-        return webbrowser.open(url)
-    except (webbrowser.Error, OSError):
-        return False
 
 
 def _each_line(take: Callable[[str], None]) -> Callable[[], object] | None:

@@ -21,13 +21,13 @@ from secrets import token_urlsafe
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from ..net import split_origin
 from ..sealing import Forged, KeyRing
 from . import jose
 
 TYPE: Final = "dpop+jwt"
 PURPOSE: Final = "dpop nonce"
 PROVABLE: Final = ("ES256", "ES384", "Ed25519", "EdDSA", "PS256", "RS256")
-PORTS: Final = {"http": 80, "https": 443}
 
 
 class ProofRefused(ValueError):
@@ -206,10 +206,8 @@ def same_place(claimed: Any, url: str) -> bool:
         return False
 
 
-def _place(url: str) -> tuple[str, str | None, int | None, str]:
-    parts = urlsplit(url)
-    scheme = {"ws": "http", "wss": "https"}.get(parts.scheme, parts.scheme)
-    return scheme, parts.hostname, parts.port or PORTS.get(scheme), parts.path or "/"
+def _place(url: str) -> tuple[str, str, int, str]:
+    return *split_origin(url), urlsplit(url).path or "/"
 
 
 def _equal(claimed: Any, wanted: str) -> bool:

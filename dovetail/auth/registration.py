@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from msgspec.json import encode
 
 from ..errors import ConfigError, ConnectFailed, Unauthorized
+from ..net import is_loopback
 from ..ports import HttpRequest, HttpResponse
 from .discovery import Choose, Place
 from .documents import (
@@ -30,7 +31,6 @@ from .documents import (
     read,
 )
 from .records import Client, Record
-from .urls import is_loopback
 
 METHODS = ("none", "client_secret_basic", "client_secret_post")
 """How a client may prove itself at the token endpoint, those it likes best first."""

@@ -5,12 +5,12 @@ machine: https://www.rfc-editor.org/rfc/rfc9700#section-2.6. An address that two
 differently (a user name in it, a backslash, a space) is refused rather than understood.
 """
 
-import re
 from functools import lru_cache
-from ipaddress import ip_address
 from urllib.parse import SplitResult, urlsplit
 
+from .. import net
 from ..errors import Unauthorized
+from ..net import HTTP_SCHEMES, is_confidential, is_loopback, is_private
 from .documents import plain
 
 LONGEST = 4096
@@ -18,32 +18,12 @@ RESOURCE = "/.well-known/oauth-protected-resource"
 SERVER = "/.well-known/oauth-authorization-server"
 OPENID = "/.well-known/openid-configuration"
 
-_LOOPBACK = re.compile(r"localhost|127\.\d{1,3}\.\d{1,3}\.\d{1,3}|::1")
-_NUMBER = re.compile(r"(^|\.)(\d+|0x[0-9a-f]*)$")
-"""The end of an address that is odd, and that browsers understand: 127.1, 0x7f.0.0.1,
-2130706433."""
-_PORTS = {"http": 80, "https": 443}
-_HTTP_OF = {"ws": "http", "wss": "https"}
-"""A conversation over WebSocket begins as a request of HTTP."""
-
-
-def is_loopback(host: str | None) -> bool:
-    """Whether a host is this machine by its very name."""
-    return _LOOPBACK.fullmatch((host or "").lower()) is not None
-
 
 def is_local(url: str) -> bool:
     """Whether a URL names this machine, or an address that not all the world can reach. Where a
     name leads is not known."""
     parts = _split(url)
-    host = ((parts and parts.hostname) or "").rstrip(".").partition("%")[0]
-    if is_loopback(host) or host.endswith(".localhost"):
-        return True
-    try:
-        found = ip_address(host)
-    except ValueError:
-        return _NUMBER.search(host) is not None
-    return not (getattr(found, "ipv4_mapped", None) or found).is_global
+    return is_private((parts and parts.hostname) or "")
 
 
 def safe(url: str, what: str) -> str:
@@ -58,10 +38,7 @@ def safe(url: str, what: str) -> str:
 
 def confidential(url: str) -> bool:
     """Whether what is sent there stays between here and there."""
-    parts = _split(url)
-    return parts is not None and (
-        _scheme(parts) == "https" or (_scheme(parts) == "http" and is_loopback(parts.hostname))
-    )
+    return _split(url) is not None and is_confidential(url)
 
 
 def require_confidential(url: str) -> None:
@@ -69,27 +46,20 @@ def require_confidential(url: str) -> None:
     https://www.rfc-editor.org/rfc/rfc6750#section-5.3"""
     if not confidential(url):
         raise Unauthorized(
-            f"{plain(url)}: credentials are sent over https only, or to this machine; use an "
-            "https URL"
+            f"{plain(url)}: credentials are only sent over https, or to localhost. "
+            "Use an https URL."
         )
 
 
 def http_form(url: str) -> str:
     """The URL of a request of HTTP, also where a conversation over WebSocket begins with it."""
     scheme, colon, rest = url.partition(":")
-    return f"{_HTTP_OF.get(scheme.lower(), scheme)}{colon}{rest}"
+    return f"{HTTP_SCHEMES.get(scheme.lower(), scheme)}{colon}{rest}"
 
 
 def origin(url: str) -> str:
     """Scheme, host and port in their one spelling; empty for what has none."""
-    parts = _split(url)
-    if parts is None:
-        return ""
-    scheme = _scheme(parts)
-    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
-    return f"{scheme}://{host}" + (
-        "" if parts.port in (None, _PORTS.get(scheme)) else f":{parts.port}"
-    )
+    return "" if _split(url) is None else net.origin(url)
 
 
 def canonical(url: str) -> str:
@@ -135,10 +105,6 @@ def server_wells(issuer: str) -> list[str]:
     if not path:
         return [base + SERVER, base + OPENID]
     return [f"{base}{SERVER}{path}", f"{base}{OPENID}{path}", f"{base}{path}{OPENID}"]
-
-
-def _scheme(parts: SplitResult) -> str:
-    return _HTTP_OF.get(parts.scheme, parts.scheme)
 
 
 def _split(url: str) -> SplitResult | None:

@@ -36,6 +36,7 @@ from ..errors import (
     SchemaError,
 )
 from ..limits import DEFAULT, Limits
+from ..net import why_not_openable
 from ..ports import Answer, Call, Caller
 from ..protocol.base import Implementation, Params, Result, open_hook
 from ..protocol.client_features import (
@@ -376,14 +377,8 @@ def _sound(request: ElicitRequest) -> Validator | None:
     """What the form must fit. Nobody is asked to fill in one that cannot be, nor to visit what is
     not on the web."""
     if request.mode != "form":
-        scheme, _, rest = (request.url or "").partition("://")
-        if (
-            scheme.lower() not in ("http", "https")
-            or not rest
-            or not rest.isprintable()
-            or " " in rest
-        ):
-            raise InvalidParams("url: give the http or https URL of a page")
+        if reason := why_not_openable(request.url or ""):
+            raise InvalidParams(f"url: send the http or https URL of a page; {reason}")
         return None
     try:
         return compile(request.schema or {})

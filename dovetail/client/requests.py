@@ -22,6 +22,7 @@ from ..connection.extension import Extensions
 from ..connection.middleware import Middleware, compose
 from ..errors import ConnectionClosed, InvalidParams, InvalidRequest, MethodNotFound
 from ..limits import Limits
+from ..net import DEFAULT_PORTS
 from ..ports import Call, Caller, Network
 from ..protocol.base import Implementation, ListParams, Params
 from ..protocol.lifecycle import InputRequiredResult, ServerCapabilities
@@ -35,7 +36,6 @@ from .reconnect import Link, backoff, ping_of
 from .tasks import AS_TASK
 
 ANY = Shape(Any)
-PORTS = {"http": 80, "ws": 80, "https": 443, "wss": 443}
 
 
 class Asking:
@@ -85,7 +85,8 @@ class Asking:
         if found is None or found.protocol is None:
             return found
         parts = urlsplit(self._link.door.name)
-        return replace(found, address=parts.hostname, port=parts.port or PORTS.get(parts.scheme))
+        port = parts.port or DEFAULT_PORTS.get(parts.scheme)
+        return replace(found, address=parts.hostname, port=port)
 
     @property
     def server_info(self) -> Implementation | None:

@@ -22,6 +22,7 @@ import msgspec
 
 from ..daemon_future import detached
 from ..errors import ConfigError
+from ..net import is_local_file_host
 from ..protocol.client_features import Root
 
 log = logging.getLogger("dovetail.client")
@@ -102,7 +103,7 @@ def _checked(root: Root) -> Root:
     flaws = {
         "give a path or a file:// URI": parts.scheme != "file"
         or not root.uri.lower().startswith("file://"),
-        "a root is on this machine": parts.netloc not in ("", "localhost"),
+        "a root is on this machine": not is_local_file_host(parts.netloc),
         "its path must be absolute": not path.startswith("/"),
         "its path must not lead back with ..": ".." in re.split(r"[/\\]", path),
         "it holds what no path may": _CONTROLS.search(root.uri) is not None or "\0" in path,

@@ -27,7 +27,6 @@ https://modelcontextprotocol.io/specification/2026-07-28/client/sampling#model-p
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from ipaddress import ip_address
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -35,6 +34,7 @@ import msgspec
 from msgspec import Struct
 
 from ..errors import ConfigError, ConnectFailed, ConnectionClosed, DovetailError, InvalidParams
+from ..net import is_confidential
 from ..protocol.client_features import (
     CreateMessageParams,
     CreateMessageResult,
@@ -256,19 +256,11 @@ def _endpoint(base_url: str, path: Callable[[str], str], key: str | None) -> str
             "base_url= must be like https://host/v1, without a password or a query; the key "
             "is api_key="
         )
-    if key is not None and parts.scheme == "http" and not _here(host):
+    if key is not None and not is_confidential(base_url):
         raise ConfigError(
-            f"base_url={base_url!r}: a key is not sent without TLS: use https, or an API on "
-            "this machine"
+            f"base_url={base_url!r}: an API key is only sent over https, or to localhost"
         )
     return f"{parts.scheme}://{parts.netloc}{path(parts.path.rstrip('/'))}"
-
-
-def _here(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
 
 
 def _blocks(message: SamplingMessage) -> list[SamplingContent]:

@@ -162,7 +162,7 @@ def _credentials(url: str, how: Reached, peers: Any) -> Credentials | None:
     better."""
     if how.auth is None or any(name.lower() == "authorization" for name in how.headers or ()):
         return None
-    from ..transports.http.addresses import loopback
+    from ..net import is_confidential
     from ..transports.http.client.fetch import fetcher
 
     auth = how.auth
@@ -178,9 +178,9 @@ def _credentials(url: str, how: Reached, peers: Any) -> Credentials | None:
         raise ConfigError(
             f"auth= takes a token, or credentials such as OAuth(), not a {type(auth).__name__}"
         )
-    if not url.startswith("https:") and not loopback(peers.host):
+    if not is_confidential(url):
         raise ConfigError(
-            f"{url}: credentials are sent over https only, or to this machine; use an https URL"
+            f"{url}: credentials are only sent over https, or to localhost. Use an https URL."
         )
     bound: Credentials = auth.bind(
         url, fetcher(peers, getattr(auth, "named", ()), verify=how.verify, proxy=how.proxy)
@@ -189,8 +189,8 @@ def _credentials(url: str, how: Reached, peers: Any) -> Credentials | None:
 
 
 def _url(url: str, limits: Limits, how: Reached) -> Door:
-    from ..transports.http.addresses import Peers
-    from ..transports.http.client.http_transport import checked, origin
+    from ..net import PeerAddresses, split_origin
+    from ..transports.http.client.http_transport import checked
 
     scheme = url.partition("://")[0].lower()
     if scheme not in WEB:
@@ -198,7 +198,7 @@ def _url(url: str, limits: Limits, how: Reached) -> Door:
     url = scheme + checked(url)[len(scheme) :]
 
     asked = url if scheme.startswith("http") else "http" + url[2:]  # how a WebSocket begins
-    peers = Peers(origin(url)[1])
+    peers = PeerAddresses(split_origin(url)[1])
     credentials = _credentials(asked, how, peers)
     mirrors: dict[str, Any] = {}  # what goes into headers is known to the next channel too
 
@@ -235,7 +235,7 @@ def _url(url: str, limits: Limits, how: Reached) -> Door:
             peers=peers,
         )
 
-    host = "{}://{}:{}".format(*origin(url))
+    host = "{}://{}:{}".format(scheme, *split_origin(url)[1:])
     open = over_http if scheme.startswith("http") else over_websocket
     who = how.auth if credentials is not None else None
     if isinstance(who, str):

@@ -24,6 +24,7 @@ from msgspec import Raw
 
 from ..errors import CannotAsk, ConfigError, InternalError, InvalidParams, ToolError
 from ..limits import Limits
+from ..net import why_not_openable
 from ..ports import Call, Caller
 from ..protocol.base import Params
 from ..protocol.client_features import CreateMessageParams, ElicitParams, unbalanced
@@ -32,7 +33,6 @@ from ..protocol.lifecycle import ClientCapabilities
 from ..protocol.methods import METHODS
 from ..protocol.tools import ToolResult
 from ..revisions import Revision, decode
-from .visiting import openable
 
 log = logging.getLogger("dovetail.connection")
 
@@ -85,8 +85,9 @@ def declared(
 
 def flaw(params: Any) -> str | None:
     """What is wrong with a question, whoever is asked; None if nothing is."""
-    if isinstance(params, ElicitParams) and params.mode == "url" and not openable(params.url or ""):
-        return f"{params.url!r} is no page that a browser can open"
+    if isinstance(params, ElicitParams) and params.mode == "url":
+        reason = why_not_openable(params.url or "")
+        return reason and f"{params.url!r} is not a URL that a browser can open: {reason}"
     problem = unbalanced(params.messages) if isinstance(params, CreateMessageParams) else None
     return problem and f"The conversation cannot be sent: {problem}"
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from ..errors import Overloaded
-from ..limits import network
+from ..net import network_of
 from ..ports import Call, Caller
 from .answer import EAGER
 
@@ -69,7 +69,7 @@ def _who(caller: Caller) -> str | tuple[str, str]:
     return (
         ("principal", caller.principal.id)
         if caller.principal is not None
-        else network(caller.address or "")
+        else network_of(caller.address or "")
     )
 
 

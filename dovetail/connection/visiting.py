@@ -24,16 +24,6 @@ PURPOSE = "url"
 PARAMETER = "ticket"
 
 
-def openable(url: str) -> bool:
-    """Whether this is a page that a browser can open."""
-    try:
-        parts = urlsplit(url)
-        sound = parts.scheme in ("https", "http") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False
-    return sound and url.isprintable() and " " not in url
-
-
 def bind(ring: KeyRing, url: str, server: str, user: str | None, id: str, life: float) -> str:
     """The URL with a ticket that is good for this user of this server, so many seconds."""
     data = msgspec.msgpack.encode((id, time.time() + life))

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
+from ..net import HTTP_SCHEMES
 from ..ports import Guard, HttpRequest, HttpResponse, Principal, Service, Site, Visitor
 from ..sealing import KeyRing
 from ..transports.http.server.asgi import Headers, Scope
@@ -40,7 +41,6 @@ FAILED = HttpResponse(
     headers={"content-type": "text/plain"},
     body=b"The server could not find out who is calling",
 )
-_HTTP = {"ws": "http", "wss": "https"}
 
 
 class AuthGate:
@@ -144,7 +144,7 @@ class AuthGate:
         if self._public is not None:
             (base, url), sure = self._public, True
         else:
-            scheme = _HTTP.get(scope.get("scheme", ""), scope.get("scheme", "http"))
+            scheme = HTTP_SCHEMES.get(scope.get("scheme", ""), scope.get("scheme", "http"))
             name = host.decode("latin-1").lower() or ":".join(map(str, server or ("localhost",)))
             base = f"{scheme}://{name}{scope.get('root_path', '').rstrip('/')}"
             url, sure = base + place, ours(self._rules, host, server)

@@ -28,6 +28,7 @@ from typing import Final, TypeAlias
 
 from ..errors import ConfigError, InvalidParams, NotFound, TooLarge
 from ..limits import MIB
+from ..net import is_local_file_host
 from ..protocol.content import BlobResourceContents, ResourceContents, TextResourceContents
 
 LIMIT: Final = 64 * MIB
@@ -486,7 +487,7 @@ def _path_text(uri: str, windows: bool) -> str:
         decoded = "\0"
     if "\0" in decoded or decoded.count("/") != path.count("/") or (windows and "\\" in decoded):
         raise InvalidParams(f"{_cut(uri)!r} does not name a file")
-    if host.lower() in ("", "localhost"):
+    if is_local_file_host(host):
         if not windows:
             return decoded
         if re.match("/[A-Za-z][:|](/|$)", decoded):

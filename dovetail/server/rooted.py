@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from ..errors import ToolError
+from ..net import is_local_file_host
 from ..protocol.client_features import Root
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def local_path(uri: str, *, windows: bool = os.name == "nt") -> str | None:
     if windows:
         path = _DRIVE.sub(r"\1:/", path).replace("/", "\\")
     # Another host, or a share of one: even to look there would tell it who we are.
-    elsewhere = (found[1] or "").lower() not in ("", "localhost") or path.startswith("\\\\")
+    elsewhere = not is_local_file_host(found[1]) or path.startswith("\\\\")
     return None if elsewhere else path
 
 

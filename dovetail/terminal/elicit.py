@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from weakref import WeakKeyDictionary
 
 from ..daemon_future import detached
+from ..net import open_in_browser
 from ..protocol.client_features import ElicitResult
 from .form_dialog import Dialogue, back, dialogue, unattended
 
@@ -53,19 +54,13 @@ def terminal_elicit(
         async with turn:
             answer = await _held(dialogue(request), source, screen)
             if request.mode == "url" and answer.action == "accept":
-                opened = await asyncio.to_thread(open_url or _browse, request.url or "")
+                opened = await asyncio.to_thread(open_url or open_in_browser, request.url or "")
                 if opened is False:
                     _show(screen, "No browser could be started: open the URL yourself.\n")
                 answer = await _held(back(), source, screen)
         return answer
 
     return elicit
-
-
-def _browse(url: str) -> bool:
-    import webbrowser
-
-    return webbrowser.open(url)
 
 
 def _is_terminal(stream: Any) -> bool:

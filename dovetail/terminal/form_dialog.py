@@ -17,13 +17,13 @@ import re
 import unicodedata
 from collections.abc import Callable, Generator, Mapping
 from datetime import date, datetime
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from msgspec import Struct
 
 from ..errors import SchemaError
+from ..net import is_ip_address, is_loopback, why_not_openable
 from ..protocol.client_features import ElicitResult
 from ..schema.validation import compile
 
@@ -385,7 +385,7 @@ FORMATS: dict[str, tuple[str, Callable[[str], bool]]] = {
 def _visit(request: "ElicitRequest") -> Dialogue:
     url = request.url or ""
     lead = f"\n{visible(request.asked_by)} asks you to visit a page:\n{_quoted(request.message)}"
-    flaw = unfit(url)
+    flaw = why_not_openable(url)
     if flaw is not None:
         yield from _heard(
             f"{lead}It is not offered to you, because {flaw}:\n{_quoted(url)}Press Enter to go on. "
@@ -401,36 +401,19 @@ def _visit(request: "ElicitRequest") -> Dialogue:
     return ElicitResult(action="accept" if agreed else "decline")
 
 
-def unfit(url: str) -> str | None:
-    """Why a URL is not to be opened: where a browser might go elsewhere than it seems, or do
-    something else altogether."""
-    try:
-        parts = urlsplit(url)
-        host, _ = parts.hostname, parts.port
-    except ValueError:
-        return "it is not a URL"
-    flaws = {
-        "only http and https are opened": parts.scheme not in ("http", "https"),
-        "it names no host": not host,
-        "it hides characters": visible(url) != url or bool(re.search(r"\s", url)),
-        "a backslash means different things to different programs": "\\" in url,
-        "its host is disguised": "%" in (host or ""),
-    }
-    return next((flaw for flaw, found in flaws.items() if found), None)
-
-
 def warnings(url: str) -> list[str]:
     """What a person should know of a URL before agreeing to it."""
     parts = urlsplit(url)
     host = parts.hostname or ""
+    numeric = is_ip_address(host) or not re.search(r"[^\W\d_]", host) or host.startswith("0x")
     puny = any(label.startswith("xn--") for label in host.split("."))
     found = {
         f"the host is written in Punycode and may imitate another; it is shown as {_decoded(host)}": puny,  # noqa: E501
         f"the host has letters that may look like others; it really is {_encoded(host)}": not host.isascii(),  # noqa: E501
         "what stands before the @ is not the host": "@" in parts.netloc,
-        "the host is a mere number, not a name": _is_address(host) and not _is_local(host),
+        "the host is a mere number, not a name": numeric and not is_loopback(host),
         "what you send there can be read on the way (http, not https)": parts.scheme == "http"
-        and not _is_local(host),
+        and not is_loopback(host),
     }
     return [warning for warning, true in found.items() if true]
 
@@ -447,17 +430,3 @@ def _encoded(host: str) -> str:
         return host.encode("idna").decode()
     except UnicodeError:
         return "no valid name"
-
-
-def _is_address(host: str) -> bool:
-    try:
-        return bool(ip_address(host))
-    except ValueError:
-        return not re.search(r"[^\W\d_]", host) or host.startswith("0x")
-
-
-def _is_local(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

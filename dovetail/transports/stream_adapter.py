@@ -145,11 +145,6 @@ class Pump:
         self._room.set()
 
 
-def shown(url: str) -> str:
-    """A URL without its password."""
-    return re.sub(r"//[^/@]*@", "//", url)
-
-
 def why(problem: OSError) -> str:
     """A failure of the network in a few words."""
     if verdict := getattr(problem, "verify_message", ""):

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, Final
 from ..errors import ConfigError, ConnectFailed, ConnectionClosed, DovetailError, missing_extra
 from ..jsonrpc.framing import HEAD, TooLong
 from ..limits import Limits
+from ..net import without_password
 from ..ports import WEBSOCKET, Channel, Credentials, HttpResponse, Receive
 from .send_with_auth import TURNED_AWAY, turned_away, vouched
-from .stream_adapter import AsgiReceive, AsgiSend, Drain, Pump, shown, why
+from .stream_adapter import AsgiReceive, AsgiSend, Drain, Pump, why
 
 if TYPE_CHECKING:
     import ssl
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from websockets.exceptions import ConnectionClosed as Closed
     from websockets.exceptions import InvalidStatus
 
-    from .http.addresses import Peers
+    from ..net import PeerAddresses
 
 SUBPROTOCOL: Final = "mcp"
 KEEPALIVE: Final = 20.0
@@ -146,7 +147,7 @@ async def connect(
     proxy: str | None = None,
     timeout: float,
     auth: Credentials | None = None,
-    peers: "Peers | None" = None,
+    peers: "PeerAddresses | None" = None,
 ) -> Channel:
     """Open a WebSocket. `verify` is a context, certificates to trust (a file or a folder), or
     whether to verify at all; `proxy` is a URL, in place of what the environment says; `peers` notes
@@ -158,7 +159,7 @@ async def connect(
         from websockets.exceptions import InvalidStatus
         from websockets.typing import Subprotocol
     except ImportError:
-        raise missing_extra(f"{shown(url)}: WebSocket", "http") from None
+        raise missing_extra(f"{without_password(url)}: WebSocket", "http") from None
 
     class Direct(client.connect):
         def process_redirect(self, exc: Exception) -> Exception:
@@ -170,10 +171,10 @@ async def connect(
     class Noted(client.ClientConnection):
         def connection_made(self, transport: Any) -> None:
             if peers is not None and direct and (peer := transport.get_extra_info("peername")):
-                peers.note(peer[0])
+                peers.record(peer[0])
             super().connection_made(transport)
 
-    name = shown(url)
+    name = without_password(url)
     secure: dict[str, Any] = {"ssl": _context(verify)} if url.startswith("wss:") else {}
 
     async def shake_hands(vouching: Mapping[str, str]) -> "ClientConnection | InvalidStatus":

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from dovetail.errors import ConnectFailed, TimedOut
+from dovetail.net import PeerAddresses, is_forbidden, is_loopback, is_private
 from dovetail.ports import HttpRequest, HttpResponse
-from dovetail.transports.http.addresses import Peers, local, loopback, never
 from dovetail.transports.http.client.fetch import fetch, fetcher
 from tests.transports.http.scripted import Asked, Scripted
 
@@ -189,7 +189,7 @@ async def test_the_metadata_of_clouds_is_refused_whoever_allows_the_rest(host: s
 
 @pytest.mark.parametrize("host", ["8.8.8.8", "2606:4700::1111", "example.com", "::ffff:8.8.8.8"])
 def test_the_world_is_not_the_local_network(host: str) -> None:
-    assert not local(host) and not never(host) and not loopback(host)
+    assert not is_private(host) and not is_forbidden(host) and not is_loopback(host)
 
 
 async def test_a_name_is_judged_by_the_address_that_is_connected_to(
@@ -209,7 +209,7 @@ async def test_a_name_is_judged_by_the_address_that_is_connected_to(
 
 async def test_a_server_of_the_local_network_may_point_there() -> None:
     async with Scripted(ok) as server:
-        assert (await fetcher(Peers("127.0.0.1"))(get(server.url))).status == 200
+        assert (await fetcher(PeerAddresses("127.0.0.1"))(get(server.url))).status == 200
 
 
 async def test_a_server_elsewhere_may_not_point_to_the_local_network(
@@ -217,7 +217,7 @@ async def test_a_server_elsewhere_may_not_point_to_the_local_network(
 ) -> None:
     async with Scripted(ok) as server, names(monkeypatch, "93.184.216.34"):
         with pytest.raises(ConnectFailed, match="an address of the local network"):
-            await fetcher(Peers("public.example"))(get(server.url))
+            await fetcher(PeerAddresses("public.example"))(get(server.url))
         assert server.asked == []
 
 
@@ -225,7 +225,7 @@ async def test_a_name_that_leads_to_the_local_network_counts_as_being_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with Scripted(ok) as server, names(monkeypatch, "10.1.2.3"):
-        found: HttpResponse = await fetcher(Peers("intranet.example"))(get(server.url))
+        found: HttpResponse = await fetcher(PeerAddresses("intranet.example"))(get(server.url))
         assert found.status == 200
 
 
@@ -233,10 +233,10 @@ async def test_a_server_that_was_found_elsewhere_once_is_not_believed_to_have_mo
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its name leads here by now; but who has asked us to log in was somebody else."""
-    peers = Peers("rebound.example")
+    peers = PeerAddresses("rebound.example")
     info = (socket.AF_INET, socket.SOCK_STREAM, 0, "")
     for address in ("93.184.216.34", "10.0.0.1"):
-        peers.socket((*info, (address, 80))).close()
+        peers.open_socket((*info, (address, 80))).close()
     async with Scripted(ok) as server, names(monkeypatch, "10.0.0.1"):
         with pytest.raises(ConnectFailed, match="an address of the local network"):
             await fetcher(peers)(get(server.url))

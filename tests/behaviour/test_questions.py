@@ -154,7 +154,7 @@ async def test_a_page_that_no_browser_can_open_is_never_asked_for(
         assert reply.get("method") == "elicitation/create" or "HTTPS://example.com" in str(reply)
         assert "no page" not in str(reply)
     else:
-        assert "is no page that a browser can open" in refusal(reply)
+        assert "is not a URL that a browser can open" in refusal(reply)
 
 
 @pytest.mark.requirement("elicitation-url-error")

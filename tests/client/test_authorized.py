@@ -224,7 +224,7 @@ async def test_within_the_origin_they_are_made_for_the_address_that_is_asked() -
 async def test_credentials_do_not_go_over_plain_http_to_another_host(url: str) -> None:
     with pytest.raises(
         ConfigError,
-        match="credentials are sent over https only, or to this machine; use an https URL",
+        match=r"credentials are only sent over https, or to localhost. Use an https URL",
     ):
         Client(url, auth=Tickets())
     Client(url)

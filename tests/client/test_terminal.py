@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 
 from dovetail.client.callbacks import ElicitRequest
+from dovetail.net import why_not_openable
 from dovetail.protocol.base import Implementation
 from dovetail.protocol.client_features import ElicitResult
 from dovetail.terminal.elicit import _readers, terminal_elicit
-from dovetail.terminal.form_dialog import dialogue, unattended, unfit, visible, warnings
+from dovetail.terminal.form_dialog import dialogue, unattended, visible, warnings
 
 DECLINED = ElicitResult(action="decline")
 ROOT = Path(__file__).parents[2]
@@ -330,7 +331,7 @@ def test_a_url_that_is_odd_comes_with_a_warning(url: str, warning: str) -> None:
 )
 def test_a_plain_url_comes_without_warnings(url: str) -> None:
     assert warnings(url) == []
-    assert unfit(url) is None
+    assert why_not_openable(url) is None
 
 
 @pytest.mark.parametrize(
@@ -353,7 +354,7 @@ def test_a_plain_url_comes_without_warnings(url: str) -> None:
     ],
 )
 def test_a_url_that_could_lead_elsewhere_is_not_offered(url: str) -> None:
-    assert unfit(url) is not None
+    assert why_not_openable(url) is not None
     answer, shown = play(page(url), "y")
     assert answer == DECLINED
     assert "not offered to you" in shown

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dovetail import Client, Context, HttpRequest, Rate, Rates, Server
 from dovetail.errors import ConfigError, Overloaded
-from dovetail.limits import network
+from dovetail.net import network_of
 from dovetail.ports import Caller, Principal
 from dovetail.protocol.methods import METHODS, Method
 from dovetail.protocol.tools import CallToolParams
@@ -191,7 +191,7 @@ def test_addresses_of_one_ipv6_network_are_one_caller() -> None:
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"])
 def test_loopback_is_this_machine(address: str) -> None:
-    assert network(address) == ""
+    assert network_of(address) == ""
 
 
 def test_by_default_only_those_who_call_over_a_network_are_limited() -> None:

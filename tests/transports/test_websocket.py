@@ -27,11 +27,11 @@ from dovetail import Client, Context, Limits, Server
 from dovetail.errors import ConfigError, ConnectFailed, ConnectionClosed, TooLarge, Unauthorized
 from dovetail.jsonrpc.framing import TooLong
 from dovetail.limits import DEFAULT, MIB
+from dovetail.net import PeerAddresses
 from dovetail.ports import Channel, Incoming
 from dovetail.revisions import DRAFT_DIALECT, OFFICIAL
 from dovetail.serve import serve_channel
 from dovetail.transports import websocket
-from dovetail.transports.http.addresses import Peers
 from dovetail.transports.websocket import accept, connect, refuse
 from tests.transports.http.raw import down
 
@@ -505,13 +505,13 @@ async def test_where_a_server_is_found_is_noted_unless_a_proxy_stands_between(
 
     async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        direct, through = Peers("a.example"), Peers("a.example")
+        direct, through = PeerAddresses("a.example"), PeerAddresses("a.example")
         with pytest.raises(Unauthorized):
             await connect(f"ws://127.0.0.1:{port}/", DEFAULT, timeout=5, peers=direct)
         monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{port}")
         with pytest.raises(Unauthorized):
             await connect("ws://a.example/", DEFAULT, timeout=5, peers=through)
-    assert (direct.local, through.local) == (True, None)
+    assert (direct.private, through.private) == (True, None)
 
 
 @pytest.fixture(scope="module")

@@ -26,6 +26,7 @@ import msgspec
 from msgspec import Struct
 
 from ...errors import ConfigError
+from ...net import LOOPBACK_SPELLINGS
 from ...ports import Fetch, HttpRequest, HttpResponse, Site
 from .. import jose
 from ..documents import listed
@@ -42,7 +43,7 @@ NAME = 80
 ASSERTION_LIFE, SKEW = 600.0, 30.0
 ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 DOCUMENT = re.compile(r"https://[a-z0-9.-]+(:[0-9]{1,5})?/[^/].*", re.IGNORECASE)
-LOCAL_DOCUMENT = re.compile(r"http://(localhost|127\.0\.0\.1|\[::1\])(:[0-9]{1,5})?/[^/].*")
+LOCAL_DOCUMENT = re.compile(rf"http://({LOOPBACK_SPELLINGS})(:[0-9]{{1,5}})?/[^/].*")
 UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 """Characters that could make one name look like another."""
 METHODS = ("none", "client_secret_basic", "client_secret_post", "private_key_jwt")

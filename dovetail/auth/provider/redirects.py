@@ -11,12 +11,14 @@ import re
 from collections.abc import Collection
 from urllib.parse import urlsplit
 
+from ...net import LOOPBACK_SPELLINGS
+
 LONGEST = 2000
 SAFE = re.compile(r"[!$-;=?-\[\]_a-z~]+", re.ASCII)
 """Printable ASCII without quotes, backslash, `#` (no fragments), `<`, `>`, `^`, `{`, `|`, `}`."""
 DOTS = re.compile(r"/(\.|%2e){1,2}(?=[/?]|$)", re.IGNORECASE)
 HTTPS = re.compile(r"https://([a-z0-9.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?(?=[/?]|$)", re.IGNORECASE)
-LOOPBACK = re.compile(r"(http://(?:localhost|127\.0\.0\.1|\[::1\]))(?::[0-9]{1,5})?(?=([/?].*)?$)")
+LOOPBACK = re.compile(rf"(http://(?:{LOOPBACK_SPELLINGS}))(?::[0-9]{{1,5}})?(?=([/?].*)?$)")
 
 
 def acceptable(uri: str, schemes: Collection[str] = ()) -> bool:

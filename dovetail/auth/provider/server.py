@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from msgspec.structs import replace
 
 from ...errors import ConfigError, ConnectFailed, Overloaded, Unauthorized
-from ...limits import network
+from ...net import network_of
 from ...ports import HttpRequest, HttpResponse, Principal, Site
 from .. import jose
 from ..documents import ServerMetadata, listed
@@ -196,7 +196,7 @@ class Provider:
             if not confidential(issuer):
                 raise Refused("invalid_request", OVERHEARD)
             return await endpoint(
-                replace(request, address=network(request.address or "")), issuer, site
+                replace(request, address=network_of(request.address or "")), issuer, site
             )
         except Refused as problem:
             refused = problem

@@ -31,6 +31,7 @@ from ...errors import (
 )
 from ...jsonrpc import codec
 from ...jsonrpc.messages import Error, Failure, Notification, Request, Result
+from ...net import why_not_openable
 from ...protocol.resources import ReadResourceParams, ReadResourceResult
 from ...protocol.tools import CallToolParams, Tool, ToolResult
 from ...revisions import APPS as REVISION
@@ -240,10 +241,7 @@ class Bridge:
         return HANDSHAKE[-1].lower(result)  # type: ignore[no-any-return]
 
     async def _open_link(self, params: _Link) -> Json:
-        if (
-            not params.url.lower().startswith(("https://", "http://"))
-            or not params.url.isprintable()
-        ):
+        if why_not_openable(params.url) is not None:
             raise ProtocolError(DENIED, "Invalid URL")
         return await self._allowed(self.host.on_link, "Link opening denied", params.url)
 

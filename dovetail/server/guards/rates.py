@@ -24,7 +24,7 @@ from typing import Any
 from msgspec import Struct
 
 from ...errors import ConfigError, Overloaded
-from ...limits import network
+from ...net import network_of
 from ...ports import Call, Caller
 from ...protocol.methods import Method
 
@@ -189,7 +189,7 @@ class Limiter:
         """Whose buckets these are; None for nobody's."""
         if caller.principal is not None:
             return "principal", caller.principal.id  # which no address is equal to
-        if caller.address is not None and (place := network(caller.address)):
+        if caller.address is not None and (place := network_of(caller.address)):
             return place
         return "" if self._local else None
 

@@ -37,9 +37,10 @@ from ...jsonrpc.codec import Malformed, decode
 from ...jsonrpc.framing import HEAD, TooLong
 from ...jsonrpc.messages import Request
 from ...limits import Limits
+from ...net import without_password
 from ...ports import HTTP, Bus, Channel, Credentials, Lost, Principal, Receive, Visitor
 from ..send_with_auth import TURNED_AWAY, turned_away, vouched
-from ..stream_adapter import AsgiReceive, AsgiSend, Drain, Pump, shown, why
+from ..stream_adapter import AsgiReceive, AsgiSend, Drain, Pump, why
 from .event_stream import Event, Events, comment, event
 from .server.asgi import TEXT, begin_stream, reply
 from .server.sessions import who_is
@@ -255,7 +256,7 @@ async def open_pair(
     other."""
     import aiohttp
 
-    name = shown(url)
+    name = without_password(url)
     response: aiohttp.ClientResponse | None = None
     try:
         async with asyncio.timeout(timeout):

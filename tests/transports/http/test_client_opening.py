@@ -387,7 +387,7 @@ async def test_the_old_pair_is_found_behind_a_plain_url() -> None:
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("http://user:secret@example.com/mcp", "must not carry a password"),
+        ("http://user:secret@example.com/mcp", "must not contain a password"),
         ("ftp://example.com", "reached by http, https, ws, wss"),
         ("http://", "no URL"),
         ("http://exam ple.com/", "no URL"),

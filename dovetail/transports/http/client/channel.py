@@ -44,12 +44,12 @@ from ....jsonrpc.codec import encode
 from ....jsonrpc.framing import TooLong
 from ....jsonrpc.messages import Error, Failure, Id
 from ....limits import Limits
+from ....net import PeerAddresses
 from ....ports import HTTP, Channel, Credentials, Ended, Lost, Receive
 from ....protocol.base import PROTOCOL_VERSION
 from ....protocol.methods import METHODS, Method
 from ....protocol.tools import Tool
 from ....revisions import ALL
-from ..addresses import Peers
 from ..event_stream import Event
 from ..headers import Mirror, encode_value, mirrored, values
 from .client_errors import MODERN, NO_VERDICT, PAIR, PASSING, later, meaning
@@ -92,7 +92,7 @@ async def connect(
     long_polling: bool = False,
     mirrors: dict[str, tuple[Mirror, ...]] | None = None,
     auth: Credentials | None = None,
-    peers: Peers | None = None,
+    peers: PeerAddresses | None = None,
 ) -> Channel:
     """A channel to the server at this URL. Nothing is sent yet. `mirrors` is what channels before
     it learned of its tools, and where this one writes what it learns; `peers` notes where the

@@ -2,7 +2,7 @@
 
 `fetch` is what an authorization flow asks with. Where to is what some server said, so it is
 careful: redirects are not followed, nothing is decompressed, an answer has a size and a time, and
-addresses of the local network are refused (`addresses.py`) unless they are allowed. Behind a proxy
+addresses of the local network are refused (`net.py`) unless they are allowed. Behind a proxy
 only the proxy knows the address; there, what is written out in the URL is judged.
 
 `post_json` is one POST to a web API, with patience. A service that is busy (429, and what means
@@ -26,9 +26,9 @@ from msgspec.structs import replace
 from ....errors import ConfigError, ConnectFailed, ConnectionClosed, TimedOut, TooLarge
 from ....jsonrpc.framing import TooLong
 from ....limits import DEFAULT, KIB, Limits
+from ....net import PeerAddresses, is_forbidden, is_private
 from ....ports import Fetch, HttpRequest, HttpResponse
 from ....revisions import HANDSHAKE
-from ..addresses import AddressInfo, Peers, local, never
 from .http_transport import Wire, checked, flat, head, library, proxy_for, trust
 
 BUSY = {429, 500, 502, 503, 504, 529}
@@ -64,7 +64,7 @@ async def fetch(
         raise ConnectFailed(gate.complaint(name) or str(problem)) from None
 
 
-def fetcher(peers: Peers, named: Collection[str] = (), **how: Any) -> Fetch:
+def fetcher(peers: PeerAddresses, named: Collection[str] = (), **how: Any) -> Fetch:
     """What a client of one server fetches with: a server on the local network may point to others
     there. Addresses that the user `named` may be anywhere. Metadata is asked for as servers of old
     want it, which have more than one."""
@@ -72,7 +72,7 @@ def fetcher(peers: Peers, named: Collection[str] = (), **how: Any) -> Fetch:
     async def fetched(request: HttpRequest) -> HttpResponse:
         if request.method == "GET":
             request = replace(request, headers={**request.headers, **SPOKEN})
-        private = peers.local if peers.local is not None else await _all_local(peers.host)
+        private = peers.private if peers.private is not None else await _all_local(peers.host)
         return await fetch(request, private=private or request.url in named, **how)
 
     return fetched
@@ -86,7 +86,7 @@ class _Gate:
     """Looks at each address that is about to be connected to."""
 
     def __init__(self, private: bool) -> None:
-        self._forbids = never if private else local
+        self._forbids = is_forbidden if private else is_private
         self._refused = ""
 
     def judge(self, host: str) -> None:
@@ -94,7 +94,7 @@ class _Gate:
             self._refused = host
             raise _Refused(host)
 
-    def socket(self, info: AddressInfo) -> socket.socket:
+    def socket(self, info: tuple[Any, ...]) -> socket.socket:
         self.judge(info[4][0])
         return socket.socket(*info[:3])
 
@@ -144,7 +144,7 @@ async def _all_local(host: str) -> bool:
         found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError:
         return False
-    return all(local(str(info[4][0])) for info in found)
+    return all(is_private(str(info[4][0])) for info in found)
 
 
 async def post_json(

@@ -21,13 +21,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
 
-from ....errors import ConfigError, ConnectFailed, ConnectionClosed
+from ....errors import ConfigError, ConnectFailed, ConnectionClosed, missing_extra
 from ....jsonrpc.framing import HEAD, TooLong
 from ....limits import Limits
+from ....net import PeerAddresses, split_origin, without_password
 from ....ports import Credentials, HttpResponse
 from ...send_with_auth import vouched
-from ...stream_adapter import shown, why
-from ..addresses import Peers
+from ...stream_adapter import why
 from ..event_stream import Event, Events
 
 if TYPE_CHECKING:
@@ -41,7 +41,6 @@ while it is closed."""
 LARGE = 64 * 1024
 """Bytes over which a body is sent in pieces, so that the event loop does not wait for it."""
 REDIRECTS = 5
-PORTS = {"http": 80, "https": 443}
 KEEP_METHOD = (307, 308)
 LOSE_METHOD = (301, 302, 303)
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -57,17 +56,12 @@ def checked(url: str) -> str:
         raise ConfigError(f"{url!r} is no URL: {problem}") from None
     if "@" in parts.netloc:
         raise ConfigError(
-            f'{shown(url)}: a URL must not carry a password; give headers={{"Authorization": …}}'
+            f"{without_password(url)}: a URL must not contain a password. "
+            'Use headers={"Authorization": …} instead.'
         )
     if not parts.hostname or odd or re.search(r"[\x00-\x20\x7f]", url):
         raise ConfigError(f"{url!r} is no URL of a server")
     return url.partition("#")[0]
-
-
-def origin(url: str) -> tuple[str, str, int]:
-    """Scheme, host and port: what may see the same secrets."""
-    parts = urlsplit(url)
-    return parts.scheme, parts.hostname or "", parts.port or PORTS.get(parts.scheme, 0)
 
 
 class Wire:
@@ -82,7 +76,7 @@ class Wire:
         verify: Any = True,
         proxy: str | None = None,
         auth: Credentials | None = None,
-        peers: Peers | None = None,
+        peers: PeerAddresses | None = None,
     ) -> None:
         module = library(url)
         for name, value in (headers or {}).items():
@@ -98,7 +92,7 @@ class Wire:
         """Told when credentials begin and cease to look for a way in."""
         self._limits = limits
         proxy = proxy or proxy_for(url)
-        note = peers.socket if peers is not None and proxy is None else None
+        note = peers.open_socket if peers is not None and proxy is None else None
         self.session: aiohttp.ClientSession = module.ClientSession(
             connector=module.TCPConnector(
                 limit=0, keepalive_timeout=IDLE, ssl=trust(verify), socket_factory=note
@@ -274,8 +268,8 @@ def _redirected(asked: str, target: str, secret: bool) -> str:
         url = checked(urljoin(asked, target))
     except ValueError as problem:  # which a ConfigError is too
         raise ConnectFailed(f"{asked}: redirected wrongly: {problem}") from None
-    here, there = origin(asked), origin(url)
-    if there[0] not in PORTS or (here[0], there[0]) == ("https", "http"):
+    here, there = split_origin(asked), split_origin(url)
+    if there[0] not in ("http", "https") or (here[0], there[0]) == ("https", "http"):
         raise ConnectFailed(f"{asked}: redirected to {url}, which is not as safe")
     if here != there and secret:
         raise ConnectFailed(
@@ -304,7 +298,7 @@ def proxy_for(url: str) -> str | None:
     proxies = getproxies()
     if not proxies:
         return None
-    scheme, host, _ = origin(url)
+    scheme, host, _ = split_origin(url)
     found = proxies.get(scheme) or proxies.get("all")
     return found if found and found.startswith("http") and not proxy_bypass(host) else None
 

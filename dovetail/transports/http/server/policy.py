@@ -70,23 +70,23 @@ from ....errors import (
     UrlRequired,
 )
 from ....limits import DEFAULT, Limits
+from ....net import (
+    ANY_ORIGIN,
+    DEFAULT_PORTS,
+    HeaderOrigin,
+    is_ip_address,
+    is_localhost_name,
+    is_loopback,
+    normalize_host,
+    parse_allowed_host,
+    parse_allowed_origin,
+    parse_host,
+    parse_origin,
+)
 from ....protocol.base import CLIENT_CAPABILITIES, PROTOCOL_VERSION, Meta, Params, camel
 from ....revisions import OFFICIAL, Revision
 from .. import headers as names
 from ..headers import SAFE, Mirror, encodable, same, spelled
-from ..hosts import (
-    ANYWHERE,
-    PORTS,
-    Origin,
-    address,
-    allowed_host,
-    allowed_origin,
-    authority,
-    local,
-    loopback,
-    plain,
-)
-from ..hosts import origin as origin_of
 
 Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
 JSON, EVENTS = "application/json", "text/event-stream"
@@ -119,9 +119,9 @@ class Policy:
         sessions: bool = True,
         poll: bool = False,
     ) -> None:
-        self.hosts = frozenset(allowed_host(entry) for entry in hosts)
-        self.origins = frozenset(allowed_origin(entry) for entry in origins)
-        self.bound = frozenset(plain(name) for name in bound)
+        self.hosts = frozenset(parse_allowed_host(entry) for entry in hosts)
+        self.origins = frozenset(parse_allowed_origin(entry) for entry in origins)
+        self.bound = frozenset(normalize_host(name) for name in bound)
         self.limit = limits.incoming
         self.stateless = frozenset(one.version for one in revisions if one.stateless)
         self.handshake = frozenset(one.version for one in revisions if not one.stateless)
@@ -293,9 +293,9 @@ def _origin(policy: Policy, head: Head) -> str | None:
     # Only browsers send an Origin. A page may talk to the server that it came from, and a page on
     # this machine to a server on this machine; a page from elsewhere needs permission.
     value = head.headers.get(names.ORIGIN)
-    if value is None or ANYWHERE in policy.origins:
+    if value is None or ANY_ORIGIN in policy.origins:
         return None
-    origin = origin_of(value)
+    origin = parse_origin(value)
     if origin is not None and (
         _own(policy, head, origin)
         or origin in policy.origins
@@ -308,13 +308,17 @@ def _origin(policy: Policy, head: Head) -> str | None:
     )
 
 
-def _own(policy: Policy, head: Head, origin: Origin) -> bool:
+def _own(policy: Policy, head: Head, origin: HeaderOrigin) -> bool:
     scheme, name, port = origin
-    host = authority(head.headers.get(names.HOST, b""))
-    if host is None or scheme not in PORTS or not _host_allowed(policy, host[0], head.server):
+    host = parse_host(head.headers.get(names.HOST, b""))
+    if (
+        host is None
+        or scheme not in ("http", "https")
+        or not _host_allowed(policy, host[0], head.server)
+    ):
         return False
-    return (name, port) == (host[0], host[1] or PORTS[scheme]) or (
-        loopback(name) and loopback(host[0])
+    return (name, port) == (host[0], host[1] or str(DEFAULT_PORTS[scheme])) or (
+        _is_this_machine(name) and _is_this_machine(host[0])
     )
 
 
@@ -324,7 +328,7 @@ def _host(policy: Policy, head: Head) -> str | None:
     value = head.headers.get(names.HOST)
     if value is None or "*" in policy.hosts:
         return None
-    host = authority(value)
+    host = parse_host(value)
     if host is not None and _host_allowed(policy, host[0], head.server):
         return None
     shown = _shown(value if host is None else host[0])
@@ -451,9 +455,14 @@ _ZERO = re.compile(r"q\s*=\s*0(\.0*)?")
 
 
 def _host_allowed(policy: Policy, name: str, server: str | None) -> bool:
-    if local(name) or address(name) or name in policy.bound or "*" in policy.hosts:
+    if (
+        is_localhost_name(name)
+        or is_ip_address(name)
+        or name in policy.bound
+        or "*" in policy.hosts
+    ):
         return True
-    if server is not None and name == plain(server):
+    if server is not None and name == normalize_host(server):
         return True
     return name in policy.hosts or _under(policy, name)
 
@@ -462,19 +471,25 @@ def ours(policy: Policy, value: bytes, server: Sequence[Any] | None) -> bool:
     """Whether a Host is sure to mean this server, and no other that a client may take for it: its
     whole name was configured, and the port is that of a proxy or our own; or it is the very address
     and port that the request came in by."""
-    host = authority(value)
+    host = parse_host(value)
     if host is None:
         return False
     (name, port), (served, own) = (
         host,
-        (plain(str(server[0])), str(server[1])) if server else ("", ""),
+        (normalize_host(str(server[0])), str(server[1])) if server else ("", ""),
     )
     if name in policy.hosts or name in policy.bound:
-        return port in ("", own, *PORTS.values())
-    here = (
-        loopback(f"[{served}]" if ":" in served else served) if loopback(name) else name == served
-    )
-    return here and (port == own or (not port and own in PORTS.values()))
+        return port in ("", own, *_HTTP_PORTS)
+    here = _is_this_machine(served) if _is_this_machine(name) else name == served
+    return here and (port == own or (not port and own in _HTTP_PORTS))
+
+
+_HTTP_PORTS = ("80", "443")
+
+
+def _is_this_machine(name: str) -> bool:
+    """Whether a browser finds this machine under a name, without asking DNS."""
+    return is_loopback(name) or is_localhost_name(name)
 
 
 def _under(policy: Policy, name: str) -> bool:

@@ -1,0 +1,307 @@
+"""Hosts, addresses, origins and URLs: the only place that decides what they mean.
+
+`is_loopback` answers "does this stay on this machine?", which is what lets a secret travel without
+TLS. `is_private` answers "could this be something that not all the world can reach?", which is what
+keeps a stranger from pointing us at the local network. In doubt the first says no and the second
+says yes, so a host may be neither trusted nor reachable for strangers:
+
+    host                        is_loopback  is_private  why
+    localhost, LOCALHOST        yes          yes         every system resolves it without DNS
+    localhost.                  yes          yes         the same name, fully qualified
+    app.localhost               no           yes         reserved (RFC 6761), but some resolvers
+                                                         ask DNS for it
+    127.0.0.1, 127.1.2.3        yes          yes         all of 127.0.0.0/8
+    ::1, [::1]                  yes          yes         with or without brackets
+    ::ffff:127.0.0.1            yes          yes         an IPv4 address in IPv6 notation
+    64:ff9b::7f00:1             no           yes         the same, translated by a gateway (NAT64)
+    0.0.0.0, ::                 no           yes         "any address": for binding, not for calling
+    2130706433, 127.1, 0x7f.1   no           yes         spellings that only some programs read
+    10.0.0.1, fe80::1           no           yes         private and link-local networks
+    localhost.evil.com          no           no          a name like any other
+    evil-localhost              no           no          a name like any other
+    example.com, 8.8.8.8        no           no          what a name leads to is checked at connect
+
+Browsers never ask DNS for `*.localhost`, so a server that checks a Host or Origin header accepts
+those names too: see `is_localhost_name`. The redirect URIs of native programs are compared as text
+and may only use the spellings of `LOOPBACK_SPELLINGS` (RFC 8252, section 7.3).
+
+A URL is opened in a browser only if `why_not_openable` finds nothing: http or https, a host, no
+hidden or ambiguous characters. What a person should still be warned of (Punycode, plain http) is up
+to the dialog that asks them.
+"""
+
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from .errors import ConfigError
+
+if TYPE_CHECKING:
+    import socket
+    from ipaddress import IPv4Address, IPv6Address
+
+DEFAULT_PORTS: Final = {"http": 80, "https": 443, "ws": 80, "wss": 443}
+HTTP_SCHEMES: Final = {"ws": "http", "wss": "https"}
+"""The scheme of the HTTP request that opens a WebSocket."""
+LOOPBACK_SPELLINGS: Final = r"localhost|127\.0\.0\.1|\[::1\]"
+"""A pattern of the loopback hosts that a redirect URI may name."""
+FORBIDDEN_NETWORKS: Final = (
+    "169.254.0.0/16",
+    "fe80::/10",
+    "fd00:ec2::/32",
+    "100.100.100.200/32",
+    "168.63.129.16/32",
+    "192.0.0.192/32",
+)
+"""Where clouds publish the metadata of their machines, which includes all link-local addresses."""
+_NAT64 = "64:ff9b::/96"
+"""IPv4 addresses as networks without IPv4 write them (RFC 6052)."""
+_ODD_NUMBER = re.compile(r"(?:^|\.)(?:\d+|0x[0-9a-f]*)$")
+"""How a spelling of an IPv4 address ends that only some programs accept: 127.1, 2130706433."""
+
+
+# hosts
+
+
+def normalize_host(host: str) -> str:
+    """Return a host in the form in which hosts are compared: lower case, without the final dot."""
+    return host.lower().removesuffix(".")
+
+
+def is_localhost_name(host: str) -> bool:
+    """Tell whether a host is `localhost` or a name below it, which no DNS server may define."""
+    name = normalize_host(host)
+    return name == "localhost" or name.endswith(".localhost")
+
+
+def is_ip_address(host: str) -> bool:
+    """Tell whether a host is an IP address (with or without brackets) in its usual spelling."""
+    return _parse_address(host) is not None
+
+
+def is_loopback(host: str | None) -> bool:
+    """Tell whether a host is certainly this machine, so that what is sent there stays here."""
+    address = _parse_address(host or "")
+    if address is None:
+        return normalize_host(host or "") == "localhost"
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
+
+
+def is_private(host: str) -> bool:
+    """Tell whether a host may be something that not all the world can reach."""
+    address = _unwrap(_parse_address(host))
+    if address is None:
+        return is_localhost_name(host) or bool(_ODD_NUMBER.search(normalize_host(host)))
+    return not address.is_global or address.is_multicast or is_forbidden(host)
+
+
+def is_forbidden(host: str) -> bool:
+    """Tell whether an address is never requested on behalf of others, whatever the settings."""
+    address = _unwrap(_parse_address(host))
+    return address is not None and any(address in network for network in _networks())
+
+
+@lru_cache(4096)
+def network_of(address: str) -> str:
+    """Return the network that counts as one caller; empty for this machine.
+
+    With IPv6 that is the network of 64 bits, within which a single machine has as many addresses as
+    it likes. What is not an address, such as a name that an ASGI server made up, stays as it is.
+    """
+    from ipaddress import ip_network
+
+    found = _parse_address(address)
+    if found is None:
+        return address
+    found = getattr(found, "ipv4_mapped", None) or found
+    if found.is_loopback:
+        return ""
+    return str(found if found.version == 4 else ip_network((found, 64), strict=False))
+
+
+def is_local_file_host(host: str | None) -> bool:
+    """Tell whether the host of a file URI means this machine (RFC 8089, section 2)."""
+    return (host or "").lower() in ("", "localhost")
+
+
+@lru_cache(1)
+def _networks() -> tuple[Any, ...]:
+    from ipaddress import ip_network
+
+    return tuple(ip_network(text) for text in FORBIDDEN_NETWORKS)
+
+
+def _parse_address(host: str) -> "IPv4Address | IPv6Address | None":
+    from ipaddress import ip_address
+
+    try:
+        return ip_address(host.strip("[]").partition("%")[0])
+    except ValueError:
+        return None
+
+
+def _unwrap(address: Any) -> Any:
+    """Return the IPv4 address that an IPv6 address leads to, if there is one."""
+    if address is None or address.version == 4:
+        return address
+    from ipaddress import IPv4Address, ip_network
+
+    inner = address.ipv4_mapped or address.sixtofour
+    if inner is None and address in ip_network(_NAT64):
+        inner = IPv4Address(int(address) & 0xFFFFFFFF)
+    return inner or address
+
+
+class PeerAddresses:
+    """Where one server was found: the addresses of all connections that were tried.
+
+    A server on the local network may point to others there; a server elsewhere may not. So each
+    address is checked when it is connected to: a name may lead somewhere else a moment later.
+    """
+
+    __slots__ = ("_all_private", "host")
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+        self._all_private: bool | None = None
+
+    @property
+    def private(self) -> bool | None:
+        """Whether every address was private; None if that is not known yet."""
+        return True if is_private(self.host) else self._all_private
+
+    def open_socket(self, info: tuple[Any, ...]) -> "socket.socket":
+        """Record the address of a `getaddrinfo` row and return a socket for it."""
+        from socket import socket
+
+        self.record(info[4][0])
+        return socket(*info[:3])
+
+    def record(self, address: str) -> None:
+        """Record the address of a connection that is being opened."""
+        self._all_private = self._all_private is not False and is_private(address)
+
+
+# origins, and the Host header
+
+Authority: TypeAlias = tuple[str, str]
+"""A host in lower case (IPv6 in brackets) and a port, which is empty if it is not given."""
+HeaderOrigin: TypeAlias = tuple[str, str, str]
+"""Scheme, host and port of an Origin header; an allowed origin may have `*` as its port."""
+ANY_ORIGIN: Final[HeaderOrigin] = ("*", "*", "*")
+_HOST = re.compile(r"(\[[0-9a-f:.]+(?:%[\w.~-]+)?\]|[^\[\]:/@?#\\,\s]+)(?::([0-9]*))?")
+_ORIGIN = re.compile(r"([a-z][a-z0-9+.-]*)://(.*)", re.DOTALL)
+
+
+def parse_host(value: bytes) -> Authority | None:
+    """Parse a Host header, or the same part of an Origin; None if it is malformed."""
+    found = _HOST.fullmatch(value.decode("latin-1").lower())
+    return None if found is None else (normalize_host(found[1]), found[2] or "")
+
+
+def parse_origin(value: bytes) -> HeaderOrigin | None:
+    """Parse an Origin header; None for `null` and whatever else is not an origin."""
+    found = _ORIGIN.fullmatch(value.decode("latin-1").lower())
+    host = None if found is None else parse_host(found[2].encode("latin-1"))
+    if found is None or host is None:
+        return None
+    return found[1], host[0], host[1] or str(DEFAULT_PORTS.get(found[1], ""))
+
+
+def parse_allowed_host(entry: str) -> str:
+    """Parse an entry of `hosts=`; ConfigError if it is not a host."""
+    found = _HOST.fullmatch(entry.lower())
+    if found is None:
+        raise ConfigError(
+            f"hosts=[{entry!r}]: a host is a name such as 'mcp.example.com', '*.example.com' or '*'"
+        )
+    return normalize_host(found[1])
+
+
+def parse_allowed_origin(entry: str) -> HeaderOrigin:
+    """Parse an entry of `origins=`; ConfigError if it is not an origin."""
+    if entry == "*":
+        return ANY_ORIGIN
+    any_port = entry.endswith(":*")
+    found = parse_origin(entry.removesuffix("/").removesuffix(":*").encode())
+    if found is None:
+        raise ConfigError(
+            f"origins=[{entry!r}]: an origin is a URL without a path, such as "
+            "'https://app.example.com', or '*'"
+        )
+    return (*found[:2], "*") if any_port else found
+
+
+def split_origin(url: str) -> tuple[str, str, int]:
+    """Return the scheme, host and port of a URL: URLs that share them may see the same secrets.
+
+    A WebSocket has the origin of the HTTP request that opens it. Raises ValueError for a port or an
+    IPv6 address that is malformed.
+    """
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(url)
+    scheme = HTTP_SCHEMES.get(parts.scheme, parts.scheme)
+    return scheme, parts.hostname or "", parts.port or DEFAULT_PORTS.get(scheme, 0)
+
+
+def origin(url: str) -> str:
+    """Return the origin of a URL in its one spelling: no default port, IPv6 in brackets."""
+    scheme, host, port = split_origin(url)
+    name = f"[{host}]" if ":" in host else host
+    return f"{scheme}://{name}" + ("" if port == DEFAULT_PORTS.get(scheme, 0) else f":{port}")
+
+
+# URLs
+
+
+def is_confidential(url: str) -> bool:
+    """Tell whether nobody else can read what is sent to a URL: TLS, or this machine."""
+    try:
+        scheme, host, _ = split_origin(url)
+    except ValueError:
+        return False
+    return scheme == "https" or (scheme == "http" and is_loopback(host))
+
+
+def without_password(url: str) -> str:
+    """Return a URL as it may be shown: without a user name and password."""
+    return re.sub(r"//[^/@]*@", "//", url)
+
+
+def why_not_openable(url: str) -> str | None:
+    """Return why a URL must not be opened in a browser, as the end of a sentence; None if it may.
+
+    A browser could go elsewhere than it seems, or do something other than show a page.
+    """
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        return "it is not a URL"
+    reasons = {
+        "only http and https URLs are opened": parts.scheme not in ("http", "https"),
+        "it has no host": not host,
+        "its port is not a port": port == 0,
+        "it has hidden characters or spaces": not url.isprintable() or " " in url,
+        "it has a backslash, which programs read in different ways": "\\" in url,
+        "its host is disguised": "%" in host,
+    }
+    return next((reason for reason, applies in reasons.items() if applies), None)
+
+
+def open_in_browser(url: str) -> bool:
+    """Open a URL in the user's browser. Returns False if it may not or could not be opened.
+
+    This blocks as long as the browser does, so call it in a thread.
+    """
+    if why_not_openable(url) is not None:
+        return False
+    import webbrowser
+
+    try:
+        return webbrowser.open(url)
+    except (webbrowser.Error, OSError):
+        return False
