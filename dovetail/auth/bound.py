@@ -26,9 +26,10 @@ from msgspec.structs import replace
 
 from ..errors import ConfigError, ConnectFailed, DovetailError, TimedOut, Unauthorized
 from ..ports import Fetch, HttpResponse
+from ..text import one_line
 from .challenges import Demand, demand
 from .discovery import resource
-from .documents import ErrorReply, plain
+from .documents import ErrorReply
 from .flow import FORGOTTEN, Flow, Go, Plan, acquire, proving, refresh
 from .grants import Grant, revoke
 from .proofs import Proofs
@@ -157,7 +158,7 @@ class Bound:
         if asked.api_key:
             raise Unauthorized(
                 f"{self._plan.url} wants an API key, and no login: "
-                f"headers={{{plain(asked.api_key, 60)!r}: …}}"
+                f"headers={{{one_line(asked.api_key, 60)!r}: …}}"
             )
         if not self._fresh and await self._finished(self._renewed(asked)):
             return True
@@ -238,7 +239,7 @@ class Bound:
             taken = taken + 1 if set(asked.scopes) <= set(before) else 0
         self._climb += self._climbed != self._edition
         edition = self._climbed = self._edition
-        wanted = plain(" ".join(asked.scopes)) or "more than was granted"
+        wanted = one_line(" ".join(asked.scopes)) or "more than was granted"
         self._steps[operation] = edition, taken
         if taken >= STEPS or self._climb > CLIMB:
             raise Unauthorized(

@@ -28,6 +28,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from ..errors import ConfigError, Unauthorized
 from ..net import open_in_browser
+from ..text import escape_unsafe
 
 HOST, PATH = "127.0.0.1", "/callback"
 USUAL = 28479
@@ -155,7 +156,7 @@ class _Visit:
             )
         if self._closed:
             raise Unauthorized("The login was given up")
-        self._about = _printable(about)
+        self._about = escape_unsafe(about)
         self._state = dict(parse_qsl(urlsplit(url).query)).get("state", "")
         self._answer = asyncio.get_running_loop().create_future()
         stop: Callable[[], object] = _nothing
@@ -283,7 +284,7 @@ def _page(status: int, title: str, text: str) -> bytes:
     from hashlib import sha256
 
     style = b64encode(sha256(STYLE.encode()).digest()).decode()
-    body = PAGE.format(title=escape(title), text=escape(_printable(text)), style=STYLE).encode()
+    body = PAGE.format(title=escape(title), text=escape(escape_unsafe(text)), style=STYLE).encode()
     head = (
         f"HTTP/1.1 {status} {title}\r\nContent-Type: text/html; "
         f"charset=utf-8\r\nContent-Length: {len(body)}\r\n"
@@ -293,11 +294,6 @@ def _page(status: int, title: str, text: str) -> bytes:
         "Referrer-Policy: no-referrer\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n"
     )
     return head.encode() + body
-
-
-def _printable(text: str) -> str:
-    """Nothing that could do something to a terminal or a page."""
-    return "".join(letter if letter.isprintable() else "�" for letter in text)
 
 
 def _has_browser() -> bool:

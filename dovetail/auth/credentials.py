@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ..errors import ConfigError, Unauthorized
 from ..ports import Fetch, HttpResponse
+from ..text import one_line
 from .challenges import demand
-from .documents import listed, plain
+from .documents import listed
 from .grants import Grant, IdentityProvider, client_credentials, enterprise, signer, workload
 from .registration import Identity, check_document_url
 from .urls import confidential, origin, require_confidential
@@ -206,7 +207,7 @@ class EnterpriseManaged(_Settings):
         if not confidential(idp_token_endpoint):
             raise ConfigError(
                 "EnterpriseManaged: idp_token_endpoint has to be https: "
-                f"{plain(idp_token_endpoint)}"
+                f"{one_line(idp_token_endpoint)}"
             )
         self._identity = Identity(client_id=client_id, client_secret=client_secret, issuer=issuer)
         self._id_token, self.named = id_token, (idp_token_endpoint,)
@@ -280,7 +281,7 @@ class BearerToken:
         ):
             return True
         if answer.status == 403 and asked.scopes:
-            needed = plain(" ".join(asked.scopes))
+            needed = one_line(" ".join(asked.scopes))
             raise Unauthorized(
                 f"{self._url} needs a token with the scopes {needed}; give another one",
                 scopes=asked.scopes,

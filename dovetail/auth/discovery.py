@@ -26,7 +26,8 @@ from msgspec import Struct
 
 from ..errors import ConnectFailed, TimedOut, Unauthorized
 from ..ports import HttpRequest, HttpResponse
-from .documents import ResourceMetadata, ServerMetadata, plain, read
+from ..text import one_line
+from .documents import ResourceMetadata, ServerMetadata, read
 from .urls import canonical, covers, origin, resource_wells, safe, server_wells
 
 HOPS = 4
@@ -100,7 +101,7 @@ def resource(url: str, hint: str | None) -> Search[ResourceMetadata | None]:
     found = yield from _first(wells, ResourceMetadata)
     if found is not None and not covers(found.resource, url):
         raise Unauthorized(
-            f"{url}: its metadata is that of another resource, {plain(found.resource)}; no "
+            f"{url}: its metadata is that of another resource, {one_line(found.resource)}; no "
             "login is safe there"
         )
     return found
@@ -110,7 +111,7 @@ def authorization_server(issuer: str) -> Search[ServerMetadata]:
     """How this issuer describes itself."""
     safe(issuer, "the authorization server")
     if urlsplit(issuer).query:
-        raise Unauthorized(f"the authorization server is not a usable issuer: {plain(issuer)}")
+        raise Unauthorized(f"the authorization server is not a usable issuer: {one_line(issuer)}")
     found = yield from _first(server_wells(issuer), ServerMetadata)
     if found is None:
         raise Unauthorized(
@@ -119,7 +120,7 @@ def authorization_server(issuer: str) -> Search[ServerMetadata]:
         )
     if found.issuer != issuer:
         raise Unauthorized(
-            f"{issuer}: its metadata is that of another issuer, {plain(found.issuer)}; no "
+            f"{issuer}: its metadata is that of another issuer, {one_line(found.issuer)}; no "
             "login is safe there"
         )
     return _sound(found)
@@ -144,7 +145,7 @@ def conventional(url: str) -> Search[ServerMetadata]:
         f"{base}/",
     ):  # nobody said how it writes its name, and both lead to the same document
         raise Unauthorized(
-            f"{base}: its metadata is that of another issuer, {plain(found.issuer)}; no login "
+            f"{base}: its metadata is that of another issuer, {one_line(found.issuer)}; no login "
             "is safe there"
         )
     return _sound(found)

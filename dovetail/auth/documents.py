@@ -15,10 +15,10 @@ from msgspec import DecodeError, Struct, ValidationError, convert
 from msgspec.json import decode
 from msgspec.structs import FieldInfo, fields
 
+from ..text import one_line
+
 LONGEST = 256 * 1024
 """Bytes of a document that are read at all."""
-SHOWN = 300
-"""Characters of a server's text that are shown."""
 
 T = TypeVar("T", bound=Struct)
 
@@ -132,7 +132,7 @@ class ErrorReply(Struct, kw_only=True, omit_defaults=True):
     @property
     def text(self) -> str:
         """Code and description, fit to be shown."""
-        return plain(
+        return one_line(
             f"{self.error}: {self.error_description}" if self.error_description else self.error
         )
 
@@ -174,15 +174,6 @@ def _fits(raw: dict[str, Any], field: FieldInfo) -> bool:
     except (KeyError, ValidationError):
         return False
     return True
-
-
-def plain(text: str, longest: int = SHOWN) -> str:
-    """A server's words as they may be shown: one line, bounded, nothing that a terminal would act
-    on."""
-    shown = "".join(
-        letter if letter.isprintable() else " " for letter in text[: longest + 1]
-    ).strip()
-    return shown if len(text) <= longest else shown[:longest] + "…"
 
 
 def listed(scopes: Iterable[str] | str | None) -> tuple[str, ...]:

@@ -26,10 +26,11 @@ from msgspec.structs import replace
 
 from ..errors import Unauthorized
 from ..ports import HttpRequest
+from ..text import one_line
 from . import jose, pkce
 from .challenges import Demand
 from .discovery import Place, Suits, find, must
-from .documents import ErrorReply, ServerMetadata, TokenReply, plain, words
+from .documents import ErrorReply, ServerMetadata, TokenReply, words
 from .grants import Grant, Reply, ask
 from .proofs import Proofs
 from .records import Client, Record, Tokens
@@ -243,7 +244,7 @@ def _code(came: Mapping[str, str], server: ServerMetadata, state: str) -> str | 
         )
     if issuer is not None and issuer != server.issuer:
         raise Unauthorized(
-            f"the answer that came back is from {plain(issuer)} and not from {server.issuer}; "
+            f"the answer that came back is from {one_line(issuer)} and not from {server.issuer}; "
             "it was dropped"
         )
     if "error" in came:
@@ -273,7 +274,7 @@ def _can_log_in(url: str, server: ServerMetadata) -> None:
         raise Unauthorized(
             f"{server.issuer}: its authorization_endpoint is on the local network, where a "
             "server elsewhere must not send "
-            f"a browser: {plain(server.authorization_endpoint or '')}"
+            f"a browser: {one_line(server.authorization_endpoint or '')}"
         )
 
 
@@ -302,7 +303,7 @@ def _tokens(
     if scheme is None:
         raise Unauthorized(
             f"{place.server.issuer} gave out a token of a kind that is not known here: "
-            f"{plain(reply.token_type)}"
+            f"{one_line(reply.token_type)}"
         )
     lasts = reply.expires_in is not None and 0 < reply.expires_in < LONGEST_LIFE
     return Tokens(
@@ -329,4 +330,4 @@ def _named(id_token: str | None) -> str | None:
     except jose.Unverified:
         return None
     found = (claims.get(name) for name in ("preferred_username", "email", "sub"))
-    return next((plain(name) for name in found if isinstance(name, str) and name), None)
+    return next((one_line(name) for name in found if isinstance(name, str) and name), None)

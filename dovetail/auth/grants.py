@@ -21,8 +21,9 @@ from msgspec import Struct
 
 from ..errors import ConfigError, ConnectFailed, Unauthorized, missing_extra
 from ..ports import HttpRequest, HttpResponse
+from ..text import one_line
 from .discovery import Place, authorization_server
-from .documents import ErrorReply, Secret, TokenReply, plain, read
+from .documents import ErrorReply, Secret, TokenReply, read
 from .proofs import Proofs
 from .records import Client, Tokens
 from .urls import safe
@@ -140,7 +141,9 @@ def _posted(
     """A form, and the proof of who sends it."""
     prove = METHODS.get(client.method)
     if prove is None:
-        raise Unauthorized(f"{issuer}: this client cannot prove itself by {plain(client.method)}")
+        raise Unauthorized(
+            f"{issuer}: this client cannot prove itself by {one_line(client.method)}"
+        )
     proven = prove(client, issuer, sign)
     return HttpRequest(
         method="POST",

@@ -20,6 +20,7 @@ from msgspec.json import encode
 from ..errors import ConfigError, ConnectFailed, Unauthorized
 from ..net import is_loopback
 from ..ports import HttpRequest, HttpResponse
+from ..text import one_line
 from .discovery import Choose, Place
 from .documents import (
     ClientInformation,
@@ -27,7 +28,6 @@ from .documents import (
     ErrorReply,
     Secret,
     ServerMetadata,
-    plain,
     read,
 )
 from .records import Client, Record
@@ -63,7 +63,7 @@ def chooser(identity: Identity, record: Record) -> Choose:
         if home not in issuers:
             raise Unauthorized(
                 f"the client id is one of {home}, but the server's authorization is now at "
-                f"{plain(', '.join(issuers))}; "
+                f"{one_line(', '.join(issuers))}; "
                 "if that is right, give the client_id and issuer that are used there"
             )
         return (home,)
@@ -173,7 +173,7 @@ def _register(
     method = made.token_endpoint_auth_method or wanted.token_endpoint_auth_method or METHODS[0]
     if method not in METHODS:
         raise Unauthorized(
-            f"{server.issuer} registered this client for {plain(method)}, which it did not "
+            f"{server.issuer} registered this client for {one_line(method)}, which it did not "
             "ask for and cannot do"
         )
     return Client(

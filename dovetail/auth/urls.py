@@ -11,7 +11,7 @@ from urllib.parse import SplitResult, urlsplit
 from .. import net
 from ..errors import Unauthorized
 from ..net import HTTP_SCHEMES, is_confidential, is_loopback, is_private
-from .documents import plain
+from ..text import one_line
 
 LONGEST = 4096
 RESOURCE = "/.well-known/oauth-protected-resource"
@@ -30,9 +30,11 @@ def safe(url: str, what: str) -> str:
     """The same URL, if it may be used; `what` names it in the refusal."""
     parts = _split(url)
     if parts is None or parts.fragment or "#" in url:
-        raise Unauthorized(f"{what} is not a usable URL: {plain(url)}")
+        raise Unauthorized(f"{what} is not a usable URL: {one_line(url)}")
     if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(parts.hostname)):
-        raise Unauthorized(f"{what} has to be https (or http on this machine), and is {plain(url)}")
+        raise Unauthorized(
+            f"{what} has to be https (or http on this machine), and is {one_line(url)}"
+        )
     return url
 
 
@@ -46,7 +48,7 @@ def require_confidential(url: str) -> None:
     https://www.rfc-editor.org/rfc/rfc6750#section-5.3"""
     if not confidential(url):
         raise Unauthorized(
-            f"{plain(url)}: credentials are only sent over https, or to localhost. "
+            f"{one_line(url)}: credentials are only sent over https, or to localhost. "
             "Use an https URL."
         )
 

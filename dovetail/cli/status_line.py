@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from .output import complain, safe
+from ..text import escape_unsafe
+from .output import complain
 
 if TYPE_CHECKING:
     from ..protocol.lifecycle import ProgressParams
@@ -72,7 +73,7 @@ class Aside:
     def tell(self, source: str, text: str) -> None:
         """Print what somebody says, line by line under their name."""
         self.end()
-        for line in safe(text, lines=True).split("\n"):
+        for line in escape_unsafe(text, keep_newlines=True).split("\n"):
             complain(f"{source}: {line}")
 
     def _draw(self, update: "ProgressParams") -> None:
@@ -85,7 +86,7 @@ class Aside:
 
 
 def _line(update: "ProgressParams") -> str:
-    message = safe(update.message or "").replace("\t", " ")
+    message = escape_unsafe((update.message or "").replace("\t", " "))
     if not update.total or update.total <= 0:
         return f"{_count(update)}  {message}".strip()
     share = min(1.0, max(0.0, update.progress / update.total))

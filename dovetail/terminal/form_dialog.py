@@ -14,7 +14,6 @@ no schema forbids: whatever it says, a line can be typed.
 
 import math
 import re
-import unicodedata
 from collections.abc import Callable, Generator, Mapping
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
@@ -26,6 +25,7 @@ from ..errors import SchemaError
 from ..net import is_ip_address, is_loopback, why_not_openable
 from ..protocol.client_features import ElicitResult
 from ..schema.validation import compile
+from ..text import escape_unsafe
 
 if TYPE_CHECKING:
     from ..client.callbacks import ElicitRequest
@@ -36,11 +36,6 @@ BAR = "  | "
 NONE = "-"
 """Typed to choose nothing of many."""
 _NOTHING = object()
-_JOINERS = "\u200c\u200d"
-"""Persian, Hindi and emoji are written with them."""
-_HIDDEN = ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
-"""Unicode's names for what is not seen but does something: controls, format characters, half
-surrogates, separators."""
 
 
 class _Declined(Exception):
@@ -78,24 +73,9 @@ def unattended(request: "ElicitRequest", defaults: bool) -> ElicitResult:
     return ElicitResult(action="accept", content=given)
 
 
-def visible(text: str, *, lines: bool = False) -> str:
-    """The text with every character visible that could do something to a terminal; `lines` lets
-    newlines pass."""
-    text = text.replace("\r\n", "\n")
-    return "".join(
-        char if _harmless(char, lines) else char.encode("unicode_escape").decode() for char in text
-    )
-
-
-def _harmless(char: str, lines: bool) -> bool:
-    if char == "\n":
-        return lines
-    return char in _JOINERS or unicodedata.category(char) not in _HIDDEN
-
-
 def _quoted(text: str) -> str:
     """The server's words, each line behind the bar."""
-    return "".join(f"{BAR}{line}\n" for line in visible(text, lines=True).split("\n"))
+    return "".join(f"{BAR}{line}\n" for line in escape_unsafe(text, keep_newlines=True).split("\n"))
 
 
 def _heard(text: str) -> Generator[str, str | None, str]:
@@ -132,7 +112,7 @@ class Field(Struct, frozen=True):
     @property
     def label(self) -> str:
         """What the field is called, for people."""
-        return visible(str(self.schema.get("title") or self.name))
+        return escape_unsafe(str(self.schema.get("title") or self.name))
 
     @property
     def default(self) -> Any:
@@ -174,7 +154,7 @@ class Field(Struct, frozen=True):
         if isinstance(value, list):
             return ", ".join(map(self.said, value)) or "nothing"
         names = [title for choice, title in self.choices if choice == value]
-        return visible(
+        return escape_unsafe(
             names[0]
             if names
             else {True: "yes", False: "no"}[value]
@@ -233,7 +213,7 @@ def _type(schema: Mapping[str, Any]) -> str:
 
 
 def _form(request: "ElicitRequest") -> Dialogue:
-    lead = f"\n{visible(request.asked_by)} asks:\n{_quoted(request.message)}"
+    lead = f"\n{escape_unsafe(request.asked_by)} asks:\n{_quoted(request.message)}"
     fields = fields_of(request.schema)
     values: dict[str, Any] = {}
     if not fields:
@@ -283,7 +263,7 @@ def _filled(field: Field, current: Any, lead: str) -> Generator[str, str | None,
             problem = str(error)
         if problem is None:
             return value
-        text = f"  {visible(problem)}\n> "
+        text = f"  {escape_unsafe(problem)}\n> "
 
 
 def _described(field: Field) -> str:
@@ -297,7 +277,8 @@ def _described(field: Field) -> str:
         kind = f"any of these, with commas between them, or {NONE} for none"
     description = _quoted(str(schema["description"])) if schema.get("description") else ""
     choices = "".join(
-        f"  {number}. {visible(title)}\n" for number, (_, title) in enumerate(field.choices, 1)
+        f"  {number}. {escape_unsafe(title)}\n"
+        for number, (_, title) in enumerate(field.choices, 1)
     )
     return f"\n{field.label} ({kind}{', needed' if field.required else ''})\n{description}{choices}"
 
@@ -384,7 +365,9 @@ FORMATS: dict[str, tuple[str, Callable[[str], bool]]] = {
 
 def _visit(request: "ElicitRequest") -> Dialogue:
     url = request.url or ""
-    lead = f"\n{visible(request.asked_by)} asks you to visit a page:\n{_quoted(request.message)}"
+    lead = (
+        f"\n{escape_unsafe(request.asked_by)} asks you to visit a page:\n{_quoted(request.message)}"
+    )
     flaw = why_not_openable(url)
     if flaw is not None:
         yield from _heard(
@@ -394,8 +377,8 @@ def _visit(request: "ElicitRequest") -> Dialogue:
     host = urlsplit(url).hostname or ""
     warned = "".join(f"Beware: {warning}\n" for warning in warnings(url))
     agreed = yield from _agreed(
-        f"{lead}URL:  {visible(url)}\nHost: {visible(host)}\n{warned}Open it in your browser? "
-        "[y/N] ",
+        f"{lead}URL:  {escape_unsafe(url)}\nHost: {escape_unsafe(host)}\n{warned}"
+        "Open it in your browser? [y/N] ",
         otherwise=False,
     )
     return ElicitResult(action="accept" if agreed else "decline")
@@ -420,7 +403,7 @@ def warnings(url: str) -> list[str]:
 
 def _decoded(host: str) -> str:
     try:
-        return visible(host.encode().decode("idna"))
+        return escape_unsafe(host.encode().decode("idna"))
     except UnicodeError:
         return "nothing that can be read"
 

@@ -13,11 +13,11 @@ from typing import TypeVar
 
 from ..errors import ConnectFailed, TimedOut, Unauthorized
 from ..ports import Credentials, HttpResponse
+from ..text import one_line
 
 T = TypeVar("T")
 TURNED_AWAY = (401, 403)
-LONGEST, SHOWN = 16 * 1024, 300
-"""Characters of a challenge that are read, and of a server's text that are shown."""
+MAX_CHALLENGE_CHARS = 16 * 1024
 _API_KEY = re.compile(r"(?:^|,)\s*ApiKey\s", re.IGNORECASE)
 _SAID = re.compile(r'\b(error_description|header)="((?:[^"\\]|\\.)*)"', re.IGNORECASE)
 ATTEMPTS = 4
@@ -67,17 +67,13 @@ def turned_away(
 ) -> Unauthorized:
     """What a refusal means that nothing was known to do about: `given` are the headers of the
     user's own, `said` is what the server says where its challenge says nothing."""
-    challenge = answer.headers.get("www-authenticate", "")[:LONGEST]
+    challenge = answer.headers.get("www-authenticate", "")[:MAX_CHALLENGE_CHARS]
     told = {
         name.lower(): re.sub(r"\\(.)", r"\1", value) for name, value in _SAID.findall(challenge)
     }
-    why = "".join(letter for letter in told.get("error_description", said) if letter.isprintable())[
-        :SHOWN
-    ].strip()
-    because, key = (
-        f": {why}" if why else "",
-        told.get("header", "")[:SHOWN] if _API_KEY.search(challenge) else "",
-    )
+    why = one_line(told.get("error_description", said))
+    because = f": {why}" if why else ""
+    key = one_line(told.get("header", "")) if _API_KEY.search(challenge) else ""
     if answer.status == 403:
         return Unauthorized(f"{url} refuses access (403){because}")
     sent = next((name for name in given if name.lower() in ("authorization", key.lower())), None)

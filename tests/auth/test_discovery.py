@@ -6,9 +6,10 @@ import pytest
 
 from dovetail.auth import urls
 from dovetail.auth.discovery import HOPS, ISSUERS, Place, find
-from dovetail.auth.documents import LONGEST, ResourceMetadata, ServerMetadata, plain, read
+from dovetail.auth.documents import LONGEST, ResourceMetadata, ServerMetadata, read
 from dovetail.errors import ConnectFailed, TimedOut, Unauthorized
 from dovetail.ports import HttpResponse
+from dovetail.text import one_line
 
 from .internet import ISSUER, NOT_FOUND, SERVER, Internet, Issuer, describe, reply, run
 
@@ -335,5 +336,5 @@ def test_fields_that_make_no_sense_spare_the_rest() -> None:
 
 
 def test_a_servers_words_are_shown_bounded_and_tame() -> None:
-    assert plain("a\x1b[31mred\x07\r\nb\u202ec") == "a [31mred   b c"
-    assert len(plain("x" * 10_000)) <= 301
+    assert one_line("a\x1b[31mred\x07\r\nb\u202ec") == "a [31mred   b c"
+    assert len(one_line("x" * 10_000)) <= 301

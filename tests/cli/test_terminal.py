@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.cli.output import bold, one_line, safe, say, say_json, say_text, size
+from dovetail.cli.output import bold, one_line, say, say_json, say_text, size
+from dovetail.text import escape_unsafe
 
 DANGEROUS = {"Cc", "Cs", "Zl", "Zp"}
 
@@ -40,30 +41,30 @@ DANGEROUS = {"Cc", "Cs", "Zl", "Zp"}
     ],
 )
 def test_what_could_act_on_a_terminal_becomes_visible(text: str, shown: str) -> None:
-    assert safe(text) == shown
+    assert escape_unsafe(text) == shown
 
 
 def test_newlines_pass_only_where_a_text_may_have_lines() -> None:
-    assert safe("a\r\nb\nc", lines=True) == "a\nb\nc"
-    assert safe("a\nb") == r"a\nb"
+    assert escape_unsafe("a\r\nb\nc", keep_newlines=True) == "a\nb\nc"
+    assert escape_unsafe("a\nb") == r"a\nb"
 
 
 @given(st.text(st.characters(exclude_categories=())))
 def test_nothing_that_controls_survives_whatever_the_text(text: str) -> None:
     left = {
         character
-        for character in safe(text, lines=True)
+        for character in escape_unsafe(text, keep_newlines=True)
         if unicodedata.category(character) in DANGEROUS
     }
     assert left <= {"\n", "\t"}
-    assert safe(safe(text)) == safe(text)
+    assert escape_unsafe(escape_unsafe(text)) == escape_unsafe(text)
 
 
 @given(st.text())
 def test_json_output_has_no_control_characters_and_loses_nothing(text: str) -> None:
     shown = printed(lambda: say_json({"text": text}))
     assert json.loads(shown) == {"text": text}
-    assert shown == safe(shown, lines=True)
+    assert shown == escape_unsafe(shown, keep_newlines=True)
 
 
 def test_a_failure_is_one_line_however_many_it_has() -> None:

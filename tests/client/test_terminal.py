@@ -19,7 +19,8 @@ from dovetail.net import why_not_openable
 from dovetail.protocol.base import Implementation
 from dovetail.protocol.client_features import ElicitResult
 from dovetail.terminal.elicit import _readers, terminal_elicit
-from dovetail.terminal.form_dialog import dialogue, unattended, visible, warnings
+from dovetail.terminal.form_dialog import dialogue, unattended, warnings
+from dovetail.text import escape_unsafe
 
 DECLINED = ElicitResult(action="decline")
 ROOT = Path(__file__).parents[2]
@@ -277,9 +278,9 @@ def test_nothing_that_a_server_says_can_do_something_to_the_terminal() -> None:
 
 def test_letters_of_every_script_stay_what_they_are() -> None:
     for text in ("naïve 日本語 العربية हिन्दी 👩\u200d💻", "a\tb".replace("\t", " ")):
-        assert visible(text) == text
-    assert visible("a\nb\tc") == r"a\nb\tc"
-    assert visible("a\r\nb", lines=True) == "a\nb"
+        assert escape_unsafe(text) == text
+    assert escape_unsafe("a\nb\tc") == r"a\nb\tc"
+    assert escape_unsafe("a\r\nb", keep_newlines=True) == "a\nb"
 
 
 # pages

@@ -28,6 +28,7 @@ from msgspec import Struct
 from ...errors import ConfigError
 from ...net import LOOPBACK_SPELLINGS
 from ...ports import Fetch, HttpRequest, HttpResponse, Site
+from ...text import strip_unsafe
 from .. import jose
 from ..documents import listed
 from . import redirects
@@ -44,8 +45,6 @@ ASSERTION_LIFE, SKEW = 600.0, 30.0
 ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 DOCUMENT = re.compile(r"https://[a-z0-9.-]+(:[0-9]{1,5})?/[^/].*", re.IGNORECASE)
 LOCAL_DOCUMENT = re.compile(rf"http://({LOOPBACK_SPELLINGS})(:[0-9]{{1,5}})?/[^/].*")
-UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
-"""Characters that could make one name look like another."""
 METHODS = ("none", "client_secret_basic", "client_secret_post", "private_key_jwt")
 GRANTS = ("authorization_code", "refresh_token")
 Source = Literal["known", "described", "registered"]
@@ -366,7 +365,7 @@ def _read(id: str, metadata: Mapping[str, Any], source: Source, schemes: Collect
     name = metadata.get("client_name")
     return Client(
         id=id,
-        name=_shown(name) if isinstance(name, str) else "",
+        name=strip_unsafe(name)[:NAME] if isinstance(name, str) else "",
         source=source,
         redirect_uris=tuple(uris),
         method=method,
@@ -374,10 +373,6 @@ def _read(id: str, metadata: Mapping[str, Any], source: Source, schemes: Collect
         jwks_uri=jwks_uri if method == "private_key_jwt" and not isinstance(jwks, dict) else None,
         grants=tuple(grants),
     )
-
-
-def _shown(name: str) -> str:
-    return UNSEEN.sub("", " ".join(name.split()))[:NAME]
 
 
 def _digest(secret: str) -> str:

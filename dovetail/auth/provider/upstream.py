@@ -22,8 +22,9 @@ from msgspec.structs import replace
 
 from ...errors import ConfigError, DovetailError, Unauthorized
 from ...ports import HttpRequest, Site
+from ...text import one_line
 from .. import jose, pkce
-from ..documents import ServerMetadata, TokenReply, plain, understood
+from ..documents import ServerMetadata, TokenReply, understood
 from ..urls import OPENID, safe
 from .fetching import Documents, Unavailable, moment, parse
 from .web import FORM, with_query
@@ -117,7 +118,9 @@ class Upstream:
             raise LoginEnded("the answer comes from another provider")
         if "code" not in answer:
             raise LoginEnded(
-                plain(answer.get("error_description") or answer.get("error") or "no code came back")
+                one_line(
+                    answer.get("error_description") or answer.get("error") or "no code came back"
+                )
             )
         form = {
             "grant_type": "authorization_code",
@@ -203,7 +206,7 @@ class Upstream:
         if answer.status != 200 or reply is None:
             raise Unreachable(
                 f"{self.issuer}: its token endpoint answered {answer.status} "
-                f"{plain(str(document.get('error', '')))}"
+                f"{one_line(str(document.get('error', '')))}"
             )
         return reply
 

@@ -85,6 +85,7 @@ from ....net import (
 )
 from ....protocol.base import CLIENT_CAPABILITIES, PROTOCOL_VERSION, Meta, Params, camel
 from ....revisions import OFFICIAL, Revision
+from ....text import MAX_QUOTED_CHARS, quote
 from .. import headers as names
 from ..headers import SAFE, Mirror, encodable, same, spelled
 
@@ -92,8 +93,6 @@ Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
 JSON, EVENTS = "application/json", "text/event-stream"
 MEMO, LONGEST = 256, 4096
 """How many heads are remembered, and how long one may be."""
-SHOWN = 200
-"""How much of what came is repeated in a message."""
 
 
 # the facts
@@ -303,8 +302,8 @@ def _origin(policy: Policy, head: Head) -> str | None:
     ):
         return None
     return (
-        f"The Origin {_shown(value)} is not allowed here; a server that trusts it says "
-        f"origins=[{_shown(value)}]"
+        f"The Origin {quote(value)} is not allowed here; a server that trusts it says "
+        f"origins=[{quote(value)}]"
     )
 
 
@@ -331,9 +330,9 @@ def _host(policy: Policy, head: Head) -> str | None:
     host = parse_host(value)
     if host is not None and _host_allowed(policy, host[0], head.server):
         return None
-    shown = _shown(value if host is None else host[0])
+    shown = quote(value if host is None else host[0])
     return (
-        f"The Host {_shown(value)} is not one of this server's names; if it is meant to "
+        f"The Host {quote(value)} is not one of this server's names; if it is meant to "
         f"be, say hosts=[{shown}]"
     )
 
@@ -341,7 +340,7 @@ def _host(policy: Policy, head: Head) -> str | None:
 def _method(policy: Policy, head: Head) -> str | None:
     if head.method in policy.methods:
         return None
-    return f"{_shown(head.method)} is not served here; use {', '.join(policy.methods)}"
+    return f"{quote(head.method)} is not served here; use {', '.join(policy.methods)}"
 
 
 _VISIBLE = bytes(range(0x20, 0x7F)) + b"\t"
@@ -353,7 +352,7 @@ def _characters(policy: Policy, head: Head) -> str | None:
     for name, value in head.headers.items():
         if name.startswith(names.MCP) and value.translate(None, _VISIBLE):
             return (
-                f"The header {spelled(name)} holds {_shown(value)}; only printable ASCII "
+                f"The header {spelled(name)} holds {quote(value)}; only printable ASCII "
                 "may stand there"
             )
     return None
@@ -364,7 +363,7 @@ def _length(policy: Policy, head: Head) -> str | None:
     return (
         None
         if value is None or value.isdigit()
-        else f"Content-Length is {_shown(value)}, which is no number of bytes"
+        else f"Content-Length is {quote(value)}, which is no number of bytes"
     )
 
 
@@ -373,7 +372,7 @@ def _size(policy: Policy, head: Head) -> str | None:
     if value is None or (len(value) < 20 and int(value) <= policy.limit):
         return None
     return (
-        f"The body has {_shown(value)} bytes; this server reads at most {policy.limit} "
+        f"The body has {quote(value)} bytes; this server reads at most {policy.limit} "
         "(Limits.incoming)"
     )
 
@@ -382,14 +381,14 @@ def _type(policy: Policy, head: Head) -> str | None:
     value = head.headers.get(names.CONTENT_TYPE, b"")
     if head.method != "POST" or value.partition(b";")[0].strip().lower() == b"application/json":
         return None
-    return f"The Content-Type is {_shown(value)}; send {JSON}"
+    return f"The Content-Type is {quote(value)}; send {JSON}"
 
 
 def _encoding(policy: Policy, head: Head) -> str | None:
     value = head.headers.get(names.CONTENT_ENCODING, b"identity")
     if value.strip().lower() in (b"identity", b""):
         return None
-    return f"The Content-Encoding is {_shown(value)}; send the body as it is"
+    return f"The Content-Encoding is {quote(value)}; send the body as it is"
 
 
 def _accept(policy: Policy, head: Head) -> str | None:
@@ -400,7 +399,7 @@ def _accept(policy: Policy, head: Head) -> str | None:
         wanted = f"{EVENTS} or {JSON}" if policy.poll else EVENTS
     else:
         return None
-    came = _shown(head.headers.get(names.ACCEPT, b""))
+    came = quote(head.headers.get(names.ACCEPT, b""))
     return (
         None
         if fine
@@ -496,11 +495,6 @@ def _under(policy: Policy, name: str) -> bool:
     return any(name.endswith(entry[1:]) for entry in policy.hosts if entry.startswith("*."))
 
 
-def _shown(value: bytes | str) -> str:
-    text = value if isinstance(value, str) else value.decode("latin-1")
-    return repr(text if len(text) <= SHOWN else f"{text[:SHOWN]}…")
-
-
 # the message
 
 
@@ -589,7 +583,7 @@ def _disagree(policy: Policy, head: Head, said: Said) -> str | None:
     if stated == head.version:
         return None
     return (
-        f"The header {spelled(names.VERSION)} says {_shown(head.version or '')}, but that "
+        f"The header {spelled(names.VERSION)} says {quote(head.version or '')}, but that "
         f"of _meta {_held(stated)}"
     )
 
@@ -609,7 +603,7 @@ def _unsaid(policy: Policy, head: Head, said: Said) -> str | None:
         return None
     return (
         f"The header {spelled(names.METHOD)} is missing; send it with the method, "
-        f"{_shown(said.method)}"
+        f"{quote(said.method)}"
     )
 
 
@@ -618,8 +612,8 @@ def _about(policy: Policy, head: Head, said: Said) -> str | None:
     if value is None or value.decode("latin-1").strip() == said.method:
         return None
     return (
-        f"The header {spelled(names.METHOD)} says {_shown(value)}, but the body says "
-        f"{_shown(said.method)}"
+        f"The header {spelled(names.METHOD)} says {quote(value)}, but the body says "
+        f"{quote(said.method)}"
     )
 
 
@@ -644,17 +638,17 @@ def _mismatch(head: Head, header: bytes, field: str, value: Any) -> str | None:
             return None
     except ValueError as error:
         return (
-            f"The header {spelled(header)} says {_shown(text)}, which is no Base64 "
+            f"The header {spelled(header)} says {quote(text)}, which is no Base64 "
             f"({error}) of {field}"
         )
-    return f"The header {spelled(header)} says {_shown(text)}, but {field} {_held(value)}"
+    return f"The header {spelled(header)} says {quote(text)}, but {field} {_held(value)}"
 
 
 def _held(value: Any) -> str:
     if value is None:
         return "has no value"
     if isinstance(value, str):
-        return f"is {_shown(value)}"
+        return f"is {quote(value)}"
     # What is nested deeply, or a number of many digits, could not even be printed.
     return (
         f"is {value}"
@@ -691,13 +685,13 @@ def _no_session(policy: Policy, head: Head, said: Said) -> str | None:
 
 def _unsupported(policy: Policy, head: Head) -> str:
     return (
-        f"Unsupported protocol version {_shown(head.version or '')}; this server speaks "
+        f"Unsupported protocol version {quote(head.version or '')}; this server speaks "
         f"{', '.join(policy.supported)}"
     )
 
 
 def _versions(policy: Policy, head: Head) -> dict[str, Any]:
-    return {"supported": policy.supported, "requested": (head.version or "")[:SHOWN]}
+    return {"supported": policy.supported, "requested": (head.version or "")[:MAX_QUOTED_CHARS]}
 
 
 STATELESS: Final = (

@@ -1,0 +1,72 @@
+r"""Text of strangers, made safe to show: in a terminal, a log, an error message or a page.
+
+Whatever a peer says may be hostile. An escape sequence can retitle the window, fill the clipboard
+(OSC 52), hide a link behind the text of another (OSC 8) or erase what was printed. A lone `\r`
+overwrites the line. Marks of direction show text in another order than it has, and invisible
+characters make one name look like another.
+
+    escape_unsafe   for a terminal: each such character becomes a visible escape such as `\x1b`
+    one_line        for a message: one line of bounded length, with spaces in their place
+    quote           for a message: a value in quotes, as Python would write it, of bounded length
+    strip_unsafe    for a name that is compared or shown alone: they are removed
+
+Escapes are for the eye: a backslash that was there before is not doubled. The joiners U+200C and
+U+200D pass, since Persian, Hindi and emoji are written with them.
+"""
+
+import re
+
+MAX_MESSAGE_CHARS = 300
+"""How much of a peer's text a message repeats."""
+MAX_QUOTED_CHARS = 200
+
+# Controls (C0 except tab and newline, DEL, C1), marks and overrides of direction, invisible format
+# characters, line separators, lone surrogates, private use and tags.
+_UNSAFE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
+    "\ud800-\udfff\ue000-\uf8ff\ufeff\ufff9-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    "\U000e0000-\U000e007f\U000f0000-\U0010ffff]"
+)
+_JOINERS = re.compile("[\u200c\u200d]")
+
+
+def escape_unsafe(text: str, *, keep_newlines: bool = False) -> str:
+    """Escape every character that could do something to a terminal, or that cannot be seen.
+
+    Newlines and tabs are escaped too, unless `keep_newlines` says that the text may have lines.
+    """
+    text = _UNSAFE.sub(_escape, text.replace("\r\n", "\n"))
+    return text if keep_newlines else text.replace("\n", r"\n").replace("\t", r"\t")
+
+
+def escape_json(text: str) -> str:
+    """Escape the same characters in a JSON document, as JSON does, so that nothing is lost."""
+    return _UNSAFE.sub(_escape_json, text)
+
+
+def strip_unsafe(text: str) -> str:
+    """Remove the same characters and joiners; runs of white space become one space."""
+    return _JOINERS.sub("", _UNSAFE.sub("", " ".join(text.split())))
+
+
+def one_line(text: str, max_chars: int = MAX_MESSAGE_CHARS) -> str:
+    """Return a peer's text as part of a message: printable, on one line, of bounded length."""
+    line = "".join(char if char.isprintable() else " " for char in text[: max_chars + 1]).strip()
+    return line if len(text) <= max_chars else f"{line[:max_chars]}…"
+
+
+def quote(value: bytes | str, max_chars: int = MAX_QUOTED_CHARS) -> str:
+    """Return a peer's value in quotes, with escapes, of bounded length."""
+    text = value if isinstance(value, str) else value.decode("latin-1")
+    return repr(text if len(text) <= max_chars else f"{text[:max_chars]}…")
+
+
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    width, letter = (2, "x") if code < 0x100 else (4, "u") if code < 0x10000 else (8, "U")
+    return f"\\{letter}{code:0{width}x}"
+
+
+def _escape_json(match: re.Match[str]) -> str:
+    units = match[0].encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
