@@ -1,12 +1,15 @@
-"""What every declaration of the vocabulary is made of.
+"""Base classes of all protocol types, and the types that all features share.
 
-`Wire` is a closed object: its fields are known, unknown ones from a peer are dropped. Attributes
-are snake_case, the wire is camelCase. An optional field is `X | None = None` and absent on the wire
-when None, because peers send nulls too.
+`Wire` is a closed object: unknown fields from a peer are dropped. Attributes are snake_case, the
+wire is camelCase. An optional field is `X | None = None`, and None is left out on the wire. Peers do
+send nulls, which decode to None.
 
-`Open` is an object that peers may add to (annotations, capabilities): a dict in wire form, so
-nothing is lost on the way through, with typed attributes for the fields we know.
+`Open` is an object that peers may extend (annotations, capabilities): a dict in wire form, so that
+nothing is lost, with typed attributes for the known keys.
 `Annotations(last_modified="…")["lastModified"]` is the same value as its `.last_modified`.
+
+The keys of `_meta` that the protocol itself uses are here too.
+https://modelcontextprotocol.io/specification/2026-07-28/basic#meta
 """
 
 from collections.abc import Mapping
@@ -19,35 +22,43 @@ Meta = dict[str, Any]
 
 
 class Wire(Struct, rename="camel", omit_defaults=True):
-    """A closed object of the protocol."""
+    """A closed object of the protocol: unknown fields are dropped."""
 
 
 class Params(Wire, kw_only=True):
-    """What every request and notification may carry besides its own fields."""
+    """Fields that every request and notification may carry besides its own.
+
+    Attributes:
+        meta: Extra data for clients, servers and extensions (`_meta` on the wire).
+    """
 
     meta: Meta | None = field(name="_meta", default=None)
 
 
 class Result(Wire, kw_only=True):
-    """What every result may carry besides its own fields. `result_type` exists in the stateless era
-    only."""
+    """Fields that every result may carry besides its own.
+
+    Attributes:
+        result_type: Kind of result, such as `input_required` (stateless era only).
+        meta: Extra data for clients, servers and extensions (`_meta` on the wire).
+    """
 
     result_type: str | None = None
     meta: Meta | None = field(name="_meta", default=None)
 
 
 class EmptyResult(Result, kw_only=True):
-    """Done; nothing to tell."""
+    """A result without content."""
 
 
 def camel(name: str) -> str:
-    """The wire's spelling of an attribute."""
+    """Return the wire name of an attribute."""
     head, *rest = name.split("_")
     return head + "".join(word.capitalize() for word in rest)
 
 
-class _Known:
-    """The attribute that reads and writes one known key of an Open object."""
+class _KnownKey:
+    """A descriptor for one known key of an `Open` object."""
 
     def __init__(self, name: str) -> None:
         self.key = camel(name)
@@ -64,17 +75,17 @@ class _Known:
 
 @dataclass_transform(kw_only_default=True)
 class Open(dict[str, Any]):
-    """A JSON object that keeps what it does not know."""
+    """A JSON object that keeps the keys it does not know."""
 
     __slots__ = ()
     known: ClassVar[dict[str, str]] = {}
-    """Attribute name to wire name."""
+    """Wire names by attribute name."""
 
     def __init_subclass__(cls) -> None:
         names = [name for name in cls.__annotations__ if not name.startswith("_")]
         cls.known = {name: camel(name) for name in names}
         for name in names:
-            setattr(cls, name, _Known(name))
+            setattr(cls, name, _KnownKey(name))
 
     def __init__(self, **fields: Any) -> None:
         super().__init__()
@@ -84,15 +95,14 @@ class Open(dict[str, Any]):
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
-        """From a dict in wire form, or one of its own kind."""
+        """Copy a dict in wire form, or another instance."""
         made = cls()
         made.update(values)
         return made
 
     @classmethod
     def lift(cls, value: Any) -> Self:
-        """From the wire: known fields are checked and nulls among them dropped, unknown ones kept
-        as they are."""
+        """Decode a JSON object: check known keys, drop nulls among them, keep unknown keys."""
         if not isinstance(value, dict):
             raise msgspec.ValidationError(f"Expected `object`, got `{type(value).__name__}`")
         lifted = cls.of(value)
@@ -119,15 +129,23 @@ def _types(cls: type[Open]) -> dict[str, Any]:
 
 
 def open_hook(type_: type, value: Any) -> Any:
-    """msgspec's `dec_hook` for all decoders of the vocabulary."""
+    """Decode `Open` types: the `dec_hook` of every msgspec decoder for protocol types."""
     if isinstance(type_, type) and issubclass(type_, Open):
         return type_.lift(value)
-    raise NotImplementedError(f"No way to decode {type_!r}")
+    raise NotImplementedError(f"Cannot decode {type_!r}")
 
 
 class Icon(Wire):
-    """A picture for a user interface. Treat it as untrusted: only `https:` and `data:` are safe to
-    show."""
+    """A picture for a user interface.
+
+    Treat it as untrusted: only `https:` and `data:` URLs are safe to show.
+
+    Attributes:
+        src: URL of the picture, or a `data:` URI.
+        mime_type: Media type, if the server states one.
+        sizes: Sizes it is made for, such as `48x48`, or `any`.
+        theme: `light` or `dark`: the background it is made for.
+    """
 
     src: str
     mime_type: str | None = None
@@ -136,7 +154,16 @@ class Icon(Wire):
 
 
 class Implementation(Wire, kw_only=True):
-    """The name and version of a client or server; self-reported, never to be trusted."""
+    """The name and version of a client or server, as it states them. Do not trust them.
+
+    Attributes:
+        name: Name for programs.
+        version: Version of the program, not of the protocol.
+        title: Name for people, shown instead of `name`.
+        description: What the program does.
+        website_url: Where to read more.
+        icons: Pictures that a user interface may show.
+    """
 
     name: str
     version: str
@@ -155,25 +182,40 @@ LOG_LEVEL = PREFIX + "logLevel"
 SUBSCRIPTION_ID = PREFIX + "subscriptionId"
 PROGRESS_TOKEN = "progressToken"
 TRACE_CONTEXT = ("traceparent", "tracestate", "baggage")
-"""The only other keys without a prefix: W3C's, by their own names."""
+"""W3C trace context: besides the progress token, the only keys without a prefix."""
 
 
 class CacheHints(Result, kw_only=True):
-    """How long, and by whom, a result may be kept; the stateless era only. A hint that makes no
-    sense spoils no result."""
+    """How long, and by whom, a result may be cached (stateless era only).
+
+    A malformed hint is ignored; the result stays valid.
+
+    Attributes:
+        ttl_ms: Milliseconds for which the result stays fresh.
+        cache_scope: `public`, or `private` to the user who asked.
+    """
 
     ttl_ms: Any = None
     cache_scope: Any = None
 
 
 class ListParams(Params, kw_only=True):
-    """Asks for a page of a list; an empty string is a cursor like any other."""
+    """Asks for one page of a list.
+
+    Attributes:
+        cursor: Where to continue, from `next_cursor`. An empty string is a valid cursor.
+    """
 
     cursor: str | None = None
 
 
 class ListChangedParams(Params, kw_only=True):
-    """A list changed. Only the draft dialect tells what came and went."""
+    """Says that a list changed. Only the draft dialect says how.
+
+    Attributes:
+        added: The new items (draft dialect).
+        removed: The names of the items that are gone (draft dialect).
+    """
 
     added: list[Any] | None = None
     removed: list[str] | None = None

@@ -17,7 +17,13 @@ from .tools import Tool
 
 
 class Root(Wire):
-    """A directory or file, as a `file://` URI."""
+    """A directory or file that the client lets servers know of.
+
+    Attributes:
+        uri: A `file://` URI.
+        name: Name for people.
+        meta: Extra data for clients, servers and extensions (`_meta` on the wire).
+    """
 
     uri: str
     name: str | None = None
@@ -25,13 +31,26 @@ class Root(Wire):
 
 
 class ListRootsResult(Result, kw_only=True):
-    """All roots there are now."""
+    """All current roots.
+
+    Attributes:
+        roots: The roots.
+    """
 
     roots: list[Root]
 
 
 class ElicitParams(Params, kw_only=True):
-    """Asks for a form to be filled in, or for a URL to be visited."""
+    """Asks the user to fill in a form or to visit a URL.
+
+    Attributes:
+        message: What the user is asked.
+        mode: `form` or `url`. None means a form.
+        requested_schema: JSON Schema of the form.
+        url: The page to visit.
+        elicitation_id: Identifies the visit; `notifications/elicitation/complete` repeats it.
+        task: Task settings of revision 2025-11-25, in wire form.
+    """
 
     message: str
     mode: str | None = None
@@ -42,31 +61,51 @@ class ElicitParams(Params, kw_only=True):
 
     @property
     def schema(self) -> dict[str, Any] | None:
-        """What the form must look like."""
+        """JSON Schema of the form."""
         return self.requested_schema
 
 
 class ElicitResult(Result, kw_only=True):
-    """What the user did, and the form's content if they accepted."""
+    """The user's decision.
+
+    Attributes:
+        action: `accept`, `decline` or `cancel`.
+        content: The values of the form, if it was accepted.
+    """
 
     action: Literal["accept", "decline", "cancel"]
     content: dict[str, Any] | None = None
 
 
 class ElicitationCompleteParams(Params, kw_only=True):
-    """What was to be done at a URL is done."""
+    """Says that the user has finished at a URL.
+
+    Attributes:
+        elicitation_id: The id that the elicitation carried.
+    """
 
     elicitation_id: str
 
 
 class ModelHint(Wire):
-    """Part of a model's name."""
+    """Part of a model's name.
+
+    Attributes:
+        name: For example `sonnet`.
+    """
 
     name: str | None = None
 
 
 class ModelPreferences(Wire):
-    """What matters in the choice of a model, each from 0 to 1."""
+    """What matters in the choice of a model.
+
+    Attributes:
+        hints: Names or parts of names, the preferred one first.
+        cost_priority: Importance of a low price, from 0 to 1.
+        speed_priority: Importance of speed, from 0 to 1.
+        intelligence_priority: Importance of capability, from 0 to 1.
+    """
 
     hints: list[ModelHint] | None = None
     cost_priority: float | None = None
@@ -75,7 +114,13 @@ class ModelPreferences(Wire):
 
 
 class SamplingMessage(Wire):
-    """One message of the conversation to go on with."""
+    """One message of the conversation that the model continues.
+
+    Attributes:
+        role: `user` or `assistant`.
+        content: One content block, or a list of them.
+        meta: Extra data for clients, servers and extensions (`_meta` on the wire).
+    """
 
     role: Role
     content: SamplingContent | list[SamplingContent]
@@ -83,18 +128,36 @@ class SamplingMessage(Wire):
 
     @property
     def blocks(self) -> list[SamplingContent]:
-        """All of its content, be it one block or several on the wire."""
+        """The content as a list."""
         return self.content if isinstance(self.content, list) else [self.content]
 
 
 class ToolChoice(Wire):
-    """Whether the model may, must or must not use tools."""
+    """Whether the model may, must or must not use tools.
+
+    Attributes:
+        mode: `auto`, `required` or `none`.
+    """
 
     mode: str | None = None
 
 
 class CreateMessageParams(Params, kw_only=True):
-    """Asks the client's model for the next message."""
+    """Asks the client's model for the next message.
+
+    Attributes:
+        messages: The conversation so far.
+        max_tokens: Limit on the length of the answer, in tokens.
+        model_preferences: Which model to choose.
+        system_prompt: System prompt; the client may change it.
+        include_context: `none`, `thisServer` or `allServers`.
+        temperature: Randomness of the answer.
+        stop_sequences: Strings that end the answer.
+        metadata: Extra parameters for the model's provider.
+        tools: Tools that the model may use.
+        tool_choice: Whether it may, must or must not use them.
+        task: Task settings of revision 2025-11-25, in wire form.
+    """
 
     messages: list[SamplingMessage]
     max_tokens: int
@@ -110,7 +173,14 @@ class CreateMessageParams(Params, kw_only=True):
 
 
 class CreateMessageResult(Result, kw_only=True):
-    """What the model said."""
+    """The model's answer.
+
+    Attributes:
+        role: Always `assistant` in practice.
+        content: One content block, or a list of them.
+        model: Name of the model that answered.
+        stop_reason: Why the answer ended, such as `endTurn` or `maxTokens`.
+    """
 
     role: Role
     content: SamplingContent | list[SamplingContent]
@@ -118,10 +188,11 @@ class CreateMessageResult(Result, kw_only=True):
     stop_reason: str | None = None
 
 
-def unbalanced(messages: Iterable[SamplingMessage]) -> str | None:
-    """What is wrong with the uses of tools and their results in a conversation, in one sentence;
-    None if nothing is.
-    https://modelcontextprotocol.io/specification/2026-07-28/client/sampling#message-content-constraints"""
+def find_tool_mismatch(messages: Iterable[SamplingMessage]) -> str | None:
+    """Return what is wrong with the tool uses and results of a conversation, or None.
+
+    https://modelcontextprotocol.io/specification/2026-07-28/client/sampling#message-content-constraints
+    """
     waiting: list[str] = []
     for number, message in enumerate(messages, 1):
         blocks = message.blocks
@@ -131,26 +202,26 @@ def unbalanced(messages: Iterable[SamplingMessage]) -> str | None:
         if not blocks:
             return f"{where} is empty"
         if uses and message.role != "assistant":
-            return f"{where} uses a tool, which only the assistant does"
+            return f"{where} uses a tool, which only the assistant may do"
         if results and message.role != "user":
-            return f"{where} has the result of a tool, which only the user gives"
+            return f"{where} has a tool result, which only the user may send"
         if results and len(results) < len(blocks):
             return (
-                f"{where} has something besides the results of tools; put it into a "
-                "message of its own after them"
+                f"{where} mixes tool results with other content; put the other content "
+                "into a separate message after them"
             )
-        if missing := [one for one in waiting if one not in results]:
+        if missing := [id for id in waiting if id not in results]:
             return (
-                f"{where} must hold the results of the tools used before it; "
-                f"{', '.join(missing)} is missing"
+                f"{where} must hold the results of the tools used before it; missing: "
+                f"{', '.join(missing)}"
             )
-        if strange := [one for one in results if one not in waiting]:
+        if unknown := [id for id in results if id not in waiting]:
             return (
-                f"{where} has a result for {', '.join(strange)}, which the message before "
+                f"{where} has a result for {', '.join(unknown)}, which the message before "
                 "it did not use"
             )
         if len(set(uses)) < len(uses) or len(set(results)) < len(results):
-            return f"{where} has the same tool use id twice"
+            return f"{where} has a duplicate tool use id"
         waiting = uses
     return (
         f"the last message uses a tool ({', '.join(waiting)}); its result must follow"

@@ -1,8 +1,7 @@
-"""What messages and results are made of: text, images, audio, links, whole resources, and the two
-tool blocks of sampling.
+"""Content blocks: text, images, audio, links, embedded resources, and the tool blocks of sampling.
 
-The data of images, audio and blobs is base64, as on the wire. A kind that a peer invents arrives as
-`OtherContent` with everything it carried.
+Images, audio and blobs hold base64, as on the wire. An unknown kind of content arrives as
+`OtherContent`, with all of its fields.
 """
 
 import binascii
@@ -16,7 +15,13 @@ Role = Literal["user", "assistant"]
 
 
 class Annotations(Open):
-    """Hints on who content is for and how much it matters."""
+    """Hints on who content is for and how important it is.
+
+    Attributes:
+        audience: Who should see it: `user`, `assistant` or both.
+        priority: Importance, from 0 to 1.
+        last_modified: When it last changed, as an ISO 8601 timestamp.
+    """
 
     audience: list[Role] | None = None
     priority: float | None = None
@@ -24,7 +29,15 @@ class Annotations(Open):
 
 
 class ResourceContents(Wire, kw_only=True):
-    """What a resource holds: text, or bytes in base64."""
+    """The contents of a resource: text, or bytes in base64.
+
+    Attributes:
+        uri: URI of the resource, or of a part of it.
+        mime_type: Media type, such as `image/png`.
+        text: The contents, if they are text.
+        blob: The contents in base64, if they are bytes.
+        meta: Extra data for clients, servers and extensions (`_meta` on the wire).
+    """
 
     uri: str
     mime_type: str | None = None
@@ -34,26 +47,40 @@ class ResourceContents(Wire, kw_only=True):
 
     @property
     def data(self) -> bytes:
-        """The contents as bytes, whichever way they travelled."""
+        """The contents as bytes, decoded from text or base64."""
         if self.blob is not None:
             return binascii.a2b_base64(self.blob)
         return (self.text or "").encode()
 
 
 class TextResourceContents(ResourceContents, kw_only=True):
-    """The contents of a resource that is text."""
+    """The contents of a text resource.
+
+    Attributes:
+        text: The text.
+    """
 
     text: str
 
 
 class BlobResourceContents(ResourceContents, kw_only=True):
-    """The contents of a resource that is bytes, in base64."""
+    """The contents of a binary resource.
+
+    Attributes:
+        blob: The bytes in base64.
+    """
 
     blob: str
 
 
 class TextContent(Wire, tag_field="type", tag="text"):
-    """Text."""
+    """A block of text.
+
+    Attributes:
+        text: The text.
+        annotations: Hints on the audience, the priority and the age of the content.
+        meta: Extra data for clients, servers and extensions (`_meta` on the wire).
+    """
 
     text: str
     annotations: Annotations | None = None
@@ -62,7 +89,14 @@ class TextContent(Wire, tag_field="type", tag="text"):
 
 
 class ImageContent(Wire, tag_field="type", tag="image"):
-    """A picture, in base64."""
+    """An image.
+
+    Attributes:
+        data: The image in base64.
+        mime_type: Media type, such as `image/png`.
+        annotations: Hints on the audience, the priority and the age of the content.
+        meta: Extra data for clients, servers and extensions (`_meta` on the wire).
+    """
 
     data: str
     mime_type: str
@@ -72,7 +106,14 @@ class ImageContent(Wire, tag_field="type", tag="image"):
 
 
 class AudioContent(Wire, tag_field="type", tag="audio"):
-    """A sound, in base64."""
+    """A sound.
+
+    Attributes:
+        data: The audio data in base64.
+        mime_type: Media type, such as `image/png`.
+        annotations: Hints on the audience, the priority and the age of the content.
+        meta: Extra data for clients, servers and extensions (`_meta` on the wire).
+    """
 
     data: str
     mime_type: str
@@ -82,7 +123,19 @@ class AudioContent(Wire, tag_field="type", tag="audio"):
 
 
 class ResourceLink(Wire, tag_field="type", tag="resource_link"):
-    """A resource that can be read, or not, as the reader likes."""
+    """A link to a resource that the reader may fetch.
+
+    Attributes:
+        uri: URI of the resource.
+        name: Name of the resource.
+        title: Name for people, shown instead of `name`.
+        description: What it is, in a sentence or two, for the model or the user.
+        mime_type: Media type, such as `image/png`.
+        size: Size in bytes, if known.
+        icons: Pictures that a user interface may show.
+        annotations: Hints on the audience, the priority and the age of the content.
+        meta: Extra data for clients, servers and extensions (`_meta` on the wire).
+    """
 
     uri: str
     name: str
@@ -97,7 +150,13 @@ class ResourceLink(Wire, tag_field="type", tag="resource_link"):
 
 
 class EmbeddedResource(Wire, tag_field="type", tag="resource"):
-    """A resource together with its contents."""
+    """A resource together with its contents.
+
+    Attributes:
+        resource: The contents.
+        annotations: Hints on the audience, the priority and the age of the content.
+        meta: Extra data for clients, servers and extensions (`_meta` on the wire).
+    """
 
     resource: ResourceContents
     annotations: Annotations | None = None
@@ -106,13 +165,17 @@ class EmbeddedResource(Wire, tag_field="type", tag="resource"):
 
 
 class OtherContent(Wire, tag_field="type", tag="dovetail/other"):
-    """A kind of content that this library does not know; `value` is all of it, in wire form."""
+    """A kind of content that this library does not know.
+
+    Attributes:
+        value: The whole block, in wire form.
+    """
 
     value: dict[str, Any]
 
     @property
     def type(self) -> str:
-        """The kind's own name."""
+        """The kind of content, as the peer named it."""
         return str(self.value.get("type"))
 
 
@@ -122,7 +185,14 @@ Content: TypeAlias = (
 
 
 class ToolUseContent(Wire, tag_field="type", tag="tool_use"):
-    """A model wants to use a tool."""
+    """A model's request to use a tool.
+
+    Attributes:
+        id: Identifies this use; its result repeats it.
+        name: Name of the tool.
+        input: Arguments for the tool.
+        meta: Extra data for clients, servers and extensions (`_meta` on the wire).
+    """
 
     id: str
     name: str
@@ -132,7 +202,15 @@ class ToolUseContent(Wire, tag_field="type", tag="tool_use"):
 
 
 class ToolResultContent(Wire, tag_field="type", tag="tool_result"):
-    """What that tool gave."""
+    """The result of a tool that a model used.
+
+    Attributes:
+        tool_use_id: The `id` of the use.
+        content: Content for the model.
+        structured_content: The same as data, if the tool gave any.
+        is_error: Whether the tool failed.
+        meta: Extra data for clients, servers and extensions (`_meta` on the wire).
+    """
 
     tool_use_id: str
     content: list[Content]
@@ -146,4 +224,4 @@ SamplingContent: TypeAlias = (
     TextContent | ImageContent | AudioContent | ToolUseContent | ToolResultContent | OtherContent
 )
 KINDS = {"text", "image", "audio", "resource_link", "resource", "tool_use", "tool_result"}
-"""Every kind of content that has a type of its own."""
+"""The kinds of content that have their own type."""

@@ -1,6 +1,8 @@
-"""How a conversation opens, in both eras, and what keeps it alive.
+"""The lifecycle of a conversation in both eras: capabilities, opening, cancellation, progress.
+
 https://modelcontextprotocol.io/specification/2025-11-25/basic/lifecycle
-https://modelcontextprotocol.io/specification/2026-07-28/server/discover"""
+https://modelcontextprotocol.io/specification/2026-07-28/server/discover
+"""
 
 from typing import Any
 
@@ -10,40 +12,72 @@ from .base import CacheHints, Implementation, Open, Params, Result
 
 
 class ListCapability(Open):
-    """A list that can be asked for, and may announce its changes."""
+    """A list that can be requested.
+
+    Attributes:
+        list_changed: Whether the peer sends a notification if the list changes.
+    """
 
     list_changed: bool | None = None
 
 
 class ResourcesCapability(Open):
-    """Resources, their changes, and subscriptions to one."""
+    """Resources, and what a client can learn about their changes.
+
+    Attributes:
+        subscribe: Whether clients can subscribe to single resources.
+        list_changed: Whether the peer sends a notification if the list changes.
+    """
 
     subscribe: bool | None = None
     list_changed: bool | None = None
 
 
 class RootsCapability(Open):
-    """Roots, and whether their changes are announced."""
+    """Roots.
+
+    Attributes:
+        list_changed: Whether the peer sends a notification if the list changes.
+    """
 
     list_changed: bool | None = None
 
 
 class SamplingCapability(Open):
-    """Sampling; with tools or context only where these are said."""
+    """Sampling. Tools and context need a declaration of their own.
+
+    Attributes:
+        tools: Present if the model can use tools.
+        context: Present if `include_context` is supported.
+    """
 
     tools: dict[str, Any] | None = None
     context: dict[str, Any] | None = None
 
 
 class ElicitationCapability(Open):
-    """Elicitation; an empty object means forms."""
+    """Elicitation. An empty object means forms.
+
+    Attributes:
+        form: Present if the client can show forms.
+        url: Present if the client can open URLs.
+    """
 
     form: dict[str, Any] | None = None
     url: dict[str, Any] | None = None
 
 
 class ClientCapabilities(Open):
-    """What a client can be asked."""
+    """What a client supports.
+
+    Attributes:
+        experimental: Features outside the protocol, by name.
+        roots: The client has roots.
+        sampling: Its model can be used.
+        elicitation: Its user can be asked.
+        tasks: Tasks of revision 2025-11-25.
+        extensions: Settings of its extensions, by identifier.
+    """
 
     experimental: dict[str, Any] | None = None
     roots: RootsCapability | None = None
@@ -54,7 +88,18 @@ class ClientCapabilities(Open):
 
 
 class ServerCapabilities(Open):
-    """What a server offers."""
+    """What a server offers.
+
+    Attributes:
+        experimental: Features outside the protocol, by name.
+        logging: It sends log messages.
+        completions: It completes arguments.
+        prompts: It has prompts.
+        resources: It has resources.
+        tools: It has tools.
+        tasks: Tasks of revision 2025-11-25.
+        extensions: Settings of its extensions, by identifier.
+    """
 
     experimental: dict[str, Any] | None = None
     logging: dict[str, Any] | None = None
@@ -67,7 +112,13 @@ class ServerCapabilities(Open):
 
 
 class InitializeParams(Params, kw_only=True):
-    """The client's greeting, handshake era."""
+    """Opens a session (handshake era).
+
+    Attributes:
+        protocol_version: The newest revision that the client supports.
+        capabilities: What the client supports.
+        client_info: Name and version of the client.
+    """
 
     protocol_version: str
     capabilities: ClientCapabilities
@@ -75,7 +126,14 @@ class InitializeParams(Params, kw_only=True):
 
 
 class InitializeResult(Result, kw_only=True):
-    """The server's answer to it."""
+    """The server's answer to `initialize`.
+
+    Attributes:
+        protocol_version: The revision of the session.
+        capabilities: What the server offers.
+        server_info: Name and version of the server.
+        instructions: How to use the server, for the model.
+    """
 
     protocol_version: str
     capabilities: ServerCapabilities
@@ -84,7 +142,13 @@ class InitializeResult(Result, kw_only=True):
 
 
 class DiscoverResult(CacheHints, kw_only=True):
-    """What a server of the stateless era says of itself."""
+    """A server's description of itself (stateless era).
+
+    Attributes:
+        supported_versions: Revisions that it supports.
+        capabilities: What the server offers.
+        instructions: How to use the server, for the model.
+    """
 
     supported_versions: list[str]
     capabilities: ServerCapabilities
@@ -92,18 +156,30 @@ class DiscoverResult(CacheHints, kw_only=True):
 
 
 class ShutdownResult(Result, kw_only=True):
-    """The draft dialect's goodbye; on the wire it is null."""
+    """The answer to `shutdown` in the draft dialect; null on the wire."""
 
 
 class CancelledParams(Params, kw_only=True):
-    """The sender no longer waits for this request."""
+    """Says that the sender no longer waits for a request.
+
+    Attributes:
+        request_id: The id of that request.
+        reason: Why, for logs.
+    """
 
     request_id: int | str | None = None
     reason: str | None = None
 
 
 class ProgressParams(Params, kw_only=True):
-    """How far a request has come."""
+    """Reports the progress of a request.
+
+    Attributes:
+        progress_token: The token that the request carried.
+        progress: How much is done. It only grows.
+        total: How much there is to do, if known.
+        message: What is happening now.
+    """
 
     progress_token: int | str
     progress: float
@@ -112,16 +188,26 @@ class ProgressParams(Params, kw_only=True):
 
 
 class InputRequired(Struct, frozen=True, eq=False):
-    """What a handler returns that asks by itself, in the protocol's own way: it is called again
-    with the answers. `requests` are questions by key: ElicitParams, CreateMessageParams, or None
-    for the roots. `state` comes back as it went."""
+    """Returned by a handler that asks in the protocol's own way.
+
+    The handler is called again with the answers.
+
+    Attributes:
+        requests: Questions by key: ElicitParams, CreateMessageParams, or None for the roots.
+        state: A string of your own. It comes back unchanged, and clients cannot read it.
+    """
 
     requests: dict[str, Params | None] = {}
     state: str | None = None
 
 
 class InputRequiredResult(Result, kw_only=True):
-    """The server cannot go on without answers; the client asks again with them (stateless era)."""
+    """Says that the server needs answers before it can continue (stateless era).
+
+    Attributes:
+        input_requests: Questions by key, in wire form.
+        request_state: Sealed state that the client sends back with the answers.
+    """
 
     input_requests: dict[str, dict[str, Any]] | None = None
     request_state: str | None = None

@@ -1,8 +1,7 @@
-"""One row per method that any revision ever had. Which of them a revision has is the revision's to
-say.
+"""One row for each method of any revision. The revision says which of them it has.
 
-All that the layers above have to know of a method is a fact of its row, so that the methods of
-extensions are no others than those of the core.
+Everything that the layers above need to know about a method is a field of its row. Extensions add
+rows of the same kind.
 """
 
 from typing import Any, Literal
@@ -49,23 +48,29 @@ Side = Literal["client", "server", "both"]
 
 
 class Method(Struct, frozen=True, eq=False):
-    """A row: who sends it, what it carries, what comes back (None: it is a notification)."""
+    """A method of the protocol or of an extension.
+
+    Attributes:
+        name: Name on the wire, such as `tools/call`.
+        sender: Who sends it: `client`, `server` or `both`.
+        params: Type of its params.
+        result: Type of its result. None for a notification.
+        capability: What the answering side must declare, as a path into its capabilities.
+        cacheable: Whether its results carry cache hints (stateless era).
+        asks: Whether its handlers may ask the client.
+        named: The params attribute that the HTTP header `Mcp-Name` repeats.
+        outdated_by: The notifications that make a cached result stale.
+    """
 
     name: str
     sender: Side
     params: type[Params]
     result: type[Result] | None = None
     capability: str = ""
-    """What the answering side must have declared, as a path into its capabilities."""
     cacheable: bool = False
-    """Whether its results carry hints for caches, in the stateless era."""
     asks: bool = False
-    """Whether its handlers may put questions to the client."""
     named: str = ""
-    """The attribute of its params that says what it is about: over HTTP the header `Mcp-Name`
-    repeats it."""
     outdated_by: tuple[str, ...] = ()
-    """The notifications after which a result that was kept is old."""
 
 
 def _request(
@@ -133,8 +138,8 @@ _ROWS = [
     ),
     _request("elicitation/create", "server", ElicitParams, ElicitResult, "elicitation"),
     _request("roots/list", "server", Params, ListRootsResult, "roots"),
-    # The result of a task is that of the request that began it; a tool's is the one that servers
-    # give.
+    # tasks/result returns the result of the request that started the task. On a server that is
+    # always a tool's result.
     _request("tasks/get", "both", TaskParams, CoreTaskResult, "tasks"),
     _request("tasks/result", "both", TaskParams, ToolResult, "tasks", asks=True),
     _request("tasks/list", "both", ListParams, ListTasksResult, "tasks.list"),
@@ -162,4 +167,4 @@ _ROWS = [
 ]
 
 METHODS: dict[str, Method] = {row.name: row for row in _ROWS}
-"""Every method by its name."""
+"""All methods by name."""

@@ -1,5 +1,7 @@
-"""Prompts: templates a user can pick.
-https://modelcontextprotocol.io/specification/2026-07-28/server/prompts"""
+"""Prompts: message templates that a user can choose.
+
+https://modelcontextprotocol.io/specification/2026-07-28/server/prompts
+"""
 
 from msgspec import Raw, field
 
@@ -8,7 +10,14 @@ from .content import Content, Role, TextContent
 
 
 class PromptArgument(Wire):
-    """One argument of a prompt; on the wire its value is a string."""
+    """One argument of a prompt. Its value is a string on the wire.
+
+    Attributes:
+        name: Name of the argument.
+        title: Name for people, shown instead of `name`.
+        description: What it is, in a sentence or two, for the model or the user.
+        required: Whether it must be given.
+    """
 
     name: str
     title: str | None = None
@@ -17,7 +26,16 @@ class PromptArgument(Wire):
 
 
 class Prompt(Wire):
-    """A prompt as it is listed."""
+    """A prompt as it is listed.
+
+    Attributes:
+        name: Name to get it by.
+        title: Name for people, shown instead of `name`.
+        description: What it is, in a sentence or two, for the model or the user.
+        arguments: Arguments that it takes.
+        icons: Pictures that a user interface may show.
+        meta: Extra data for clients, servers and extensions (`_meta` on the wire).
+    """
 
     name: str
     title: str | None = None
@@ -28,14 +46,26 @@ class Prompt(Wire):
 
 
 class ListPromptsResult(CacheHints, kw_only=True):
-    """One page of prompts."""
+    """One page of prompts.
+
+    Attributes:
+        prompts: The prompts.
+        next_cursor: Pass it as `cursor` to get the next page. None on the last page.
+    """
 
     prompts: list[Prompt]
     next_cursor: str | None = None
 
 
 class GetPromptParams(Params, kw_only=True):
-    """Fills in a prompt."""
+    """Renders a prompt.
+
+    Attributes:
+        name: Name of the prompt.
+        arguments: Arguments, all strings.
+        input_responses: Answers to the questions of the previous round, by key (stateless era).
+        request_state: The state that came with those questions, unchanged (stateless era).
+    """
 
     name: str
     arguments: dict[str, str] | None = None
@@ -44,8 +74,12 @@ class GetPromptParams(Params, kw_only=True):
 
 
 class Message(Wire):
-    """One message of a prompt: a role and what it says. `Message("user", "hello")` makes the text
-    content by itself."""
+    """One message of a prompt. `Message("user", "hello")` wraps the text in `TextContent`.
+
+    Attributes:
+        role: `user` or `assistant`.
+        content: One content block, or a string.
+    """
 
     role: Role
     content: Content
@@ -56,7 +90,12 @@ class Message(Wire):
 
 
 class GetPromptResult(Result, kw_only=True):
-    """The prompt, filled in."""
+    """A rendered prompt.
+
+    Attributes:
+        messages: The messages for the model.
+        description: What the prompt is for.
+    """
 
     messages: list[Message]
     description: str | None = None

@@ -1,5 +1,7 @@
-"""Tools: what a model can call.
-https://modelcontextprotocol.io/specification/2026-07-28/server/tools"""
+"""Tools: functions that a model can call.
+
+https://modelcontextprotocol.io/specification/2026-07-28/server/tools
+"""
 
 from typing import Any
 
@@ -11,8 +13,17 @@ from .content import Content
 
 
 class ToolAnnotations(Open):
-    """Hints on what a tool does. From a server that is not trusted they are claims, nothing
-    more."""
+    """Hints on what a tool does.
+
+    From a server that you do not trust, they are only claims.
+
+    Attributes:
+        title: Name for people, shown instead of `name`.
+        read_only_hint: The tool changes nothing.
+        destructive_hint: The tool may delete or overwrite.
+        idempotent_hint: Calling it twice has the effect of calling it once.
+        open_world_hint: The tool reaches systems outside the server.
+    """
 
     title: str | None = None
     read_only_hint: bool | None = None
@@ -22,13 +33,29 @@ class ToolAnnotations(Open):
 
 
 class ToolExecution(Wire):
-    """How a tool may be run; the core tasks of one revision."""
+    """How a tool may run, as task settings of revision 2025-11-25.
+
+    Attributes:
+        task_support: `forbidden`, `optional` or `required`.
+    """
 
     task_support: str | None = None
 
 
 class Tool(Wire):
-    """A tool as it is listed."""
+    """A tool as it is listed.
+
+    Attributes:
+        name: Name to call it by.
+        input_schema: JSON Schema of its arguments.
+        title: Name for people, shown instead of `name`.
+        description: What it is, in a sentence or two, for the model or the user.
+        output_schema: JSON Schema of its structured content.
+        annotations: Hints on what it does.
+        icons: Pictures that a user interface may show.
+        execution: Whether it may run as a task (2025-11-25).
+        meta: Extra data for clients, servers and extensions (`_meta` on the wire).
+    """
 
     name: str
     input_schema: dict[str, Any]
@@ -42,14 +69,27 @@ class Tool(Wire):
 
 
 class ListToolsResult(CacheHints, kw_only=True):
-    """One page of tools."""
+    """One page of tools.
+
+    Attributes:
+        tools: The tools.
+        next_cursor: Pass it as `cursor` to get the next page. None on the last page.
+    """
 
     tools: list[Tool]
     next_cursor: str | None = None
 
 
 class CallToolParams(Params, kw_only=True):
-    """Calls a tool. The arguments stay raw until the tool's own signature decodes them."""
+    """Calls a tool. The arguments stay raw until the tool's signature decodes them.
+
+    Attributes:
+        name: Name of the tool.
+        arguments: Arguments as raw JSON.
+        task: Task settings of revision 2025-11-25, in wire form.
+        input_responses: Answers to the questions of the previous round, by key (stateless era).
+        request_state: The state that came with those questions, unchanged (stateless era).
+    """
 
     name: str
     arguments: Raw = Raw()
@@ -59,7 +99,13 @@ class CallToolParams(Params, kw_only=True):
 
 
 class ToolResult(Result, kw_only=True):
-    """What a tool gave: content for the model, and the same as data where the revision has it."""
+    """The result of a tool: content for the model, and the same as data.
+
+    Attributes:
+        content: Content blocks for the model.
+        structured_content: The result as data, if the revision has it.
+        is_error: Whether the tool failed. The content then describes the error.
+    """
 
     content: list[Content]
     structured_content: Any = None
@@ -67,8 +113,10 @@ class ToolResult(Result, kw_only=True):
 
     @property
     def data(self) -> Any:
-        """The structured content, unwrapped where the tool returned something that is no object;
-        else the one text."""
+        """The structured content, or the text if there is none.
+
+        A value that is not an object travels as `{"result": value}` and is unwrapped here.
+        """
         value = self.structured_content
         if type(value) is Raw:
             value = msgspec.json.decode(value)

@@ -11,17 +11,27 @@ from .base import Params, Result, Wire
 
 Level = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 SEVERITY: dict[str, int] = {level: rank for rank, level in enumerate(get_args(Level))}
-"""The rank of each level; a higher one is worse."""
+"""The rank of each level; higher is more severe."""
 
 
 class SetLevelParams(Params, kw_only=True):
-    """From now on, only this level and worse."""
+    """Sets the lowest level of log messages that the client wants.
+
+    Attributes:
+        level: That level.
+    """
 
     level: Level
 
 
 class LogParams(Params, kw_only=True):
-    """One log message."""
+    """One log message.
+
+    Attributes:
+        level: Severity, one of the eight levels of syslog.
+        data: The message: any JSON value.
+        logger: Name of the logger.
+    """
 
     level: Level
     data: Any
@@ -29,7 +39,12 @@ class LogParams(Params, kw_only=True):
 
 
 class PromptReference(Wire, tag_field="type", tag="ref/prompt"):
-    """Completes an argument of this prompt."""
+    """Names the prompt whose argument is completed.
+
+    Attributes:
+        name: Name of the prompt.
+        title: Name for people, shown instead of `name`.
+    """
 
     name: str
     title: str | None = None
@@ -37,27 +52,46 @@ class PromptReference(Wire, tag_field="type", tag="ref/prompt"):
 
 
 class ResourceReference(Wire, tag_field="type", tag="ref/resource"):
-    """Completes a variable of this template."""
+    """Names the resource template whose variable is completed.
+
+    Attributes:
+        uri: The URI template.
+    """
 
     uri: str
     type: ClassVar[str] = "ref/resource"
 
 
 class CompletionArgument(Wire):
-    """The argument being typed, and what stands there so far."""
+    """The argument that is being typed.
+
+    Attributes:
+        name: Name of the argument.
+        value: What has been typed so far.
+    """
 
     name: str
     value: str
 
 
 class CompletionContext(Wire):
-    """The arguments chosen before."""
+    """Arguments that are already chosen.
+
+    Attributes:
+        arguments: Their values by name.
+    """
 
     arguments: dict[str, str] | None = None
 
 
 class CompleteParams(Params, kw_only=True):
-    """Asks for values of an argument."""
+    """Asks for possible values of an argument.
+
+    Attributes:
+        ref: The prompt or resource template.
+        argument: The argument that is being typed.
+        context: Arguments that are already chosen.
+    """
 
     ref: PromptReference | ResourceReference
     argument: CompletionArgument
@@ -65,7 +99,13 @@ class CompleteParams(Params, kw_only=True):
 
 
 class Completion(Wire):
-    """At most 100 values, best first."""
+    """Possible values of an argument.
+
+    Attributes:
+        values: At most 100 values, the best first.
+        total: How many there are in all, if known.
+        has_more: Whether there are more than these.
+    """
 
     values: list[str]
     total: int | None = None
@@ -73,13 +113,25 @@ class Completion(Wire):
 
 
 class CompleteResult(Result, kw_only=True):
-    """The values found."""
+    """The answer to a completion request.
+
+    Attributes:
+        completion: The values.
+    """
 
     completion: Completion
 
 
 class SubscriptionFilter(Wire):
-    """What the client wants to hear of."""
+    """The changes that a client wants to be notified of.
+
+    Attributes:
+        tools_list_changed: Changes of the list of tools.
+        prompts_list_changed: Changes of the list of prompts.
+        resources_list_changed: Changes of the list of resources.
+        resource_subscriptions: URIs of single resources.
+        task_ids: Ids of tasks (tasks extension).
+    """
 
     tools_list_changed: bool | None = None
     prompts_list_changed: bool | None = None
@@ -90,10 +142,14 @@ class SubscriptionFilter(Wire):
 
 
 class ListenParams(Params, kw_only=True):
-    """Opens the stream, and as an acknowledgement says what will come on it."""
+    """Opens a stream of notifications, or acknowledges what will be sent on it.
+
+    Attributes:
+        notifications: The changes.
+    """
 
     notifications: SubscriptionFilter
 
 
 class ListenResult(Result, kw_only=True):
-    """The stream has ended in good order."""
+    """The stream of notifications ended normally."""
