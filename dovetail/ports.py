@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from .errors import DovetailError, ProtocolError
 from .jsonrpc.framing import TooLong
-from .jsonrpc.messages import Failure, Id, Request, Result
+from .jsonrpc.messages import ErrorResponse, Id, Request, Response
 from .protocol.base import Implementation
 from .protocol.lifecycle import ClientCapabilities, ServerCapabilities
 from .protocol.methods import Method
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from .limits import Limits
-    from .protocol.header_params import Mirror
+    from .protocol.header_params import HeaderParam
     from .sealing import KeyRing
 
 
@@ -303,7 +303,7 @@ class Service(Protocol):
         """Tell `listener` of every change from now on, of those in files only where it wants what
         is `watched`; returns what ends it."""
 
-    def mirrors(self, tool: str) -> "tuple[Mirror, ...]":
+    def mirrors(self, tool: str) -> "tuple[HeaderParam, ...]":
         """The parameters of a tool that are repeated in HTTP headers."""
 
 
@@ -356,7 +356,7 @@ class Desk(Protocol):
     def question(self, call: Call, id: Id, method: Method, params: Any) -> bytes:
         """A question to the client of a call, as bytes."""
 
-    def outcome(self, method: Method, answer: "Result | Failure") -> Any:
+    def outcome(self, method: Method, answer: "Response | ErrorResponse") -> Any:
         """What the client answered to it; raises where that was an error."""
 
     def cancel(self, call: Call) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dovetail.errors import SchemaError
 from dovetail.limits import Limits
-from dovetail.schema.validation import Mismatch, compile
+from dovetail.schema.validation import SchemaMismatch, compile
 
 NEWEST = "https://json-schema.org/draft/2020-12/schema"
 DRAFT_07 = "http://json-schema.org/draft-07/schema"
@@ -130,7 +130,7 @@ def test_several_problems_come_together_up_to_a_bound() -> None:
 
 
 def test_check_raises_all_problems_in_one_error() -> None:
-    with pytest.raises(Mismatch, match=r'`\$\[0\]`: "a" .*; `\$\[1\]`: "b"') as caught:
+    with pytest.raises(SchemaMismatch, match=r'`\$\[0\]`: "a" .*; `\$\[1\]`: "b"') as caught:
         compile({"items": {"type": "integer"}}).check(["a", "b"])
     assert isinstance(caught.value, ValueError)
     assert len(caught.value.problems) == 2

@@ -43,7 +43,14 @@ from pydantic import (
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from dovetail.errors import SchemaError
-from dovetail.schema import Mismatch, Shape, Unencodable, encode, merge, tidy
+from dovetail.schema import (
+    Shape,
+    TypeMismatch,
+    Unencodable,
+    encode,
+    inline_definitions,
+    merge_definitions,
+)
 
 from .conftest import named
 
@@ -402,8 +409,8 @@ def test_two_classes_of_one_name_keep_their_own_definitions() -> None:
 
 def test_merging_renames_definitions_that_clash_and_shares_those_that_do_not() -> None:
     into = {"A": {"type": "string"}}
-    same = merge({"$ref": "#/$defs/A"}, {"A": {"type": "string"}}, into)
-    other = merge({"$ref": "#/$defs/A"}, {"A": {"items": {"$ref": "#/$defs/A"}}}, into)
+    same = merge_definitions({"$ref": "#/$defs/A"}, {"A": {"type": "string"}}, into)
+    other = merge_definitions({"$ref": "#/$defs/A"}, {"A": {"items": {"$ref": "#/$defs/A"}}}, into)
     assert same == {"$ref": "#/$defs/A"}
     assert other == {"$ref": "#/$defs/A_2"}
     assert into == {"A": {"type": "string"}, "A_2": {"items": {"$ref": "#/$defs/A_2"}}}
@@ -412,7 +419,7 @@ def test_merging_renames_definitions_that_clash_and_shares_those_that_do_not() -
 def test_tidying_leaves_data_alone_that_looks_like_a_reference() -> None:
     default = {"$ref": "#/$defs/A"}
     properties = {"$ref": {"type": "string"}, "x": {"default": default, "$ref": "#/$defs/A"}}
-    assert tidy({"properties": properties}, {"A": {"type": "object"}}) == {
+    assert inline_definitions({"properties": properties}, {"A": {"type": "object"}}) == {
         "properties": {"$ref": {"type": "string"}, "x": {"type": "object", "default": default}}
     }
 
@@ -476,7 +483,7 @@ def test_the_parameters_of_a_generic_class_are_filled_in() -> None:
         "type": "object",
         "additionalProperties": {"type": "array"},
     }
-    with pytest.raises(Mismatch, match="`first` must be an object"):
+    with pytest.raises(TypeMismatch, match="`first` must be an object"):
         Shape(Shelf[int]).decode(b'{"boxes": {}, "first": "1"}')
 
 
@@ -647,7 +654,7 @@ def test_a_whole_number_written_as_a_float_is_an_integer(value: float) -> None:
 def test_floats_stay_floats_where_a_float_or_anything_is_asked_for() -> None:
     assert type(Shape(float).convert(3.0)) is float
     assert type(Shape(Any).convert(3.0)) is float
-    with pytest.raises(Mismatch):
+    with pytest.raises(TypeMismatch):
         Shape(int).convert(1e300)
 
 
@@ -686,7 +693,7 @@ def test_strings_are_read_as_what_they_spell_only_where_that_is_asked_for(
 
 def test_strings_are_not_read_as_other_types_by_default() -> None:
     for annotation in (int, bool, list[int], Circle):
-        with pytest.raises(Mismatch):
+        with pytest.raises(TypeMismatch):
             Shape(annotation).convert("1")
 
 
@@ -834,12 +841,12 @@ def test_a_shape_knows_whether_a_string_can_be_a_value(annotation: Any, accepts:
     ids=str,
 )
 def test_a_mismatch_is_told_in_words(annotation: Any, value: Any, sentences: list[str]) -> None:
-    with pytest.raises(Mismatch) as caught:
+    with pytest.raises(TypeMismatch) as caught:
         Shape(annotation).convert(value)
-    assert caught.value.told("x") == sentences
-    with pytest.raises(Mismatch) as caught:
+    assert caught.value.sentences("x") == sentences
+    with pytest.raises(TypeMismatch) as caught:
         Shape(annotation).decode(encode(value))
-    assert caught.value.told("x") == sentences
+    assert caught.value.sentences("x") == sentences
 
 
 def test_the_place_of_a_problem_is_found_through_nested_stand_ins() -> None:
@@ -849,10 +856,10 @@ def test_the_place_of_a_problem_is_found_through_nested_stand_ins() -> None:
         "parent": {"shapes": [{"radius": 1}, {"side": "1"}], "when": "y"},
     }
     with pytest.raises(
-        Mismatch, match=r"`parent.shapes\[1\].side` must be a number, got the string"
+        TypeMismatch, match=r"`parent.shapes\[1\].side` must be a number, got the string"
     ):
         Shape(Drawing).convert(wrong)
-    with pytest.raises(Mismatch, match=r"`copies` must be an integer \(at least 1\), got 0"):
+    with pytest.raises(TypeMismatch, match=r"`copies` must be an integer \(at least 1\), got 0"):
         Shape(Drawing).convert({"shapes": [], "when": "x", "copies": 0})
 
 
@@ -860,44 +867,44 @@ def test_a_message_of_a_pydantic_validator_is_passed_on() -> None:
     def refuse(number: int) -> int:
         raise ValueError("not today")
 
-    with pytest.raises(Mismatch) as caught:
+    with pytest.raises(TypeMismatch) as caught:
         Shape(Annotated[int, AfterValidator(refuse)]).convert(1)
-    assert caught.value.told("day") == ["`day` is not valid: not today"]
+    assert caught.value.sentences("day") == ["`day` is not valid: not today"]
 
 
 def test_what_pydantic_misses_in_a_member_of_a_union_is_told_by_its_place() -> None:
-    with pytest.raises(Mismatch) as caught:
+    with pytest.raises(TypeMismatch) as caught:
         Shape(Model | int).convert({})
-    assert caught.value.told("x")[0] == "`x.No` is missing"
+    assert caught.value.sentences("x")[0] == "`x.No` is missing"
 
 
 def test_a_value_that_is_not_json_any_more_is_told_by_its_type() -> None:
-    with pytest.raises(Mismatch) as caught:
+    with pytest.raises(TypeMismatch) as caught:
         Shape(Annotated[int, BeforeValidator(lambda value: object())]).convert(1)
-    assert caught.value.told("x") == ["`x` must be a valid integer, got a value of object"]
+    assert caught.value.sentences("x") == ["`x` must be a valid integer, got a value of object"]
 
 
 def test_json_inside_a_string_is_taken_strictly() -> None:
-    with pytest.raises(Mismatch, match=r'`\[1\]` must be an integer, got the string "2"'):
+    with pytest.raises(TypeMismatch, match=r'`\[1\]` must be an integer, got the string "2"'):
         Shape(list[int]).convert('[1, "2"]', strings=True)
 
 
 def test_what_is_inside_a_string_is_told_rather_than_the_string() -> None:
-    with pytest.raises(Mismatch) as caught:
+    with pytest.raises(TypeMismatch) as caught:
         Shape(list[int]).convert('[1, "a"]', strings=True)
-    assert caught.value.told("x") == ['`x[1]` must be an integer, got the string "a"']
+    assert caught.value.sentences("x") == ['`x[1]` must be an integer, got the string "a"']
 
 
 def test_a_mismatch_without_a_name_speaks_of_the_value() -> None:
-    with pytest.raises(Mismatch, match=r"^The value must be an integer, got null$"):
+    with pytest.raises(TypeMismatch, match=r"^The value must be an integer, got null$"):
         Shape(int).convert(None)
-    with pytest.raises(Mismatch, match=r"^`radius` is missing$"):
+    with pytest.raises(TypeMismatch, match=r"^`radius` is missing$"):
         Shape(Circle).convert({})
 
 
 @pytest.mark.parametrize("data", [b"{", b"", b'"\xff"', b"[" * 100_000])
 def test_bytes_that_are_no_json_are_a_mismatch(data: bytes) -> None:
-    with pytest.raises(Mismatch, match="is not valid JSON"):
+    with pytest.raises(TypeMismatch, match="is not valid JSON"):
         Shape(str).decode(data)
 
 

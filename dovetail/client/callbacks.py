@@ -47,7 +47,7 @@ from ..protocol.client_features import (
     ListRootsResult,
     Root,
     SamplingMessage,
-    unbalanced,
+    find_tool_mismatch,
 )
 from ..protocol.content import (
     AudioContent,
@@ -393,7 +393,7 @@ def _check_sample(request: SampleRequest) -> None:
         raise InvalidParams(f"maxTokens: must be at least 1, not {request.max_tokens}")
     if _mode(request) not in MODES:
         raise InvalidParams(f"toolChoice: mode must be one of {', '.join(MODES)}")
-    problem = unbalanced(request.messages)
+    problem = find_tool_mismatch(request.messages)
     if problem is not None:
         raise InvalidParams(f"messages: {problem}")
 

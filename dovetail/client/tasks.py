@@ -62,7 +62,7 @@ from ..protocol.tasks import (
 )
 from ..protocol.tools import CallToolParams, ToolResult
 from ..protocol.utilities import ListenParams, SubscriptionFilter
-from ..revisions import decode, error
+from ..revisions import decode, error_from_wire
 from .callbacks import AnyRequest, Callbacks
 from .reconnect import Link, backoff
 from .task import PASSING, Patience, TaskHandle, TaskUpdate
@@ -375,7 +375,7 @@ def _failure(state: DetailedTask) -> DovetailError:
     code, message = told.get("code"), told.get("message")
     if not isinstance(code, int) or not isinstance(message, str):
         return InternalError(f"Task {state.task_id} failed, and does not say why{_said(state)}")
-    return error("tools/call", code, message, told.get("data"))
+    return error_from_wire("tools/call", code, message, told.get("data"))
 
 
 def _as_progress(id: str, update: TaskUpdate, count: int) -> ProgressParams:

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from ..errors import ConfigError, InvalidOutput, SchemaError
 from ..limits import Limits
 from ..protocol.tools import Tool, ToolResult
-from ..schema import Mismatch, Shape
+from ..schema import Shape, TypeMismatch
 from ..schema.validation import Validator, compile
 
 log = logging.getLogger("dovetail.client")
@@ -124,7 +124,7 @@ def typed(result: ToolResult, type_: Any) -> Typed[Any]:
             value = shape.decode(result.text.encode())
         else:
             value = shape.convert(result.data)
-    except (Mismatch, ValueError) as error:
+    except (TypeMismatch, ValueError) as error:
         raise InvalidOutput(
             f"The result is no {getattr(type_, '__name__', type_)}: {error}", result
         ) from None

@@ -27,7 +27,7 @@ from ..limits import Limits
 from ..net import why_not_openable
 from ..ports import Call, Caller
 from ..protocol.base import Params
-from ..protocol.client_features import CreateMessageParams, ElicitParams, unbalanced
+from ..protocol.client_features import CreateMessageParams, ElicitParams, find_tool_mismatch
 from ..protocol.content import TextContent, ToolResultContent, ToolUseContent
 from ..protocol.lifecycle import ClientCapabilities
 from ..protocol.methods import METHODS
@@ -88,7 +88,9 @@ def flaw(params: Any) -> str | None:
     if isinstance(params, ElicitParams) and params.mode == "url":
         reason = why_not_openable(params.url or "")
         return reason and f"{params.url!r} is not a URL that a browser can open: {reason}"
-    problem = unbalanced(params.messages) if isinstance(params, CreateMessageParams) else None
+    problem = (
+        find_tool_mismatch(params.messages) if isinstance(params, CreateMessageParams) else None
+    )
     return problem and f"The conversation cannot be sent: {problem}"
 
 

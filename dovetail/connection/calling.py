@@ -39,7 +39,7 @@ from ..protocol.lifecycle import (
 )
 from ..protocol.methods import METHODS, Method
 from ..protocol.tasks import related
-from ..revisions import BY_NAME, HANDSHAKE, STATELESS, Revision, decode, error
+from ..revisions import BY_NAME, HANDSHAKE, STATELESS, Revision, decode, error_from_wire
 from . import handshake, stateless
 from .connection import Connection, OnProgress, PeerError
 from .extension import NONE, Extensions
@@ -241,7 +241,9 @@ class Calling:
                 revision, method, params, timeout=timeout, on_progress=on_progress, started=started
             )
         except PeerError as refusal:
-            raise error(method.name, refusal.code, refusal.message, refusal.data) from None
+            raise error_from_wire(
+                method.name, refusal.code, refusal.message, refusal.data
+            ) from None
         return self._lift(revision, method, raw)
 
     def _signed(self, params: Any) -> Any:
@@ -423,7 +425,7 @@ def _refused(refusal: PeerError, asked: Revision) -> DovetailError:
             f"The server speaks {', '.join(supported)}; this client asked for {asked.version}"
         )
     opening = "server/discover" if asked.stateless else "initialize"
-    return error(
+    return error_from_wire(
         opening, refusal.code, f"The server refused {opening}: {refusal.message}", refusal.data
     )
 

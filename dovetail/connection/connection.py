@@ -29,18 +29,18 @@ from ..errors import (
     TimedOut,
     TooLarge,
 )
-from ..jsonrpc.codec import Malformed, decode, encode, whose
+from ..jsonrpc.codec import Malformed, decode, encode, peek_id
 from ..jsonrpc.framing import TooLong
 from ..jsonrpc.messages import (
-    NOTHING,
+    NO_PARAMS,
     Batch,
-    Exchange,
-    Failure,
+    ErrorResponse,
     Id,
     Message,
     Notification,
+    OpenRequests,
     Request,
-    Result,
+    Response,
 )
 from ..limits import Limits
 from ..ports import Call, Channel, Incoming, Lost
@@ -113,7 +113,7 @@ class Connection:
         self.channel = channel
         self.limits = limits
         self.outgoing = outgoing
-        self.exchange: Exchange[_Asked, Call] = Exchange()
+        self.exchange: OpenRequests[_Asked, Call] = OpenRequests()
         self.closed: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
         """Done once the channel has ended, with the reason."""
         self._loop = asyncio.get_running_loop()
@@ -150,7 +150,7 @@ class Connection:
 
     def _too_long(self, line: TooLong) -> Message:
         text = f"The message is longer than the limit of {self.limits.incoming} bytes"
-        raise Malformed(TooLarge.code, text, *whose(line.head))
+        raise Malformed(TooLarge.code, text, *peek_id(line.head))
 
     def _other(self, message: Message) -> None:
         if isinstance(message, Notification):
@@ -162,7 +162,7 @@ class Connection:
                 self._warn("Ignored a malformed %s: %s", message.method, error)
             except Exception:
                 log.exception("Could not handle %s", message.method)
-        elif isinstance(message, Result | Failure):
+        elif isinstance(message, Response | ErrorResponse):
             self._settle(message)
 
     def _request(self, request: Request, reply: Reply) -> None:
@@ -290,7 +290,7 @@ class Connection:
         try:
             wire = revision.lower_params(method, _with_token(params, id) if on_progress else params)
             request = Request(
-                id, revision.wire_name(method.name), NOTHING if wire is None else wire
+                id, revision.wire_name(method.name), NO_PARAMS if wire is None else wire
             )
             self.channel.send(self.outgoing.encode(request))
             if timeout is not None:
@@ -322,11 +322,11 @@ class Connection:
         if data is not None:
             self.channel.send(data)
 
-    def _settle(self, message: Result | Failure) -> None:
+    def _settle(self, message: Response | ErrorResponse) -> None:
         asked = self.exchange.settle(message.id)
         if asked is None:
             log.debug("Ignored a reply to %r, which nobody waits for", message.id)
-        elif isinstance(message, Failure):
+        elif isinstance(message, ErrorResponse):
             if message.error.code == -32700 or message.id is None:
                 log.warning("The peer could not read a message: %s", message.error.message)
             self._finish(

@@ -13,8 +13,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from ..errors import InvalidParams, ProtocolError, UrlRequired
-from ..jsonrpc.messages import NOTHING, Failure, Id, Request
-from ..jsonrpc.messages import Result as Reply
+from ..jsonrpc.messages import NO_PARAMS, ErrorResponse, Id, Request
+from ..jsonrpc.messages import Response as Reply
 from ..ports import Answer, Call, Caller, Service, Visitor
 from ..protocol.base import PROGRESS_TOKEN, EmptyResult, Meta, Params, Result
 from ..protocol.lifecycle import DiscoverResult, InputRequired, ProgressParams, ShutdownResult
@@ -162,12 +162,12 @@ class ServerDesk:
         revision = call.caller.revision
         wire = revision.lower_params(method, params)
         return self.outgoing.encode(
-            Request(id, revision.wire_name(method.name), NOTHING if wire is None else wire)
+            Request(id, revision.wire_name(method.name), NO_PARAMS if wire is None else wire)
         )
 
-    def outcome(self, method: Method, answer: Reply | Failure) -> Any:
+    def outcome(self, method: Method, answer: Reply | ErrorResponse) -> Any:
         """What the client answered to it; raises where that was an error."""
-        if isinstance(answer, Failure):
+        if isinstance(answer, ErrorResponse):
             raise refused(method.name, answer.error.code, answer.error.message)
         return answer.result
 

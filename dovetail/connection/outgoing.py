@@ -14,7 +14,7 @@ import msgspec
 
 from ..errors import InternalError, ProtocolError, TooLarge
 from ..jsonrpc.codec import encode
-from ..jsonrpc.messages import NOTHING, Error, Failure, Id, Notification, Result
+from ..jsonrpc.messages import NO_PARAMS, Error, ErrorResponse, Id, Notification, Response
 from ..ports import Redact
 from ..protocol.methods import Method
 from ..revisions import Revision
@@ -58,13 +58,13 @@ class Outgoing:
         leaving."""
         try:
             if self._redact is None:
-                data = encode(Result(id, result))
+                data = encode(Response(id, result))
                 if len(data) <= self._limit and b"\n" not in data:
                     return data
         except Exception:
             pass  # whatever it was, the thorough way below finds it again, and says it
         try:
-            return self.encode(Result(id, result))
+            return self.encode(Response(id, result))
         except ProtocolError as error:
             return self.failure(id, error, error.code)
 
@@ -74,7 +74,7 @@ class Outgoing:
         try:
             wire = revision.lower_params(method, params)
             return self.encode(
-                Notification(revision.wire_name(method.name), NOTHING if wire is None else wire)
+                Notification(revision.wire_name(method.name), NO_PARAMS if wire is None else wire)
             )
         except ProtocolError as error:
             log.warning("Could not send %s: %s", method.name, error)
@@ -109,7 +109,7 @@ class Outgoing:
 def _reply(id: Id | None, body: Error, unnamed: bool) -> Any:
     if id is None and unnamed:
         return {"jsonrpc": "2.0", "error": body}
-    return Failure(id, body)
+    return ErrorResponse(id, body)
 
 
 def valid(value: Any) -> Any:

@@ -15,7 +15,17 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from .messages import NOTHING, Batch, Error, Failure, Id, Message, Notification, Request, Result
+from .messages import (
+    NO_PARAMS,
+    Batch,
+    Error,
+    ErrorResponse,
+    Id,
+    Message,
+    Notification,
+    Request,
+    Response,
+)
 
 PARSE_ERROR, INVALID_REQUEST = -32700, -32600
 
@@ -28,7 +38,7 @@ class Malformed(Exception):
         self, code: int, text: str, id: Id | None = None, reply: bool | None = False
     ) -> None:
         super().__init__(text)
-        self.failure = Failure(id, Error(code, text))
+        self.failure = ErrorResponse(id, Error(code, text))
         self.reply = reply
 
 
@@ -36,7 +46,7 @@ class _Envelope(Struct, gc=False):
     jsonrpc: str = ""
     id: Id | None | UnsetType = UNSET
     method: str | UnsetType = UNSET
-    params: Raw = NOTHING
+    params: Raw = NO_PARAMS
     result: Raw = Raw()
     error: Raw = Raw()
 
@@ -105,15 +115,15 @@ def _message(envelope: _Envelope) -> Message:
             raise Malformed(
                 INVALID_REQUEST, f"The error in the reply is malformed: {problem}", _known(id), True
             ) from None
-        return Failure(_known(id), Error(error.code, error.message, error.data))
+        return ErrorResponse(_known(id), Error(error.code, error.message, error.data))
     if len(bytes(envelope.result)) and isinstance(id, (int, str)):
-        return Result(id, envelope.result)
+        return Response(id, envelope.result)
     raise Malformed(
         INVALID_REQUEST, "Neither a request, a notification nor a reply", _known(id), None
     )
 
 
-def whose(head: bytes) -> tuple[Id | None, bool | None]:
+def peek_id(head: bytes) -> tuple[Id | None, bool | None]:
     """From the beginning of a message that was too long to read: its id, and whether it was a
     reply."""
     found = _ID.search(head)

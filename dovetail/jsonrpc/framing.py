@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec import Struct
 
-HEAD: Final = 256
+HEAD_BYTES: Final = 256
 
 
 class TooLong(Struct, frozen=True):
@@ -18,7 +18,7 @@ class TooLong(Struct, frozen=True):
     head: bytes = b""
 
 
-class Lines:
+class LineSplitter:
     """`feed(chunk)` returns the lines that are now complete, without their newline; empty ones are
     left out."""
 
@@ -33,20 +33,20 @@ class Lines:
         """Take the next chunk; return the lines that it completes."""
         end = chunk.rfind(b"\n")
         if end < 0:
-            self._keep(chunk)
+            self._buffer(chunk)
             return []
         lines: list[bytes | TooLong] = list(chunk[:end].split(b"\n"))
         if self._parts or self._dropping:
             first = lines[0]
             assert isinstance(first, bytes)
-            self._keep(first)
+            self._buffer(first)
             lines[0] = TooLong(self._head) if self._dropping else b"".join(self._parts)
         self._parts, self._size, self._dropping = [], 0, False
         if end + 1 < len(chunk):
-            self._keep(chunk[end + 1 :])
+            self._buffer(chunk[end + 1 :])
         if len(chunk) > self._limit:
             lines = [
-                TooLong(line[:HEAD])
+                TooLong(line[:HEAD_BYTES])
                 if isinstance(line, bytes) and len(line) > self._limit
                 else line
                 for line in lines
@@ -59,11 +59,11 @@ class Lines:
         self._parts, self._size, self._dropping = [], 0, False
         return rest
 
-    def _keep(self, part: bytes) -> None:
+    def _buffer(self, part: bytes) -> None:
         self._size += len(part)
         if self._size > self._limit:
             if not self._dropping:
-                self._head = b"".join([*self._parts, part[:HEAD]])[:HEAD]
+                self._head = b"".join([*self._parts, part[:HEAD_BYTES]])[:HEAD_BYTES]
             self._parts, self._dropping = [], True
         elif not self._dropping:
             self._parts.append(part)

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from msgspec import Raw, Struct
 
 Id: TypeAlias = int | str
-NOTHING = Raw()
+NO_PARAMS = Raw()
 """Params that are not there. One object: it is known, and left out on the wire, by its identity."""
 
 
@@ -18,17 +18,17 @@ class Request(Struct, tag_field="jsonrpc", tag="2.0", omit_defaults=True, gc=Fal
 
     id: Id
     method: str
-    params: Any = NOTHING
+    params: Any = NO_PARAMS
 
 
 class Notification(Struct, tag_field="jsonrpc", tag="2.0", omit_defaults=True, gc=False):
     """Tells something; never answered."""
 
     method: str
-    params: Any = NOTHING
+    params: Any = NO_PARAMS
 
 
-class Result(Struct, tag_field="jsonrpc", tag="2.0", gc=False):
+class Response(Struct, tag_field="jsonrpc", tag="2.0", gc=False):
     """Answers a request."""
 
     id: Id
@@ -43,28 +43,28 @@ class Error(Struct, omit_defaults=True, gc=False):
     data: Any = None
 
 
-class Failure(Struct, tag_field="jsonrpc", tag="2.0", gc=False):
+class ErrorResponse(Struct, tag_field="jsonrpc", tag="2.0", gc=False):
     """Answers a request that failed. The id is null only where it could not be read."""
 
     id: Id | None
     error: Error
 
 
-Message: TypeAlias = Request | Notification | Result | Failure
+Message: TypeAlias = Request | Notification | Response | ErrorResponse
 
 
 class Batch(Struct):
     """Several messages in one; what in it was no message is a Failure to be sent back."""
 
     messages: list[Message]
-    refused: list[Failure]
+    refused: list[ErrorResponse]
 
 
 Asked = TypeVar("Asked")
 Answering = TypeVar("Answering")
 
 
-class Exchange(Generic[Asked, Answering]):
+class OpenRequests(Generic[Asked, Answering]):
     """Two tables and a counter."""
 
     __slots__ = ("_next", "answering", "asked")

@@ -1,8 +1,8 @@
 """Base classes of all protocol types, and the types that all features share.
 
 `Wire` is a closed object: unknown fields from a peer are dropped. Attributes are snake_case, the
-wire is camelCase. An optional field is `X | None = None`, and None is left out on the wire. Peers do
-send nulls, which decode to None.
+wire is camelCase. An optional field is `X | None = None`, and None is left out on the wire. Peers
+do send nulls, which decode to None.
 
 `Open` is an object that peers may extend (annotations, capabilities): a dict in wire form, so that
 nothing is lost, with typed attributes for the known keys.

@@ -30,7 +30,7 @@ _SCHEMAS = (
 none of our business."""
 
 
-class Mirror(Struct, frozen=True):
+class HeaderParam(Struct, frozen=True):
     """One parameter of a tool that is repeated in a header."""
 
     name: str
@@ -53,9 +53,9 @@ class Mirror(Struct, frozen=True):
         return arguments
 
 
-def mirrored(schema: Any) -> tuple[Mirror, ...]:
+def find_header_params(schema: Any) -> tuple[HeaderParam, ...]:
     """The mirrored parameters of an input schema; SchemaError where one breaks the rules."""
-    mirrors: dict[str, Mirror] = {}
+    mirrors: dict[str, HeaderParam] = {}
     todo: list[tuple[Any, tuple[str, ...], bool]] = [(schema, (), True)]
     for (
         node,
@@ -67,10 +67,10 @@ def mirrored(schema: Any) -> tuple[Mirror, ...]:
         if not isinstance(node, dict):
             continue
         if KEYWORD in node:
-            mirror = _mirror(node, path, straight)
+            mirror = _header_param(node, path, straight)
             earlier = mirrors.setdefault(mirror.name.lower(), mirror)
             if earlier is not mirror:
-                both = f"{_shown(earlier.path)} and {_shown(path)}"
+                both = f"{_display(earlier.path)} and {_display(path)}"
                 raise SchemaError(f"{both} cannot both be mirrored into the header {mirror.name!r}")
         for key in _MAPS:
             if isinstance(inner := node.get(key), dict):
@@ -80,7 +80,7 @@ def mirrored(schema: Any) -> tuple[Mirror, ...]:
     return tuple(mirrors.values())
 
 
-def _mirror(node: dict[str, Any], path: tuple[str, ...], straight: bool) -> Mirror:
+def _header_param(node: dict[str, Any], path: tuple[str, ...], straight: bool) -> HeaderParam:
     name, type_ = node[KEYWORD], node.get("type")
     if not path or not straight:
         why = (
@@ -94,12 +94,12 @@ def _mirror(node: dict[str, Any], path: tuple[str, ...], straight: bool) -> Mirr
             f", not {type_!s:.100}" if type_ else ""
         )
     else:
-        return Mirror(name, path, type_)
+        return HeaderParam(name, path, type_)
     raise SchemaError(
-        f"{_shown(path)} cannot be mirrored into the header {str(name)[:100]!r}: {why}"
+        f"{_display(path)} cannot be mirrored into the header {str(name)[:100]!r}: {why}"
     )
 
 
-def _shown(path: tuple[str, ...]) -> str:
+def _display(path: tuple[str, ...]) -> str:
     """Where a property is; a schema from elsewhere may call it anything."""
     return repr(".".join(path)[:100] or "inputSchema")

@@ -55,7 +55,7 @@ def tool_result(block: ToolResultContent) -> SamplingContent:
     )
 
 
-def other(block: OtherContent) -> Any:
+def other_content(block: OtherContent) -> Any:
     """Content of an unknown kind goes out as it came."""
     return block.value
 
@@ -83,7 +83,7 @@ def one_block(result: CreateMessageResult) -> CreateMessageResult:
     )
 
 
-def silent(message: Any) -> Any:
+def audio_as_text(message: Any) -> Any:
     """Sampling had no sound; text says that there was one."""
     sound = message.content
     if not isinstance(sound, AudioContent):
@@ -93,9 +93,9 @@ def silent(message: Any) -> Any:
     )
 
 
-def one_silent_block(result: CreateMessageResult) -> CreateMessageResult:
+def one_block_without_audio(result: CreateMessageResult) -> CreateMessageResult:
     """Both."""
-    silenced: CreateMessageResult = silent(one_block(result))
+    silenced: CreateMessageResult = audio_as_text(one_block(result))
     return silenced
 
 
@@ -115,21 +115,21 @@ def object_content(result: Any) -> Any:
     return replace(result, structured_content=None)
 
 
-def old_form(params: ElicitParams) -> ElicitParams:
+def untitled_form(params: ElicitParams) -> ElicitParams:
     """Forms had no lists of choices, no titles for choices but `enumNames`, and no defaults except
     for yes or no."""
     schema = params.requested_schema
     if schema is None or not isinstance(given := schema.get("properties"), dict):
         return params
     fields = {
-        name: _old_field(field) if isinstance(field, dict) else field
+        name: _untitled_field(field) if isinstance(field, dict) else field
         for name, field in given.items()
     }
     old = {key: value for key, value in schema.items() if key != "$schema"} | {"properties": fields}
     return params if old == schema else replace(params, requested_schema=old)
 
 
-def _old_field(field: dict[str, Any]) -> dict[str, Any]:
+def _untitled_field(field: dict[str, Any]) -> dict[str, Any]:
     kept = ("type", "title", "description") if "oneOf" in field or "items" in field else field
     old = {
         key: field[key]

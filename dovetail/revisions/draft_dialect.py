@@ -36,7 +36,7 @@ from ..protocol.resources import (
 )
 from ..protocol.tools import ListToolsResult, Tool, ToolResult
 from . import v2024_11_05
-from .revision import BAD_ARGUMENTS, Dialect, Step, evolve
+from .revision import BAD_ARGUMENTS, Conversion, Dialect, evolve
 
 NAME = "detailed-draft"
 VERSION = "2025-06-18"
@@ -116,7 +116,7 @@ def _welcomed(value: Any) -> InitializeResult:
     )
 
 
-def _listing(result: type, key: str, item: type) -> dict[str, Step]:
+def _listing(result: type, key: str, item: type) -> dict[str, Conversion]:
     def lift(value: Any) -> Any:
         items = value.get(camel(key), []) if isinstance(value, dict) else value
         return result(**{key: _as(items, list[item])})  # type: ignore[valid-type]

@@ -29,8 +29,8 @@ from ..protocol.base import Open, open_hook
 from ..protocol.content import KINDS
 from ..protocol.methods import METHODS, Method
 
-Step = Callable[[Any], Any]
-Names = Mapping[type, tuple[str, ...]]
+Conversion = Callable[[Any], Any]
+FieldNames = Mapping[type, tuple[str, ...]]
 BAD_ARGUMENTS = 4001
 """What the draft dialect says to wrong params."""
 
@@ -40,10 +40,10 @@ class Dialect(Struct, frozen=True, eq=False, kw_only=True):
     the others make it."""
 
     name: str
-    lift_params: Step | None = None
-    lower_params: Step | None = None
-    lift_result: Step | None = None
-    lower_result: Step | None = None
+    lift_params: Conversion | None = None
+    lower_params: Conversion | None = None
+    lift_result: Conversion | None = None
+    lower_result: Conversion | None = None
 
 
 class Revision(Struct, frozen=True, eq=False, kw_only=True):
@@ -84,9 +84,9 @@ class Revision(Struct, frozen=True, eq=False, kw_only=True):
     """The methods it has, by the vocabulary's names."""
     dialects: Mapping[str, Dialect] = {}
     """Methods that are spelled differently here."""
-    absent: Names = {}
+    absent: FieldNames = {}
     """Fields of the vocabulary that it lacks, by type."""
-    instead: Mapping[type, Step] = {}
+    instead: Mapping[type, Conversion] = {}
     """What to send in place of a type that it lacks, or lacks in this shape."""
     stamp: Mapping[type, Mapping[str, Any]] = {}
     """Fields that it requires, with the value to fill in."""
@@ -95,7 +95,7 @@ class Revision(Struct, frozen=True, eq=False, kw_only=True):
     retired: Mapping[int, int] = {}
     """Codes that must not be sent any more, whoever raised them, and what is sent instead."""
 
-    _steps: dict[type, Step | None] = {}
+    _steps: dict[type, Conversion | None] = {}
     _wire: dict[str, Method] = {}
 
     def lower(self, value: Any) -> Any:
@@ -104,7 +104,7 @@ class Revision(Struct, frozen=True, eq=False, kw_only=True):
         try:
             step = self._steps[kind]
         except KeyError:
-            step = self._steps[kind] = _build(self, kind)
+            step = self._steps[kind] = _build_lowering(self, kind)
         return value if step is None else step(value)
 
     def lift_params(self, method: Method, raw: Any) -> Any:
@@ -151,7 +151,7 @@ class Revision(Struct, frozen=True, eq=False, kw_only=True):
         return self.codes.get(type(error)) or self.retired.get(error.code, error.code)
 
 
-def error(method: str, code: int, message: str, data: Any) -> DovetailError:
+def error_from_wire(method: str, code: int, message: str, data: Any) -> DovetailError:
     """The exception for an error that a peer answered `method` with.
 
     A missing resource is -32002 up to the last handshake revision and -32602 with its URI since;
@@ -176,10 +176,10 @@ def evolve(
     before: Revision,
     name: str,
     *,
-    adds: Names = {},  # noqa: B006  (read only)
-    drops: Names = {},  # noqa: B006
+    adds: FieldNames = {},  # noqa: B006  (read only)
+    drops: FieldNames = {},  # noqa: B006
     kinds: tuple[type, ...] = (),
-    instead: Mapping[type, Step] = {},
+    instead: Mapping[type, Conversion] = {},
     methods: tuple[str, ...] = (),
     without: tuple[str, ...] = (),
     **facts: Any,
@@ -202,7 +202,7 @@ def evolve(
     )
 
 
-def known(names: tuple[str, ...]) -> frozenset[str]:
+def method_names(names: tuple[str, ...]) -> frozenset[str]:
     """A set of methods, each of which must exist."""
     return frozenset(METHODS[name].name for name in names)
 
@@ -215,14 +215,14 @@ def decode(raw: Any, type_: Any) -> Any:
     try:
         return decoder(raw)
     except (msgspec.DecodeError, RecursionError) as problem:
-        return _again(raw, decoder, problem)
+        return _decode_repaired(raw, decoder, problem)
 
 
-def _again(raw: Any, decoder: Callable[[Any], Any], problem: Exception) -> Any:
+def _decode_repaired(raw: Any, decoder: Callable[[Any], Any], problem: Exception) -> Any:
     if not bytes(raw) or bytes(raw) == b"null":
         return decoder(b"{}")
     try:
-        mended = _mend(_plain(raw))
+        mended = _repair(_plain(raw))
         if mended is None:
             raise problem
         return decoder(encode(mended))
@@ -234,7 +234,7 @@ _decoders: dict[Any, Callable[[Any], Any]] = {}
 _plain = msgspec.json.Decoder().decode
 
 
-def _mend(value: Any) -> Any:
+def _repair(value: Any) -> Any:
     """What some peers send and no revision shows, in the nearest form that one does; None where
     there is nothing to mend.
 
@@ -274,22 +274,24 @@ def _known_kind(block: Any, nests: bool = True) -> Any:
     return block
 
 
-def _build(revision: Revision, kind: type, _open: frozenset[type] = frozenset()) -> Step | None:
+def _build_lowering(
+    revision: Revision, kind: type, _open: frozenset[type] = frozenset()
+) -> Conversion | None:
     """The step for one type, or None where its values never change."""
-    instead: Step | None = _of(revision.instead, kind)
+    instead: Conversion | None = _lookup(revision.instead, kind)
     if issubclass(kind, Open):
-        return _build_open(revision, kind, _open)
+        return _build_open_lowering(revision, kind, _open)
     if not issubclass(kind, Struct):
         return instead
     names = tuple(field.name for field in fields(kind))
-    absent = tuple(name for name in _of(revision.absent, kind) or () if name in names)
-    stamp = tuple((_of(revision.stamp, kind) or {}).items())
+    absent = tuple(name for name in _lookup(revision.absent, kind) or () if name in names)
+    stamp = tuple((_lookup(revision.stamp, kind) or {}).items())
     hints = get_type_hints(kind)
     # A field that goes anyway is not looked into, or lowering its parts would bring it back.
     inner = tuple(
         name
         for name in names
-        if name not in absent and _changes(revision, hints[name], _open | {kind})
+        if name not in absent and _needs_lowering(revision, hints[name], _open | {kind})
     )
     if instead is None and not absent and not stamp and not inner:
         return None
@@ -310,7 +312,7 @@ def _build(revision: Revision, kind: type, _open: frozenset[type] = frozenset())
                 changed[name] = needed
         for name in inner:
             before = getattr(value, name)
-            after = _inside(before, lower)
+            after = _lower_items(before, lower)
             if after is not before:
                 changed[name] = after
         return replace(value, **changed) if changed else value
@@ -318,7 +320,7 @@ def _build(revision: Revision, kind: type, _open: frozenset[type] = frozenset())
     return step
 
 
-def _inside(value: Any, lower: Step) -> Any:
+def _lower_items(value: Any, lower: Conversion) -> Any:
     """`lower` applied to a field: one value, a list, or a mapping of them. The same object where
     nothing changed."""
     if type(value) is list:
@@ -330,29 +332,36 @@ def _inside(value: Any, lower: Step) -> Any:
     return lower(value)
 
 
-def _changes(revision: Revision, hint: Any, open_: frozenset[type]) -> bool:
+def _needs_lowering(revision: Revision, hint: Any, open_: frozenset[type]) -> bool:
     """Whether a field of this type can hold something that this revision changes."""
     origin = get_origin(hint)
     if origin in (list, dict, Union, UnionType):
-        return any(_changes(revision, arg, open_) for arg in get_args(hint))
+        return any(_needs_lowering(revision, arg, open_) for arg in get_args(hint))
     if not isinstance(hint, type) or not issubclass(hint, (Struct, Open)) or hint in open_:
         return False
     related = [hint, *hint.__subclasses__()]
-    return any(_of(revision.instead, kind) or _build(revision, kind, open_) for kind in related)
+    return any(
+        _lookup(revision.instead, kind) or _build_lowering(revision, kind, open_)
+        for kind in related
+    )
 
 
-def _of(table: Mapping[type, Any], kind: type) -> Any:
+def _lookup(table: Mapping[type, Any], kind: type) -> Any:
     """The entry for a type or the nearest of its bases."""
     return next((table[base] for base in kind.__mro__ if base in table), None)
 
 
-def _build_open(revision: Revision, kind: type[Open], open_: frozenset[type]) -> Step | None:
+def _build_open_lowering(
+    revision: Revision, kind: type[Open], open_: frozenset[type]
+) -> Conversion | None:
     """The same for an Open object, whose keys are on the wire already and whose unknown ones
     stay."""
     hints = get_type_hints(kind)
-    absent = frozenset(kind.known[name] for name in _of(revision.absent, kind) or ())
+    absent = frozenset(kind.known[name] for name in _lookup(revision.absent, kind) or ())
     inner = tuple(
-        key for name, key in kind.known.items() if _changes(revision, hints[name], open_ | {kind})
+        key
+        for name, key in kind.known.items()
+        if _needs_lowering(revision, hints[name], open_ | {kind})
     )
     if not absent and not inner:
         return None

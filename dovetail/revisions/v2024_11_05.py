@@ -34,12 +34,12 @@ from ..protocol.resources import ReadResourceParams, Resource, ResourceTemplate
 from ..protocol.tools import CallToolParams, Tool, ToolResult
 from ..protocol.utilities import CompleteParams, PromptReference
 from . import content_fallback
-from .revision import Revision, known
+from .revision import Revision, method_names
 
 REVISION = Revision(
     name="2024-11-05",
     version="2024-11-05",
-    methods=known(
+    methods=method_names(
         (
             "initialize",
             "notifications/initialized",
@@ -106,11 +106,11 @@ REVISION = Revision(
         ToolUseContent: content_fallback.tool_use,
         ToolResultContent: content_fallback.tool_result,
         CreateMessageParams: content_fallback.one_block_each,
-        CreateMessageResult: content_fallback.one_silent_block,
-        SamplingMessage: content_fallback.silent,
+        CreateMessageResult: content_fallback.one_block_without_audio,
+        SamplingMessage: content_fallback.audio_as_text,
         Tool: content_fallback.object_schemas,
         ToolResult: content_fallback.object_content,
-        OtherContent: content_fallback.other,
+        OtherContent: content_fallback.other_content,
     },
     codes={NotFound: -32002},
 )

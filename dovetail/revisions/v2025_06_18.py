@@ -26,7 +26,7 @@ REVISION = evolve(
     batching=False,
     methods=("elicitation/create",),
     kinds=(ResourceLink,),
-    instead={ElicitParams: content_fallback.old_form},
+    instead={ElicitParams: content_fallback.untitled_form},
     adds={
         ToolResult: ("structured_content",),
         Tool: ("title", "output_schema", "meta"),

@@ -18,24 +18,24 @@ lacks; `header` is a note of our own. `pydantic_types` and `words` (what is wron
 loaded when a type or a problem asks for them.
 """
 
-from .codec import Unencodable, decoder, encode, said
-from .header import Header, straight
-from .json_schema import Schema, default_schema, merge, tidy
-from .shape import Mismatch, Shape
+from .codec import Unencodable, decoder, describe_value, encode
+from .header import Header, flatten_header_params
+from .json_schema import Schema, default_schema, inline_definitions, merge_definitions
+from .shape import Shape, TypeMismatch
 from .walk import from_default
 
 __all__ = [
     "Header",
-    "Mismatch",
     "Schema",
     "Shape",
+    "TypeMismatch",
     "Unencodable",
     "decoder",
     "default_schema",
+    "describe_value",
     "encode",
+    "flatten_header_params",
     "from_default",
-    "merge",
-    "said",
-    "straight",
-    "tidy",
+    "inline_definitions",
+    "merge_definitions",
 ]

@@ -16,7 +16,7 @@ from typing import Any, get_args
 
 import msgspec
 
-NO_JSON = (msgspec.DecodeError, UnicodeError, RecursionError)
+DECODE_ERRORS = (msgspec.DecodeError, UnicodeError, RecursionError)
 """What decoding raises for bytes that are not JSON at all."""
 
 
@@ -40,7 +40,7 @@ def stand_in(build: Callable[[Any], Any], keys: Set[str] | None = None) -> Stand
     return StandIn("StandIn", (), {"build": staticmethod(build), "keys": keys})
 
 
-def choice(members: list[Any]) -> StandIn:
+def union_stand_in(members: list[Any]) -> StandIn:
     """Stands for a union that msgspec refuses: the first member that takes the value has it."""
 
     def build(value: Any) -> Any:
@@ -61,7 +61,7 @@ def choice(members: list[Any]) -> StandIn:
     return stand_in(build)
 
 
-def hook(type_: Any, value: Any) -> Any:
+def decode_hook(type_: Any, value: Any) -> Any:
     """msgspec's `dec_hook`: the value of a type that only we know."""
     try:
         return type_.build(value) if isinstance(type_, StandIn) else type_(convert(value, str))
@@ -71,15 +71,15 @@ def hook(type_: Any, value: Any) -> Any:
 
 def decoder(type_: Any) -> msgspec.json.Decoder[Any]:
     """A JSON decoder for a type made of `Shape.native` parts."""
-    return msgspec.json.Decoder(type_, dec_hook=hook)
+    return msgspec.json.Decoder(type_, dec_hook=decode_hook)
 
 
 def convert(value: Any, type_: Any, strict: bool = True) -> Any:
     """The same for what JSON decodes to."""
-    return msgspec.convert(value, type_, strict=strict, str_keys=True, dec_hook=hook)
+    return msgspec.convert(value, type_, strict=strict, str_keys=True, dec_hook=decode_hook)
 
 
-def _plain(value: Any) -> Any:
+def _encode_hook(value: Any) -> Any:
     """msgspec's `enc_hook`."""
     if isinstance(
         value, (dict, list, tuple, set, frozenset)
@@ -89,7 +89,7 @@ def _plain(value: Any) -> Any:
         from pydantic_core import to_jsonable_python
 
         return to_jsonable_python(value, by_alias=True)
-    if library(type(value)) == "pathlib":
+    if top_package(type(value)) == "pathlib":
         return str(value)
     if isinstance(value, Collection):
         return dict(value) if isinstance(value, Mapping) else list(value)
@@ -98,7 +98,7 @@ def _plain(value: Any) -> Any:
     )
 
 
-_encoder = msgspec.json.Encoder(enc_hook=_plain)
+_encoder = msgspec.json.Encoder(enc_hook=_encode_hook)
 
 
 def encode(value: Any) -> bytes:
@@ -117,7 +117,7 @@ def encode(value: Any) -> bytes:
         ) from error
 
 
-def said(value: Any) -> str:
+def describe_value(value: Any) -> str:
     """A value in words: `the string "three"`."""
     if isinstance(value, (dict, list)):
         kind, parts = ("object", "entries") if isinstance(value, dict) else ("array", "items")
@@ -130,7 +130,7 @@ def said(value: Any) -> str:
     return f"the string {text}" if isinstance(value, str) else text
 
 
-def library(cls: Any) -> str:
+def top_package(cls: Any) -> str:
     """The top-level package in which a class was defined."""
     return str(getattr(cls, "__module__", "")).partition(".")[0]
 
@@ -140,10 +140,10 @@ def is_pydantic(thing: Any) -> bool:
     return "pydantic" in sys.modules and (
         hasattr(thing, "__get_pydantic_core_schema__")
         or hasattr(thing, "__pydantic_validator__")
-        or library(type(thing)) == "pydantic"
+        or top_package(type(thing)) == "pydantic"
     )
 
 
-def label(hint: Any) -> str:
+def type_name(hint: Any) -> str:
     """A type as a person would write it."""
     return hint.__qualname__ if isinstance(hint, type) and not get_args(hint) else str(hint)

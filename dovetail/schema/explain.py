@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from .codec import said
-from .json_schema import Defs, Schema, replaced
+from .codec import describe_value
+from .json_schema import Defs, Schema, resolve_ref
 
 _PLACE = re.compile(r" - at (?:`key` in )?`\$([^`]*)`")
 _STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
@@ -63,13 +63,13 @@ def explain(error: Exception, value: Any, schema: Schema, defs: Defs) -> tuple[s
     found: Any = [value]
     for name, index in _STEP.findall(path):
         step = int(index) if index.isdigit() else name or None
-        schema = _within(schema, defs, step)
+        schema = _descend(schema, defs, step)
         try:
             found = [found[0][step]]
         except (LookupError, TypeError):
             found = []
     if field := _FIELD.fullmatch(text):
-        known = ", ".join(replaced(schema, defs).get("properties", ()))
+        known = ", ".join(resolve_ref(schema, defs).get("properties", ()))
         what = (
             "is missing"
             if field[1] == "missing required"
@@ -78,25 +78,27 @@ def explain(error: Exception, value: Any, schema: Schema, defs: Defs) -> tuple[s
         return f"{path}.{field[2]}", what
     if not _STANDARD.match(text):
         return path, f"is not valid: {text}"
-    return path, f"must be {_expected(schema, defs)}" + (f", got {said(found[0])}" if found else "")
+    return path, f"must be {_describe_schema(schema, defs)}" + (
+        f", got {describe_value(found[0])}" if found else ""
+    )
 
 
-def _within(schema: Schema, defs: Defs, step: str | int | None) -> Schema:
+def _descend(schema: Schema, defs: Defs, step: str | int | None) -> Schema:
     """The schema one step of a path further; {} where that is not known."""
-    schema = replaced(schema, defs)
+    schema = resolve_ref(schema, defs)
     if isinstance(step, int):
         found = dict(enumerate(schema.get("prefixItems", ()))).get(step, schema.get("items"))
     else:
         found = schema.get("properties", {}).get(step, schema.get("additionalProperties"))
-    options = (_within(option, defs, step) for option in schema.get("anyOf", ()))
+    options = (_descend(option, defs, step) for option in schema.get("anyOf", ()))
     return found or next(filter(None, options), {})
 
 
-def _expected(schema: Schema, defs: Defs) -> str:
+def _describe_schema(schema: Schema, defs: Defs) -> str:
     """What a schema asks for: "an integer (at least 1)"."""
-    schema = replaced(schema, defs)
+    schema = resolve_ref(schema, defs)
     if options := schema.get("anyOf"):
-        return " or ".join(dict.fromkeys(_expected(option, defs) for option in options))
+        return " or ".join(dict.fromkeys(_describe_schema(option, defs) for option in options))
     if values := schema.get("enum"):
         return ("one of " if len(values) > 1 else "") + ", ".join(
             msgspec.json.encode(v).decode() for v in values
@@ -106,7 +108,7 @@ def _expected(schema: Schema, defs: Defs) -> str:
     )
     details = [detail.format(schema[key]) for key, detail in _DETAILS.items() if key in schema]
     if items := schema.get("items"):
-        details.append(f"each {_expected(items, defs)}")
+        details.append(f"each {_describe_schema(items, defs)}")
     if names := schema.get("properties"):
         details.append(f"with {', '.join(names)}")
     return f"{words} ({', '.join(details)})" if details else words

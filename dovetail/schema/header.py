@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from .json_schema import Defs, Schema, replaced
+from .json_schema import Defs, Schema, resolve_ref
 
 KEYWORD = "x-mcp-header"
 
@@ -26,7 +26,7 @@ class Header(Struct, frozen=True):
         return {**handler(core), KEYWORD: self.name}
 
 
-def straight(schema: Schema) -> Schema:
+def flatten_header_params(schema: Schema) -> Schema:
     """The schema with each mirrored property, at any depth of `properties`, as a plain type:
     without null, alias or default of null. Absence says the same, and the decoder takes a null as
     ever."""
@@ -43,7 +43,7 @@ def straight(schema: Schema) -> Schema:
                 if key != "anyOf" and (key, value) != ("default", None)
             }
             return property_({**inner[0], **rest})
-        return object_(replaced(node, defs) if KEYWORD in node else node)
+        return object_(resolve_ref(node, defs) if KEYWORD in node else node)
 
     def object_(node: Schema) -> Schema:
         properties = node.get("properties")

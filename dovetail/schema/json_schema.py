@@ -13,10 +13,10 @@ import msgspec
 from msgspec import NODEFAULT, UNSET
 
 from ..errors import SchemaError
-from .codec import Unencodable, encode, label
+from .codec import Unencodable, encode, type_name
 
 if TYPE_CHECKING:
-    from .walk import Record
+    from .walk import RecordType
 
 Schema: TypeAlias = dict[str, Any]
 Defs: TypeAlias = dict[str, Schema]
@@ -44,18 +44,18 @@ _NAMES = {
 _UNITS = {"string": "Length", "array": "Items", "object": "Properties"}
 
 
-def enumeration(base: Any, values: Iterable[Any]) -> Schema:
+def enum_schema(base: Any, values: Iterable[Any]) -> Schema:
     """One of these values."""
     values = list(values)
     kinds = {TYPES.get(type(value)) for value in values}
     if None in kinds:
         raise SchemaError(
-            f"{label(base)} has values that have no JSON form; use strings or numbers"
+            f"{type_name(base)} has values that have no JSON form; use strings or numbers"
         )
     return ({"type": kinds.pop()} if len(kinds) == 1 else {}) | {"enum": values}
 
 
-def annotated(schema: Schema, said: dict[str, Any]) -> Schema:
+def with_notes(schema: Schema, said: dict[str, Any]) -> Schema:
     """The schema with what the notes say of it."""
     unit = _UNITS.get(schema.get("type", ""), "")
     words = {}
@@ -69,11 +69,11 @@ def annotated(schema: Schema, said: dict[str, Any]) -> Schema:
     return {**schema, **words, **said.get("extra_json_schema", {})}
 
 
-def members(record: "Record", schemas: list[Schema]) -> Schema:
+def record_schema(record: "RecordType", schemas: list[Schema]) -> Schema:
     """The body of a class's schema: an object, or an array for a named tuple."""
     config = record.config
     properties = (
-        {} if config.tag is None else {str(config.tag_field): enumeration(record.cls, [config.tag])}
+        {} if config.tag is None else {str(config.tag_field): enum_schema(record.cls, [config.tag])}
     )
     required = [*properties]
     for field, schema in zip(record.fields, schemas, strict=True):
@@ -94,7 +94,7 @@ def members(record: "Record", schemas: list[Schema]) -> Schema:
     )
 
 
-def doc(cls: type) -> Schema:
+def doc_description(cls: type) -> Schema:
     """What a class says of itself."""
     # Dataclasses and named tuples without a docstring are given one that only repeats their
     # signature.
@@ -115,7 +115,7 @@ def default_schema(default: Any) -> Schema:
         return {}
 
 
-def merge(schema: Schema, defs: Defs, into: Defs) -> Schema:
+def merge_definitions(schema: Schema, defs: Defs, into: Defs) -> Schema:
     """The schema with its definitions moved to those in `into`, renamed where another type already
     has the name."""
     suffix, count = "", 1
@@ -126,41 +126,39 @@ def merge(schema: Schema, defs: Defs, into: Defs) -> Schema:
         suffix = f"_{count}"
 
     def rename(node: Schema) -> Schema:
-        return node | {"$ref": node["$ref"] + suffix} if _target(node) else node
+        return node | {"$ref": node["$ref"] + suffix} if _ref_name(node) else node
 
-    into.update(
-        {name + suffix: _rewritten(definition, rename) for name, definition in defs.items()}
-    )
-    merged: Schema = _rewritten(schema, rename)
+    into.update({name + suffix: _rewrite(definition, rename) for name, definition in defs.items()})
+    merged: Schema = _rewrite(schema, rename)
     return merged
 
 
-def tidy(schema: Schema, defs: Defs) -> Schema:
+def inline_definitions(schema: Schema, defs: Defs) -> Schema:
     """One schema of a root and its definitions. What is used once is written in place, since many
     clients trip over references; what is shared or recursive stays a definition. The root itself
     always shows its type."""
     uses: dict[str, int] = {}
 
     def count(node: Schema) -> Schema:
-        if name := _target(node):
+        if name := _ref_name(node):
             uses[name] = uses.get(name, 0) + 1
             if uses[name] == 1:
-                _rewritten(defs[name], count)
+                _rewrite(defs[name], count)
         return node
 
     def inline(node: Schema) -> Schema:
-        name = _target(node)
-        return inline(replaced(node, defs)) if name and uses[name] == 1 else node
+        name = _ref_name(node)
+        return inline(resolve_ref(node, defs)) if name and uses[name] == 1 else node
 
-    _rewritten(schema, count)
-    shared = {name: _rewritten(defs[name], inline) for name, number in uses.items() if number > 1}
-    root: Schema = _rewritten(replaced(schema, defs), inline)
+    _rewrite(schema, count)
+    shared = {name: _rewrite(defs[name], inline) for name, number in uses.items() if number > 1}
+    root: Schema = _rewrite(resolve_ref(schema, defs), inline)
     return root | ({"$defs": shared} if shared else {})
 
 
-def replaced(node: Schema, defs: Defs) -> Schema:
+def resolve_ref(node: Schema, defs: Defs) -> Schema:
     """A reference as what it refers to; what stands beside it wins."""
-    name = _target(node)
+    name = _ref_name(node)
     return (
         defs[name] | {key: value for key, value in node.items() if key != "$ref"} if name else node
     )
@@ -168,7 +166,7 @@ def replaced(node: Schema, defs: Defs) -> Schema:
 
 def accepts_string(schema: Schema, defs: Defs) -> bool:
     """Whether a JSON string can fit."""
-    schema = replaced(schema, defs)
+    schema = resolve_ref(schema, defs)
     if options := schema.get("anyOf") or schema.get("oneOf"):
         return any(accepts_string(option, defs) for option in options)
     if "enum" in schema or "const" in schema:
@@ -176,15 +174,15 @@ def accepts_string(schema: Schema, defs: Defs) -> bool:
     return "string" in schema.get("type", "string")
 
 
-def _target(node: Schema) -> str:
+def _ref_name(node: Schema) -> str:
     ref = node.get("$ref")
     return ref.removeprefix(REF) if isinstance(ref, str) and ref.startswith(REF) else ""
 
 
-def _rewritten(schema: Any, change: Callable[[Schema], Schema]) -> Any:
+def _rewrite(schema: Any, change: Callable[[Schema], Schema]) -> Any:
     """A copy of a schema with each subschema changed, the outer before the inner ones."""
     if isinstance(schema, list):
-        return [_rewritten(item, change) for item in schema]
+        return [_rewrite(item, change) for item in schema]
     if not isinstance(schema, dict):
         return schema
     copy: Schema = {}
@@ -192,9 +190,9 @@ def _rewritten(schema: Any, change: Callable[[Schema], Schema]) -> Any:
         if key in _DATA:
             copy[key] = value
         elif key in _MAPS:
-            copy[key] = {name: _rewritten(inner, change) for name, inner in value.items()}
+            copy[key] = {name: _rewrite(inner, change) for name, inner in value.items()}
         elif (
             key != "discriminator"
         ):  # a word of OpenAPI; its mapping would name definitions that are gone
-            copy[key] = _rewritten(value, change)
+            copy[key] = _rewrite(value, change)
     return copy

@@ -9,11 +9,11 @@ from typing import Any
 
 from msgspec import Raw
 
-from .codec import Unencodable, encode, said
+from .codec import Unencodable, describe_value, encode
 from .json_schema import Defs, Schema
 
 
-class Pydantic:
+class PydanticEngine:
     """Decodes with pydantic. The type is Raw to msgspec, which then leaves the bytes to us."""
 
     native = Raw
@@ -63,7 +63,7 @@ class Pydantic:
             if missing:
                 problems.append((f"{path}.{row['loc'][-1]}", "is missing"))
             elif should != text:
-                problems.append((path, f"must {should}, got {said(row['input'])}"))
+                problems.append((path, f"must {should}, got {describe_value(row['input'])}"))
             else:
                 problems.append((path, f"is not valid: {text}"))
         return problems

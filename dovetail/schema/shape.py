@@ -17,12 +17,12 @@ import msgspec
 from msgspec import Raw
 
 from ..errors import SchemaError
-from .codec import NO_JSON, convert, decoder, encode, label
-from .json_schema import Defs, Schema, accepts_string, tidy
-from .walk import UsesPydantic, Walk, peel, told
+from .codec import DECODE_ERRORS, convert, decoder, encode, type_name
+from .json_schema import Defs, Schema, accepts_string, inline_definitions
+from .walk import NeedsPydantic, TypeWalk, read_notes, unwrap
 
 if TYPE_CHECKING:
-    from .pydantic_types import Pydantic
+    from .pydantic_types import PydanticEngine
 
 _REFUSALS: dict[type, str] = {
     NameError: "{label} cannot be used: it refers to {error.name}, which its module does not "
@@ -32,15 +32,15 @@ _REFUSALS: dict[type, str] = {
 """What the author of a type hears; of any other error, its first line."""
 
 
-class Mismatch(ValueError):
+class TypeMismatch(ValueError):
     """A value that is not of its type. Each problem is a path into the value and what is wrong
     there."""
 
     def __init__(self, problems: list[tuple[str, str]]) -> None:
         self.problems = problems
-        super().__init__("; ".join(self.told("")))
+        super().__init__("; ".join(self.sentences("")))
 
-    def told(self, name: str) -> list[str]:
+    def sentences(self, name: str) -> list[str]:
         """The problems as sentences about a value of this name."""
         places = [(f"{name}{path}".lstrip("."), what) for path, what in self.problems]
         return [f"`{place}` {what}" if place else f"The value {what}" for place, what in places]
@@ -53,7 +53,7 @@ class Shape:
     def __init__(self, annotation: Any) -> None:
         self.annotation = annotation
         try:
-            self.description: str | None = told(peel(annotation)[1]).get("description")
+            self.description: str | None = read_notes(unwrap(annotation)[1]).get("description")
             self._engine = _engine(annotation)
         except SchemaError:
             raise
@@ -63,7 +63,7 @@ class Shape:
             text = _REFUSALS.get(type(error), "{label} cannot be used: {reason}")
             reason = str(error).partition("\n")[0]
             raise SchemaError(
-                text.format(label=label(annotation), error=error, reason=reason)
+                text.format(label=type_name(annotation), error=error, reason=reason)
             ) from error
         self.native: Any = self._engine.native
         self.parts = self._engine.schema
@@ -78,41 +78,43 @@ class Shape:
         try:
             # By its spelling too, since `date | str` equals `str | date` but prefers another
             # member.
-            return _known(annotation, repr(annotation))
+            return _cached(annotation, repr(annotation))
         except TypeError:  # a note that cannot be hashed
             return cls(annotation)
 
     def __repr__(self) -> str:
-        return f"Shape({label(self.annotation)})"
+        return f"Shape({type_name(self.annotation)})"
 
     @cached_property
     def schema(self) -> Schema:
         """The JSON schema (2020-12) of what is decoded."""
-        return self._described(self.parts)
+        return self._with_description(self.parts)
 
     @cached_property
     def output_schema(self) -> Schema:
         """The JSON schema of what is encoded; only pydantic makes a difference."""
-        return self._described(self._engine.output_schema)
+        return self._with_description(self._engine.output_schema)
 
     @cached_property
     def accepts_string(self) -> bool:
         """Whether a JSON string can be a value of this type."""
         return accepts_string(*self.parts)
 
-    def _described(self, parts: tuple[Schema, Defs]) -> Schema:
-        return tidy(*parts) | ({"description": self.description} if self.description else {})
+    def _with_description(self, parts: tuple[Schema, Defs]) -> Schema:
+        return inline_definitions(*parts) | (
+            {"description": self.description} if self.description else {}
+        )
 
     def decode(self, data: bytes | Raw) -> Any:
         """The value in JSON bytes; Mismatch where it is not of this type."""
         try:
             return self._engine.decode(data)
-        except (self._engine.failure, *NO_JSON):
+        except (self._engine.failure, *DECODE_ERRORS):
             pass
         try:
             value = msgspec.json.decode(data)
-        except NO_JSON as error:
-            raise Mismatch([("", f"is not valid JSON: {error}")]) from None
+        except DECODE_ERRORS as error:
+            raise TypeMismatch([("", f"is not valid JSON: {error}")]) from None
         return self.convert(value)
 
     def convert(self, value: Any, *, strings: bool = False) -> Any:
@@ -127,22 +129,22 @@ class Shape:
                 # Of text that was only tried as something else, nothing is told.
                 if not problems or not isinstance(value, str) or isinstance(reading, (dict, list)):
                     problems = self._engine.explain(error, reading)
-        raise Mismatch(problems)
+        raise TypeMismatch(problems)
 
 
 @lru_cache(256)
-def _known(annotation: Any, spelling: str) -> Shape:
+def _cached(annotation: Any, spelling: str) -> Shape:
     return Shape(annotation)
 
 
-class _Msgspec:
+class MsgspecEngine:
     """Decodes with msgspec."""
 
     failure: type[Exception] = msgspec.ValidationError
     encode = staticmethod(encode)
 
     def __init__(self, hint: Any) -> None:
-        walk = Walk()
+        walk = TypeWalk()
         schema, native = walk.type(hint)
         self.schema = self.output_schema = (schema, walk.defs)
         self.native = hint if walk.plain else native
@@ -161,13 +163,13 @@ class _Msgspec:
         return [explain(error, value, *self.schema)]
 
 
-def _engine(hint: Any) -> "_Msgspec | Pydantic":
+def _engine(hint: Any) -> "MsgspecEngine | PydanticEngine":
     try:
-        return _Msgspec(hint)
-    except UsesPydantic:
-        from .pydantic_types import Pydantic
+        return MsgspecEngine(hint)
+    except NeedsPydantic:
+        from .pydantic_types import PydanticEngine
 
-        return Pydantic(hint)
+        return PydanticEngine(hint)
 
 
 def _readings(value: Any, strings: bool) -> Iterator[tuple[Any, bool]]:
@@ -178,7 +180,7 @@ def _readings(value: Any, strings: bool) -> Iterator[tuple[Any, bool]]:
     elif strings:
         try:
             parsed = msgspec.json.decode(value)
-        except NO_JSON:
+        except DECODE_ERRORS:
             pass
         else:
             yield parsed, True

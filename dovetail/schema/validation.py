@@ -47,12 +47,12 @@ _PARTS: dict[str, Callable[[Iterable[int]], int]] = {
 }  # fmt: skip
 """Those for parts of it, each for another part (max) or maybe for the same (sum)."""
 _CHECKING = {**_SAME_VALUE, **_PARTS}
-_AGAIN = ("unevaluatedItems", "unevaluatedProperties")
+_REEVALUATING = ("unevaluatedItems", "unevaluatedProperties")
 """Those for which the engine goes over the others of the same schema again, to see what they have
 checked."""
 _MANY_PARTS = _PARTS.keys() - {"properties", "prefixItems"}
 """Those for any number of parts."""
-_KEEPING = ("$defs", "definitions", "contentSchema")
+_CONTAINERS = ("$defs", "definitions", "contentSchema")
 """Those that hold subschemas for others to refer to."""
 _BY_NAME = {
     "properties",
@@ -64,20 +64,20 @@ _BY_NAME = {
 }
 """Those whose subschemas have names."""
 
-_STACK: Final = 2048
+_MAX_RECURSION: Final = 2048
 """Steps of recursion for which half a megabyte of stack is enough."""
-_DEEPEST: Final = 250
+_MAX_DEPTH: Final = 250
 """Levels of a value beyond which the engine itself gives up."""
-_PATTERN: Final = 128 * KIB
+_MAX_PATTERN_BYTES: Final = 128 * KIB
 """Bytes that a compiled pattern may take. Matching is linear in the string but also in this: up to
 3 µs a character."""
-_PATTERNS: Final = 8 * MIB
+_MAX_ALL_PATTERNS_BYTES: Final = 8 * MIB
 """Bytes that all patterns together may take, though each may have 8 KiB."""
-_EFFORT: Final = 100_000
+_MAX_ERRORS: Final = 100_000
 """Errors that the engine may make up in search of reasons, which takes it some second."""
 
 
-class Mismatch(ValueError):
+class SchemaMismatch(ValueError):
     """A value that does not match its schema; `.problems` says why, a sentence each."""
 
     def __init__(self, problems: list[str]) -> None:
@@ -132,19 +132,19 @@ class Validator:
         """Raise Mismatch unless the value matches."""
         problems = self.problems(value)
         if problems:
-            raise Mismatch(problems)
+            raise SchemaMismatch(problems)
 
     def _errors(self, value: Any) -> list[Any]:
         """The engine's reasons, as far as they are cheap."""
         import jsonschema_rs
 
         effort = 0
-        for depth, level in enumerate(islice(_levels(value), _DEEPEST)):
+        for depth, level in enumerate(islice(_levels(value), _MAX_DEPTH)):
             size = len(level) + sum(len(part) // 32 for part in level if isinstance(part, str))
             effort += size * self._cost.work * self._cost.ways**depth
-            if effort > 20 * _EFFORT:
+            if effort > 20 * _MAX_ERRORS:
                 break
-        if effort <= _EFFORT:
+        if effort <= _MAX_ERRORS:
             return list(self._engine.iter_errors(value))
         if effort <= self._cost.first:
             try:
@@ -161,19 +161,19 @@ def compile(schema: Schema, limits: Limits = DEFAULT) -> Validator:
     if not isinstance(schema, dict | bool):
         raise SchemaError(f"A JSON schema is an object or a boolean, not {type(schema).__name__}")
     engine = getattr(jsonschema_rs, _DIALECTS[_dialect(schema)])
-    cost = _Survey(schema, limits).cost()
-    size = min(_PATTERN, max(8 * KIB, _PATTERNS // max(cost.patterns, 1)))
+    cost = _SchemaSurvey(schema, limits).cost()
+    size = min(_MAX_PATTERN_BYTES, max(8 * KIB, _MAX_ALL_PATTERNS_BYTES // max(cost.patterns, 1)))
     try:
         compiled = engine(
             schema,
             pattern_options=jsonschema_rs.RegexOptions(
                 size_limit=size
             ),  # the engine that never backtracks
-            retriever=_refuse,
+            retriever=_refuse_network,
             validate_formats=False,
         )
     except jsonschema_rs.ValidationError as error:
-        raise SchemaError(_flaw(error)) from None
+        raise SchemaError(_message(error)) from None
     except (ValueError, TypeError, OverflowError, jsonschema_rs.ReferencingError) as error:
         raise SchemaError(f"The JSON schema cannot be used: {error}") from None
     return Validator(compiled, cost)
@@ -189,7 +189,7 @@ def _dialect(schema: Schema) -> str:
     return name
 
 
-def _refuse(uri: str) -> Any:
+def _refuse_network(uri: str) -> Any:
     # A second line of defence: the survey has already refused whatever leads here.
     raise ValueError(f"{uri} is not fetched")
 
@@ -198,7 +198,7 @@ def _refuse(uri: str) -> Any:
 # the survey
 
 
-class _Survey:
+class _SchemaSurvey:
     """A walk through a schema that finds it bounded and whole, or raises."""
 
     def __init__(self, schema: Schema, limits: Limits) -> None:
@@ -244,12 +244,12 @@ class _Survey:
             for _, branch in _inside(keyword, node)
         ]
         # If the first error is that no alternative fits, it holds all errors of each.
-        first = inf if ways == 1 and not branches else 20 * _EFFORT
+        first = inf if ways == 1 and not branches else 20 * _MAX_ERRORS
         return _Cost(
             work=work,
             ways=ways,
             first=0 if any(self.weigh(branch)[2] for branch in branches) else first,
-            deepest=min(_DEEPEST, _STACK // self.height) if self.recursive else None,
+            deepest=min(_MAX_DEPTH, _MAX_RECURSION // self.height) if self.recursive else None,
             patterns=sum(
                 ("pattern" in node) + len(_inside("patternProperties", node)) for node in nodes
             ),
@@ -281,11 +281,11 @@ class _Survey:
                     and not _metaschema(ref)
                 ):
                     raise SchemaError(
-                        f"`{_pointer((place, keyword))}`: {_short(ref)!r} is not followed, "
+                        f"`{_pointer((place, keyword))}`: {_shorten(ref)!r} is not followed, "
                         "since nothing is fetched; "
                         "put what it names under $defs and refer to #/$defs/…"
                     )
-            for keyword in (*_CHECKING, *_KEEPING):
+            for keyword in (*_CHECKING, *_CONTAINERS):
                 for name, inner in _inside(keyword, node):
                     waiting.append((inner, root, ((place, keyword), name), depth + 1))
 
@@ -307,7 +307,7 @@ class _Survey:
     def weigh_parts(self, node: dict[str, Any]) -> tuple[int, int, bool]:
         self.nodes[id(node)] = node
         work, ways, many = 1, 0, False
-        times = 3 if any(keyword in node for keyword in _AGAIN) else 1
+        times = 3 if any(keyword in node for keyword in _REEVALUATING) else 1
         parts = {keyword: [inner for _, inner in _inside(keyword, node)] for keyword in _CHECKING}
         parts["allOf"] += self.targets(node)
         for keyword, together in _CHECKING.items():
@@ -351,7 +351,7 @@ class _Survey:
                 target = target[int(step)] if isinstance(target, list) else target[step]
         except (KeyError, IndexError, ValueError, TypeError):
             raise SchemaError(
-                f"The JSON schema refers to {_short(ref)!r}, but there is nothing"
+                f"The JSON schema refers to {_shorten(ref)!r}, but there is nothing"
             ) from None
         # A reference may make a subschema of what no keyword holds.
         self.walk(target, root, (None, ref))
@@ -374,7 +374,7 @@ class _Survey:
                 (ref for node in circle if (ref := node.get("$ref") or node.get("$dynamicRef"))),
                 "#",
             )
-            why = f"{_short(ref)!r} leads back without going into the value"
+            why = f"{_shorten(ref)!r} leads back without going into the value"
             raise SchemaError(f"The JSON schema runs in a circle: {why}") from None
 
 
@@ -408,7 +408,7 @@ def _pointer(place: _Place | None) -> str:
     while place is not None:
         place, step = place
         steps.append(step)
-    return _short("/".join(str(step) for step in reversed(steps) if step is not None))
+    return _shorten("/".join(str(step) for step in reversed(steps) if step is not None))
 
 
 # --------------------------------------------------------------------------------------------------
@@ -433,7 +433,7 @@ def _reasons(error: Any) -> list[tuple[list[str | int], str]]:
     was meant."""
     branches = getattr(error.kind, "context", None)
     if branches and all(branches):
-        telling = [[inner for inner in branch if _tells(inner, error)] for branch in branches]
+        telling = [[inner for inner in branch if _adds_detail(inner, error)] for branch in branches]
         meant = [branch for branch, tellers in zip(branches, telling, strict=True) if not tellers]
         depths = [min(len(inner.instance_path) for inner in branch) for branch in meant]
         if depths.count(max(depths, default=0)) == 1:
@@ -444,12 +444,12 @@ def _reasons(error: Any) -> list[tuple[list[str | int], str]]:
         first = [tellers[0] for tellers in telling if tellers]
         if not meant and all(teller.instance_path == first[0].instance_path for teller in first):
             expected = dict.fromkeys(
-                text for teller in first for text in _TELLING[teller.kind.name](teller.kind)
+                text for teller in first for text in _DETAIL_KEYWORDS[teller.kind.name](teller.kind)
             )
             return [
                 (
                     first[0].instance_path,
-                    f"{_short(_json(first[0].instance))} is not {' or '.join(expected)}",
+                    f"{_shorten(_json(first[0].instance))} is not {' or '.join(expected)}",
                 )
             ]
     if error.kind.name == "falseSchema":
@@ -461,10 +461,10 @@ def _reasons(error: Any) -> list[tuple[list[str | int], str]]:
             else "nothing is"
         )
         return [(error.instance_path, f"{what} allowed here")]
-    return [(error.instance_path, _short(error.message))]
+    return [(error.instance_path, _shorten(error.message))]
 
 
-_TELLING: dict[str, Callable[[Any], list[str]]] = {
+_DETAIL_KEYWORDS: dict[str, Callable[[Any], list[str]]] = {
     "type": lambda kind: [f'of type "{name}"' for name in kind.types],
     "const": lambda kind: [_json(kind.expected_value)],
     "enum": lambda kind: [_json(option) for option in kind.options],
@@ -472,14 +472,14 @@ _TELLING: dict[str, Callable[[Any], list[str]]] = {
 """The keywords that tell alternatives apart, and what each expects."""
 
 
-def _tells(inner: Any, error: Any) -> bool:
+def _adds_detail(inner: Any, error: Any) -> bool:
     """Whether this says that the alternative is for other values: by their type, or a constant such
     as their "kind"."""
     down = len(inner.instance_path) - len(error.instance_path)
-    return inner.kind.name in _TELLING and down <= (inner.kind.name == "const")
+    return inner.kind.name in _DETAIL_KEYWORDS and down <= (inner.kind.name == "const")
 
 
-def _flaw(error: Any) -> str:
+def _message(error: Any) -> str:
     """What is wrong with a schema, as a sentence."""
     path, problem = _reasons(error)[0]
     if error.kind.name == "format":
@@ -489,7 +489,7 @@ def _flaw(error: Any) -> str:
             "back-references, and must not be too large (use maxLength for long strings)"
         )
     return (
-        f"The JSON schema cannot be used: `{_short('/'.join(['#', *map(str, path)]))}`: {problem}"
+        f"The JSON schema cannot be used: `{_shorten('/'.join(['#', *map(str, path)]))}`: {problem}"
     )
 
 
@@ -505,5 +505,5 @@ def _json(value: Any) -> str:
     return dumps(value, ensure_ascii=False, default=str)
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= 300 else f"{text[:100]} … {text[-190:]}"

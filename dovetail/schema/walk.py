@@ -42,9 +42,27 @@ from msgspec import NODEFAULT, UNSET, Meta, Raw, Struct, UnsetType
 from msgspec.structs import StructConfig, astuple, fields
 
 from ..errors import SchemaError
-from .codec import StandIn, choice, convert, decoder, is_pydantic, label, library, stand_in
+from .codec import (
+    StandIn,
+    convert,
+    decoder,
+    is_pydantic,
+    stand_in,
+    top_package,
+    type_name,
+    union_stand_in,
+)
 from .header import KEYWORD, Header
-from .json_schema import REF, TYPES, Defs, Schema, annotated, doc, enumeration, members
+from .json_schema import (
+    REF,
+    TYPES,
+    Defs,
+    Schema,
+    doc_description,
+    enum_schema,
+    record_schema,
+    with_notes,
+)
 
 _FORMATS = {
     datetime: "date-time",
@@ -77,11 +95,11 @@ _META = (*_LIMITS, "title", "examples", "extra_json_schema")
 _WRAPPERS = {typing.Final, typing.NotRequired, typing.Required, getattr(typing, "ReadOnly", Any)}
 
 
-class UsesPydantic(Exception):
+class NeedsPydantic(Exception):
     """Ends the walk: pydantic decodes all of the type."""
 
 
-class Walk:
+class TypeWalk:
     """What has been found so far; `plain` turns False where msgspec would take a part for something
     else than was meant."""
 
@@ -92,19 +110,19 @@ class Walk:
 
     def type(self, hint: Any) -> tuple[Schema, Any]:
         """The schema of a type, and the type for msgspec."""
-        base, notes = peel(hint)
+        base, notes = unwrap(hint)
         if any(map(is_pydantic, (base, get_origin(base), *notes))):
-            raise UsesPydantic
-        self.plain &= all(library(type(note)) != "annotated_types" for note in notes)
-        said = told(notes)
+            raise NeedsPydantic
+        self.plain &= all(top_package(type(note)) != "annotated_types" for note in notes)
+        said = read_notes(notes)
         limits = {name: said[name] for name in _LIMITS if name in said}
         if limits and _is_union(base):  # bounds on an optional number are bounds on the number
-            base = _joined(
+            base = _join_union(
                 arg if arg is NoneType else Annotated[arg, Meta(**limits)] for arg in get_args(base)
             )
             said, limits = {name: text for name, text in said.items() if name not in limits}, {}
         schema, native = self._base(base)
-        return annotated(schema, said), Annotated[native, Meta(**limits)] if limits else native
+        return with_notes(schema, said), Annotated[native, Meta(**limits)] if limits else native
 
     def _base(self, base: Any) -> tuple[Schema, Any]:
         origin, args = get_origin(base) or base, get_args(base)
@@ -112,15 +130,17 @@ class Walk:
         if base in _SCALARS:
             return _SCALARS[base], _INSTEAD.get(base, base)
         if origin is Literal:
-            return enumeration(base, args), base
+            return enum_schema(base, args), base
         if _is_union(base):
             return self._union(args)
         if origin in _COLLECTIONS:
             return self._collection(_INSTEAD.get(origin, origin), args)
-        if isinstance(base, type) and library(base) == "pathlib":
+        if isinstance(base, type) and top_package(base) == "pathlib":
             return {"type": "string", "format": "path"}, base
         if isinstance(base, type) and issubclass(base, Enum):
-            return doc(base) | enumeration(base, [member.value for member in base]), base
+            return doc_description(base) | enum_schema(
+                base, [member.value for member in base]
+            ), base
         if isinstance(origin, type) and (found := self._record(base)):
             return found
         if isinstance(base, (str, ForwardRef)):
@@ -128,7 +148,7 @@ class Walk:
                 f"{base!r} is the name of a type, not the type, and cannot be looked up here"
             )
         raise SchemaError(
-            f"{label(base)} has no JSON form; use a built-in type, a class with fields, or Any"
+            f"{type_name(base)} has no JSON form; use a built-in type, a class with fields, or Any"
         )
 
     def _union(self, args: Iterable[Any]) -> tuple[Schema, Any]:
@@ -137,7 +157,7 @@ class Walk:
         schema: Schema = (
             {} if {} in options else {"anyOf": options} if len(options) > 1 else options[0]
         )
-        native = _joined(members)
+        native = _join_union(members)
         fixed = any(
             get_origin(member) is tuple and ... not in get_args(member)
             for member in get_args(native)
@@ -145,11 +165,11 @@ class Walk:
         if fixed and any(get_origin(member) is Annotated for member in get_args(native)):
             # msgspec 0.22 crashes where limits and a tuple of fixed length are in one union
             self.plain = False
-            return schema, choice(members)
+            return schema, union_stand_in(members)
         try:
             decoder(native)
         except TypeError:  # msgspec cannot tell the members apart
-            return schema, choice(members)
+            return schema, union_stand_in(members)
         return schema, native
 
     def _collection(self, origin: Any, args: tuple[Any, ...]) -> tuple[Schema, Any]:
@@ -173,27 +193,29 @@ class Walk:
     def _record(self, hint: Any) -> tuple[Schema, Any] | None:
 
         if hint not in self._records:
-            record = record_of(hint)
+            record = read_record(hint)
             if record is None:
                 return None
             title = record.cls.__name__ + (
-                f"[{', '.join(map(label, get_args(hint)))}]" if get_args(hint) else ""
+                f"[{', '.join(map(type_name, get_args(hint)))}]" if get_args(hint) else ""
             )
             name = wanted = re.sub(r"\W+", "_", title).strip("_")
             while name in self.defs:
                 name = f"{wanted}_{len(self.defs)}"
             # Known before its fields are looked at, which may be of this very class.
             self.defs[name] = {}
-            self._records[hint] = {"$ref": REF + name}, mirror(record)
+            self._records[hint] = {"$ref": REF + name}, record_stand_in(record)
             schemas = []
             for field in record.fields:
                 schema, field.native = self.type(field.hint)
                 schemas.append(schema)
-            self.defs[name] = {"title": title} | doc(record.cls) | members(record, schemas)
+            self.defs[name] = (
+                {"title": title} | doc_description(record.cls) | record_schema(record, schemas)
+            )
         return self._records[hint]
 
 
-def peel(hint: Any) -> tuple[Any, list[Any]]:
+def unwrap(hint: Any) -> tuple[Any, list[Any]]:
     """The type inside all that is wrapped around it, and the notes of each `Annotated` on the way,
     innermost first."""
     notes: list[Any] = []
@@ -214,7 +236,7 @@ def peel(hint: Any) -> tuple[Any, list[Any]]:
             return NoneType if hint is None else hint, notes
 
 
-def told(notes: Iterable[Any]) -> dict[str, Any]:
+def read_notes(notes: Iterable[Any]) -> dict[str, Any]:
     """What the notes say, in the words of `Meta`; the outer one has the last word. A plain string
     is a description."""
     said: dict[str, Any] = {}
@@ -227,7 +249,7 @@ def told(notes: Iterable[Any]) -> dict[str, Any]:
             _META
             if isinstance(note, Meta)
             else _BOUNDS
-            if library(type(note)) == "annotated_types"
+            if top_package(type(note)) == "annotated_types"
             else ()
         )
         said |= {name: value for name in names if (value := getattr(note, name, None)) is not None}
@@ -241,7 +263,7 @@ def told(notes: Iterable[Any]) -> dict[str, Any]:
     return said
 
 
-def _joined(members: Iterable[Any]) -> Any:
+def _join_union(members: Iterable[Any]) -> Any:
     special: Any = Union
     return special[tuple(members)]
 
@@ -259,7 +281,7 @@ def from_default(annotation: Any, default: Any) -> tuple[Any, Any]:
     return Annotated[annotation, default], plain
 
 
-class Field(Struct):
+class RecordField(Struct):
     """A field, what JSON calls it, and what the constructor calls it: nothing, if it does not take
     it. The default is the one to show: NODEFAULT where the field is required, UNSET where there is
     nothing to show."""
@@ -276,32 +298,32 @@ class _Array(Struct, array_like=True, forbid_unknown_fields=True):
     pass
 
 
-class Record(Struct):
+class RecordType(Struct):
     """A class with fields; how it is written, a struct can say of itself."""
 
     cls: Any
-    fields: list[Field]
+    fields: list[RecordField]
     config: StructConfig
 
 
-def record_of(hint: Any) -> Record | None:
+def read_record(hint: Any) -> RecordType | None:
     """A class with fields as such; None for any other type."""
     cls = get_origin(hint) or hint
     for mark, read in _READERS.items():
         if hasattr(cls, mark):
             model = cls if read is _struct else _Array if issubclass(cls, tuple) else Struct
-            return Record(cls, list(read(cls, _hints(hint, cls))), model.__struct_config__)
+            return RecordType(cls, list(read(cls, _hints(hint, cls))), model.__struct_config__)
     return None
 
 
-def mirror(record: Record) -> StandIn:
+def record_stand_in(record: RecordType) -> StandIn:
     """Stands for a class with fields: a struct with the same ones is decoded, and the class called
     with what it got."""
     struct: Any = None
 
     def build(value: Any) -> Any:
         nonlocal struct
-        struct = struct or _defined(record)
+        struct = struct or _define_struct(record)
         given = zip(record.fields, astuple(convert(value, struct)), strict=True)
         return record.cls(
             **{field.keyword: item for field, item in given if field.keyword and item is not UNSET}
@@ -312,7 +334,7 @@ def mirror(record: Record) -> StandIn:
     )
 
 
-def _defined(record: Record) -> Any:
+def _define_struct(record: RecordType) -> Any:
     names = {f"f{i}": field.wire for i, field in enumerate(record.fields)}
     rows: list[Any] = []
     for name, field in zip(names, record.fields, strict=True):
@@ -345,7 +367,7 @@ def _hints(hint: Any, cls: type) -> dict[str, Any]:
     return dict(zip(hints, get_args(together), strict=True))
 
 
-def _shown(value: Any, factory: Any, none: object = NODEFAULT) -> Any:
+def _visible_default(value: Any, factory: Any, none: object = NODEFAULT) -> Any:
     """The default to show; a factory is not called, since it may do anything, but for the empty
     collections."""
     if callable(factory):
@@ -353,44 +375,49 @@ def _shown(value: Any, factory: Any, none: object = NODEFAULT) -> Any:
     return NODEFAULT if value is none else value
 
 
-def _struct(cls: Any, hints: dict[str, Any]) -> Iterator[Field]:
+def _struct(cls: Any, hints: dict[str, Any]) -> Iterator[RecordField]:
     for row in fields(cls):
-        yield Field(
-            hints[row.name], row.encode_name, row.name, _shown(row.default, row.default_factory)
+        yield RecordField(
+            hints[row.name],
+            row.encode_name,
+            row.name,
+            _visible_default(row.default, row.default_factory),
         )
 
 
-def _dataclass(cls: Any, hints: dict[str, Any]) -> Iterator[Field]:
+def _dataclass(cls: Any, hints: dict[str, Any]) -> Iterator[RecordField]:
     import dataclasses
 
     for row in dataclasses.fields(cls):
-        default = _shown(row.default, row.default_factory, dataclasses.MISSING)
-        yield Field(hints[row.name], row.name, row.name if row.init else "", default)
+        default = _visible_default(row.default, row.default_factory, dataclasses.MISSING)
+        yield RecordField(hints[row.name], row.name, row.name if row.init else "", default)
 
 
-def _attrs(cls: Any, hints: dict[str, Any]) -> Iterator[Field]:
+def _attrs(cls: Any, hints: dict[str, Any]) -> Iterator[RecordField]:
     from attrs import NOTHING
 
     for row in cls.__attrs_attrs__:
-        default = _shown(row.default, getattr(row.default, "factory", None), NOTHING)
-        yield Field(hints[row.name], row.name, row.alias if row.init else "", default)
+        default = _visible_default(row.default, getattr(row.default, "factory", None), NOTHING)
+        yield RecordField(hints[row.name], row.name, row.alias if row.init else "", default)
 
 
-def _typed_dict(cls: Any, hints: dict[str, Any]) -> Iterator[Field]:
+def _typed_dict(cls: Any, hints: dict[str, Any]) -> Iterator[RecordField]:
     # With `from __future__ import annotations`, __required_keys__ has not seen Required and
     # NotRequired.
     marks = {typing.Required: True, typing.NotRequired: False}
     for name, hint in hints.items():
         required = marks.get(get_origin(hint), name in cls.__required_keys__)
-        yield Field(hint, name, name, NODEFAULT if required else UNSET)
+        yield RecordField(hint, name, name, NODEFAULT if required else UNSET)
 
 
-def _named_tuple(cls: Any, hints: dict[str, Any]) -> Iterator[Field]:
+def _named_tuple(cls: Any, hints: dict[str, Any]) -> Iterator[RecordField]:
     for name in cls._fields:
-        yield Field(hints.get(name, Any), name, name, cls._field_defaults.get(name, NODEFAULT))
+        yield RecordField(
+            hints.get(name, Any), name, name, cls._field_defaults.get(name, NODEFAULT)
+        )
 
 
-_READERS: dict[str, Callable[[Any, dict[str, Any]], Iterator[Field]]] = {
+_READERS: dict[str, Callable[[Any, dict[str, Any]], Iterator[RecordField]]] = {
     "__struct_fields__": _struct,
     "__dataclass_fields__": _dataclass,
     "__attrs_attrs__": _attrs,

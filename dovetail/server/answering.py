@@ -42,7 +42,7 @@ from .pagination import encoded_page, page
 from .registry import Registry, Snapshot
 
 if TYPE_CHECKING:
-    from ..protocol.header_params import Mirror
+    from ..protocol.header_params import HeaderParam
     from ..sealing import KeyRing
     from .forms import Form
     from .watching import Watch
@@ -131,7 +131,7 @@ class Answering:
 
     # what the layers below ask
 
-    def mirrors(self, tool: str) -> "tuple[Mirror, ...]":
+    def mirrors(self, tool: str) -> "tuple[HeaderParam, ...]":
         """The parameters of a tool that are repeated in HTTP headers."""
         entry = self._tools.now.items.get(tool)
         return () if entry is None else entry.mirrors

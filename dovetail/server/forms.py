@@ -33,9 +33,9 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from ..errors import ConfigError, InvalidParams, SchemaError
 from ..protocol.client_features import ElicitResult
-from ..schema import Mismatch, Schema, Shape, default_schema, said
-from ..schema.json_schema import Defs, replaced
-from ..schema.walk import peel, record_of
+from ..schema import Schema, Shape, TypeMismatch, default_schema, describe_value
+from ..schema.json_schema import Defs, resolve_ref
+from ..schema.walk import read_record, unwrap
 
 T = TypeVar("T")
 Check = Callable[[Any], Any]
@@ -95,7 +95,9 @@ class Form:
         """The data in an answer, with defaults for what is missing; InvalidParams naming each field
         that is wrong."""
         if not isinstance(content, dict | None):
-            raise InvalidParams(f"The form must be answered with an object, got {said(content)}")
+            raise InvalidParams(
+                f"The form must be answered with an object, got {describe_value(content)}"
+            )
         values: dict[str, Any] = {}
         problems: list[str] = []
         for name, check in self._checks.items():
@@ -111,12 +113,12 @@ class Form:
                     values[name] = check(value)
                 elif name in self.schema.get("required", ()):
                     problems.append(f"`{name}` is missing")
-            except Mismatch as mismatch:
-                problems += mismatch.told(name)
+            except TypeMismatch as mismatch:
+                problems += mismatch.sentences(name)
         try:
             data = None if problems else self._make(values)
-        except Mismatch as mismatch:
-            problems = mismatch.told("")
+        except TypeMismatch as mismatch:
+            problems = mismatch.sentences("")
         except Exception as error:  # whatever the author's own class has against the values
             problems = [str(error) or type(error).__name__]
         if problems:
@@ -219,7 +221,7 @@ def _bounded(base: Any, **limits: Any) -> Any:
 def _read(schema: Any) -> _Field:
     """A field, if the schema is one."""
     if not isinstance(schema, dict):
-        raise SchemaError(f"a schema is an object, not {said(schema)}")
+        raise SchemaError(f"a schema is an object, not {describe_value(schema)}")
     listing = schema.get("items") if schema.get("type") == "array" else schema
     listing = listing if isinstance(listing, dict) else {}
     by = next((word for word in ("enum", "oneOf", "anyOf") if word in listing), None)
@@ -246,7 +248,7 @@ def _checker(name: str, schema: Any) -> Check:
     try:
         field = _read(schema)
         shape = Shape(field.answers())
-    except (Mismatch, SchemaError) as error:
+    except (TypeMismatch, SchemaError) as error:
         raise SchemaError(f"Field `{name}` cannot be in a form: {error}") from None
     typed_in = not (field.items or field.enum or field.one_of or field.type == "boolean")
     secret = next(filter(None, map(_secret, (name, field.title or ""))), None) if typed_in else None
@@ -257,7 +259,7 @@ def _checker(name: str, schema: Any) -> Check:
     def check(value: Any) -> Any:
         converted = shape.convert(value)
         if wanted and not fits(value):
-            raise Mismatch([("", f"must be {wanted}, got {said(value)}")])
+            raise TypeMismatch([("", f"must be {wanted}, got {describe_value(value)}")])
         return value if field.type == "number" else converted  # 30 stays 30
 
     return check
@@ -341,9 +343,9 @@ def _given(schema: Schema) -> Form:
         try:
             if "default" in field:
                 checks[name](field["default"])
-        except Mismatch as mismatch:
+        except TypeMismatch as mismatch:
             raise SchemaError(
-                f"The default of field `{name}` does not fit it: {mismatch.told(name)[0]}"
+                f"The default of field `{name}` does not fit it: {mismatch.sentences(name)[0]}"
             ) from None
     return Form({key: value for key, value in schema.items() if key in _ROOT}, checks, dict)
 
@@ -389,7 +391,7 @@ class _Parts(Struct):
 
 
 def _parts(wanted: Any) -> _Parts:
-    base = peel(wanted)[0]
+    base = unwrap(wanted)[0]
     if isinstance(base, type) and issubclass(base, tuple) and hasattr(base, "_field_defaults"):
         return _parts_of_tuple(base)
     shape = Shape.of(wanted)
@@ -399,7 +401,7 @@ def _parts(wanted: Any) -> _Parts:
         return _Parts(
             {BARE: schema}, [BARE], defs, {BARE: wanted}, lambda values: shape.convert(values[BARE])
         )
-    record = record_of(base)
+    record = read_record(base)
     hints = (
         {field.wire: field.hint for field in record.fields}
         if record
@@ -441,11 +443,11 @@ _CLOSED: dict[str, tuple[str, Callable[[float], int]]] = {
 
 def _flattened(schema: Schema, defs: Defs, hint: Any) -> tuple[Schema, bool]:
     """The schema of a type as a field, as far as it can be one, and whether it may be null."""
-    schema = replaced(schema, defs)
+    schema = resolve_ref(schema, defs)
     options = schema.get("anyOf", [])
     others = [option for option in options if option.get("type") != "null"]
     if len(others) == 1 < len(options):
-        schema = replaced(others[0], defs) | {
+        schema = resolve_ref(others[0], defs) | {
             key: value for key, value in schema.items() if key != "anyOf"
         }
     if schema.get("type") == "integer":
@@ -458,7 +460,7 @@ def _flattened(schema: Schema, defs: Defs, hint: Any) -> tuple[Schema, bool]:
     if field.get("format", "password") not in (*_FORMATS, "password"):
         del field["format"]
     if isinstance(field.get("items"), dict):
-        items = replaced(field["items"], defs)
+        items = resolve_ref(field["items"], defs)
         field["items"] = _choices(
             {key: items[key] for key in ("type", "enum", "const") if key in items}, "anyOf", hint
         )
@@ -483,7 +485,7 @@ def _choices(schema: Schema, titled: str, hint: Any) -> Schema:
 
 def _labels(hint: Any) -> Iterator[dict[Any, str]]:
     """The labels of the Enums in a type."""
-    base = peel(hint)[0]
+    base = unwrap(hint)[0]
     if isinstance(base, type) and issubclass(base, Enum):
         labels = {member.value: getattr(member, "label", None) for member in base}
         if all(isinstance(label, str) for label in labels.values()):
@@ -495,6 +497,6 @@ def _labels(hint: Any) -> Iterator[dict[Any, str]]:
 def _fits(value: Any, check: Check) -> bool:
     try:
         check(value)
-    except Mismatch:
+    except TypeMismatch:
         return False
     return True

@@ -21,7 +21,7 @@ from ..protocol.content import (
     TextContent,
 )
 from ..protocol.tools import ToolResult
-from ..schema import Mismatch, Shape, Unencodable
+from ..schema import Shape, TypeMismatch, Unencodable
 from .arguments import EMPTY
 from .media import Media
 
@@ -88,7 +88,7 @@ def _finish(name: str, shape: Shape, before: bytes, after: bytes) -> Finish:
         if check is not None and type(value) is not exact:
             try:
                 check(data)
-            except Mismatch as problem:
+            except TypeMismatch as problem:
                 raise InvalidOutput(
                     f"{name} returned what breaks its own output schema: {problem}"
                 ) from None
@@ -104,7 +104,7 @@ def _conforms(name: str, shape: Shape, result: ToolResult, wrapped: bool) -> Non
     given = result.structured_content
     try:
         shape.convert(given["result"] if wrapped else given)
-    except (Mismatch, TypeError, KeyError) as problem:
+    except (TypeMismatch, TypeError, KeyError) as problem:
         raise InvalidOutput(
             f"{name} returned what breaks its own output schema: {problem}", result
         ) from None

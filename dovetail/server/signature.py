@@ -26,16 +26,16 @@ from msgspec import NODEFAULT, Raw, Struct
 
 from ..errors import SchemaError
 from ..schema import (
-    Mismatch,
     Schema,
     Shape,
+    TypeMismatch,
     decoder,
     default_schema,
+    describe_value,
+    flatten_header_params,
     from_default,
-    merge,
-    said,
-    straight,
-    tidy,
+    inline_definitions,
+    merge_definitions,
 )
 from .arguments import EMPTY, ArgumentError
 
@@ -158,7 +158,7 @@ class Signature:
         defs: dict[str, Schema] = {}
         properties = {}
         for one in self.parameters:
-            schema = properties[one.name] = merge(*one.shape.parts, into=defs)
+            schema = properties[one.name] = merge_definitions(*one.shape.parts, into=defs)
             if one.description:
                 schema["description"] = one.description
             if not one.required:
@@ -167,7 +167,9 @@ class Signature:
         root = {"type": "object", "properties": properties} | (
             {"required": required} if required else {}
         )
-        return straight(tidy(root | {"additionalProperties": False}, defs))
+        return flatten_header_params(
+            inline_definitions(root | {"additionalProperties": False}, defs)
+        )
 
     def bind(self, raw: bytes | Raw, context: object | None = None) -> Bound:
         """The call that these JSON arguments ask for; ArgumentError where the function does not
@@ -223,8 +225,8 @@ class Signature:
             try:
                 lax = strings or not one.shape.accepts_string
                 collected.append(one.shape.convert(values[one.name], strings=lax))
-            except Mismatch as mismatch:
-                problems += mismatch.told(one.name)
+            except TypeMismatch as mismatch:
+                problems += mismatch.sentences(one.name)
             except Exception as error:
                 problems.append(f"`{one.name}` is not valid: {error or type(error).__name__}")
         known = [one.name for one in self.parameters]
@@ -251,7 +253,9 @@ def decode_object(raw: bytes | Raw, name: str) -> dict[str, Any]:
     if values is None:
         return {}
     if not isinstance(values, dict):
-        raise ArgumentError(f"The arguments of {name} must be an object, got {said(values)}")
+        raise ArgumentError(
+            f"The arguments of {name} must be an object, got {describe_value(values)}"
+        )
     return values
 
 

@@ -45,7 +45,7 @@ from .scopes import given as given_scopes
 
 if TYPE_CHECKING:
     from ..extensions.tasks.terms import Terms
-    from ..protocol.header_params import Mirror
+    from ..protocol.header_params import HeaderParam
     from ..schema.validation import Validator
     from .signature import Signature
 
@@ -65,7 +65,7 @@ class Entry(Struct, frozen=True, eq=False):
     isolated: bool
     direct: bool
     """Whether it runs on the loop with nothing around it."""
-    mirrors: "tuple[Mirror, ...]" = ()
+    mirrors: "tuple[HeaderParam, ...]" = ()
     """The parameters that HTTP requests repeat in their headers."""
     scopes: tuple[str, ...] = ()
     """What a token must have to call it."""
@@ -268,15 +268,15 @@ def _object_schema(name: str, schema: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
-def _mirrors(name: str, schema: dict[str, Any]) -> "tuple[Mirror, ...]":
+def _mirrors(name: str, schema: dict[str, Any]) -> "tuple[HeaderParam, ...]":
     from ..schema.header import KEYWORD
 
     if KEYWORD not in repr(schema):  # nearly always; then nothing more is loaded
         return ()
-    from ..protocol.header_params import mirrored
+    from ..protocol.header_params import find_header_params
 
     try:
-        return mirrored(schema)
+        return find_header_params(schema)
     except SchemaError as error:
         raise SchemaError(f"Tool {name!r}: {error}") from None
 

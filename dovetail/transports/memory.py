@@ -3,7 +3,7 @@ that a wire would do."""
 
 import asyncio
 
-from ..jsonrpc.framing import HEAD, TooLong
+from ..jsonrpc.framing import HEAD_BYTES, TooLong
 from ..limits import DEFAULT, Limits
 from ..ports import Ended, Receive
 
@@ -56,7 +56,9 @@ class Memory:
         assert self._receive is not None
         queue, self._queue = self._queue, []
         for data in queue:
-            self._receive(data if len(data) <= self._limits.incoming else TooLong(data[:HEAD]))
+            self._receive(
+                data if len(data) <= self._limits.incoming else TooLong(data[:HEAD_BYTES])
+            )
         if self._closed and self._ended is not None:
             ended, self._ended = self._ended, None
             ended(None)

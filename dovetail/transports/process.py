@@ -39,7 +39,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConnectFailed, ConnectionClosed
-from ..jsonrpc.framing import Lines
+from ..jsonrpc.framing import LineSplitter
 from ..limits import DEFAULT, KIB, Limits
 from ..ports import PIPE, Ended, Receive
 
@@ -127,7 +127,7 @@ class Process:
         self.pid, self.command = popen.pid, command
         self._popen, self._limits = popen, limits
         self._loop = asyncio.get_running_loop()
-        self._lines = Lines(limits.incoming)
+        self._lines = LineSplitter(limits.incoming)
         self._stderr = _Stderr(self._loop, on_stderr)
         self._receive: Receive = _ignore
         self._ended: Ended = _ignore

@@ -20,7 +20,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from ..jsonrpc.framing import Lines
+from ..jsonrpc.framing import LineSplitter
 from ..limits import DEFAULT, Limits
 from ..ports import PIPE, Ended, Receive
 
@@ -42,7 +42,7 @@ class Stdio:
     ) -> None:
         self._in, self._out = _claim() if streams is None else streams
         self._limits = limits
-        self._lines = Lines(limits.incoming)
+        self._lines = LineSplitter(limits.incoming)
         self._stop: Callable[[], Any] | None = None
         self._closed = False
         self._told = False

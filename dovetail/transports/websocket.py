@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import ConfigError, ConnectFailed, ConnectionClosed, DovetailError, missing_extra
-from ..jsonrpc.framing import HEAD, TooLong
+from ..jsonrpc.framing import HEAD_BYTES, TooLong
 from ..limits import Limits
 from ..net import without_password
 from ..ports import WEBSOCKET, Channel, Credentials, HttpResponse, Receive
@@ -114,7 +114,7 @@ class _Asgi:
         while (event := await self._receive())["type"] != "websocket.disconnect":
             text = event.get("text")
             data: bytes = event["bytes"] if text is None else text.encode()
-            receive(data if len(data) <= self._limit else TooLong(data[:HEAD]))
+            receive(data if len(data) <= self._limit else TooLong(data[:HEAD_BYTES]))
             await drain()
         self._gone = True
         code = event.get("code", 1005)

@@ -17,10 +17,10 @@ import msgspec
 
 from dovetail import Limits, Server
 from dovetail.jsonrpc.codec import Malformed, decode, encode
-from dovetail.jsonrpc.framing import HEAD, TooLong
+from dovetail.jsonrpc.framing import HEAD_BYTES, TooLong
 from dovetail.jsonrpc.messages import Notification, Request
 from dovetail.protocol.base import CLIENT_CAPABILITIES, PROTOCOL_VERSION, Params
-from dovetail.protocol.header_params import Mirror
+from dovetail.protocol.header_params import HeaderParam
 from dovetail.protocol.methods import METHODS
 from dovetail.protocol.tools import CallToolParams
 from dovetail.revisions import OFFICIAL, STATELESS
@@ -73,9 +73,12 @@ LADDER = policy.Policy(
     hosts=["*.example.com"],
     origins=["https://app.example.com", "http://localhost:*"],
 )
-MIRRORS = (Mirror("Region", ("region",), "string"), Mirror("Count", ("deep", "count"), "integer"))
+MIRRORS = (
+    HeaderParam("Region", ("region",), "string"),
+    HeaderParam("Count", ("deep", "count"), "integer"),
+)
 STATUSES = {200, 202, 204, 400, 403, 404, 405, 406, 408, 413, 415, 421, 429, 500, 503}
-EVENT = HEAD + 44
+EVENT = HEAD_BYTES + 44
 """The bound of events in the target for streams."""
 
 
@@ -283,7 +286,7 @@ def check_stream(data: bytes) -> bool:
     assert [event for chunk in rng.chunks(data) for event in reader.feed(chunk)] == found
     for event in found:
         if isinstance(event.data, TooLong):
-            assert len(event.data.head) <= HEAD
+            assert len(event.data.head) <= HEAD_BYTES
         elif (
             b"\n" not in event.data
             and b"\r" not in event.data

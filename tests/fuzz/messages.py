@@ -13,9 +13,9 @@ from zlib import crc32
 import msgspec
 
 from dovetail.errors import ProtocolError
-from dovetail.jsonrpc.codec import INVALID_REQUEST, PARSE_ERROR, Malformed, decode, encode, whose
-from dovetail.jsonrpc.framing import HEAD, Lines, TooLong
-from dovetail.jsonrpc.messages import Batch, Failure, Message, Notification, Request
+from dovetail.jsonrpc.codec import INVALID_REQUEST, PARSE_ERROR, Malformed, decode, encode, peek_id
+from dovetail.jsonrpc.framing import HEAD_BYTES, LineSplitter, TooLong
+from dovetail.jsonrpc.messages import Batch, ErrorResponse, Message, Notification, Request
 from dovetail.protocol.methods import METHODS
 from dovetail.revisions import ALL, Revision
 from tests.wire.messages import messages
@@ -23,7 +23,7 @@ from tests.wire.messages import messages
 from .engine import Target
 from .mutator import Mutator
 
-LINE = HEAD + 44
+LINE = HEAD_BYTES + 44
 """The bound of lines in the target for framing; no less than is kept of the beginning of a longer
 one."""
 
@@ -51,7 +51,7 @@ def everything() -> list[Any]:
 def check_codec(data: bytes) -> bool:
     """A message, a batch or Malformed; a message means what another reader finds in it, and
     survives a round trip."""
-    id, reply = whose(data[:HEAD])
+    id, reply = peek_id(data[:HEAD_BYTES])
     assert (id is None or isinstance(id, int | str)) and (reply is None) == (id is None)
     try:
         message = decode(data)
@@ -77,7 +77,7 @@ def check_codec(data: bytes) -> bool:
 
 
 def _survives(message: Message) -> None:
-    if isinstance(message, Failure) and message.id is None:
+    if isinstance(message, ErrorResponse) and message.id is None:
         return
     sent = encode(message)
     again = decode(sent)
@@ -99,12 +99,12 @@ def make_lines(rng: Mutator) -> bytes:
 def check_lines(data: bytes) -> bool:
     """However the bytes are cut, the lines are the same, and they are those that `split` finds."""
     rng = Mutator(crc32(data))
-    whole, pieces = Lines(LINE), Lines(LINE)
+    whole, pieces = LineSplitter(LINE), LineSplitter(LINE)
     found = whole.feed(data)
     cut = [line for chunk in rng.chunks(data) for line in pieces.feed(chunk)]
     assert cut == found and pieces.rest() == whole.rest()
     expected = [line for line in data.split(b"\n")[:-1] if line and line != b"\r"]
-    assert found == [line if len(line) <= LINE else TooLong(line[:HEAD]) for line in expected]
+    assert found == [line if len(line) <= LINE else TooLong(line[:HEAD_BYTES]) for line in expected]
     return not any(isinstance(line, TooLong) for line in found)
 
 
@@ -133,7 +133,7 @@ def reader(revision: Revision) -> Target:
 def _read(revision: Revision, message: Any) -> bool:
     """What was understood is said, understood and said again: the second time is the same as the
     first."""
-    if isinstance(message, Failure):
+    if isinstance(message, ErrorResponse):
         return True
     asks = isinstance(message, Request | Notification)
     raw = message.params if asks else message.result

@@ -5,8 +5,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from dovetail.jsonrpc.codec import INVALID_REQUEST, PARSE_ERROR, Malformed, decode, encode, whose
-from dovetail.jsonrpc.messages import NOTHING, Batch, Error, Failure, Notification, Request, Result
+from dovetail.jsonrpc.codec import INVALID_REQUEST, PARSE_ERROR, Malformed, decode, encode, peek_id
+from dovetail.jsonrpc.messages import (
+    NO_PARAMS,
+    Batch,
+    Error,
+    ErrorResponse,
+    Notification,
+    Request,
+    Response,
+)
 
 DEEP = b"[" * 100_000 + b"]" * 100_000
 
@@ -44,13 +52,13 @@ def test_a_notification_has_no_id() -> None:
 
 def test_a_result_keeps_its_value_raw_even_when_it_is_null() -> None:
     result = decode(b'{"jsonrpc":"2.0","id":"a","result":null}')
-    assert isinstance(result, Result)
+    assert isinstance(result, Response)
     assert (result.id, bytes(result.result)) == ("a", b"null")
 
 
 def test_a_failure_is_decoded_whole() -> None:
     data = b'{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"no","data":{"uri":"a:b"}}}'
-    assert decode(data) == Failure(1, Error(-32602, "no", {"uri": "a:b"}))
+    assert decode(data) == ErrorResponse(1, Error(-32602, "no", {"uri": "a:b"}))
 
 
 @pytest.mark.parametrize("id", [b"null", None])
@@ -58,21 +66,23 @@ def test_a_failure_may_answer_nothing_readable(id: bytes | None) -> None:
     named = b"" if id is None else b'"id":' + id + b","
     assert decode(
         b'{"jsonrpc":"2.0",' + named + b'"error":{"code":-32700,"message":"?"}}'
-    ) == Failure(None, Error(-32700, "?"))
+    ) == ErrorResponse(None, Error(-32700, "?"))
 
 
 def test_a_failure_needs_nothing_but_a_code() -> None:
-    assert decode(b'{"jsonrpc":"2.0","id":1,"error":{"code":5}}') == Failure(1, Error(5, ""))
+    assert decode(b'{"jsonrpc":"2.0","id":1,"error":{"code":5}}') == ErrorResponse(1, Error(5, ""))
 
 
 def test_a_reply_with_both_result_and_error_is_a_failure() -> None:
     both = b'{"jsonrpc":"2.0","id":1,"result":{},"error":{"code":1,"message":"x"}}'
-    assert decode(both) == Failure(1, Error(1, "x"))
+    assert decode(both) == ErrorResponse(1, Error(1, "x"))
 
 
 def test_a_null_error_beside_a_result_counts_as_none() -> None:
-    assert isinstance(decode(b'{"jsonrpc":"2.0","id":1,"result":{},"error":null}'), Result)
-    assert isinstance(decode(b'{"jsonrpc":"2.0","id":1,"result":null,"error":{"code":1}}'), Failure)
+    assert isinstance(decode(b'{"jsonrpc":"2.0","id":1,"result":{},"error":null}'), Response)
+    assert isinstance(
+        decode(b'{"jsonrpc":"2.0","id":1,"result":null,"error":{"code":1}}'), ErrorResponse
+    )
 
 
 @pytest.mark.parametrize("id", [0, -1, 2**53 + 1, 2**64, 10**30, "", "0", "😀"])
@@ -81,7 +91,7 @@ def test_ids_come_back_as_they_were(id: int | str) -> None:
     assert isinstance(request, Request)
     assert request.id == id
     assert type(request.id) is type(id)
-    assert plain(encode(Result(request.id, {})))["id"] == id
+    assert plain(encode(Response(request.id, {})))["id"] == id
 
 
 def test_whitespace_around_a_message_does_not_matter() -> None:
@@ -90,7 +100,7 @@ def test_whitespace_around_a_message_does_not_matter() -> None:
 
 def test_unknown_members_are_ignored_wherever_they_stand() -> None:
     data = b'{"auth":{"deep":[1]},"jsonrpc":"2.0","id":1,"x":null,"error":{"code":1,"message":"m","y":2}}'  # noqa: E501
-    assert decode(data) == Failure(1, Error(1, "m"))
+    assert decode(data) == ErrorResponse(1, Error(1, "m"))
 
 
 @pytest.mark.parametrize(
@@ -110,7 +120,7 @@ def test_a_message_can_be_sent_on_as_it_came(data: bytes) -> None:
 
 def test_params_that_are_not_there_stay_away_but_null_ones_are_told() -> None:
     assert encode(Request(1, "ping")) == b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
-    assert encode(Notification("x", NOTHING)) == b'{"jsonrpc":"2.0","method":"x"}'
+    assert encode(Notification("x", NO_PARAMS)) == b'{"jsonrpc":"2.0","method":"x"}'
     assert encode(Notification("x", None)) == b'{"jsonrpc":"2.0","method":"x","params":null}'
 
 
@@ -287,7 +297,7 @@ def test_a_batch_holds_its_messages_in_order() -> None:
     found = batch(
         REQUEST, b'{"jsonrpc":"2.0","method":"b"}', b'{"jsonrpc":"2.0","id":2,"result":{}}'
     )
-    assert [type(message) for message in found.messages] == [Request, Notification, Result]
+    assert [type(message) for message in found.messages] == [Request, Notification, Response]
     assert found.refused == []
 
 
@@ -317,7 +327,7 @@ def test_a_broken_reply_in_a_batch_is_the_failure_of_what_it_answers_and_is_not_
 ) -> None:
     found = batch(REQUEST, b"{" + broken + b"}")
     assert found.refused == []
-    assert isinstance(failure := found.messages[1], Failure)
+    assert isinstance(failure := found.messages[1], ErrorResponse)
     assert (failure.id, failure.error.code) == (9, INVALID_REQUEST)
 
 
@@ -349,4 +359,4 @@ def test_a_message_with_an_id_and_nothing_else_may_have_been_a_reply() -> None:
 def test_the_beginning_of_a_message_tells_whose_it_is(
     head: bytes, expected: tuple[object, object]
 ) -> None:
-    assert whose(head) == expected
+    assert peek_id(head) == expected

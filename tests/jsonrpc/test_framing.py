@@ -2,18 +2,18 @@
 
 import pytest
 
-from dovetail.jsonrpc.framing import HEAD, Lines, TooLong
+from dovetail.jsonrpc.framing import HEAD_BYTES, LineSplitter, TooLong
 
 KIB = 1024
 
 
 def feed(chunks: list[bytes], limit: int = 100) -> list[bytes | TooLong]:
-    lines = Lines(limit)
+    lines = LineSplitter(limit)
     return [line for chunk in chunks for line in lines.feed(chunk)]
 
 
 def test_a_line_is_given_out_once_its_newline_came() -> None:
-    lines = Lines(100)
+    lines = LineSplitter(100)
     assert lines.feed(b"abc") == []
     assert lines.feed(b"def\ngh") == [b"abcdef"]
     assert lines.feed(b"i\n") == [b"ghi"]
@@ -51,7 +51,7 @@ def test_a_line_over_the_limit_is_dropped_and_its_neighbours_live() -> None:
 
 
 def test_a_line_over_the_limit_is_dropped_while_it_streams_in() -> None:
-    lines = Lines(10)
+    lines = LineSplitter(10)
     assert lines.feed(b"before\nxxxxx") == [b"before"]
     assert [lines.feed(b"x" * 4) for _ in range(50)] == [[]] * 50
     assert lines._parts == []
@@ -76,7 +76,7 @@ def test_the_head_of_a_dropped_line_is_kept() -> None:
         chunks = [line[at : at + size] for at in range(0, len(line), size)]
         (dropped,) = feed([*chunks, b"\n"], limit=1000)
         assert isinstance(dropped, TooLong)
-        assert dropped.head == line[:HEAD]
+        assert dropped.head == line[:HEAD_BYTES]
 
 
 def test_the_next_line_has_the_whole_limit_again() -> None:
@@ -84,7 +84,7 @@ def test_the_next_line_has_the_whole_limit_again() -> None:
 
 
 def test_what_comes_after_the_last_newline_is_the_rest_and_only_once() -> None:
-    lines = Lines(100)
+    lines = LineSplitter(100)
     lines.feed(b"a\nlast ")
     lines.feed(b"words")
     assert lines.rest() == b"last words"
@@ -93,7 +93,7 @@ def test_what_comes_after_the_last_newline_is_the_rest_and_only_once() -> None:
 
 
 def test_a_rest_over_the_limit_is_gone() -> None:
-    lines = Lines(10)
+    lines = LineSplitter(10)
     lines.feed(b"x" * 11)
     assert lines.rest() == b""
     assert lines.feed(b"a\n") == [b"a"]
@@ -116,7 +116,7 @@ class Counted(bytes):
 def test_a_line_of_64_mib_costs_one_look_at_each_byte_and_one_join() -> None:
     Counted.looked_at = 0
     chunk = Counted(b"x" * (64 * KIB))
-    lines = Lines(128 * KIB * KIB)
+    lines = LineSplitter(128 * KIB * KIB)
     for fed in range(1, 1025):
         assert lines.feed(chunk) == []
         assert len(lines._parts) == fed  # kept as they came: nothing is joined before the end

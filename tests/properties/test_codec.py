@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dovetail.jsonrpc.codec import Malformed, decode, encode
-from dovetail.jsonrpc.messages import Batch, Failure, Notification, Request, Result
+from dovetail.jsonrpc.messages import Batch, ErrorResponse, Notification, Request, Response
 from tests.strategies import JSON, TEXT
 
 IDS = st.integers() | TEXT
@@ -30,13 +30,13 @@ def outcome(data: bytes) -> Any:
     try:
         decoded = decode(data)
     except Malformed as malformed:
-        assert type(malformed.failure) is Failure
+        assert type(malformed.failure) is ErrorResponse
         assert malformed.failure.error.code in (-32700, -32600)
         assert msgspec.json.decode(encode(malformed.failure))["error"]["message"]
         return malformed
-    assert type(decoded) in (Request, Notification, Result, Failure, Batch)
+    assert type(decoded) in (Request, Notification, Response, ErrorResponse, Batch)
     if isinstance(decoded, Batch):
-        assert all(type(refused) is Failure for refused in decoded.refused)
+        assert all(type(refused) is ErrorResponse for refused in decoded.refused)
         assert decoded.messages or decoded.refused
     return decoded
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import fields
 
 from dovetail.jsonrpc.codec import encode
-from dovetail.jsonrpc.messages import Notification, Request, Result
+from dovetail.jsonrpc.messages import Notification, Request, Response
 from dovetail.protocol.base import Open
 from dovetail.protocol.lifecycle import InputRequiredResult
 from dovetail.protocol.methods import METHODS, Method
@@ -63,7 +63,7 @@ def test_any_result_is_valid_in_each_revision_it_is_lowered_to(
     result = data.draw(models(row.result))
     for revision in OFFICIAL:
         if method in revision.methods:
-            message = encode(Result(1, revision.lower_result(row, result)))
+            message = encode(Response(1, revision.lower_result(row, result)))
             assert problems(revision.name, message, direction="server", method=method) == []
 
 
@@ -76,7 +76,7 @@ def test_any_question_is_a_valid_answer_where_a_handler_may_ask(
     for revision in STATELESS:
         for row in METHODS.values():
             if row.asks:
-                message = encode(Result(1, revision.lower_result(row, asking)))
+                message = encode(Response(1, revision.lower_result(row, asking)))
                 assert problems(revision.name, message, direction="server", method=row.name) == []
 
 

@@ -10,7 +10,7 @@ from msgspec import Raw
 
 from dovetail.errors import InvalidParams
 from dovetail.jsonrpc.codec import decode, encode
-from dovetail.jsonrpc.messages import Failure, Notification, Request, Result
+from dovetail.jsonrpc.messages import ErrorResponse, Notification, Request, Response
 from dovetail.protocol.base import Implementation, ListChangedParams, ListParams, Params
 from dovetail.protocol.content import ImageContent, TextContent
 from dovetail.protocol.lifecycle import (
@@ -34,7 +34,7 @@ from dovetail.protocol.resources import (
     UriParams,
 )
 from dovetail.protocol.tools import CallToolParams, ListToolsResult, Tool, ToolResult
-from dovetail.revisions import DRAFT_DIALECT, error
+from dovetail.revisions import DRAFT_DIALECT, error_from_wire
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 FLAGS = {
@@ -192,8 +192,8 @@ def test_what_comes_is_understood_in_the_words_of_the_vocabulary(
 @pytest.mark.parametrize(("name", "result", "wire"), RESULTS, ids=[row[0] for row in RESULTS])
 def test_results_are_sent_in_the_shape_of_the_dialect(name: str, result: Any, wire: Any) -> None:
     assert lower_result(name, result) == wire
-    reply = decode(encode(Result(1, DRAFT_DIALECT.lower_result(METHODS[name], result))))
-    assert isinstance(reply, Result)
+    reply = decode(encode(Response(1, DRAFT_DIALECT.lower_result(METHODS[name], result))))
+    assert isinstance(reply, Response)
     assert json.loads(bytes(reply.result)) == wire
 
 
@@ -215,10 +215,11 @@ def test_wrong_arguments_are_an_error_of_the_application() -> None:
         b"parameter 'city'\"}}"
     )
     failure = decode(wire)
-    assert isinstance(failure, Failure)
+    assert isinstance(failure, ErrorResponse)
     assert failure.error.code == DRAFT_DIALECT.code(refusal)
     assert (
-        type(error("tools/call", failure.error.code, failure.error.message, None)) is InvalidParams
+        type(error_from_wire("tools/call", failure.error.code, failure.error.message, None))
+        is InvalidParams
     )
 
 

@@ -14,7 +14,7 @@ from dovetail.errors import (
     ProtocolError,
     ToolError,
 )
-from dovetail.revisions import ALL, BY_NAME, error
+from dovetail.revisions import ALL, BY_NAME, error_from_wire
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_codes_that_are_retired_are_not_sent_any_more_whoever_raised_them(
 def test_a_code_becomes_the_exception_that_means_it(
     method: str, code: int, data: Any, kind: type[DovetailError]
 ) -> None:
-    raised = error(method, code, "said", data)
+    raised = error_from_wire(method, code, "said", data)
     assert type(raised) is kind
     assert str(raised) == "said"
     if isinstance(raised, ProtocolError):
@@ -86,7 +86,7 @@ def test_a_code_becomes_the_exception_that_means_it(
 
 def test_every_code_that_has_a_class_comes_back_as_it() -> None:
     for code, kind in BY_CODE.items():
-        raised = error("ping", code, "", {"a": 1})
+        raised = error_from_wire("ping", code, "", {"a": 1})
         assert type(raised) is kind
         assert isinstance(raised, ProtocolError)
         assert (raised.code, raised.data) == (code, {"a": 1})
@@ -96,5 +96,6 @@ def test_what_one_revision_says_is_what_the_peer_of_it_catches() -> None:
     for revision in ALL:
         sent = NotFound("no such resource", data={"uri": "a:b"})
         assert (
-            type(error("resources/read", revision.code(sent), sent.message, sent.data)) is NotFound
+            type(error_from_wire("resources/read", revision.code(sent), sent.message, sent.data))
+            is NotFound
         )

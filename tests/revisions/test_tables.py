@@ -26,7 +26,7 @@ from dovetail.revisions import (
     v2025_11_25,
     v2026_07_28,
 )
-from dovetail.revisions.revision import known
+from dovetail.revisions.revision import method_names
 from tests.spec import Direction, Kind, declared, definitions, methods, needs_spec
 from tests.strategies import KINDS
 
@@ -114,7 +114,7 @@ def test_no_revision_shares_its_memory_with_another(revision: Revision) -> None:
 
 def test_a_method_that_does_not_exist_cannot_be_listed() -> None:
     with pytest.raises(KeyError):
-        known(("tools/lists",))
+        method_names(("tools/lists",))
 
 
 @each_of_all

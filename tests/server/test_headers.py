@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 
 from dovetail import Header, Server
 from dovetail.errors import SchemaError
-from dovetail.protocol.header_params import Mirror, mirrored
+from dovetail.protocol.header_params import HeaderParam, find_header_params
 from dovetail.server.tools import entry
 from dovetail.testing import Tape, pair
 from tests.spec import REVISIONS, check_tape
@@ -124,8 +124,8 @@ def test_a_field_of_an_object_can_be_mirrored(kind: Any) -> None:
     def tool(where: kind) -> None: ...
 
     assert entry(tool).mirrors == (
-        Mirror("Region", ("where", "region"), "string"),
-        Mirror("Zone", ("where", "zone"), "string"),
+        HeaderParam("Region", ("where", "region"), "string"),
+        HeaderParam("Zone", ("where", "zone"), "string"),
     )
 
 
@@ -136,7 +136,7 @@ def test_a_schema_that_was_given_stays_as_it_is() -> None:
     }
     made = entry(lambda n: n, name="tool", schema=given)
     assert made.listed.input_schema is given
-    assert made.mirrors == (Mirror("N", ("n",), "integer"),)
+    assert made.mirrors == (HeaderParam("N", ("n",), "integer"),)
 
 
 def test_an_ordinary_tool_has_none_and_loads_nothing_for_it() -> None:
@@ -254,7 +254,7 @@ MARKED = {"type": "string", "x-mcp-header": "X"}
 )
 def test_a_keyword_in_the_wrong_place_spoils_the_tool(schema: dict[str, Any]) -> None:
     with pytest.raises(SchemaError, match="mirrored into the header"):
-        mirrored({"type": "object"} | schema)
+        find_header_params({"type": "object"} | schema)
 
 
 @pytest.mark.parametrize(
@@ -271,14 +271,14 @@ def test_a_keyword_in_the_wrong_place_spoils_the_tool(schema: dict[str, Any]) ->
     ],
 )
 def test_what_only_looks_like_it_is_none(schema: Any) -> None:
-    assert mirrored(schema) == ()
+    assert find_header_params(schema) == ()
 
 
 def test_a_schema_deeper_than_the_stack_is_read() -> None:
     schema: dict[str, Any] = MARKED
     for _ in range(3000):
         schema = {"properties": {"x": schema}}
-    (mirror,) = mirrored(schema)
+    (mirror,) = find_header_params(schema)
     assert len(mirror.path) == 3000
 
 
@@ -302,6 +302,6 @@ def test_a_schema_deeper_than_the_stack_is_read() -> None:
     ],
 )
 def test_a_value_is_read_at_its_very_path(arguments: Any, value: Any) -> None:
-    mirror = Mirror("Region", ("where", "region"), "string")
+    mirror = HeaderParam("Region", ("where", "region"), "string")
     assert mirror.value(arguments) == value
     assert mirror.header == b"mcp-param-region"

@@ -16,7 +16,7 @@ from dovetail.protocol.client_features import (
     ModelPreferences,
     SamplingMessage,
     ToolChoice,
-    unbalanced,
+    find_tool_mismatch,
 )
 from dovetail.protocol.content import (
     AudioContent,
@@ -306,7 +306,7 @@ def test_a_conversation_with_every_use_answered_is_sent(conversation: Any) -> No
     ],
 )
 def test_a_conversation_out_of_balance_is_refused(conversation: Any, why: str) -> None:
-    assert re.search(why, unbalanced(create(conversation).messages) or "")
+    assert re.search(why, find_tool_mismatch(create(conversation).messages) or "")
 
 
 @given(st.lists(st.lists(st.uuids().map(str), min_size=1, max_size=3), max_size=4), st.data())
@@ -317,14 +317,14 @@ def test_balance_is_lost_with_any_one_result(rounds: list[list[str]], data: Any)
             assistant(*map(use, ids)),
             user(*map(result, data.draw(st.permutations(ids)))),
         ]
-    assert unbalanced(conversation) is None
+    assert find_tool_mismatch(conversation) is None
     if rounds:
         at = 2 * data.draw(st.integers(1, len(rounds)))
         blocks: Any = conversation[at].content
         conversation[at] = (
             user(*blocks[1:], TextContent("x")) if len(blocks) > 1 else user(TextContent("x"))
         )
-        assert unbalanced(conversation) is not None
+        assert find_tool_mismatch(conversation) is not None
 
 
 # --------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from dovetail.errors import (
     ProtocolError,
     UnsupportedVersion,
 )
-from dovetail.jsonrpc.messages import Error, Failure, Notification, Request, Result
+from dovetail.jsonrpc.messages import Error, ErrorResponse, Notification, Request, Response
 from dovetail.protocol import base
 from dovetail.protocol.base import (
     EmptyResult,
@@ -581,7 +581,11 @@ def messages(revision: Revision) -> Iterator[tuple[str, str, Any]]:
     to it."""
     for sender, name, said in ROWS:
         if isinstance(said, ProtocolError):
-            yield sender, name, Failure(1, Error(revision.code(said), said.message, said.data))
+            yield (
+                sender,
+                name,
+                ErrorResponse(1, Error(revision.code(said), said.message, said.data)),
+            )
         elif name in revision.methods and _can_say(revision, said):
             yield sender, name, _message(revision, name, said)
 
@@ -599,7 +603,7 @@ def _can_say(revision: Revision, said: Any) -> bool:
 def _message(revision: Revision, name: str, said: Any) -> Any:
     method = METHODS[name]
     if isinstance(said, Answer):
-        return Result(1, revision.lower_result(method, said.result))
+        return Response(1, revision.lower_result(method, said.result))
     if method.result is None:
         return Notification(revision.wire_name(name), revision.lower_params(method, said))
     if revision.stateless:

@@ -13,7 +13,7 @@ import pytest
 
 from dovetail.jsonrpc.codec import decode as decode_message
 from dovetail.jsonrpc.codec import encode
-from dovetail.jsonrpc.messages import Failure, Notification, Request, Result
+from dovetail.jsonrpc.messages import ErrorResponse, Notification, Request, Response
 from dovetail.protocol import (
     base,
     client_features,
@@ -25,7 +25,7 @@ from dovetail.protocol import (
     utilities,
 )
 from dovetail.protocol.methods import METHODS
-from dovetail.revisions import OFFICIAL, decode, error
+from dovetail.revisions import OFFICIAL, decode, error_from_wire
 from tests.spec import EXAMPLES, definitions, flaws, needs_spec
 
 NEWEST = OFFICIAL[-1]
@@ -115,10 +115,12 @@ def said_again(name: str, value: Any) -> Any:
     """A whole message, or the error of one, through codec and vocabulary and back."""
     whole = value if "jsonrpc" in value else {"jsonrpc": "2.0", "id": 1, "error": value}
     message = decode_message(encode(whole))
-    if isinstance(message, Failure):
-        raised = error("ping", message.error.code, message.error.message, message.error.data)
+    if isinstance(message, ErrorResponse):
+        raised = error_from_wire(
+            "ping", message.error.code, message.error.message, message.error.data
+        )
         assert getattr(raised, "code", None) == message.error.code
-    elif isinstance(message, Result):
+    elif isinstance(message, Response):
         method = METHODS[answered_method(name)]
         message.result = NEWEST.lift_result(method, message.result)
     else:

@@ -30,7 +30,7 @@ from ...errors import (
     ProtocolError,
 )
 from ...jsonrpc import codec
-from ...jsonrpc.messages import Error, Failure, Notification, Request, Result
+from ...jsonrpc.messages import Error, ErrorResponse, Notification, Request, Response
 from ...net import why_not_openable
 from ...protocol.resources import ReadResourceParams, ReadResourceResult
 from ...protocol.tools import CallToolParams, Tool, ToolResult
@@ -145,7 +145,9 @@ class Bridge:
             came = codec.decode(codec.encode(message))
         except (codec.Malformed, TypeError, ValueError, RecursionError) as error:
             failure = error.failure if isinstance(error, codec.Malformed) else None
-            return _wire(failure or Failure(None, Error(InvalidRequest.code, "This is no message")))
+            return _wire(
+                failure or ErrorResponse(None, Error(InvalidRequest.code, "This is no message"))
+            )
         self._flying += 1
         try:
             if isinstance(came, Request):
@@ -154,11 +156,15 @@ class Bridge:
                 await self._hear(came)
         finally:
             self._flying -= 1
-        if isinstance(came, Result | Failure) and came.id == TEARDOWN and self._left is not None:
+        if (
+            isinstance(came, Response | ErrorResponse)
+            and came.id == TEARDOWN
+            and self._left is not None
+        ):
             self._left.set()
         return None
 
-    async def _answer(self, request: Request) -> Result | Failure:
+    async def _answer(self, request: Request) -> Response | ErrorResponse:
         try:
             if self._flying > IN_FLIGHT:
                 raise Overloaded(
@@ -173,14 +179,14 @@ class Bridge:
             _log().info(
                 "%r: asks for %s %.200r", self.view.uri, request.method, getattr(params, named, "")
             )
-            return Result(request.id, await answer(self, params))
+            return Response(request.id, await answer(self, params))
         except ProtocolError as error:
-            return Failure(request.id, Error(error.code, error.message, error.data))
+            return ErrorResponse(request.id, Error(error.code, error.message, error.data))
         except DovetailError as error:
-            return Failure(request.id, Error(DENIED, str(error)))
+            return ErrorResponse(request.id, Error(DENIED, str(error)))
         except Exception:
             _log().exception("The host failed at %s", request.method)
-            return Failure(request.id, Error(-32603, f"The host failed at {request.method}"))
+            return ErrorResponse(request.id, Error(-32603, f"The host failed at {request.method}"))
 
     async def _hear(self, notification: Notification) -> None:
         if notification.method not in _NOTIFICATIONS or self._flying > IN_FLIGHT:

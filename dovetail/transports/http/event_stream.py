@@ -15,7 +15,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from ...jsonrpc.framing import HEAD, TooLong
+from ...jsonrpc.framing import HEAD_BYTES, TooLong
 
 ID: Final = 4096
 """The longest id that is kept: it has to go back in a header."""
@@ -132,7 +132,7 @@ class Events:
             self._data.append(value)
         elif fitted:
             self._data = [
-                b"\n".join([*self._data, value[:HEAD]])[:HEAD]
+                b"\n".join([*self._data, value[:HEAD_BYTES]])[:HEAD_BYTES]
             ]  # all that is needed to tell whom it was for
 
     def _end(self) -> Event | None:

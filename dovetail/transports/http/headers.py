@@ -16,8 +16,8 @@ from binascii import a2b_base64, b2a_base64
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ...protocol.header_params import Mirror as Mirror
-from ...protocol.header_params import mirrored as mirrored
+from ...protocol.header_params import HeaderParam as HeaderParam
+from ...protocol.header_params import find_header_params as find_header_params
 
 # As ASGI has them: bytes, lower case.
 HOST: Final = b"host"
@@ -86,7 +86,7 @@ def encodable(value: Any) -> bool:
     return isinstance(value, (str, int)) or (isinstance(value, float) and value.is_integer())
 
 
-def values(mirrors: tuple[Mirror, ...], arguments: Mapping[str, Any]) -> dict[str, str]:
+def values(mirrors: tuple[HeaderParam, ...], arguments: Mapping[str, Any]) -> dict[str, str]:
     """The headers that a client sends with a call; ValueError for an integer that is too large."""
     found = ((mirror, mirror.value(arguments)) for mirror in mirrors)
     return {

@@ -34,7 +34,7 @@ from ...errors import (
     Unauthorized,
 )
 from ...jsonrpc.codec import Malformed, decode
-from ...jsonrpc.framing import HEAD, TooLong
+from ...jsonrpc.framing import HEAD_BYTES, TooLong
 from ...jsonrpc.messages import Request
 from ...limits import Limits
 from ...net import without_password
@@ -167,7 +167,7 @@ class Pairs:
         if channel.full:
             return 503
         channel.visitor = visitor
-        stream.deliver(body if len(body) <= self._limits.incoming else TooLong(body[:HEAD]))
+        stream.deliver(body if len(body) <= self._limits.incoming else TooLong(body[:HEAD_BYTES]))
         return 202
 
     def _words(self, status: int | None) -> str:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.jsonrpc.framing import HEAD, TooLong
+from dovetail.jsonrpc.framing import HEAD_BYTES, TooLong
 from dovetail.transports.http.event_stream import ID, Event, Events, comment, event, priming
 
 
@@ -143,9 +143,9 @@ def test_data_over_the_limit_is_not_kept_while_it_streams_in() -> None:
         assert len(events._line) < 1100 + ID
     for _ in range(100):
         assert events.feed(b"\ndata: " + b"y" * 999) == []
-        assert sum(map(len, events._data)) <= HEAD
+        assert sum(map(len, events._data)) <= HEAD_BYTES
     (dropped,) = events.feed(b"\n\n")
-    assert dropped.data == TooLong(b"x" * HEAD)
+    assert dropped.data == TooLong(b"x" * HEAD_BYTES)
 
 
 def test_an_endless_line_that_is_no_data_is_not_kept() -> None:
@@ -216,7 +216,9 @@ def simply(stream: bytes, limit: int) -> list[Event]:
         whole = b"\n".join(data)
         if whole or id is not None or retry is not None:
             events.append(
-                Event(whole if len(whole) <= limit else TooLong(whole[:HEAD]), name, id, retry)
+                Event(
+                    whole if len(whole) <= limit else TooLong(whole[:HEAD_BYTES]), name, id, retry
+                )
             )
     return events
 

@@ -15,7 +15,7 @@ from dovetail.transports.http.headers import (
     VERSION,
     decode_value,
     encode_value,
-    mirrored,
+    find_header_params,
     same,
     spelled,
     values,
@@ -148,14 +148,14 @@ def test_whatever_a_server_sends_as_a_schema_the_outcome_is_mirrors_or_a_schema_
     given: dict[str, Any],
 ) -> None:
     try:
-        mirrored(given)
+        find_header_params(given)
     except SchemaError:
         pass
 
 
 # values of a call
 
-MIRRORS = mirrored(
+MIRRORS = find_header_params(
     schema(
         region=annotated(),
         count=annotated("Count", "integer"),
@@ -196,7 +196,7 @@ def test_an_integer_too_large_to_mirror_is_an_error_of_the_caller() -> None:
 
 
 def test_a_suffix_that_is_a_name_of_its_own_stays_a_parameter() -> None:
-    (mirror,) = mirrored(schema(a=annotated("Method")))
+    (mirror,) = find_header_params(schema(a=annotated("Method")))
     assert mirror.header == b"mcp-param-method"
     assert values((mirror,), {"a": "x"}) == {"Mcp-Param-Method": "x"}
 

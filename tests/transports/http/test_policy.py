@@ -27,7 +27,7 @@ from dovetail.protocol.prompts import GetPromptParams
 from dovetail.protocol.resources import ReadResourceParams
 from dovetail.protocol.tools import CallToolParams
 from dovetail.revisions import ALL, HANDSHAKE, OFFICIAL, STATELESS
-from dovetail.transports.http.headers import Mirror, mirrored
+from dovetail.transports.http.headers import HeaderParam, find_header_params
 from dovetail.transports.http.server import policy as ladder
 from dovetail.transports.http.server.policy import (
     Head,
@@ -734,14 +734,14 @@ def test_a_refusal_repeats_only_the_beginning_of_what_came() -> None:
 
 # mirrored parameters
 
-(REGION,) = REGIONS = mirrored(
+(REGION,) = REGIONS = find_header_params(
     {"properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
 )
-COUNT = Mirror("Count", ("a", "count"), "integer")
-DRY = Mirror("Dry", ("dry",), "boolean")
+COUNT = HeaderParam("Count", ("a", "count"), "integer")
+DRY = HeaderParam("Dry", ("dry",), "boolean")
 
 
-def mirror(mirror: Mirror, arguments: str, **headers: str | None) -> Reject | None:
+def mirror(mirror: HeaderParam, arguments: str, **headers: str | None) -> Reject | None:
     return mirrors(passed(**headers), (mirror,), Raw(arguments.encode()))
 
 
@@ -767,7 +767,7 @@ def mirror(mirror: Mirror, arguments: str, **headers: str | None) -> Reject | No
     ],
 )
 def test_a_header_that_repeats_its_argument_passes(
-    one: Mirror, arguments: str, header: str | None
+    one: HeaderParam, arguments: str, header: str | None
 ) -> None:
     assert mirror(one, arguments, **{f"mcp_param_{one.name.lower()}": header}) is None
 
@@ -794,7 +794,9 @@ def test_a_header_that_repeats_its_argument_passes(
         (DRY, '{"dry": false}', None),
     ],
 )
-def test_a_header_that_does_not_is_refused(one: Mirror, arguments: str, header: str | None) -> None:
+def test_a_header_that_does_not_is_refused(
+    one: HeaderParam, arguments: str, header: str | None
+) -> None:
     outcome = mirror(one, arguments, **{f"mcp_param_{one.name.lower()}": header})
     refused(outcome, 400, HeaderMismatch, f"Mcp-Param-{one.name}", ".".join(one.path))
 

@@ -42,7 +42,7 @@ from ....errors import (
 )
 from ....jsonrpc.codec import encode
 from ....jsonrpc.framing import TooLong
-from ....jsonrpc.messages import Error, Failure, Id
+from ....jsonrpc.messages import Error, ErrorResponse, Id
 from ....limits import Limits
 from ....net import PeerAddresses
 from ....ports import HTTP, Channel, Credentials, Ended, Lost, Receive
@@ -51,7 +51,7 @@ from ....protocol.methods import METHODS, Method
 from ....protocol.tools import Tool
 from ....revisions import ALL
 from ..event_stream import Event
-from ..headers import Mirror, encode_value, mirrored, values
+from ..headers import HeaderParam, encode_value, find_header_params, values
 from .client_errors import MODERN, NO_VERDICT, PAIR, PASSING, later, meaning
 from .http_transport import Reply, Wire
 from .peek import BROKEN, Outgoing, each, failure_in, named, peek, replies, version_in
@@ -90,7 +90,7 @@ async def connect(
     verify: Any = True,
     proxy: str | None = None,
     long_polling: bool = False,
-    mirrors: dict[str, tuple[Mirror, ...]] | None = None,
+    mirrors: dict[str, tuple[HeaderParam, ...]] | None = None,
     auth: Credentials | None = None,
     peers: PeerAddresses | None = None,
 ) -> Channel:
@@ -111,7 +111,7 @@ class Http:
         wire: Wire,
         limits: Limits,
         long_polling: bool = False,
-        mirrors: dict[str, tuple[Mirror, ...]] | None = None,
+        mirrors: dict[str, tuple[HeaderParam, ...]] | None = None,
     ) -> None:
         self._wire, self._limits, self._long_polling = wire, limits, long_polling
         self._loop = asyncio.get_running_loop()
@@ -216,7 +216,7 @@ class Http:
         kept: list[Tool] = []
         for tool in tools:
             try:
-                mirrors = mirrored(tool.input_schema)
+                mirrors = find_header_params(tool.input_schema)
             except SchemaError as problem:
                 log.warning("The tool %r is left out: %s", tool.name, problem)
                 continue
@@ -447,7 +447,9 @@ class Http:
             else:
                 self._receive(
                     encode(
-                        Failure(message.asks, Error(failure.code, failure.message, failure.data))
+                        ErrorResponse(
+                            message.asks, Error(failure.code, failure.message, failure.data)
+                        )
                     )
                 )
         else:

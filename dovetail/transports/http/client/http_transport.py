@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
 
 from ....errors import ConfigError, ConnectFailed, ConnectionClosed, missing_extra
-from ....jsonrpc.framing import HEAD, TooLong
+from ....jsonrpc.framing import HEAD_BYTES, TooLong
 from ....limits import Limits
 from ....net import PeerAddresses, split_origin, without_password
 from ....ports import Credentials, HttpResponse
@@ -186,7 +186,7 @@ class Reply:
                 parts.append(chunk)
                 size += len(chunk)
                 if size > self._limit:
-                    return TooLong(b"".join(parts)[:HEAD])
+                    return TooLong(b"".join(parts)[:HEAD_BYTES])
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     async def events(self, take: Callable[[Event], bool]) -> None:

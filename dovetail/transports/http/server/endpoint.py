@@ -28,7 +28,7 @@ from ....errors import (
     ProtocolError,
 )
 from ....jsonrpc.codec import Malformed, decode, encode
-from ....jsonrpc.messages import Batch, Failure, Message, Notification, Request, Result
+from ....jsonrpc.messages import Batch, ErrorResponse, Message, Notification, Request, Response
 from ....limits import Limits
 from ....ports import Bus, Call, Desk, HttpResponse, Visitor
 from ....protocol.base import PROTOCOL_VERSION, Params
@@ -324,7 +324,7 @@ class Endpoint:
             if spoken is not named and self._desk.method(name, spoken) is not row:
                 raise MethodNotFound(f"There is no method {name!r} in revision {spoken.version}")
             if row.name == "ping":
-                return encode(Result(request.id, {})), []
+                return encode(Response(request.id, {})), []
             self._check(row, request, session, turn)
             caller.principal, caller.address = turn.visitor.principal, turn.visitor.address
             if stateless and row.name == "tools/call":
@@ -558,7 +558,7 @@ class Endpoint:
             return
         if (
             session is not None
-            and isinstance(message, Result | Failure)
+            and isinstance(message, Response | ErrorResponse)
             and await self._settled(message, session)
         ):
             return
@@ -569,7 +569,7 @@ class Endpoint:
         )
         raise refused(InvalidRequest(f"Nobody here waits for this answer{hint}"))
 
-    async def _settled(self, message: Result | Failure, session: Session) -> bool:
+    async def _settled(self, message: Response | ErrorResponse, session: Session) -> bool:
         return session.answered(message) or bool(
             await self._bus.ask("answer", (session.key, encode(message)))
         )
@@ -579,7 +579,7 @@ class Endpoint:
         message = decode(payload[1])
         return (
             session is not None
-            and isinstance(message, Result | Failure)
+            and isinstance(message, Response | ErrorResponse)
             and session.answered(message)
         ) or None
 

@@ -87,7 +87,7 @@ from ....protocol.base import CLIENT_CAPABILITIES, PROTOCOL_VERSION, Meta, Param
 from ....revisions import OFFICIAL, Revision
 from ....text import MAX_QUOTED_CHARS, quote
 from .. import headers as names
-from ..headers import SAFE, Mirror, encodable, same, spelled
+from ..headers import SAFE, HeaderParam, encodable, same, spelled
 
 Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
 JSON, EVENTS = "application/json", "text/event-stream"
@@ -713,7 +713,7 @@ HANDSHAKE: Final = (
 )
 
 
-def mirrors(head: Head, mirrors: tuple[Mirror, ...], arguments: Raw) -> Reject | None:
+def mirrors(head: Head, mirrors: tuple[HeaderParam, ...], arguments: Raw) -> Reject | None:
     """Judge the arguments of a call against its `Mcp-Param-*` headers. Those that no parameter asks
     for are ignored."""
     try:

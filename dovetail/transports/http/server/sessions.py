@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from ....errors import InvalidParams
-from ....jsonrpc.messages import Failure, Id, Result
+from ....jsonrpc.messages import ErrorResponse, Id, Response
 from ....limits import Limits
 from ....ports import HTTP, Bus, Call, Caller, Desk, Principal
 from ....protocol.base import Implementation
@@ -36,7 +36,7 @@ LONGEST = 2048
 LATELY = 1.0
 """Seconds within which the order of use does not matter."""
 NOBODY: dict[Id, Call] = {}
-NOTHING_ASKED: "dict[Id, asyncio.Future[Result | Failure]]" = {}
+NOTHING_ASKED: "dict[Id, asyncio.Future[Response | ErrorResponse]]" = {}
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(tuple[str, float, bytes, bytes, Any, Any]).decode
@@ -70,7 +70,7 @@ class Session:
         self.leveled = 0.0
         """When it last set a log level, in whichever process."""
         self.answering: dict[Id, Call] = NOBODY
-        self.asked: dict[Id, asyncio.Future[Result | Failure]] = NOTHING_ASKED
+        self.asked: dict[Id, asyncio.Future[Response | ErrorResponse]] = NOTHING_ASKED
         """The questions that its client has not answered yet."""
         self.standing: tuple[Stream, ...] = ()
         """Streams for what belongs to no request, the newest last. Of those that are read, the
@@ -82,14 +82,14 @@ class Session:
         self.elsewhere = False
         """Whether another process has the newest of its standing streams."""
 
-    def ask(self, id: Id) -> "asyncio.Future[Result | Failure]":
+    def ask(self, id: Id) -> "asyncio.Future[Response | ErrorResponse]":
         """A question is on its way; the future is for the answer."""
         if self.asked is NOTHING_ASKED:
             self.asked = {}
         future = self.asked[id] = asyncio.get_running_loop().create_future()
         return future
 
-    def answered(self, message: Result | Failure) -> bool:
+    def answered(self, message: Response | ErrorResponse) -> bool:
         """Whether this answers a question of ours."""
         future = self.asked.get(message.id) if message.id is not None else None
         if future is None or future.done():
