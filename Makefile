@@ -1,21 +1,44 @@
 # Two commands matter: `make demo` and `make test`. Each sets up what it needs in .venv.
+# `make test PYTHON=python3.13 VENV=.venv-3.13` uses another Python, TESTS="tests/server -x" runs
+# some of the tests, with any options of pytest.
 PYTHON ?= python3
-VENV := .venv
+VENV ?= .venv
+WORKERS ?= 2
+TESTS ?= tests
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PYTEST := $(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=worksteal
 
-.PHONY: demo test check conformance interop fuzz bench bench-check soak clean
+.PHONY: demo test test-all test-lowest coverage setup system check count conformance interop fuzz \
+	bench bench-check soak clean
 
 demo: $(VENV)/.package
 	@$(BIN)/python examples/demo.py
 
-test: $(VENV)/.tools
-	$(BIN)/python -m tests
+test: system $(VENV)/.tools
+	@$(BIN)/python -m tests.node
+	$(PYTEST) $(TESTS)
+
+# Every Python from 3.11 on that is installed, each in its own virtual environment.
+test-all:
+	$(PYTHON) scripts/pythons.py --each $(MAKE) test
+
+# Browser and npm, with sudo if need be.
+setup:
+	$(PYTHON) scripts/system_packages.py
+
+# The same, but only if it needs no password: in containers and on CI machines.
+system:
+	@$(PYTHON) scripts/system_packages.py --root
 
 check: $(VENV)/.tools
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Files, tokens, long functions and duplicate class names.
+count:
+	@$(PYTHON) scripts/count.py
 
 conformance: $(VENV)/.package
 	$(BIN)/python -m tests.conformance.run
@@ -35,9 +58,10 @@ bench-check: $(VENV)/.package
 soak: $(VENV)/.package
 	$(BIN)/python -m tests.soak
 
-$(VENV)/.package: pyproject.toml Makefile
+$(VENV)/.package: pyproject.toml
+	@$(PYTHON) scripts/system_packages.py --root venv
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) --editable '.[auth]'
+	$(PIP) --editable '.[all]'
 	@touch $@
 
 $(VENV)/.tools: $(VENV)/.package requirements-dev.txt
@@ -45,4 +69,5 @@ $(VENV)/.tools: $(VENV)/.package requirements-dev.txt
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .venv-bench .conformance .interop .node dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .fuzz
+	rm -rf .venv .venv-* .conformance .interop .node dist build .pytest_cache .mypy_cache \
+		.ruff_cache .hypothesis .fuzz .coverage

@@ -14,8 +14,6 @@ import asyncio
 import base64
 import itertools
 import json
-import os
-import shutil
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -24,15 +22,9 @@ from typing import Any
 
 import aiohttp
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
+from scripts.system_packages import find_browser
+
 START_SECONDS, WAIT_SECONDS = 20.0, 10.0
-
-
-def chromium() -> str:
-    """The browser's program."""
-    found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
-    assert found, "A browser is needed: `apt-get install chromium`, or name one in CHROMIUM"
-    return found
 
 
 class Page:
@@ -123,7 +115,9 @@ class Page:
 
 @asynccontextmanager
 async def browser(width: int = 900, height: int = 900) -> AsyncIterator[Page]:
-    """A browser with one empty tab."""
+    """Start a browser with one empty tab."""
+    program = find_browser()
+    assert program, "no browser is installed: mark the test with `needs_browser`"
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         options = [
             "--headless=new",
@@ -142,7 +136,7 @@ async def browser(width: int = 900, height: int = 900) -> AsyncIterator[Page]:
         ]
         quiet = asyncio.subprocess.DEVNULL
         process = await asyncio.create_subprocess_exec(
-            chromium(), *options, stdin=quiet, stdout=quiet, stderr=quiet
+            program, *options, stdin=quiet, stdout=quiet, stderr=quiet
         )
         try:
             port = await _port(Path(profile) / "DevToolsActivePort")

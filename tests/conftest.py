@@ -8,10 +8,13 @@ import asyncio
 import inspect
 import re
 import signal
+from collections import Counter
 from collections.abc import Generator
 from typing import Any
 
 import pytest
+
+from tests.system import REMEDY
 
 TIMEOUT_SECONDS = 30
 
@@ -51,6 +54,20 @@ def _encodable(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(map(_encodable, value))
     return value
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say in one line what was skipped for want of a program, and how to install it."""
+    reasons: Counter[str] = Counter()
+    for report in terminalreporter.stats.get("skipped", []):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else ""
+        if REMEDY in reason:
+            reasons[reason.removeprefix("Skipped: ").partition(":")[0]] += 1
+    if reasons:
+        details = ", ".join(f"{count} because {reason}" for reason, count in reasons.items())
+        terminalreporter.line(
+            f"Skipped {details}. To install what is missing, {REMEDY}.", yellow=True, bold=True
+        )
 
 
 def named(value: Any) -> str:

@@ -22,6 +22,7 @@ from dovetail.errors import Unauthorized
 from .. import node
 from ..browser import browser
 from ..person import Person
+from ..system import needs_browser, needs_npm
 from .guarded import PASSWORD, USER
 
 HERE = Path(__file__).parent
@@ -74,7 +75,7 @@ def guarded(
 
 @pytest.fixture(scope="module")
 def installed() -> None:
-    """What takes longer than a test may, where it was not there yet."""
+    """Install the identity provider, which takes longer than a test may."""
     node.install()
 
 
@@ -82,11 +83,15 @@ def installed() -> None:
 async def identity_provider(resource: str, callback: str = "") -> AsyncIterator[str]:
     """A real OpenID provider; its issuer."""
     port = free_port()
-    script = node.CACHE / "provider.mjs"  # Node looks for what a script imports beside it
+    # Node looks for imported packages next to the script; each process has its own copy.
+    script = node.CACHE / f"provider-{port}.mjs"
     shutil.copy(HERE / "identity/provider.mjs", script)
-    async with program(str(node.NODE), str(script), str(port), resource, callback) as said:
-        assert said == "ready"
-        yield f"http://127.0.0.1:{port}"
+    try:
+        async with program(str(node.NODE), str(script), str(port), resource, callback) as said:
+            assert said == "ready"
+            yield f"http://127.0.0.1:{port}"
+    finally:
+        script.unlink()
 
 
 class Robot:
@@ -108,6 +113,7 @@ class Robot:
         return dict(parse_qsl(urlsplit(ended).query))
 
 
+@needs_browser
 async def test_in_a_real_browser_a_user_logs_in_and_consents_and_the_client_goes_on_by_itself(
     tmp_path: Path,
 ) -> None:
@@ -193,6 +199,7 @@ async def test_a_tool_that_wants_more_leads_to_a_second_consent_and_keeps_what_w
     assert "Change and delete your notes" in robot.person.pages[-1]
 
 
+@needs_npm
 async def test_a_client_reaches_a_tool_through_a_real_openid_provider(installed: None) -> None:
     port = free_port()
     async with (
@@ -204,6 +211,7 @@ async def test_a_client_reaches_a_tool_through_a_real_openid_provider(installed:
             assert (await client.call_tool("whoami")).data == "grace"
 
 
+@needs_npm
 async def test_users_of_a_real_openid_provider_log_in_at_the_embedded_authorization_server(
     installed: None,
 ) -> None:

@@ -22,6 +22,9 @@ from examples.apps.server import server as weather
 
 from ..browser import Page, browser
 from ..docs.pages import blocks
+from ..system import needs_browser
+
+pytestmark = needs_browser
 
 ROOT = Path(__file__).parents[2]
 

@@ -10,6 +10,7 @@ import pytest
 
 from dovetail.extensions.skills.frontmatter import FrontMatterError, differences, read
 from tests.node import MODULES, NODE
+from tests.system import REMEDY
 
 READ: dict[str, Any] = {
     "a: b": {"a": "b"},
@@ -256,7 +257,8 @@ def made(chance: random.Random) -> str:
 
 
 @pytest.mark.skipif(
-    not (NODE.is_file() and (MODULES / "yaml").is_dir()), reason="npm's yaml is not installed"
+    not (NODE.is_file() and (MODULES / "yaml").is_dir()),
+    reason=f"npm's yaml is not installed: {REMEDY}",
 )
 def test_what_is_read_is_what_another_reader_of_yaml_reads() -> None:
     chance = random.Random(2640)

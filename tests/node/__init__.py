@@ -1,9 +1,13 @@
-"""What the tests need from npm: brought into `.node/` once, where `package.json` pins it."""
+"""What the tests need from npm, in the versions of `package.json`; installed into `.node/` once.
+
+`python -m tests.node` installs it ahead of the tests, if there is an npm.
+"""
 
 import os
 import shutil
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -18,7 +22,17 @@ class Trouble(Exception):
 
 
 def install() -> None:
-    """Bring the packages and their Node, unless they are there."""
+    """Install the packages and their Node, unless they are there. Processes take turns."""
+    CACHE.mkdir(exist_ok=True)
+    with (CACHE / "lock").open("w") as lock:
+        if sys.platform != "win32":
+            import fcntl
+
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        _install()
+
+
+def _install() -> None:
     wanted = (HERE / "package.json").read_bytes()
     stamp = CACHE / "installed.json"
     if stamp.is_file() and stamp.read_bytes() == wanted:
@@ -27,7 +41,6 @@ def install() -> None:
     if npm is None:
         raise Trouble("npm is needed to install what the tests need of Node; it comes with Node")
     print("Installing from npm", flush=True)
-    CACHE.mkdir(exist_ok=True)
     (CACHE / "package.json").write_bytes(wanted)
     options = ["--no-audit", "--no-fund", "--no-package-lock", "--loglevel=error"]
     ended(

@@ -1,0 +1,127 @@
+"""The package as a whole: no class name is defined twice, and no modules import each other.
+
+The known exceptions may only become fewer.
+"""
+
+import ast
+from pathlib import Path
+
+from scripts.count import duplicate_classes
+
+from .test_imports import PACKAGE
+
+KNOWN_DUPLICATES = {
+    "Asked",
+    "Asking",
+    "Audio",
+    "Begun",
+    "Client",
+    "Context",
+    "Dialect",
+    "Entry",
+    "Events",
+    "Family",
+    "Field",
+    "Form",
+    "Image",
+    "Kept",
+    "Limits",
+    "MemoryStore",
+    "Mismatch",
+    "Outgoing",
+    "Patience",
+    "Rates",
+    "Record",
+    "Refused",
+    "Request",
+    "Result",
+    "Said",
+    "Server",
+    "Session",
+    "Started",
+    "Tasks",
+    "Tokens",
+    "Trouble",
+    "Turn",
+    "Visit",
+    "Wire",
+    "Writer",
+    "_Unpickler",
+}
+KNOWN_CYCLES = {"dovetail.cli", "dovetail.server"}
+"""Packages that still have a cycle inside."""
+
+
+def test_no_class_name_is_defined_twice() -> None:
+    duplicates = duplicate_classes(PACKAGE)
+    new = {name: where for name, where in duplicates.items() if name not in KNOWN_DUPLICATES}
+    assert new == {}
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported_modules(path: Path, modules: set[str]) -> set[str]:
+    """Return the modules of the package that a file imports, inside functions too, but not for
+    type checkers only."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for_type_checkers = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for statement in node.body
+        for inner in ast.walk(statement)
+    }
+    name = module_name(path)
+    package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if id(node) in for_type_checkers:
+            continue
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            source = ".".join([*base, *filter(None, [node.module])])
+            # `from package import module` imports the module; anything else is in the source.
+            found |= {
+                f"{source}.{alias.name}" if f"{source}.{alias.name}" in modules else source
+                for alias in node.names
+            }
+    return (found & modules) - {name}
+
+
+def import_cycles() -> list[set[str]]:
+    """Return the groups of modules that import each other, directly or through others."""
+    paths = {module_name(path): path for path in PACKAGE.rglob("*.py")}
+    modules = set(paths)
+    graph = {name: imported_modules(path, modules) for name, path in paths.items()}
+    reached = {name: _reachable(graph, name) for name in graph}
+    groups: list[set[str]] = []
+    for name in sorted(graph):
+        group = {other for other in reached[name] if name in reached[other]}
+        if group and group not in groups:
+            groups.append(group)
+    return groups
+
+
+def _reachable(graph: dict[str, set[str]], start: str) -> set[str]:
+    seen: set[str] = set()
+    waiting = [start]
+    while waiting:
+        for name in graph[waiting.pop()] - seen:
+            seen.add(name)
+            waiting.append(name)
+    return seen
+
+
+def test_no_modules_import_each_other() -> None:
+    unknown = [
+        sorted(group)
+        for group in import_cycles()
+        if len(packages := {name.rpartition(".")[0] for name in group}) > 1
+        or not packages <= KNOWN_CYCLES
+    ]
+    assert unknown == []

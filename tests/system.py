@@ -1,0 +1,21 @@
+"""Programs that some tests need and pip cannot install: a browser and npm.
+
+`make setup` installs them. Without one, the tests that need it are skipped, and the test run ends
+with a line that says so (`tests/conftest.py`).
+"""
+
+import shutil
+
+import pytest
+
+from scripts.system_packages import find_browser
+
+REMEDY = "run `make setup`"
+"""Part of the reason of each skip that `make setup` cures."""
+
+needs_browser = pytest.mark.skipif(
+    find_browser() is None, reason=f"no browser is installed: {REMEDY}"
+)
+needs_npm = pytest.mark.skipif(
+    shutil.which("npm") is None, reason=f"npm is not installed: {REMEDY}"
+)
