@@ -13,7 +13,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def detached(work: Callable[[], T], name: str) -> "Future[T]":
+def run_in_daemon_thread(work: Callable[[], T], name: str) -> "Future[T]":
     """Begin, and get what will come of it; `asyncio.wrap_future` makes that something to await, in
     any loop."""
     given: Future[T] = Future()

@@ -11,8 +11,8 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from .output import complain, one_line
-from .status_line import Aside
+from .output import one_line, print_error
+from .status_line import StatusLine
 
 if TYPE_CHECKING:
     from ..client.callbacks import ElicitRequest
@@ -30,14 +30,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def asked(
-    options: argparse.Namespace, aside: Aside
+def make_on_elicit(
+    options: argparse.Namespace, aside: StatusLine
 ) -> "Callable[[ElicitRequest], Awaitable[ElicitResult]]":
     """The `on_elicit` of these options."""
     from msgspec.structs import replace
 
     from ..terminal.elicit import terminal_elicit
-    from ..terminal.form_dialog import unattended
+    from ..terminal.form_dialog import answer_unattended
 
     ask = terminal_elicit()
     alone = options.defaults or not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty())
@@ -49,14 +49,14 @@ def asked(
         with aside.paused():
             if not alone:
                 return await ask(request)
-            answer = unattended(request, options.defaults)
-            _report(request, answer, options.defaults)
+            answer = answer_unattended(request, options.defaults)
+            _report_unattended(request, answer, options.defaults)
             return answer
 
     return elicit
 
 
-def _report(request: "ElicitRequest", answer: "ElicitResult", defaults: bool) -> None:
+def _report_unattended(request: "ElicitRequest", answer: "ElicitResult", defaults: bool) -> None:
     if answer.action == "accept":
         told = "answered with the defaults"
     elif request.mode == "url":
@@ -65,4 +65,4 @@ def _report(request: "ElicitRequest", answer: "ElicitResult", defaults: bool) ->
         told = "declined: it has fields without a default"
     else:
         told = "declined: no terminal; --yes answers with the defaults"
-    complain(f"{one_line(request.asked_by)} asks: {one_line(request.message)} ({told})")
+    print_error(f"{one_line(request.asked_by)} asks: {one_line(request.message)} ({told})")

@@ -25,11 +25,13 @@ _KINDS: dict[type, set[str]] = {
     dict: {"object"},
     type(None): {"null"},
 }
-_STEPS = 1000
+_MAX_SCHEMA_STEPS = 1000
 """How many references and members of unions are looked at; a hostile schema may have no end."""
 
 
-def parse(pairs: list[str], schema: dict[str, Any], given: str | None = None) -> dict[str, Any]:
+def parse_arguments(
+    pairs: list[str], schema: dict[str, Any], given: str | None = None
+) -> dict[str, Any]:
     """The arguments that these pairs stand for, on top of those `given` as a JSON object."""
     arguments: dict[str, Any] = {} if given is None else _object(given)
     properties = schema.get("properties")
@@ -41,34 +43,36 @@ def parse(pairs: list[str], schema: dict[str, Any], given: str | None = None) ->
         key, forced, text = match.groups()
         wanted = properties.get(key, others) if isinstance(properties, dict) else others
         value = _read(key, text[1:], wanted) if text.startswith("@") else text
-        arguments[key] = _json(value, key) if forced else _value(value, key, types(wanted, schema))
+        arguments[key] = (
+            _json(value, key) if forced else _value(value, key, schema_types(wanted, schema))
+        )
     return arguments
 
 
-def types(schema: Any, root: dict[str, Any]) -> set[str]:
+def schema_types(schema: Any, root: dict[str, Any]) -> set[str]:
     """The JSON types that a schema lets pass; none where it does not say."""
     found: set[str] = set()
     waiting = [schema]
-    for _ in range(_STEPS):
+    for _ in range(_MAX_SCHEMA_STEPS):
         if not waiting:
             break
         one = waiting.pop()
         if not isinstance(one, dict):
             continue
         said = one.get("type")
-        found |= {name for name in (said, *_items(said)) if isinstance(name, str)}
+        found |= {name for name in (said, *_as_list(said)) if isinstance(name, str)}
         if not said:
-            values = [*_items(one.get("enum")), *([one["const"]] if "const" in one else [])]
+            values = [*_as_list(one.get("enum")), *([one["const"]] if "const" in one else [])]
             found |= {kind for value in values for kind in _KINDS[type(value)]}
             waiting += [
-                *_items(one.get("anyOf")),
-                *_items(one.get("oneOf")),
-                _referred(one.get("$ref"), root),
+                *_as_list(one.get("anyOf")),
+                *_as_list(one.get("oneOf")),
+                _resolve_ref(one.get("$ref"), root),
             ]
     return found
 
 
-def _referred(reference: Any, root: dict[str, Any]) -> Any:
+def _resolve_ref(reference: Any, root: dict[str, Any]) -> Any:
     """What a reference within the same schema points at."""
     if not isinstance(reference, str) or not reference.startswith("#"):
         return None
@@ -79,7 +83,7 @@ def _referred(reference: Any, root: dict[str, Any]) -> Any:
     return found
 
 
-def _items(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidParams, MethodNotFound, NotFound, ToolError
 from . import answers, contents, session
-from .arguments import parse
-from .output import say_json, say_text
+from .arguments import parse_arguments
+from .output import print_json, print_text
 
 if TYPE_CHECKING:
     from .. import Client, ToolResult
@@ -40,14 +40,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> None:
     """Do it."""
-    session.talk(options, ask, show)
+    session.run_session(options, ask, show)
 
 
 async def ask(client: "Client", options: argparse.Namespace) -> "ToolResult":
     """Call the tool."""
     tools = await client.list_tools()
     schema = next((tool.input_schema for tool in tools if tool.name == options.tool), None)
-    arguments = parse(options.pairs, schema or {}, options.args)
+    arguments = parse_arguments(options.pairs, schema or {}, options.args)
     try:
         return await client.call_tool(
             options.tool, arguments, raise_on_error=False, timeout=options.timeout
@@ -59,7 +59,7 @@ async def ask(client: "Client", options: argparse.Namespace) -> "ToolResult":
 def show(result: "ToolResult", options: argparse.Namespace) -> None:
     """Print the result; that of a tool that failed is raised."""
     if options.json:
-        say_json(_document(result))
+        print_json(_document(result))
     if result.is_error:
         raise ToolError(
             result.text or f"the tool {options.tool} failed, and does not say why", result
@@ -67,9 +67,9 @@ def show(result: "ToolResult", options: argparse.Namespace) -> None:
     if options.json:
         return
     for block in result.content:
-        say_text(contents.text_of(block, options.output))
+        print_text(contents.text_of(block, options.output))
     if not result.content and result.structured_content is not None:
-        say_json(result.structured_content)
+        print_json(result.structured_content)
 
 
 def _unknown(name: str, tools: "list[Tool]") -> NotFound:

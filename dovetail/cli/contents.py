@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DovetailError
-from .output import size
+from .output import format_size
 
 if TYPE_CHECKING:
     from ..protocol.content import Content, ResourceContents
@@ -64,7 +64,7 @@ def _summary(kind: str, mime_type: str, encoded: str, output: Path | None) -> st
     except ValueError:
         return f"[{mime_type}, invalid base64]"
     saved = f", saved as {_save(kind, mime_type, data, output)}" if output is not None else ""
-    return f"[{mime_type}, {size(len(data))}{saved}]"
+    return f"[{mime_type}, {format_size(len(data))}{saved}]"
 
 
 def _save(kind: str, mime_type: str, data: bytes, folder: Path) -> Path:

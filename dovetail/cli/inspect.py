@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import MethodNotFound
 from . import session
-from .arguments import types
-from .output import bold, dim, say, say_json, say_text
+from .arguments import schema_types
+from .output import bold, dim, print_json, print_line, print_text
 
 if TYPE_CHECKING:
     from .. import Client
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> None:
     """Do it."""
-    session.talk(options, ask, show)
+    session.run_session(options, ask, show)
 
 
 async def ask(client: "Client", options: argparse.Namespace) -> dict[str, Any]:
@@ -54,17 +54,17 @@ async def _listed(list_all: Callable[[], Awaitable[list[Any]]]) -> list[Any]:
 def show(found: dict[str, Any], options: argparse.Namespace) -> None:
     """Print it, a paragraph for each kind of thing."""
     if options.json:
-        say_json(found)
+        print_json(found)
         return
     info = found["server"]
-    say(
+    print_line(
         bold(f"{info.name} {info.version}" if info else "a server without a name"),
         f", revision {found['revision']}",
     )
     for text in filter(
         None, (info and info.title, info and info.description, found["instructions"])
     ):
-        say_text(text)
+        print_text(text)
     _section("Tools", found["tools"], "name", _of_tool)
     _section("Resources", found["resources"], "uri")
     _section("Resource templates", found["resourceTemplates"], "uri_template")
@@ -79,17 +79,17 @@ def _section(
     arguments: Callable[[Any], list[Argument]] = lambda thing: [],
 ) -> None:
     if things:
-        say()
-        say(bold(heading))
+        print_line()
+        print_line(bold(heading))
     for thing in things:
         name = getattr(thing, key)
         title = getattr(thing, "title", None) or (thing.name if thing.name != name else None)
         mime_type = getattr(thing, "mime_type", None)
-        say("  ", bold(name), *(f"  {note}" for note in (title, mime_type) if note))
+        print_line("  ", bold(name), *(f"  {note}" for note in (title, mime_type) if note))
         if thing.description:
-            say("    ", _first_line(thing.description))
+            print_line("    ", _first_line(thing.description))
         if problem := getattr(thing, "problem", None):
-            say("    ", f"It cannot be used: {problem}")
+            print_line("    ", f"It cannot be used: {problem}")
         _table(arguments(thing))
 
 
@@ -101,7 +101,7 @@ def _table(arguments: list[Argument]) -> None:
     ]
     names, kinds = (max((len(row[column]) for row in rows), default=0) for column in (0, 1))
     for name, kind, description in rows:
-        say(
+        print_line(
             f"      {name:{names}}  ",
             dim(f"{kind:{kinds}}"),
             f"  {_first_line(description)}".rstrip(),
@@ -132,7 +132,7 @@ def _of_prompt(prompt: "Prompt") -> list[Argument]:
 def _type(schema: Any, root: dict[str, Any]) -> str:
     from msgspec import json
 
-    names = "|".join(sorted(types(schema, root))) or "any"
+    names = "|".join(sorted(schema_types(schema, root))) or "any"
     default = schema.get("default") if isinstance(schema, dict) else None
     return names if default is None else f"{names} = {json.encode(default).decode()}"
 

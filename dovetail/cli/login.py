@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
 from . import logins, session
-from .output import bold, complain, dim, say, say_json
+from .output import bold, dim, print_error, print_json, print_line
 
 if TYPE_CHECKING:
     from .. import Client
@@ -47,7 +47,7 @@ def execute(options: argparse.Namespace) -> None:
     from ..auth import LoopbackBrowser
     from ..auth.urls import confidential
 
-    name, found = logins.address(options), logins.chosen(options)
+    name, found = logins.login_name(options), logins.find_server_config(options)
     assert found is not None
     if not confidential(name):
         raise ConfigError(
@@ -62,7 +62,7 @@ def execute(options: argparse.Namespace) -> None:
 
     def tell(text: str) -> None:
         options.visited = True
-        complain(text, lines=True)
+        print_error(text, lines=True)
 
     browser = LoopbackBrowser(options.port, not options.no_browser, tell=tell)
     secret = options.client_secret or (os.environ.get(SECRET) if options.client_id else None)
@@ -73,15 +73,15 @@ def execute(options: argparse.Namespace) -> None:
         "scopes": options.scope,
     }
     fresh = options.force or any(asked.values())  # what is there already was got otherwise
-    options.auth = logins.oauth(found, browser, **asked, fresh=fresh)
-    session.talk(options, ask, show)
+    options.auth = logins.make_oauth(found, browser, **asked, fresh=fresh)
+    session.run_session(options, ask, show)
 
 
 async def ask(client: "Client", options: argparse.Namespace) -> dict[str, Any] | None:
     """The client is in by now; what it got in with."""
     from ..auth import default_store
 
-    found = await logins.known(logins.address(options), default_store())
+    found = await logins.describe_login(logins.login_name(options), default_store())
     if found is None:
         return None
     return found | {"refused": [scope for scope in options.scope if scope not in found["scopes"]]}
@@ -90,12 +90,12 @@ async def ask(client: "Client", options: argparse.Namespace) -> dict[str, Any] |
 def show(answer: dict[str, Any] | None, options: argparse.Namespace) -> None:
     """Print what was granted."""
     if options.json:
-        say_json(answer)
+        print_json(answer)
     elif answer is None:
-        say(bold(logins.address(options)), " lets everybody in; no login was needed")
+        print_line(bold(logins.login_name(options)), " lets everybody in; no login was needed")
     else:
-        logins.show(answer, "Logged in to " if options.visited else "Already logged in to ")
+        logins.print_login(answer, "Logged in to " if options.visited else "Already logged in to ")
         if answer["refused"]:
-            say(dim("refused  "), " ".join(answer["refused"]))
+            print_line(dim("refused  "), " ".join(answer["refused"]))
         if not options.visited:
-            complain("--force logs in anew")
+            print_error("--force logs in anew")

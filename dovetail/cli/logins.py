@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import ConfigError, Unauthorized
-from .output import bold, dim, say
+from .output import bold, dim, print_line
 
 if TYPE_CHECKING:
     from ..auth import OAuth, Store
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..config import ServerConfig
 
 TARGET = "the URL of a server, or an mcp.json that names it"
-MOST = 20
+MAX_SCOPES = 20
 """Scopes of a server's that a command is made of."""
 
 
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--server", metavar="NAME", help="which server of the mcp.json")
 
 
-def chosen(options: argparse.Namespace) -> "ServerConfig | None":
+def find_server_config(options: argparse.Namespace) -> "ServerConfig | None":
     """The server on the web that TARGET names; None for one that is started here."""
     from .. import config
     from .session import URL, check_choice, is_file
@@ -45,20 +45,20 @@ def chosen(options: argparse.Namespace) -> "ServerConfig | None":
     return found if found.url is not None else None
 
 
-def address(options: argparse.Namespace) -> str:
+def login_name(options: argparse.Namespace) -> str:
     """The name that its login is kept under."""
     from ..auth.urls import canonical
 
-    found = chosen(options)
+    found = find_server_config(options)
     if found is None or found.url is None or not (name := canonical(found.url)):
         raise ConfigError(f"a login is for {TARGET}; {options.target} is neither")
     return name
 
 
-def used(options: argparse.Namespace) -> "OAuth | str | None":
+def saved_auth(options: argparse.Namespace) -> "OAuth | str | None":
     """What a verb gets in with: the login that is kept for its target, unless it was given
     something else."""
-    found = chosen(options)
+    found = find_server_config(options)
     given = {*dict(options.header), *(found.headers if found is not None else ())}
     if found is None or found.url is None or "authorization" in map(str.lower, given):
         return None
@@ -69,12 +69,12 @@ def used(options: argparse.Namespace) -> "OAuth | str | None":
     if not confidential(found.url):
         return None  # a login never goes there, and perhaps nobody wants one
     try:
-        return oauth(found, False)
+        return make_oauth(found, False)
     except ConfigError:
         return None  # there is no place to keep a login, and so there is none
 
 
-def oauth(found: "ServerConfig", browser: "Browser | Literal[False]", **more: Any) -> "OAuth":
+def make_oauth(found: "ServerConfig", browser: "Browser | Literal[False]", **more: Any) -> "OAuth":
     """A login as the configuration wants it, and as the command line says otherwise."""
     from msgspec.structs import asdict
 
@@ -86,7 +86,7 @@ def oauth(found: "ServerConfig", browser: "Browser | Literal[False]", **more: An
     return OAuth(store=default_store(), browser=browser, **settings)
 
 
-def remedy(options: argparse.Namespace, refusal: Unauthorized) -> Unauthorized:
+def explain_refusal(options: argparse.Namespace, refusal: Unauthorized) -> Unauthorized:
     """What to do about a refusal that a login may change; any other says that itself."""
     if not refusal.curable:
         return refusal
@@ -96,16 +96,16 @@ def remedy(options: argparse.Namespace, refusal: Unauthorized) -> Unauthorized:
         options.target,
         *(["--server", options.server] if options.server else []),
     ]
-    words += [word for scope in refusal.scopes[:MOST] for word in ("--scope", scope)]
+    words += [word for scope in refusal.scopes[:MAX_SCOPES] for word in ("--scope", scope)]
     wants = (
-        f"takes {' '.join(refusal.scopes[:MOST])} for this"
+        f"takes {' '.join(refusal.scopes[:MAX_SCOPES])} for this"
         if refusal.scopes
         else "wants a login, or a new one"
     )
     return Unauthorized(f"{options.target} {wants}: {shlex.join(words)}")
 
 
-async def known(name: str, store: "Store") -> dict[str, Any] | None:
+async def describe_login(name: str, store: "Store") -> dict[str, Any] | None:
     """What is kept of a login, without anything that is secret."""
     from ..auth.records import record
 
@@ -126,16 +126,16 @@ async def known(name: str, store: "Store") -> dict[str, Any] | None:
     }
 
 
-def show(found: dict[str, Any], heading: str = "") -> None:
+def print_login(found: dict[str, Any], heading: str = "") -> None:
     """Print it."""
-    say(heading, bold(found["server"]))
+    print_line(heading, bold(found["server"]))
     if found["user"] is not None:
-        say(dim("user     "), found["user"])
-    say(dim("issuer   "), found["issuer"])
-    say(dim("client   "), found["client"])
-    say(dim("scopes   "), " ".join(found["scopes"]) or "none named")
+        print_line(dim("user     "), found["user"])
+    print_line(dim("issuer   "), found["issuer"])
+    print_line(dim("client   "), found["client"])
+    print_line(dim("scopes   "), " ".join(found["scopes"]) or "none named")
     ends = found["expires"] or "not said"
-    say(
+    print_line(
         dim("expires  "),
         f"{ends}{' (it has)' * found['expired']}",
         ", and renews itself" * found["renews"],

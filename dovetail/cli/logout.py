@@ -5,7 +5,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from . import logins
-from .output import bold, say, say_json
+from .output import bold, print_json, print_line
 
 if TYPE_CHECKING:
     from ..auth import OAuth
@@ -22,14 +22,14 @@ def execute(options: argparse.Namespace) -> None:
     """Do it. What was not there is forgotten as well."""
     import asyncio
 
-    name, found = logins.address(options), logins.chosen(options)
+    name, found = logins.login_name(options), logins.find_server_config(options)
     assert found is not None
-    there, revoked = asyncio.run(_forget(name, logins.oauth(found, False)))
+    there, revoked = asyncio.run(_forget(name, logins.make_oauth(found, False)))
     if options.json:
-        say_json({"server": name, "forgotten": there, "revoked": revoked})
+        print_json({"server": name, "forgotten": there, "revoked": revoked})
     else:
         ended = ", where its tokens are worth nothing any more" if revoked else ""
-        say("Logged out of " if there else "There was no login to ", bold(name), ended)
+        print_line("Logged out of " if there else "There was no login to ", bold(name), ended)
 
 
 async def _forget(name: str, login: "OAuth") -> tuple[bool, bool]:

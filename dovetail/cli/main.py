@@ -20,9 +20,9 @@ from typing import Any, NoReturn, Protocol
 from .. import __version__
 from ..errors import ConfigError, DovetailError, ProtocolError, ToolError, UrlRequired
 from . import call, inspect, login, logout, ping, prompt, read, run, whoami
-from .output import complain, one_line, prepare, say_json
+from .output import one_line, prepare_streams, print_error, print_json
 
-DONE, FAILED, USAGE, INTERRUPTED, UNREAD = 0, 1, 2, 130, 141
+EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 0, 1, 2, 130, 141
 
 
 class Verb(Protocol):
@@ -55,13 +55,13 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong, and where help is."""
-        complain(f"dovetail: error: {one_line(message)} (see `{self.prog} --help`)")
-        self.exit(USAGE)
+        print_error(f"dovetail: error: {one_line(message)} (see `{self.prog} --help`)")
+        self.exit(EXIT_USAGE)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the result is the exit code."""
-    prepare()
+    prepare_streams()
     try:
         try:
             return _main(sys.argv[1:] if arguments is None else arguments)
@@ -70,9 +70,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # Python flushes once more when it exits; let that go nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return UNREAD
+        return EXIT_BROKEN_PIPE
     except KeyboardInterrupt:
-        return INTERRUPTED
+        return EXIT_INTERRUPTED
 
 
 def _main(arguments: Sequence[str]) -> int:
@@ -83,14 +83,14 @@ def _main(arguments: Sequence[str]) -> int:
         raise
     except Exception as error:
         if options.verbose:
-            _complain_at_length()
+            _print_traceback()
         if options.json and not isinstance(
             error, ToolError
         ):  # a tool's failure is a result, and shown as that
-            say_json({"error": _document(error)})
-        _complain(error)
-        return USAGE if isinstance(error, ConfigError) else FAILED
-    return DONE
+            print_json({"error": _document(error)})
+        _print_failure(error)
+        return EXIT_USAGE if isinstance(error, ConfigError) else EXIT_FAILED
+    return EXIT_OK
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -118,24 +118,24 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-def _complain(error: Exception) -> None:
+def _print_failure(error: Exception) -> None:
     if isinstance(error, ToolError):
-        complain(f"dovetail: error: {error}", lines=True)
+        print_error(f"dovetail: error: {error}", lines=True)
     elif isinstance(error, DovetailError):
-        complain(f"dovetail: error: {one_line(str(error) or type(error).__name__)}")
+        print_error(f"dovetail: error: {one_line(str(error) or type(error).__name__)}")
         for page in error.elicitations if isinstance(error, UrlRequired) else ():
-            complain(f"  visit first: {page.url}")
+            print_error(f"  visit first: {page.url}")
     else:
-        complain(
+        print_error(
             f"dovetail: error: {type(error).__name__}: {one_line(str(error))} (--verbose "
             "shows where)"
         )
 
 
-def _complain_at_length() -> None:
+def _print_traceback() -> None:
     import traceback
 
-    complain(traceback.format_exc().rstrip(), lines=True)
+    print_error(traceback.format_exc().rstrip(), lines=True)
 
 
 def _document(error: Exception) -> dict[str, Any]:

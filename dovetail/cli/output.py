@@ -18,7 +18,7 @@ from ..text import escape_json, escape_unsafe
 Part = str | tuple[str, str]
 """A piece of a line: text, or a style and text."""
 
-_LONGEST = 600
+_MAX_ERROR_CHARS = 600
 """Characters of a failure line; of a longer one the middle is left out, for a traceback says most
 at its end."""
 
@@ -26,25 +26,25 @@ at its end."""
 def one_line(text: str) -> str:
     """The text as a single line of bounded length."""
     line = escape_unsafe(" ".join(text.split()))
-    if len(line) > _LONGEST:
-        line = f"{line[: _LONGEST // 3]} … {line[-_LONGEST * 2 // 3 :]}"
+    if len(line) > _MAX_ERROR_CHARS:
+        line = f"{line[: _MAX_ERROR_CHARS // 3]} … {line[-_MAX_ERROR_CHARS * 2 // 3 :]}"
     return line
 
 
-def say(*parts: Part) -> None:
+def print_line(*parts: Part) -> None:
     """Print one line."""
     print(
-        "".join(escape_unsafe(part) if isinstance(part, str) else _painted(*part) for part in parts)
+        "".join(escape_unsafe(part) if isinstance(part, str) else _style(*part) for part in parts)
     )
 
 
-def say_text(text: str) -> None:
+def print_text(text: str) -> None:
     """Print a text of many lines."""
     shown = escape_unsafe(text, keep_newlines=True)
     print(shown, end="" if shown.endswith("\n") else "\n")
 
 
-def say_json(value: Any) -> None:
+def print_json(value: Any) -> None:
     r"""Print a JSON document, in UTF-8 wherever it goes. JSON has escapes of its own, `\u001b`, so
     nothing is lost."""
     import msgspec
@@ -55,7 +55,7 @@ def say_json(value: Any) -> None:
     sys.stdout.buffer.write(encoded)
 
 
-def complain(text: str, *, lines: bool = False) -> None:
+def print_error(text: str, *, lines: bool = False) -> None:
     """Print to stderr."""
     print(escape_unsafe(text, keep_newlines=lines), file=sys.stderr)
 
@@ -70,13 +70,13 @@ def dim(text: str) -> Part:
     return "2", text
 
 
-def size(count: int) -> str:
+def format_size(count: int) -> str:
     """A number of bytes, for people."""
     power = min((len(str(count)) - 1) // 3, 3)
     return f"{round(count / 1000**power, 1):g} {('B', 'kB', 'MB', 'GB')[power]}"
 
 
-def prepare() -> None:
+def prepare_streams() -> None:
     """Let there be streams, even if they were closed, and no character that the terminal's encoding
     cannot show."""
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
@@ -86,11 +86,11 @@ def prepare() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def _painted(style: str, text: str) -> str:
-    return f"\x1b[{style}m{escape_unsafe(text)}\x1b[0m" if _colours() else escape_unsafe(text)
+def _style(style: str, text: str) -> str:
+    return f"\x1b[{style}m{escape_unsafe(text)}\x1b[0m" if _use_colour() else escape_unsafe(text)
 
 
-def _colours() -> bool:
+def _use_colour() -> bool:
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return False
     if sys.platform == "win32":  # its old console knows escape sequences only when told

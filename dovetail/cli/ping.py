@@ -5,7 +5,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from . import session
-from .output import bold, say, say_json
+from .output import bold, print_json, print_line
 
 if TYPE_CHECKING:
     from .. import Client
@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> None:
     """Do it."""
-    session.talk(options, ask, show)
+    session.run_session(options, ask, show)
 
 
 async def ask(client: "Client", options: argparse.Namespace) -> dict[str, Any]:
@@ -42,10 +42,10 @@ async def ask(client: "Client", options: argparse.Namespace) -> dict[str, Any]:
 def show(answer: dict[str, Any], options: argparse.Namespace) -> None:
     """Print the times."""
     if options.json:
-        say_json(answer)
+        print_json(answer)
         return
     for time in answer["milliseconds"]:
-        say(bold(answer["server"] or "the server"), f" answered in {time:.2f} ms")
+        print_line(bold(answer["server"] or "the server"), f" answered in {time:.2f} ms")
 
 
 def _times(text: str) -> int:

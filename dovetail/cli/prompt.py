@@ -4,8 +4,8 @@ import argparse
 from typing import TYPE_CHECKING
 
 from . import answers, contents, session
-from .arguments import parse
-from .output import bold, dim, say, say_json, say_text
+from .arguments import parse_arguments
+from .output import bold, dim, print_json, print_line, print_text
 
 if TYPE_CHECKING:
     from .. import Client
@@ -29,12 +29,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> None:
     """Do it."""
-    session.talk(options, ask, show)
+    session.run_session(options, ask, show)
 
 
 async def ask(client: "Client", options: argparse.Namespace) -> "GetPromptResult":
     """Get the prompt."""
-    return await client.get_prompt(options.name, parse(options.pairs, STRINGS))
+    return await client.get_prompt(options.name, parse_arguments(options.pairs, STRINGS))
 
 
 def show(result: "GetPromptResult", options: argparse.Namespace) -> None:
@@ -43,10 +43,10 @@ def show(result: "GetPromptResult", options: argparse.Namespace) -> None:
         messages = [
             {"role": one.role, "content": contents.wire(one.content)} for one in result.messages
         ]
-        say_json({"description": result.description, "messages": messages})
+        print_json({"description": result.description, "messages": messages})
         return
     if result.description:
-        say(dim(result.description))
+        print_line(dim(result.description))
     for message in result.messages:
-        say(bold(f"{message.role}:"))
-        say_text(contents.text_of(message.content, options.output))
+        print_line(bold(f"{message.role}:"))
+        print_text(contents.text_of(message.content, options.output))

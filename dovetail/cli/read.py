@@ -4,7 +4,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from . import answers, contents, session
-from .output import dim, say, say_json, say_text
+from .output import dim, print_json, print_line, print_text
 
 if TYPE_CHECKING:
     from .. import Client
@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> None:
     """Do it."""
-    session.talk(options, ask, show)
+    session.run_session(options, ask, show)
 
 
 async def ask(client: "Client", options: argparse.Namespace) -> "list[ResourceContents]":
@@ -34,9 +34,9 @@ async def ask(client: "Client", options: argparse.Namespace) -> "list[ResourceCo
 def show(parts: "list[ResourceContents]", options: argparse.Namespace) -> None:
     """Print its contents; where there are several, each under its URI."""
     if options.json:
-        say_json({"contents": parts})
+        print_json({"contents": parts})
         return
     for part in parts:
         if len(parts) > 1:
-            say(dim(part.uri))
-        say_text(contents.text_of_resource(part, options.output))
+            print_line(dim(part.uri))
+        print_text(contents.text_of_resource(part, options.output))

@@ -16,17 +16,17 @@ from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, DovetailError
-from .output import complain, say_json
+from .output import print_error, print_json
 
 if TYPE_CHECKING:
     from .. import Server
 
 HELP = "Serve the server in a Python file, on stdio unless told otherwise."
-USUAL = ("server", "mcp", "app")
+USUAL_NAMES = ("server", "mcp", "app")
 """What servers are called; where a file has several, one of these names is the one."""
-NETWORKED = {"http": "/mcp", "sse": "/sse", "websocket": "/ws"}
+DEFAULT_PATHS = {"http": "/mcp", "sse": "/sse", "websocket": "/ws"}
 """The transports that listen, and where the endpoint is unless told."""
-SETTINGS = ("host", "port", "path", "workers", "certfile", "keyfile", "public_url")
+NETWORK_SETTINGS = ("host", "port", "path", "workers", "certfile", "keyfile", "public_url")
 """What `Server.run` takes for them."""
 
 
@@ -36,14 +36,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "file", metavar="FILE[:OBJECT]", help="a Python file, and the name of the server in it"
     )
     transports = parser.add_mutually_exclusive_group()
-    for name in NETWORKED:
+    for name in DEFAULT_PATHS:
         transports.add_argument(
             f"--{name}", dest="transport", action="store_const", const=name, default="stdio"
         )
     parser.add_argument("--host", help="the address to listen on, 127.0.0.1 unless told")
     parser.add_argument("--port", type=_port, help="8000 unless told; 0 takes a free one")
     parser.add_argument(
-        "--path", help=f"of the endpoint; {', '.join(NETWORKED.values())} unless told"
+        "--path", help=f"of the endpoint; {', '.join(DEFAULT_PATHS.values())} unless told"
     )
     parser.add_argument("--workers", metavar="N", type=_count, help="processes that serve")
     parser.add_argument("--certfile", metavar="FILE", help="the certificate, for TLS")
@@ -55,11 +55,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> None:
     """Do it."""
-    path, name = split(options.file)
-    server = _chosen(_load(path), name, path)
-    given = {key: value for key in SETTINGS if (value := getattr(options, key)) is not None}
-    if options.transport in NETWORKED:
-        given["ready"] = lambda url: _tell(server.name, url, options.json)
+    path, name = split_object(options.file)
+    server = _find_server(_load(path), name, path)
+    given = {key: value for key in NETWORK_SETTINGS if (value := getattr(options, key)) is not None}
+    if options.transport in DEFAULT_PATHS:
+        given["ready"] = lambda url: _announce(server.name, url, options.json)
     elif given:
         stray = next(iter(given)).replace("_", "-")
         raise ConfigError(
@@ -68,12 +68,12 @@ def execute(options: argparse.Namespace) -> None:
     server.run(options.transport, **given)
 
 
-def _tell(name: str, url: str, as_json: bool) -> None:
+def _announce(name: str, url: str, as_json: bool) -> None:
     if as_json:
-        say_json({"server": name, "url": url})
+        print_json({"server": name, "url": url})
         sys.stdout.flush()
     else:
-        complain(f"Serving {name} on {url}")
+        print_error(f"Serving {name} on {url}")
 
 
 def _port(text: str) -> int:
@@ -90,7 +90,7 @@ def _count(text: str) -> int:
     return count
 
 
-def split(text: str) -> tuple[str, str | None]:
+def split_object(text: str) -> tuple[str, str | None]:
     r"""File and object of `FILE[:OBJECT]`; the colon of `C:\server.py` is no such colon."""
     path, colon, name = text.rpartition(":")
     if colon and len(path) > 1 and all(part.isidentifier() for part in name.split(".")):
@@ -116,11 +116,11 @@ def _load(path: str) -> ModuleType:
         with redirect_stdout(sys.stderr):
             spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        raise DovetailError(f"{_where(error, path)}: {_what(error)}") from error
+        raise DovetailError(f"{_locate_error(error, path)}: {_describe_error(error)}") from error
     return module
 
 
-def _where(error: BaseException, path: str) -> str:
+def _locate_error(error: BaseException, path: str) -> str:
     """The file, and the line of it that was being executed."""
     line = error.lineno if isinstance(error, SyntaxError) and error.filename == path else None
     trace: TracebackType | None = error.__traceback__
@@ -131,18 +131,18 @@ def _where(error: BaseException, path: str) -> str:
     return path if line is None else f"{path}:{line}"
 
 
-def _what(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     text = error.msg if isinstance(error, SyntaxError) else str(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def _chosen(module: ModuleType, name: str | None, path: str) -> "Server":
+def _find_server(module: ModuleType, name: str | None, path: str) -> "Server":
     from .. import Server
 
     if name is not None:
-        return _named(module, name, path)
+        return _get_named_server(module, name, path)
     servers = {key: value for key, value in vars(module).items() if isinstance(value, Server)}
-    usual = [servers[key] for key in USUAL if key in servers]
+    usual = [servers[key] for key in USUAL_NAMES if key in servers]
     if usual or len(set(map(id, servers.values()))) == 1:
         return usual[0] if usual else next(iter(servers.values()))
     if not servers:
@@ -154,7 +154,7 @@ def _chosen(module: ModuleType, name: str | None, path: str) -> "Server":
     )
 
 
-def _named(module: ModuleType, name: str, path: str) -> "Server":
+def _get_named_server(module: ModuleType, name: str, path: str) -> "Server":
     from .. import Server
 
     found: Any = module

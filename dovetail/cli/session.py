@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import ConfigError, DovetailError, Unauthorized
 from . import answers, logins
-from .status_line import Aside
+from .status_line import StatusLine
 
 if TYPE_CHECKING:
     from .. import Client
 
 T = TypeVar("T")
-FILES = (".py", ".js", ".mjs", ".ts", ".json")
+FILE_SUFFIXES = (".py", ".js", ".mjs", ".ts", ".json")
 """What a TARGET ends with that is no command."""
 URL = re.compile(r"[a-z][a-z0-9+.-]*://\S*", re.IGNORECASE)
 
@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser, target: str = TARGET) -> None
     )
 
 
-def talk(
+def run_session(
     options: argparse.Namespace,
     ask: "Callable[[Client, argparse.Namespace], Awaitable[T]]",
     show: Callable[[T, argparse.Namespace], None],
@@ -68,26 +68,26 @@ def talk(
     """Open a conversation, ask, show the answer, close."""
     import asyncio
 
-    asyncio.run(_talk(options, ask, show))
+    asyncio.run(_run_session(options, ask, show))
 
 
-async def _talk(options: argparse.Namespace, ask: Any, show: Any) -> None:
-    aside = Aside(options)
-    _divert_log(aside, options.verbose)
-    client = _client(options, aside)
+async def _run_session(options: argparse.Namespace, ask: Any, show: Any) -> None:
+    aside = StatusLine(options)
+    _redirect_logs(aside, options.verbose)
+    client = _make_client(options, aside)
     try:
         await client.connect()
         answer = await ask(client, options)
-        aside.end()
+        aside.clear()
         show(answer, options)
     except Unauthorized as refusal:
-        raise logins.remedy(options, refusal) from None
+        raise logins.explain_refusal(options, refusal) from None
     finally:
-        aside.end()
+        aside.clear()
         await client.close()
 
 
-def _client(options: argparse.Namespace, aside: Aside) -> "Client":
+def _make_client(options: argparse.Namespace, aside: StatusLine) -> "Client":
     from .. import Client
 
     try:
@@ -99,13 +99,13 @@ def _client(options: argparse.Namespace, aside: Aside) -> "Client":
             env=dict(options.env),
             cwd=options.cwd,
             headers=dict(options.header),
-            auth=options.auth if hasattr(options, "auth") else logins.used(options),
-            on_elicit=answers.asked(options, aside)
+            auth=options.auth if hasattr(options, "auth") else logins.saved_auth(options),
+            on_elicit=answers.make_on_elicit(options, aside)
             if hasattr(options, "defaults")
             else None,  # as some verbs are asked
-            on_progress=aside.progress,
-            on_log=aside.log if options.verbose else None,
-            on_stderr=aside.stderr,
+            on_progress=aside.on_progress,
+            on_log=aside.on_log if options.verbose else None,
+            on_stderr=aside.on_stderr,
         )
     except (
         DovetailError
@@ -126,7 +126,7 @@ def _target(options: argparse.Namespace) -> str | list[str]:
         return os.path.abspath(text) if options.cwd else text
     if url:
         return text
-    return [os.path.abspath(text)] if os.path.isfile(text) else _words(text)
+    return [os.path.abspath(text)] if os.path.isfile(text) else _split_command(text)
 
 
 def is_file(text: str) -> bool:
@@ -134,7 +134,7 @@ def is_file(text: str) -> bool:
     file.py" may be taken for one."""
     return (
         URL.fullmatch(text) is None
-        and text.endswith(FILES)
+        and text.endswith(FILE_SUFFIXES)
         and (os.path.exists(text) or " " not in text)
     )
 
@@ -150,7 +150,7 @@ def check_choice(path: str, chosen: str | None) -> None:
         )
 
 
-def _words(command: str) -> list[str]:
+def _split_command(command: str) -> list[str]:
     try:
         words = shlex.split(command, posix=os.name == "posix")
     except ValueError as error:
@@ -160,7 +160,7 @@ def _words(command: str) -> list[str]:
     return words if os.name == "posix" else [word.strip('"') for word in words]
 
 
-def _divert_log(aside: Aside, verbose: bool) -> None:
+def _redirect_logs(aside: StatusLine, verbose: bool) -> None:
     """What the library logs is told aside, or not at all; nothing else may write to the
     terminal."""
     import logging
@@ -168,7 +168,7 @@ def _divert_log(aside: Aside, verbose: bool) -> None:
     class Diverted(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             if verbose:
-                aside.tell(record.name, self.format(record))
+                aside.print_from(record.name, self.format(record))
 
     logging.getLogger().addHandler(Diverted())
 

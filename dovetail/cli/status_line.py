@@ -16,17 +16,17 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ..text import escape_unsafe
-from .output import complain
+from .output import print_error
 
 if TYPE_CHECKING:
     from ..protocol.lifecycle import ProgressParams
     from ..protocol.utilities import LogParams
 
-BAR = 24
+MAX_BAR_COLUMNS = 24
 """Columns of the bar itself, at most."""
 
 
-class Aside:
+class StatusLine:
     """The listener that a conversation is opened with."""
 
     def __init__(self, options: argparse.Namespace) -> None:
@@ -35,50 +35,50 @@ class Aside:
         self._drawn = 0
         self._pauses = 0
 
-    def progress(self, update: "ProgressParams") -> None:
+    def on_progress(self, update: "ProgressParams") -> None:
         """A call has come further."""
         if self._bar:
             if not self._pauses:
                 self._draw(update)
         elif self._verbose:
-            self.tell("progress", " ".join(filter(None, (_count(update), update.message))))
+            self.print_from("progress", " ".join(filter(None, (_count(update), update.message))))
 
-    def log(self, entry: "LogParams") -> None:
+    def on_log(self, entry: "LogParams") -> None:
         """The server logs something."""
         text = entry.data if isinstance(entry.data, str) else _json(entry.data)
-        self.tell(entry.level, f"{entry.logger}: {text}" if entry.logger else text)
+        self.print_from(entry.level, f"{entry.logger}: {text}" if entry.logger else text)
 
-    def stderr(self, line: str) -> None:
+    def on_stderr(self, line: str) -> None:
         """The server wrote to its stderr."""
         if self._verbose:
-            self.tell("server", line)
+            self.print_from("server", line)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
         """No bar for as long as this lasts: a question stands where it was."""
-        self.end()
+        self.clear()
         self._pauses += 1
         try:
             yield
         finally:
             self._pauses -= 1
 
-    def end(self) -> None:
+    def clear(self) -> None:
         """Wipe the bar."""
         if self._drawn:
             sys.stderr.write("\r" + " " * self._drawn + "\r")
             sys.stderr.flush()
             self._drawn = 0
 
-    def tell(self, source: str, text: str) -> None:
+    def print_from(self, source: str, text: str) -> None:
         """Print what somebody says, line by line under their name."""
-        self.end()
+        self.clear()
         for line in escape_unsafe(text, keep_newlines=True).split("\n"):
-            complain(f"{source}: {line}")
+            print_error(f"{source}: {line}")
 
     def _draw(self, update: "ProgressParams") -> None:
         # The last column stays free: to fill it makes some terminals begin a new line.
-        line = _clipped(_line(update), _columns() - 1)
+        line = _clip(_line(update), _columns() - 1)
         drawn = _width(line)
         sys.stderr.write("\r" + line + " " * (self._drawn - drawn))
         sys.stderr.flush()
@@ -90,7 +90,7 @@ def _line(update: "ProgressParams") -> str:
     if not update.total or update.total <= 0:
         return f"{_count(update)}  {message}".strip()
     share = min(1.0, max(0.0, update.progress / update.total))
-    width = min(BAR, _columns() // 3)
+    width = min(MAX_BAR_COLUMNS, _columns() // 3)
     filled = int(share * width)
     full, empty = "█░" if "utf" in sys.stderr.encoding.lower() else "#."
     return f"{full * filled}{empty * (width - filled)} {share:4.0%}  {message}".rstrip()
@@ -128,7 +128,7 @@ def _width(text: str) -> int:
     return sum(2 if east_asian_width(character) in "WF" else 1 for character in text)
 
 
-def _clipped(text: str, columns: int) -> str:
+def _clip(text: str, columns: int) -> str:
     text = text[:columns]
     while _width(text) > columns:
         text = text[:-1]

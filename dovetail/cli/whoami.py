@@ -5,7 +5,7 @@ import argparse
 
 from ..errors import Unauthorized
 from . import logins
-from .output import say_json
+from .output import print_json
 
 HELP = "Show what is known of the login to a server."
 
@@ -21,8 +21,8 @@ def execute(options: argparse.Namespace) -> None:
 
     from ..auth import default_store
 
-    name = logins.address(options)
-    found = asyncio.run(logins.known(name, default_store()))
+    name = logins.login_name(options)
+    found = asyncio.run(logins.describe_login(name, default_store()))
     if found is None:
         raise Unauthorized(f"There is no login to {name}: dovetail login {name}")
-    say_json(found) if options.json else logins.show(found)
+    print_json(found) if options.json else logins.print_login(found)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, ConnectionClosed
 from ..extensions.skills.reading import Skill
-from .subscriptions import Handle
+from .subscriptions import Subscription
 from .task import TaskHandle
 
 if TYPE_CHECKING:
@@ -35,22 +35,22 @@ if TYPE_CHECKING:
     from .callbacks import AnyRequest
     from .client import Client
     from .task import TaskUpdate
-    from .tool_results import Typed
+    from .tool_results import TypedToolResult
 
     T = TypeVar("T")
 
 
-class Heard:
+class BlockingSubscription:
     """One thing to hear of; `close()`, or `with`, ends it."""
 
-    def __init__(self, portal: "Blocking", handle: Handle) -> None:
+    def __init__(self, portal: "BlockingClient", handle: Subscription) -> None:
         self._portal, self._handle = portal, handle
 
     def close(self) -> None:
         """Hear no more of it."""
         self._portal._wait(self._handle.close())
 
-    def __enter__(self) -> "Heard":
+    def __enter__(self) -> "BlockingSubscription":
         return self
 
     def __exit__(
@@ -62,10 +62,10 @@ class Heard:
         self.close()
 
 
-class Started:
+class BlockingTask:
     """A task whose calls wait (`TaskHandle`)."""
 
-    def __init__(self, portal: "Blocking", handle: TaskHandle) -> None:
+    def __init__(self, portal: "BlockingClient", handle: TaskHandle) -> None:
         self._portal, self._handle = portal, handle
 
     def __repr__(self) -> str:
@@ -111,10 +111,10 @@ class Started:
         self._portal._wait(self._handle.answer(key, value))
 
 
-class Read:
+class BlockingSkill:
     """A skill whose calls wait (`Skill`)."""
 
-    def __init__(self, portal: "Blocking", skill: Skill) -> None:
+    def __init__(self, portal: "BlockingClient", skill: Skill) -> None:
         self._portal, self._skill = portal, skill
 
     def __getattr__(self, name: str) -> Any:
@@ -129,7 +129,7 @@ class Read:
         return self._portal._wait(self._skill.list(path))  # type: ignore[no-any-return]
 
 
-class Blocking:
+class BlockingClient:
     """A client whose calls wait. `with Client(target).blocking() as client:`"""
 
     def __init__(self, client: "Client") -> None:
@@ -143,7 +143,7 @@ class Blocking:
         ready.set()
         await self._end.wait()
 
-    def __enter__(self) -> "Blocking":
+    def __enter__(self) -> "BlockingClient":
         ready = threading.Event()
         run = partial(asyncio.run, self._portal(ready))
         self._thread = threading.Thread(target=run, name="dovetail-portal", daemon=True)
@@ -205,7 +205,7 @@ class Blocking:
     def _waiting(self, method: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
             given = self._wait(method(*args, **kwargs))
-            wrap = WRAPPED.get(type(given))
+            wrap = BLOCKING_TYPES.get(type(given))
             return given if wrap is None else wrap(self, given)
 
         return call
@@ -254,7 +254,7 @@ class Blocking:
             raise_on_error: bool = True,
             retry: bool = False,
             meta: dict[str, Any] | None = None,
-        ) -> Typed[T]: ...
+        ) -> TypedToolResult[T]: ...
         def call_tool(self, name: str, arguments: Any = None, **options: Any) -> Any: ...
         def start_tool(
             self,
@@ -265,14 +265,14 @@ class Blocking:
             timeout: float | None = None,
             manual: bool = False,
             meta: dict[str, Any] | None = None,
-        ) -> Started: ...
-        def task(self, id: str, *, manual: bool = False) -> Started: ...
+        ) -> BlockingTask: ...
+        def task(self, id: str, *, manual: bool = False) -> BlockingTask: ...
         def read_resource(
             self, uri: str, *, timeout: float | None = None, fresh: bool = False
         ) -> list[ResourceContents]: ...
         def list_skills(self, *, fresh: bool = False) -> list[SkillEntry]: ...
         def get_skill(self, uri: str, *, fresh: bool = False) -> SkillEntry: ...
-        def read_skill(self, skill: str | SkillEntry) -> Read: ...
+        def read_skill(self, skill: str | SkillEntry) -> BlockingSkill: ...
         def read_app(self, target: str | Tool) -> View: ...
         def get_prompt(
             self,
@@ -294,13 +294,13 @@ class Blocking:
             cache: float = 0,
         ) -> Completion: ...
         def set_log_level(self, level: Level) -> None: ...
-        def subscribe(self, uri: str, callback: Callable[[str], Any]) -> Heard: ...
-        def on_change(self, kind: str, callback: Callable[[str], Any]) -> Heard: ...
+        def subscribe(self, uri: str, callback: Callable[[str], Any]) -> BlockingSubscription: ...
+        def on_change(self, kind: str, callback: Callable[[str], Any]) -> BlockingSubscription: ...
 
 
-WRAPPED: dict[type, Callable[[Blocking, Any], Any]] = {
-    Handle: Heard,
-    TaskHandle: Started,
-    Skill: Read,
+BLOCKING_TYPES: dict[type, Callable[[BlockingClient, Any], Any]] = {
+    Subscription: BlockingSubscription,
+    TaskHandle: BlockingTask,
+    Skill: BlockingSkill,
 }
 """What has coroutines of its own, and what waits for them."""

@@ -36,34 +36,34 @@ from ..revisions import decode
 from .subscriptions import ACKNOWLEDGED, KINDS, UPDATED
 
 Answer = TypeVar("Answer", bound=Result)
-DOUBTS = {
+STALE_AFTER_ERROR = {
     "tools/call": ("tools/list",),
     "prompts/get": ("prompts/list",),
     "resources/read": ("resources/list", "resources/templates/list"),
 }
 """What may be old when the server does not know what it is asked for."""
-PASSING = frozenset({*TRACE_CONTEXT, PROGRESS_TOKEN})
+PER_REQUEST_META = frozenset({*TRACE_CONTEXT, PROGRESS_TOKEN})
 """What in `_meta` is another with each request, and nothing that an answer depends on."""
-LONGEST = 86400.0
+MAX_TTL_SECONDS = 86400.0
 """Seconds that anything is kept, whatever the server says."""
 
 
-class Key(NamedTuple):
+class CacheKey(NamedTuple):
     """What an answer is found by."""
 
-    whose: Any
+    owner: Any
     """The one client that may have it, or None for all."""
-    place: Any
+    server: Any
     method: str
     revision: str
     params: bytes
 
 
-class Kept(NamedTuple):
+class CachedResponse(NamedTuple):
     """An answer, until when it is fresh, and which resource it is of."""
 
     data: bytes
-    until: float
+    expires_at: float
     uri: str | None
 
 
@@ -72,60 +72,60 @@ class SharedCache:
     than so many entries or bytes, those not used for longest go."""
 
     def __init__(self, entries: int = DEFAULT.cached, size: int = DEFAULT.cached_bytes) -> None:
-        self._most, self._largest = entries, size
+        self._max_entries, self._max_bytes = entries, size
         self._lock = threading.Lock()
-        self._kept: OrderedDict[Key, Kept] = OrderedDict()
-        self._size = 0
+        self._responses: OrderedDict[CacheKey, CachedResponse] = OrderedDict()
+        self._bytes = 0
         self.drops = 0
         """How often something was dropped because it may be old."""
 
-    def get(self, key: Key) -> bytes | None:
+    def get(self, key: CacheKey) -> bytes | None:
         """What is kept under this key, if it is fresh."""
         with self._lock:
-            kept = self._kept.get(key)
+            kept = self._responses.get(key)
             if kept is None:
                 return None
-            if monotonic() >= kept.until:
+            if monotonic() >= kept.expires_at:
                 self._remove(key)
                 return None
-            self._kept.move_to_end(key)
+            self._responses.move_to_end(key)
             return kept.data
 
-    def put(self, key: Key, kept: Kept, drops: int) -> None:
+    def put(self, key: CacheKey, kept: CachedResponse, drops: int) -> None:
         """Keep this, unless something was dropped since it was asked for, or it alone is larger
         than all may be."""
-        size = _size(key, kept)
+        size = _size_of(key, kept)
         with self._lock:
-            if drops != self.drops or size > self._largest:
+            if drops != self.drops or size > self._max_bytes:
                 return
             self._remove(key)
-            self._kept[key] = kept
-            self._size += size
-            while len(self._kept) > self._most or self._size > self._largest:
-                self._remove(next(iter(self._kept)))
+            self._responses[key] = kept
+            self._bytes += size
+            while len(self._responses) > self._max_entries or self._bytes > self._max_bytes:
+                self._remove(next(iter(self._responses)))
 
-    def remove(self, *keys: Key) -> None:
+    def remove(self, *keys: CacheKey) -> None:
         """Keep nothing under these keys."""
         with self._lock:
             for key in keys:
                 self._remove(key)
 
-    def drop(self, old: Callable[[Key, Kept], bool]) -> int:
+    def drop(self, old: Callable[[CacheKey, CachedResponse], bool]) -> int:
         """Drop all that this is true of; returns how many there were."""
         with self._lock:
             self.drops += 1
-            gone = [key for key, kept in self._kept.items() if old(key, kept)]
+            gone = [key for key, kept in self._responses.items() if old(key, kept)]
             for key in gone:
                 self._remove(key)
             return len(gone)
 
-    def _remove(self, key: Key) -> None:
-        kept = self._kept.pop(key, None)
+    def _remove(self, key: CacheKey) -> None:
+        kept = self._responses.pop(key, None)
         if kept is not None:
-            self._size -= _size(key, kept)
+            self._bytes -= _size_of(key, kept)
 
 
-class Cached:
+class ResponseCache:
     """What one client keeps, in a cache of its own or in one that it shares."""
 
     def __init__(
@@ -133,7 +133,7 @@ class Cached:
     ) -> None:
         if not isinstance(cache, bool | SharedCache):
             raise ConfigError(f"cache={cache!r}: give True, False or a SharedCache")
-        self._place = place if isinstance(cache, SharedCache) else None
+        self._server = place if isinstance(cache, SharedCache) else None
         if isinstance(cache, bool):
             cache = SharedCache(limits.cached if cache else 0, limits.cached_bytes)
         self._cache, self._extensions = cache, extensions
@@ -141,15 +141,15 @@ class Cached:
         self.served = 0
         """How often an answer that was kept was good enough."""
 
-    async def ask(
+    async def request(
         self, calling: Calling, fresh: bool, method: Method, params: Any, **options: Any
     ) -> Any:
         """The answer to a request: one that was kept, unless it has to be fresh, or else the
         server's."""
-        if not calling.spoken.stateless or _in_a_round(params):
+        if not calling.spoken.stateless or _carries_answers(params):
             return await calling.request(method, params, **options)
         own = self._key(method.name, params, calling.spoken.name)
-        public = own._replace(whose=None)
+        public = own._replace(owner=None)
         data = None if fresh else self._cache.get(own) or self._cache.get(public)
         if data is not None:
             self.served += 1
@@ -157,9 +157,9 @@ class Cached:
         drops = self._cache.drops
         result = await calling.request(method, params, **options)
         self._cache.remove(own, public)
-        ttl = _seconds(result.ttl_ms) if isinstance(result, CacheHints) else 0.0
+        ttl = _ttl_seconds(result.ttl_ms) if isinstance(result, CacheHints) else 0.0
         if ttl > 0:
-            shared = result.cache_scope == "public" and self._place is not None
+            shared = result.cache_scope == "public" and self._server is not None
             self._keep(public if shared else own, result, ttl, drops, getattr(params, "uri", None))
         return result
 
@@ -178,37 +178,39 @@ class Cached:
             self._keep(self._key(method, params), result, ttl, drops, None)
         return result
 
-    def _key(self, method: str, params: Any, revision: str = "") -> Key:
+    def _key(self, method: str, params: Any, revision: str = "") -> CacheKey:
         try:
-            data = b"{}" if params is None else encode(_lasting(params))
+            data = b"{}" if params is None else encode(_without_per_request_meta(params))
         except UnicodeEncodeError:  # it will be mended on its way out
             data = repr(params).encode()
-        return Key(self, self._place, method, revision, data)
+        return CacheKey(self, self._server, method, revision, data)
 
-    def _keep(self, key: Key, result: Result, ttl: float, drops: int, uri: str | None) -> None:
-        self._cache.put(key, Kept(encode(result), monotonic() + min(ttl, LONGEST), uri), drops)
+    def _keep(self, key: CacheKey, result: Result, ttl: float, drops: int, uri: str | None) -> None:
+        self._cache.put(
+            key, CachedResponse(encode(result), monotonic() + min(ttl, MAX_TTL_SECONDS), uri), drops
+        )
 
     # what makes it old
 
-    def heard(self, method: str, params: Any) -> None:
+    def on_notification(self, method: str, params: Any) -> None:
         """News of a change, or that from now on there will be."""
         if method == UPDATED:
-            self._updated(params.uri)
+            self._drop_resource(params.uri)
         elif method == ACKNOWLEDGED:
             for news, kind in KINDS.items():
                 if getattr(params.notifications, f"{kind}_list_changed"):
-                    self._outdated(news)
+                    self._drop_outdated_by(news)
             for uri in params.notifications.resource_subscriptions or ():
-                self._updated(uri)
+                self._drop_resource(uri)
         else:
-            self._outdated(method)
+            self._drop_outdated_by(method)
 
-    def doubt(self, method: str) -> None:
+    def drop_stale_lists(self, method: str) -> None:
         """The server does not know what it was asked for: what said that it would is dropped."""
-        if method in DOUBTS:
-            self.drop(*DOUBTS[method])
+        if method in STALE_AFTER_ERROR:
+            self.drop(*STALE_AFTER_ERROR[method])
 
-    def opened(self) -> None:
+    def on_open(self) -> None:
         """A conversation begins. If it is not the first, the server may be another one."""
         if self._opened:
             self._drop(lambda key, kept: True)
@@ -220,46 +222,47 @@ class Cached:
 
     def close(self) -> None:
         """Leave nothing of one's own behind."""
-        self._cache.drop(lambda key, kept: key.whose is self)
+        self._cache.drop(lambda key, kept: key.owner is self)
 
-    def _outdated(self, news: str) -> None:
+    def _drop_outdated_by(self, news: str) -> None:
         if old := [row.name for row in self._extensions.every() if news in row.outdated_by]:
             self.drop(*old)
 
-    def _updated(self, uri: str) -> None:
+    def _drop_resource(self, uri: str) -> None:
         self._drop(
             lambda key, kept: (
                 kept.uri is not None and (_within(kept.uri, uri) or _within(uri, kept.uri))
             )
         )
 
-    def _drop(self, old: Callable[[Key, Kept], bool]) -> int:
+    def _drop(self, old: Callable[[CacheKey, CachedResponse], bool]) -> int:
         mine = (self, None)
         return self._cache.drop(
-            lambda key, kept: key.place == self._place and key.whose in mine and old(key, kept)
+            lambda key, kept: key.server == self._server and key.owner in mine and old(key, kept)
         )
 
 
-def _seconds(hint: Any) -> float:
+def _ttl_seconds(hint: Any) -> float:
     """The time that a server gives an answer; none where what it says is no number."""
-    return min(hint, LONGEST * 1000) / 1000 if isinstance(hint, int | float) else 0.0
+    return min(hint, MAX_TTL_SECONDS * 1000) / 1000 if isinstance(hint, int | float) else 0.0
 
 
-def _size(key: Key, kept: Kept) -> int:
+def _size_of(key: CacheKey, kept: CachedResponse) -> int:
     return len(key.params) + len(kept.data)
 
 
-def _lasting(params: Any) -> Any:
+def _without_per_request_meta(params: Any) -> Any:
     """The params without what passes."""
     meta = getattr(params, "meta", None)
-    if not meta or PASSING.isdisjoint(meta):
+    if not meta or PER_REQUEST_META.isdisjoint(meta):
         return params
     return replace(
-        params, meta={name: value for name, value in meta.items() if name not in PASSING} or None
+        params,
+        meta={name: value for name, value in meta.items() if name not in PER_REQUEST_META} or None,
     )
 
 
-def _in_a_round(params: Any) -> bool:
+def _carries_answers(params: Any) -> bool:
     """Whether a request carries answers to the server's questions, on which its result depends."""
     return (
         getattr(params, "input_responses", None) is not None

@@ -69,7 +69,7 @@ from ..revisions import Revision
 from ..schema import Shape
 from ..schema.validation import Validator, compile
 from .hosting import Hosting
-from .roots import Roots, as_root
+from .roots import Roots, parse_root
 
 __all__ = [
     "Callbacks",
@@ -79,15 +79,15 @@ __all__ = [
     "OnElicit",
     "OnSample",
     "SampleRequest",
-    "as_root",
+    "parse_root",
 ]
 
 log = logging.getLogger("dovetail.client")
 
-REFUSED = -1
+USER_REFUSED = -1
 """The code for "the user said no", as the specification's example has it."""
-MINUTE = 60.0
-MODES = ("auto", "required", "none")
+MINUTE_SECONDS = 60.0
+TOOL_CHOICE_MODES = ("auto", "required", "none")
 """Whether a model may, must or must not use tools."""
 _any = Shape(Any)
 
@@ -137,9 +137,11 @@ class RootsRequest(Params, _ServerRequest, kw_only=True):
 
 
 AnyRequest = ElicitRequest | SampleRequest | RootsRequest
-VIEWS: dict[str, Any] = {view.method: view for view in (ElicitRequest, SampleRequest, RootsRequest)}
-Request = TypeVar("Request", ElicitRequest, SampleRequest, RootsRequest)
-Given = TypeVar("Given", ElicitResult, CreateMessageResult, ListRootsResult)
+REQUEST_TYPES: dict[str, Any] = {
+    view.method: view for view in (ElicitRequest, SampleRequest, RootsRequest)
+}
+RequestType = TypeVar("RequestType", ElicitRequest, SampleRequest, RootsRequest)
+AnswerType = TypeVar("AnswerType", ElicitResult, CreateMessageResult, ListRootsResult)
 OnElicit = Callable[[ElicitRequest], Any]
 """Gives the content of the form, True to accept (a URL, or the defaults), None or False to decline,
 or an ElicitResult."""
@@ -172,7 +174,7 @@ class Callbacks:
         self._on_elicit, self._on_sample = on_elicit, on_sample
         self._on_ask, self._on_answer = on_ask, on_answer
         self._target = target
-        self._asked = deque[float](maxlen=limits.questions)
+        self._recent = deque[float](maxlen=limits.questions)
         self.roots = None if roots is None else Roots(roots)
         sampling = SamplingCapability(
             tools={} if sampling_tools or getattr(on_sample, "tools", None) is True else None,
@@ -192,8 +194,8 @@ class Callbacks:
         self.answers: dict[str, Answer] = {
             name: answer for name, (given, answer) in table.items() if given
         }
-        self.hosting = Hosting(self.answers, limits, tasks)
-        self.capabilities.tasks = self.hosting.capability
+        self.client_tasks = Hosting(self.answers, limits, tasks)
+        self.capabilities.tasks = self.client_tasks.capability
 
     def set_roots(self, roots: Iterable[Any]) -> None:
         """Replace the roots; a client that declared none cannot have any."""
@@ -203,10 +205,10 @@ class Callbacks:
             )
         self.roots.replace(roots)
 
-    async def look_at_roots(self, connection: Any, *, passing: bool = False) -> None:
+    async def check_roots(self, connection: Any, *, passing: bool = False) -> None:
         """Drop the roots that are gone, and tell the server, whoever sees it first."""
         if self.roots:
-            await self.roots.look(
+            await self.roots.drop_missing(
                 lambda: connection.notify("notifications/roots/list_changed"), passing=passing
             )
 
@@ -214,54 +216,60 @@ class Callbacks:
 
     async def _elicit(self, call: Call) -> ElicitResult:
         assert self._on_elicit is not None
-        request = self._request(ElicitRequest, call)
+        request = self._accept(ElicitRequest, call)
         request.mode = request.mode or "form"
-        self._declared(call, "elicitation", request.mode)
-        form = _sound(request)
-        answer = await self._consented(
-            request, self._on_elicit, _visited if form is None else _elicited
+        self._require_declared(call, "elicitation", request.mode)
+        form = _check_elicit(request)
+        answer = await self._ask_with_consent(
+            request, self._on_elicit, _to_url_answer if form is None else _to_form_answer
         )
-        return ElicitResult(action="decline") if answer is None else _filled(request, answer, form)
+        return (
+            ElicitResult(action="decline")
+            if answer is None
+            else _complete_form(request, answer, form)
+        )
 
     async def _sample(self, call: Call) -> CreateMessageResult:
         assert self._on_sample is not None
-        request = self._request(SampleRequest, call)
+        request = self._accept(SampleRequest, call)
         blocks = [block for message in request.messages for block in _blocks(message)]
         used = any(isinstance(block, ToolUseContent | ToolResultContent) for block in blocks)
         if request.tools is not None or request.tool_choice is not None or used:
-            self._declared(call, "sampling", "tools")
+            self._require_declared(call, "sampling", "tools")
         _check_sample(request)
-        answer = await self._consented(request, self._on_sample, _sampled)
+        answer = await self._ask_with_consent(request, self._on_sample, _to_sample_result)
         if answer is None:
             raise _refusal("sampling")
         _check_uses(request, answer)
         return answer
 
     async def _roots(self, call: Call) -> ListRootsResult:
-        request = self._request(RootsRequest, call)
-        await self.look_at_roots(call.connection)
-        answer = await self._consented(request, lambda _: list(self.roots or ()), _listed)
+        request = self._accept(RootsRequest, call)
+        await self.check_roots(call.connection)
+        answer = await self._ask_with_consent(
+            request, lambda _: list(self.roots or ()), _to_roots_result
+        )
         if answer is None:
             raise _refusal("roots")
-        return replace(answer, roots=[as_root(root) for root in answer.roots])
+        return replace(answer, roots=[parse_root(root) for root in answer.roots])
 
-    def _request(self, view: type[Request], call: Call) -> Request:
+    def _accept(self, view: type[RequestType], call: Call) -> RequestType:
         """The question as callbacks see it, if it is not one too many."""
         now = asyncio.get_running_loop().time()
-        most = self._asked.maxlen
-        if len(self._asked) == most and (not most or now - self._asked[0] < MINUTE):
+        most = self._recent.maxlen
+        if len(self._recent) == most and (not most or now - self._recent[0] < MINUTE_SECONDS):
             raise Overloaded(
                 f"{call.method.name}: this client takes {most} questions a minute "
                 "(Limits.questions)"
             )
-        self._asked.append(now)
+        self._recent.append(now)
         return self._view(view, call)
 
-    def _view(self, view: type[Request], call: Call) -> Request:
+    def _view(self, view: type[RequestType], call: Call) -> RequestType:
         fields = {name: getattr(call.params, name) for name in call.params.__struct_fields__}
         return view(**fields, server=call.caller.info, target=self._target)
 
-    def _declared(self, call: Call, capability: str, part: str) -> None:
+    def _require_declared(self, call: Call, capability: str, part: str) -> None:
         """What this client did not say that it can, in this revision, is not answered."""
         declared = call.revision.lower(self.capabilities).get(capability)
         parts = (
@@ -270,22 +278,29 @@ class Callbacks:
         if part not in parts:
             raise InvalidParams(f"This client did not declare {capability}.{part}")
 
-    async def _consented(
-        self, request: Request, ask: Callable[[Request], Any], made: Callable[[Any], Given | None]
-    ) -> Given | None:
+    async def _ask_with_consent(
+        self,
+        request: RequestType,
+        ask: Callable[[RequestType], Any],
+        made: Callable[[Any], AnswerType | None],
+    ) -> AnswerType | None:
         """What the callback answers, by leave of the two hooks; None where any of them refuses."""
         if self._on_ask is not None:
-            request = _same("on_ask", request, await _called(self._on_ask, request))
+            request = _check_hook_result(
+                "on_ask", request, await _call_maybe_async(self._on_ask, request)
+            )
             if request is None:
                 return None
-        answer = made(await _called(ask, request))
+        answer = made(await _call_maybe_async(ask, request))
         if self._on_answer is not None and answer is not None:
-            answer = _same("on_answer", answer, await _called(self._on_answer, request, answer))
+            answer = _check_hook_result(
+                "on_answer", answer, await _call_maybe_async(self._on_answer, request, answer)
+            )
         return answer
 
     # a round of questions
 
-    def views(
+    def describe_requests(
         self, questions: dict[str, dict[str, Any]], revision: Revision, origin: Any
     ) -> dict[str, AnyRequest]:
         """Questions by their keys, as callbacks would see them."""
@@ -293,9 +308,11 @@ class Callbacks:
         calls = {
             key: self._call(key, question, caller, origin) for key, question in questions.items()
         }
-        return {key: self._view(VIEWS[call.method.name], call) for key, call in calls.items()}
+        return {
+            key: self._view(REQUEST_TYPES[call.method.name], call) for key, call in calls.items()
+        }
 
-    def instead(self, value: Any) -> "Callbacks":
+    def with_fixed_answer(self, value: Any) -> "Callbacks":
         """Callbacks that give this answer, whatever is asked, and are checked like any."""
         made = Callbacks(
             self._on_elicit and (lambda _: value),
@@ -309,7 +326,7 @@ class Callbacks:
         made.capabilities = self.capabilities
         return made
 
-    async def respond(
+    async def answer_all(
         self, asked: InputRequiredResult, revision: Revision, origin: Any
     ) -> dict[str, msgspec.Raw]:
         """The answers to all questions of a round, by their keys: asked at once, and if one fails,
@@ -349,12 +366,12 @@ class Callbacks:
         return Call(key, METHODS[name], params, caller, origin)
 
 
-async def _called(function: Callable[..., Any], *arguments: Any) -> Any:
+async def _call_maybe_async(function: Callable[..., Any], *arguments: Any) -> Any:
     given = function(*arguments)
     return await given if inspect.isawaitable(given) else given
 
 
-def _same(hook: str, shown: Any, given: Any) -> Any:
+def _check_hook_result(hook: str, shown: Any, given: Any) -> Any:
     """What a hook gives back, which is of the kind that it was shown, or None."""
     if given is not None and not isinstance(given, type(shown)):
         raise ConfigError(
@@ -365,7 +382,7 @@ def _same(hook: str, shown: Any, given: Any) -> Any:
 
 
 def _refusal(what: str) -> ProtocolError:
-    refusal = ProtocolError(REFUSED, f"User rejected {what} request")
+    refusal = ProtocolError(USER_REFUSED, f"User rejected {what} request")
     refusal.fault = LOCAL
     return refusal
 
@@ -373,7 +390,7 @@ def _refusal(what: str) -> ProtocolError:
 # is it a sound question?
 
 
-def _sound(request: ElicitRequest) -> Validator | None:
+def _check_elicit(request: ElicitRequest) -> Validator | None:
     """What the form must fit. Nobody is asked to fill in one that cannot be, nor to visit what is
     not on the web."""
     if request.mode != "form":
@@ -391,14 +408,14 @@ def _check_sample(request: SampleRequest) -> None:
     cannot be gone on with."""
     if request.max_tokens < 1:
         raise InvalidParams(f"maxTokens: must be at least 1, not {request.max_tokens}")
-    if _mode(request) not in MODES:
-        raise InvalidParams(f"toolChoice: mode must be one of {', '.join(MODES)}")
+    if _tool_choice_mode(request) not in TOOL_CHOICE_MODES:
+        raise InvalidParams(f"toolChoice: mode must be one of {', '.join(TOOL_CHOICE_MODES)}")
     problem = find_tool_mismatch(request.messages)
     if problem is not None:
         raise InvalidParams(f"messages: {problem}")
 
 
-def _mode(request: SampleRequest) -> str:
+def _tool_choice_mode(request: SampleRequest) -> str:
     return (request.tool_choice and request.tool_choice.mode) or "auto"
 
 
@@ -409,7 +426,7 @@ def _blocks(message: SamplingMessage | CreateMessageResult) -> list[SamplingCont
 # what callbacks may give for an answer
 
 
-def _visited(given: Any) -> ElicitResult | None:
+def _to_url_answer(given: Any) -> ElicitResult | None:
     if given is None or given is False:
         return None
     if given is not True and not isinstance(given, ElicitResult):
@@ -419,7 +436,7 @@ def _visited(given: Any) -> ElicitResult | None:
     return ElicitResult(action="accept") if given is True else given
 
 
-def _elicited(given: Any) -> ElicitResult | None:
+def _to_form_answer(given: Any) -> ElicitResult | None:
     if given is None or given is False:
         return None
     if isinstance(given, ElicitResult):
@@ -435,7 +452,7 @@ def _elicited(given: Any) -> ElicitResult | None:
     return ElicitResult(action="accept", content=content)
 
 
-def _sampled(given: Any) -> CreateMessageResult | None:
+def _to_sample_result(given: Any) -> CreateMessageResult | None:
     if given is None or isinstance(given, CreateMessageResult):
         return given
     blocks = (
@@ -459,7 +476,7 @@ def _sampled(given: Any) -> CreateMessageResult | None:
     )
 
 
-def _listed(given: list[Root]) -> ListRootsResult:
+def _to_roots_result(given: list[Root]) -> ListRootsResult:
     return ListRootsResult(roots=given)
 
 
@@ -470,19 +487,25 @@ def _check_uses(request: SampleRequest, answer: CreateMessageResult) -> None:
     """A model uses no tools but those that it was given, and must or must not as the server says.
     https://modelcontextprotocol.io/specification/2026-07-28/client/sampling#tool-choice-modes"""
     used = {block.name for block in _blocks(answer) if isinstance(block, ToolUseContent)}
-    given = {tool.name for tool in request.tools or ()} if _mode(request) != "none" else set()
+    given = (
+        {tool.name for tool in request.tools or ()}
+        if _tool_choice_mode(request) != "none"
+        else set()
+    )
     if used - given:
         names = ", ".join(sorted(used - given))
         raise ConfigError(
             f"on_sample: {request.asked_by} did not offer {names}, so the model cannot use it"
         )
-    if _mode(request) == "required" and not used:
+    if _tool_choice_mode(request) == "required" and not used:
         log.warning(
             "on_sample: %s wants a tool to be used, and the model used none", request.asked_by
         )
 
 
-def _filled(request: ElicitRequest, answer: ElicitResult, form: Validator | None) -> ElicitResult:
+def _complete_form(
+    request: ElicitRequest, answer: ElicitResult, form: Validator | None
+) -> ElicitResult:
     """The answer as it may leave: a page has no content, and a form all of its defaults but where
     None cleared a field."""
     if answer.action != "accept" or form is None:

@@ -50,26 +50,26 @@ from ..protocol.utilities import (
 )
 from ..revisions import Revision
 from . import targets as connect
-from .caching import Cached, SharedCache
+from .caching import ResponseCache, SharedCache
 from .callbacks import Callbacks, OnAnswer, OnAsk, OnElicit, OnSample
-from .completions import Completing
-from .reconnect import Link
-from .requests import ANY, Asking
-from .subscriptions import Handle, Subscriptions
+from .completions import Completer
+from .reconnect import ServerLink
+from .requests import ANY, Requester
+from .subscriptions import Subscription, Subscriptions
 from .task import TaskHandle
 from .tasks import Tasks
-from .tool_results import Typed, Validation, typed
+from .tool_results import ResultValidator, TypedToolResult, convert_result
 
 if TYPE_CHECKING:
     from ..extensions.apps.view import View
     from ..extensions.skills.reading import Skill
     from ..extensions.skills.vocabulary import SkillEntry
-    from .blocking import Blocking
+    from .blocking import BlockingClient
 
 T = TypeVar("T")
 
 
-class Client(Asking):
+class Client(Requester):
     """A connection to one server."""
 
     def __init__(
@@ -107,32 +107,32 @@ class Client(Asking):
         self._on_log, self._trusted, self._validation = (
             on_log,
             trusted,
-            Validation(validate, limits),
+            ResultValidator(validate, limits),
         )
         had = _extensions(extensions, auth)
         started, reached = (
-            connect.Started(env, cwd, on_stderr),
-            connect.Reached(headers, verify, proxy, long_polling, auth),
+            connect.ProcessOptions(env, cwd, on_stderr),
+            connect.HttpOptions(headers, verify, proxy, long_polling, auth),
         )
-        door = connect.door(target, server, limits, started, reached)
+        door = connect.resolve_target(target, server, limits, started, reached)
         callbacks = Callbacks(
             on_elicit, on_sample, roots, experimental,
             on_ask=on_ask, on_answer=on_answer, target=door.name, tasks=tasks, limits=limits,
         )  # fmt: skip
-        link = Link(
+        link = ServerLink(
             door,
             wanted(revision),
             info or Implementation(name="dovetail", version=__version__),
             callbacks,
             limits,
             limits.timeout if timeout is None else timeout,
-            heard=self._heard,
-            opened=self._renew,
-            changed=self._changed,
+            on_notification=self._heard,
+            on_open=self._renew,
+            on_state=self._changed,
             extensions=had,
         )
         link.level = "debug" if on_log is not None else None
-        cached = Cached(cache, door.place, limits, had)
+        cached = ResponseCache(cache, door.cache_key, limits, had)
         super().__init__(
             link,
             callbacks,
@@ -146,7 +146,7 @@ class Client(Asking):
         self._tasks = Tasks(link, self.request, self._checked, callbacks, limits, tasks)
         if tasks and EXTENSION not in (had.declared or {}):
             had.add(self._tasks.extension)
-        self._completing = Completing(cached)
+        self._completing = Completer(cached)
         self._observers = [layer for layer in middleware if isinstance(layer, Observer)]
         self._session: tuple[Revision, Network | None, float] | None = None
 
@@ -170,47 +170,47 @@ class Client(Asking):
 
     async def connect(self) -> None:
         """Open the conversation; `async with` does it for you."""
-        await self._link.ready(self._link.timeout)
+        await self._link.get_session(self._link.timeout)
 
     async def close(self) -> None:
         """End the conversation. May be called twice, and from any task."""
-        self._subscriptions.end()
+        self._subscriptions.cancel_all()
         self._cached.close()
         await self._tasks.close()
-        self._callbacks.hosting.close()
+        self._callbacks.client_tasks.close()
         await self._link.close()
 
     async def log_out(self) -> bool:
         """Forget the login to this server, and have it ended by who gave it. Whether that is done:
         not every authorization server can be asked to, and then it ends by itself."""
-        forget = getattr(self._link.door.credentials, "forget", None)
+        forget = getattr(self._link.target.credentials, "forget", None)
         return forget is not None and bool(await forget())
 
-    def blocking(self) -> "Blocking":
+    def blocking(self) -> "BlockingClient":
         """The same client for code without async: `with Client(target).blocking() as client:`."""
-        from .blocking import Blocking
+        from .blocking import BlockingClient
 
-        return Blocking(self)
+        return BlockingClient(self)
 
     # asking
 
     async def list_tools(self, *, fresh: bool = False) -> list[Tool]:
         """All tools of the server. `fresh`, here and below: whatever is cached, ask the server."""
-        tools: list[Tool] = await self._pages("tools/list", "tools", fresh)
-        self._validation.learn(tools)
+        tools: list[Tool] = await self._list_all("tools/list", "tools", fresh)
+        self._validation.set_tools(tools)
         return tools
 
     async def list_resources(self, *, fresh: bool = False) -> list[Resource]:
         """All resources of the server."""
-        return await self._pages("resources/list", "resources", fresh)
+        return await self._list_all("resources/list", "resources", fresh)
 
     async def list_resource_templates(self, *, fresh: bool = False) -> list[ResourceTemplate]:
         """All resource templates of the server."""
-        return await self._pages("resources/templates/list", "resource_templates", fresh)
+        return await self._list_all("resources/templates/list", "resource_templates", fresh)
 
     async def list_prompts(self, *, fresh: bool = False) -> list[Prompt]:
         """All prompts of the server."""
-        return await self._pages("prompts/list", "prompts", fresh)
+        return await self._list_all("prompts/list", "prompts", fresh)
 
     @overload
     async def call_tool(
@@ -237,7 +237,7 @@ class Client(Asking):
         raise_on_error: bool = True,
         retry: bool = False,
         meta: dict[str, Any] | None = None,
-    ) -> Typed[T]: ...
+    ) -> TypedToolResult[T]: ...
     async def call_tool(
         self,
         name: str,
@@ -249,17 +249,17 @@ class Client(Asking):
         raise_on_error: bool = True,
         retry: bool = False,
         meta: dict[str, Any] | None = None,
-    ) -> ToolResult | Typed[Any]:
+    ) -> ToolResult | TypedToolResult[Any]:
         """Call a tool. `type=` makes `.data` of that type. A tool that fails raises ToolError."""
-        await self._validation.prepare(name, self)
-        safe = retry or (self._trusted and self._validation.repeatable(name))
+        await self._validation.ensure_known(name, self)
+        safe = retry or (self._trusted and self._validation.is_repeatable(name))
         result, task = await self._called(
             _call_of(name, arguments, meta), timeout, on_progress, safe
         )
         if task is not None:
             result = await self._tasks.finish(task, timeout, on_progress or self._on_progress)
         self._checked(name, result, raise_on_error)
-        return result if type is None or result.is_error else typed(result, type)
+        return result if type is None or result.is_error else convert_result(result, type)
 
     async def start_tool(
         self,
@@ -275,8 +275,8 @@ class Client(Asking):
         the handle is done at once where it does not. `ttl`: seconds that the task is to be kept,
         where the revision lets a client say so. `manual`: its questions are not for the callbacks,
         but for `handle.answer`."""
-        await self._validation.prepare(name, self)
-        await self._link.ready(self._link.timeout if timeout is None else timeout)
+        await self._validation.ensure_known(name, self)
+        await self._link.get_session(self._link.timeout if timeout is None else timeout)
         if self._tasks.core and self._validation.task_support(name) is None:
             await self.list_tools()
         params = _call_of(name, arguments, meta)
@@ -308,7 +308,7 @@ class Client(Asking):
             tasked = self._tasks.core and self._validation.task_support(params.name) in supports
             sent, token = self._tasks.asking(params, ttl) if tasked else (params, "")
             try:
-                result = await self._rounds(
+                result = await self._request_with_rounds(
                     "tools/call", sent, timeout=timeout, on_progress=on_progress, safe=safe
                 )
                 break
@@ -326,7 +326,9 @@ class Client(Asking):
                 ):
                     raise
         task = self._tasks.begun(result, token, manual)
-        return (result if task is not None else await self._whole(params, result)), task
+        return (
+            result if task is not None else await self._finish_extension_result(params, result)
+        ), task
 
     def _checked(self, name: str, result: ToolResult, raise_on_error: bool) -> ToolResult:
         """A result, if the tool did not fail, or that is fine too."""
@@ -416,7 +418,7 @@ class Client(Asking):
         if level not in SEVERITY:
             raise ConfigError(f"{level!r} is no log level; the levels are {', '.join(SEVERITY)}")
         self._link.level = level
-        calling = await self._link.ready(self._link.timeout)
+        calling = await self._link.get_session(self._link.timeout)
         calling.set_level(level)
         if calling.spoken.set_level:
             await self.request("logging/setLevel", SetLevelParams(level=level))
@@ -426,14 +428,14 @@ class Client(Asking):
     async def set_roots(self, roots: Iterable[Any]) -> None:
         """Replace the roots; the server is told where its revision has a way to."""
         self._callbacks.set_roots(roots)
-        if self._link.calling is not None:
-            self._link.calling.notify("notifications/roots/list_changed")
+        if self._link.session is not None:
+            self._link.session.notify("notifications/roots/list_changed")
 
-    async def subscribe(self, uri: str, callback: Callable[[str], Any]) -> Handle:
+    async def subscribe(self, uri: str, callback: Callable[[str], Any]) -> Subscription:
         """Hear of changes to a resource: `callback(uri)`. Close the handle to stop."""
         return await self._subscriptions.subscribe(uri, callback)
 
-    def on_change(self, kind: str, callback: Callable[[str], Any]) -> Handle:
+    def on_change(self, kind: str, callback: Callable[[str], Any]) -> Subscription:
         """Hear of changes to a list (`tools`, `resources`, `prompts`) or of this client's `state`:
         `callback(kind)`."""
         return self._subscriptions.on_change(kind, callback)
@@ -447,17 +449,17 @@ class Client(Asking):
             self._tasks.heard(method, params)
             return
         if method == "notifications/tools/list_changed":
-            self._validation.forget()
-        self._cached.heard(method, params)
-        self._subscriptions.heard(method, params)
+            self._validation.clear()
+        self._cached.on_notification(method, params)
+        self._subscriptions.on_notification(method, params)
 
     async def _renew(self, calling: Calling) -> None:
-        self._validation.forget()
-        self._cached.opened()
-        await self._subscriptions.renew(calling)
+        self._validation.clear()
+        self._cached.on_open()
+        await self._subscriptions.restore(calling)
 
     def _changed(self, state: str) -> None:
-        self._subscriptions.state(state)
+        self._subscriptions.notify_state(state)
         if self._observers:
             self._observe(state == "connected")
 
@@ -467,7 +469,7 @@ class Client(Asking):
             revision, network, began = self._session
             for observer in self._observers:
                 observer.parted("client", revision, network, monotonic() - began)
-        calling, self._session = self._link.calling, None
+        calling, self._session = self._link.session, None
         if connected and calling is not None and not calling.spoken.stateless:
             self._session = calling.spoken, self.network, monotonic()
 

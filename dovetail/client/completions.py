@@ -10,33 +10,33 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from ..protocol.utilities import CompleteParams, CompleteResult
-from .caching import Cached
+from .caching import ResponseCache
 
 METHOD = "completion/complete"
-Ask = Callable[[], Awaitable[CompleteResult]]
+Fetch = Callable[[], Awaitable[CompleteResult]]
 
 
-class Pause:
+class PendingCompletion:
     """Calls that wait for one argument: until when, and what is asked then."""
 
     __slots__ = ("ask", "task", "until", "waiting")
 
     def __init__(self) -> None:
         self.until = 0.0
-        self.ask: Ask
+        self.ask: Fetch
         self.task: asyncio.Task[CompleteResult]
         self.waiting = 0
 
 
-class Completing:
+class Completer:
     """The completions of one client."""
 
-    def __init__(self, cached: Cached) -> None:
+    def __init__(self, cached: ResponseCache) -> None:
         self._cached = cached
-        self._pauses: dict[str, Pause] = {}
+        self._pauses: dict[str, PendingCompletion] = {}
 
     async def complete(
-        self, params: CompleteParams, ask: Ask, debounce: float, cache: float
+        self, params: CompleteParams, ask: Fetch, debounce: float, cache: float
     ) -> CompleteResult:
         """The answer to `ask`, or one that was kept, or that of a later call for the same
         argument."""
@@ -47,14 +47,14 @@ class Completing:
         fetch = partial(self._cached.fetch, METHOD, params, ask, cache)
         if debounce <= 0:
             return await fetch()
-        return await self._latest(repr((params.ref, params.argument.name)), fetch, debounce)
+        return await self._debounce(repr((params.ref, params.argument.name)), fetch, debounce)
 
-    async def _latest(self, about: str, ask: Ask, debounce: float) -> CompleteResult:
+    async def _debounce(self, about: str, ask: Fetch, debounce: float) -> CompleteResult:
         loop = asyncio.get_running_loop()
         pause = self._pauses.get(about)
         begins = pause is None
         if pause is None:
-            pause = self._pauses[about] = Pause()
+            pause = self._pauses[about] = PendingCompletion()
         pause.until, pause.ask = loop.time() + debounce, ask
         pause.waiting += 1
         if begins:
@@ -65,15 +65,15 @@ class Completing:
             pause.waiting -= 1
             if not pause.waiting:  # nobody wants it any more, if it is not done anyway
                 pause.task.cancel()
-                self._end(about, pause)
+                self._remove(about, pause)
 
-    async def _run(self, about: str, pause: Pause) -> CompleteResult:
+    async def _run(self, about: str, pause: PendingCompletion) -> CompleteResult:
         now = asyncio.get_running_loop().time
         while (left := pause.until - now()) > 0:  # noqa: ASYNC110  (each call puts the end off)
             await asyncio.sleep(left)
-        self._end(about, pause)  # who comes from now on waits for the next one
+        self._remove(about, pause)  # who comes from now on waits for the next one
         return await pause.ask()
 
-    def _end(self, about: str, pause: Pause) -> None:
+    def _remove(self, about: str, pause: PendingCompletion) -> None:
         if self._pauses.get(about) is pause:
             del self._pauses[about]

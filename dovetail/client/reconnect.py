@@ -41,80 +41,87 @@ from ..protocol.methods import METHODS
 from ..protocol.utilities import Level, SetLevelParams
 from ..revisions import Revision
 from .callbacks import Callbacks
-from .targets import Door
+from .targets import Target
 
 log = logging.getLogger("dovetail.client")
 
-_eras: dict[str, bool] = {}
+_handshake_servers: dict[str, bool] = {}
 """Which servers have been found to want the handshake, by their door's key; bounded."""
-ERAS = 1000
-LOGINS = 3
+MAX_REMEMBERED_ERAS = 1000
+MAX_LOGINS_PER_CALL = 3
 """How often one call may lead to a login: the first, and for scopes that turn out to be wanted
 too."""
 T = TypeVar("T")
 
 
-class Link:
+class ServerLink:
     """One client's way to its server."""
 
     def __init__(
         self,
-        door: Door,
-        wanted: tuple[Revision, ...],
+        target: Target,
+        revisions: tuple[Revision, ...],
         info: Implementation,
         callbacks: Callbacks,
         limits: Limits,
         timeout: float,
         *,
-        heard: Callable[[str, Any], None],
-        opened: Callable[[Calling], Awaitable[None]],
-        changed: Callable[[str], None],
+        on_notification: Callable[[str, Any], None],
+        on_open: Callable[[Calling], Awaitable[None]],
+        on_state: Callable[[str], None],
         extensions: Extensions = NONE,
     ) -> None:
-        self.door = door
+        self.target = target
         self.timeout = timeout
         self.state = "new"
-        self.calling: Calling | None = None
+        self.session: Calling | None = None
         self.level: str | None = None
         """The log level that a new conversation asks for."""
-        self._wanted, self._info, self._callbacks, self._limits = wanted, info, callbacks, limits
-        self._heard, self._on_open, self._changed = heard, opened, changed
+        self._revisions, self._info, self._callbacks, self._limits = (
+            revisions,
+            info,
+            callbacks,
+            limits,
+        )
+        self._on_notification, self._on_open, self._on_state = on_notification, on_open, on_state
         self._extensions = extensions
         self._opening: asyncio.Task[Calling] | None = None
-        self._leaving: set[asyncio.Task[None]] = set()
-        self._pinger: asyncio.Task[None] | None = None
+        self._background: set[asyncio.Task[None]] = set()
+        self._heartbeat: asyncio.Task[None] | None = None
         self._login: asyncio.Task[None] | None = None
         self._logins = 0
         self._losses = 0
 
     @property
-    def alive(self) -> bool:
+    def can_reconnect(self) -> bool:
         """Whether a conversation that broke can be followed by another."""
-        return self.door.again and self.state != "closed"
+        return self.target.can_reopen and self.state != "closed"
 
-    async def ready(self, timeout: float | None) -> Calling:
+    async def get_session(self, timeout: float | None) -> Calling:
         """The conversation, opened first where there is none."""
-        if self.calling is not None:
-            return self.calling
-        return await self.admitted(partial(self._ready, timeout))
+        if self.session is not None:
+            return self.session
+        return await self.with_login(partial(self._wait_for_session, timeout))
 
-    async def _ready(self, timeout: float | None) -> Calling:
+    async def _wait_for_session(self, timeout: float | None) -> Calling:
         if self.state == "closed":
-            raise ConnectionClosed(f"The client of {self.door.name} is closed")
+            raise ConnectionClosed(f"The client of {self.target.name} is closed")
         try:
-            return await asyncio.wait_for(asyncio.shield(self._opening or self._begin()), timeout)
+            return await asyncio.wait_for(
+                asyncio.shield(self._opening or self._start_opening()), timeout
+            )
         except TimeoutError as problem:
             if isinstance(problem, DovetailError):
                 raise
-            raise TimedOut(f"{self.door.name}: no connection within {timeout:g} s") from None
+            raise TimedOut(f"{self.target.name}: no connection within {timeout:g} s") from None
         except asyncio.CancelledError:
             if self.state == "closed":
-                raise ConnectionClosed(f"The client of {self.door.name} is closed") from None
+                raise ConnectionClosed(f"The client of {self.target.name} is closed") from None
             raise
 
-    async def admitted(self, attempt: Callable[[], Awaitable[T]]) -> T:
+    async def with_login(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """Do this, and once more after each login that it turns out to need."""
-        for _ in range(LOGINS):
+        for _ in range(MAX_LOGINS_PER_CALL):
             logins = self._logins
             try:
                 return await attempt()
@@ -128,83 +135,83 @@ class Link:
     async def _log_in(self) -> None:
         if self._login is None:
             self._login = asyncio.get_running_loop().create_task(self._authorize())
-            self._login.add_done_callback(self._logged_in)
+            self._login.add_done_callback(self._login_done)
         try:
             await asyncio.shield(self._login)
         except asyncio.CancelledError:
             if self.state == "closed":
-                raise ConnectionClosed(f"The client of {self.door.name} is closed") from None
+                raise ConnectionClosed(f"The client of {self.target.name} is closed") from None
             raise
 
     async def _authorize(self) -> None:
-        assert self.door.credentials is not None
-        await self.door.credentials.authorize()
+        assert self.target.credentials is not None
+        await self.target.credentials.authorize()
         self._logins += 1
-        if self.calling is not None:
-            self._renew(self.calling)  # streams that were turned away
+        if self.session is not None:
+            self._restore(self.session)  # streams that were turned away
 
-    def _logged_in(self, task: "asyncio.Task[None]") -> None:
+    def _login_done(self, task: "asyncio.Task[None]") -> None:
         self._login = None
         if not task.cancelled():
             task.exception()  # somebody may wait for it, nobody must
 
-    def learned(self, listed: Any) -> Any:
+    def register_tools(self, listed: Any) -> Any:
         """A list of tools, of which the channel may want to know, and without those that it cannot
         call."""
         learn = (
-            getattr(self.calling.connection.channel, "learn", None)
-            if self.calling is not None
+            getattr(self.session.connection.channel, "learn", None)
+            if self.session is not None
             else None
         )
         return listed if learn is None else replace(listed, tools=learn(listed.tools))
 
-    def worked(self) -> None:
+    def reset_losses(self) -> None:
         """A request was answered: the losses so far are forgiven."""
         self._losses = 0
 
     async def close(self) -> None:
         """End it for good. May be called twice, and from any task."""
-        self._become("closed")
-        if self._pinger is not None:
-            self._pinger.cancel()
+        self._set_state("closed")
+        if self._heartbeat is not None:
+            self._heartbeat.cancel()
         for task in (self._opening, self._login):
             if task is not None:
                 task.cancel()
                 await asyncio.wait([task])
-        calling, self.calling = self.calling, None
+        calling, self.session = self.session, None
         if calling is not None:
             if "shutdown" in calling.spoken.methods:
-                await self._say_goodbye(calling)
+                await self._shut_down_server(calling)
             await calling.connection.close()
-        if self._leaving:
-            await asyncio.wait(self._leaving)
+        if self._background:
+            await asyncio.wait(self._background)
 
-    async def _beat(self, timeout: float) -> None:
+    async def _ping(self, timeout: float) -> None:
         """A ping of the heartbeat, which opens nothing that is closed."""
-        if self.calling is not None:
-            await self.calling.request(METHODS[ping_of(self.calling)], None, timeout=timeout)
-            self.worked()
+        if self.session is not None:
+            await self.session.request(METHODS[ping_method(self.session)], None, timeout=timeout)
+            self.reset_losses()
 
     # opening
 
-    def _begin(self) -> "asyncio.Task[Calling]":
-        self._opening = asyncio.get_running_loop().create_task(self._open_patiently())
-        self._opening.add_done_callback(self._opened)
+    def _start_opening(self) -> "asyncio.Task[Calling]":
+        self._opening = asyncio.get_running_loop().create_task(self._open_with_retries())
+        self._opening.add_done_callback(self._opening_done)
         return self._opening
 
-    def _opened(self, task: "asyncio.Task[Calling]") -> None:
+    def _opening_done(self, task: "asyncio.Task[Calling]") -> None:
         self._opening = None
         if task.cancelled():
             return
         if task.exception() is not None:
-            log.debug("Could not open %s: %s", self.door.name, task.exception())
-        elif self.calling is None and self.state == "reconnecting":
-            self._begin()  # it was lost again before it was quite ready
+            log.debug("Could not open %s: %s", self.target.name, task.exception())
+        elif self.session is None and self.state == "reconnecting":
+            self._start_opening()  # it was lost again before it was quite ready
 
-    async def _open_patiently(self) -> Calling:
+    async def _open_with_retries(self) -> Calling:
         """Open; where it worked before, again and again with growing pauses."""
         again = self.state in ("connected", "reconnecting")
-        self._become("reconnecting" if again else "connecting")
+        self._set_state("reconnecting" if again else "connecting")
         while True:
             if again:
                 await asyncio.sleep(backoff(self._losses - 1))
@@ -217,47 +224,47 @@ class Link:
                     problem, ConnectFailed | ConnectionClosed | TimedOut | Overloaded
                 )
                 if not passing or not again or self._losses > self._limits.restarts:
-                    self._become("disconnected")
+                    self._set_state("disconnected")
                     raise
-        self.calling = calling
-        self._become("connected")
+        self.session = calling
+        self._set_state("connected")
         await self._on_open(calling)
         if hasattr(calling.connection.channel, "renewed"):
-            calling.connection.channel.renewed = lambda: self._renew(calling)
-        if self._limits.ping_interval is not None and self._pinger is None:
-            self._pinger = asyncio.get_running_loop().create_task(
-                heartbeat(self._beat, self._dead, self._limits)
+            calling.connection.channel.renewed = lambda: self._restore(calling)
+        if self._limits.ping_interval is not None and self._heartbeat is None:
+            self._heartbeat = asyncio.get_running_loop().create_task(
+                heartbeat(self._ping, self._on_ping_failure, self._limits)
             )
         return calling
 
     async def _open(self) -> Calling:
-        undecided = len({revision.stateless for revision in self._wanted}) == 2
+        undecided = len({revision.stateless for revision in self._revisions}) == 2
         key = (
-            self.door.key if undecided else None
+            self.target.era_key if undecided else None
         )  # who wants one era learns nothing of what the server prefers
-        probe = not (key is not None and _eras.get(key))
+        probe = not (key is not None and _handshake_servers.get(key))
         try:
-            calling = await self._greet(probe)
+            calling = await self._open_session(probe)
         except Silent:
-            if not self.door.again:
-                raise ConnectFailed(f"{self.door.name} does not answer") from None
+            if not self.target.can_reopen:
+                raise ConnectFailed(f"{self.target.name} does not answer") from None
             # It died of the probe, or is deaf to it: a server of the handshake era. A fresh one is
             # greeted the old way.
-            calling = await self._greet(probe=False)
+            calling = await self._open_session(probe=False)
         except (ProtocolError, NoCommonRevision) as problem:
             if probe or isinstance(problem, Overloaded):
                 raise
-            calling = await self._greet(
+            calling = await self._open_session(
                 probe=True
             )  # it is not of the era any more that it was found to be of
         if key is not None:
-            if len(_eras) >= ERAS:
-                _eras.clear()
-            _eras[key] = not calling.spoken.stateless
+            if len(_handshake_servers) >= MAX_REMEMBERED_ERAS:
+                _handshake_servers.clear()
+            _handshake_servers[key] = not calling.spoken.stateless
         return calling
 
-    async def _greet(self, probe: bool) -> Calling:
-        channel = await self.door.open()
+    async def _open_session(self, probe: bool) -> Calling:
+        channel = await self.target.open()
         connection = Connection(channel, self._limits, Outgoing(self._limits.outgoing))
         if hasattr(channel, "pausing"):
             channel.pausing(connection.hold, connection.left)
@@ -268,30 +275,30 @@ class Link:
             connection,
             self._info,
             callbacks.capabilities,
-            callbacks.hosting.answers,
-            self._heard,
-            self._ended,
+            callbacks.client_tasks.answers,
+            self._on_notification,
+            self._on_session_end,
             self._extensions,
         )
         calling.log_level = self.level
         try:
             await calling.open(
-                self._wanted,
+                self._revisions,
                 probe=probe,
                 probe_timeout=self._limits.probe_timeout,
                 timeout=self.timeout,
             )
             await self._set_level(calling)
         except BaseException as problem:
-            await asyncio.shield(self._let_go(connection))
-            if not probe and self.door.key is not None:
-                _eras.pop(self.door.key, None)
+            await asyncio.shield(self._close_connection(connection))
+            if not probe and self.target.era_key is not None:
+                _handshake_servers.pop(self.target.era_key, None)
             if isinstance(problem, ConnectionClosed):
-                raise ConnectFailed(_hinted(str(problem))) from None
+                raise ConnectFailed(_with_hint(str(problem))) from None
             raise
         return calling
 
-    def _renew(self, calling: Calling) -> None:
+    def _restore(self, calling: Calling) -> None:
         """The server may have been replaced by one that knows the session, but not what was asked
         of it."""
 
@@ -301,12 +308,14 @@ class Link:
                 await self._on_open(calling)
             except DovetailError as problem:
                 log.debug(
-                    "Could not ask %s again for what was asked before: %s", self.door.name, problem
+                    "Could not ask %s again for what was asked before: %s",
+                    self.target.name,
+                    problem,
                 )
 
         task = asyncio.get_running_loop().create_task(again())
-        self._leaving.add(task)
-        task.add_done_callback(self._leaving.discard)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
 
     async def _set_level(self, calling: Calling) -> None:
         if (
@@ -319,52 +328,52 @@ class Link:
             params = SetLevelParams(level=cast(Level, self.level))
             await calling.request(METHODS["logging/setLevel"], params, timeout=self.timeout)
         except ProtocolError as problem:
-            log.warning("%s offers logging, but refuses a level: %s", self.door.name, problem)
+            log.warning("%s offers logging, but refuses a level: %s", self.target.name, problem)
 
     # ending
 
-    def _ended(self, calling: Calling, reason: Exception | None) -> None:
-        if self.calling is not calling:
+    def _on_session_end(self, calling: Calling, reason: Exception | None) -> None:
+        if self.session is not calling:
             return
-        self.calling = None
+        self.session = None
         if self.state == "closed":
             return
-        self._let_go(calling.connection)
+        self._close_connection(calling.connection)
         self._losses += 1
-        again = self.door.again and self._losses <= self._limits.restarts
-        self._become("reconnecting" if again else "disconnected")
-        said = str(reason or "it closed the connection").removeprefix(f"{self.door.name}: ")
-        log.warning("Lost %s: %s", self.door.name, said)
+        again = self.target.can_reopen and self._losses <= self._limits.restarts
+        self._set_state("reconnecting" if again else "disconnected")
+        said = str(reason or "it closed the connection").removeprefix(f"{self.target.name}: ")
+        log.warning("Lost %s: %s", self.target.name, said)
         if again and self._opening is None:
-            self._begin()
+            self._start_opening()
 
-    def _let_go(self, connection: Connection) -> "asyncio.Task[None]":
+    def _close_connection(self, connection: Connection) -> "asyncio.Task[None]":
         """Close what is of no more use, in a task of its own that `close` waits for."""
         task = asyncio.get_running_loop().create_task(connection.close())
-        self._leaving.add(task)
-        task.add_done_callback(self._leaving.discard)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
         return task
 
-    async def _dead(self) -> None:
-        if self.calling is not None:
-            await self.calling.connection.close(
-                ConnectionClosed(f"{self.door.name} does not answer pings")
+    async def _on_ping_failure(self) -> None:
+        if self.session is not None:
+            await self.session.connection.close(
+                ConnectionClosed(f"{self.target.name} does not answer pings")
             )
 
-    async def _say_goodbye(self, calling: Calling) -> None:
+    async def _shut_down_server(self, calling: Calling) -> None:
         try:
             await calling.request(METHODS["shutdown"], None, timeout=self._limits.shutdown)
             calling.notify("exit")
         except DovetailError:
             pass
 
-    def _become(self, state: str) -> None:
+    def _set_state(self, state: str) -> None:
         if state != self.state:
             self.state = state
-            self._changed(state)
+            self._on_state(state)
 
 
-def ping_of(calling: Calling) -> str:
+def ping_method(calling: Calling) -> str:
     """The method that asks a server whether it is there."""
     return "ping" if "ping" in calling.spoken.methods else "server/discover"
 
@@ -375,6 +384,6 @@ def backoff(failures: int) -> float:
     return min(5.0, 0.1 * (2.0 ** max(0, failures) - 1)) * random.uniform(0.5, 1.0)
 
 
-def _hinted(problem: str) -> str:
+def _with_hint(problem: str) -> str:
     """A script that ends at once and in good order has most likely forgotten to serve."""
     return f"{problem} (does it call server.run()?)" if "exited with code 0" in problem else problem

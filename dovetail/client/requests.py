@@ -30,22 +30,22 @@ from ..protocol.methods import METHODS
 from ..protocol.tools import CallToolParams
 from ..revisions import decode
 from ..schema import Shape
-from .caching import Cached
+from .caching import ResponseCache
 from .callbacks import Callbacks
-from .reconnect import Link, backoff, ping_of
+from .reconnect import ServerLink, backoff, ping_method
 from .tasks import AS_TASK
 
 ANY = Shape(Any)
 
 
-class Asking:
+class Requester:
     """One end of a conversation: what it knows of the server, and any request to it."""
 
     def __init__(
         self,
-        link: Link,
+        link: ServerLink,
         callbacks: Callbacks,
-        cached: Cached,
+        cached: ResponseCache,
         extensions: Extensions,
         *,
         middleware: Sequence[Middleware],
@@ -59,7 +59,7 @@ class Asking:
             extensions,
         )
         self._on_progress, self._limits = on_progress, limits
-        self._send = compose(middleware, self._innermost) if middleware else None
+        self._send = compose(middleware, self._send_to_server) if middleware else None
 
     # what it knows
 
@@ -71,39 +71,39 @@ class Asking:
     @property
     def revision(self) -> str:
         """The revision of the protocol that is spoken."""
-        calling = self._link.calling
+        calling = self._link.session
         if calling is None:
-            raise ConnectionClosed(f"{self._link.door.name} is not connected")
+            raise ConnectionClosed(f"{self._link.target.name} is not connected")
         return calling.spoken.name
 
     @property
     def network(self) -> Network | None:
         """What the conversation goes over, and where to, as far as that is known."""
         found: Network | None = getattr(
-            self._link.calling and self._link.calling.connection.channel, "network", None
+            self._link.session and self._link.session.connection.channel, "network", None
         )
         if found is None or found.protocol is None:
             return found
-        parts = urlsplit(self._link.door.name)
+        parts = urlsplit(self._link.target.name)
         port = parts.port or DEFAULT_PORTS.get(parts.scheme)
         return replace(found, address=parts.hostname, port=port)
 
     @property
     def server_info(self) -> Implementation | None:
         """The server's name and version."""
-        return self._link.calling.server_info if self._link.calling else None
+        return self._link.session.server_info if self._link.session else None
 
     @property
     def capabilities(self) -> ServerCapabilities:
         """What the server offers."""
         return (
-            self._link.calling.server_capabilities if self._link.calling else ServerCapabilities()
+            self._link.session.server_capabilities if self._link.session else ServerCapabilities()
         )
 
     @property
     def instructions(self) -> str | None:
         """How the server wants to be used, in words for a model."""
-        return self._link.calling.instructions if self._link.calling else None
+        return self._link.session.instructions if self._link.session else None
 
     # asking
 
@@ -129,7 +129,7 @@ class Asking:
             )
         if isinstance(params, Mapping):
             params = decode(ANY.encode(params), row.params)
-        result = await self._rounds(
+        result = await self._request_with_rounds(
             method,
             params,
             timeout=timeout,
@@ -138,14 +138,14 @@ class Asking:
             fresh=fresh,
             manual=manual,
         )
-        return result if manual else await self._whole(params, result)
+        return result if manual else await self._finish_extension_result(params, result)
 
-    async def _whole(self, params: Any, result: Any) -> Any:
+    async def _finish_extension_result(self, params: Any, result: Any) -> Any:
         """A result of a kind that an extension defines as what it stands for."""
         kind = self.extensions.kind_of(result)
         return result if kind is None else await kind.finish(self, params, result)
 
-    async def _rounds(
+    async def _request_with_rounds(
         self,
         method: str,
         params: Any,
@@ -162,8 +162,10 @@ class Asking:
         on_progress = on_progress or self._on_progress
         rounds = 0
         while True:
-            attempt = partial(self._answered, method, params, limit, on_progress, safe, fresh)
-            calling, result = await self._link.admitted(attempt)
+            attempt = partial(
+                self._request_with_retries, method, params, limit, on_progress, safe, fresh
+            )
+            calling, result = await self._link.with_login(attempt)
             if manual or not isinstance(result, InputRequiredResult):
                 return result
             rounds += 1
@@ -174,12 +176,12 @@ class Asking:
                 )
             if not result.input_requests:
                 await asyncio.sleep(backoff(rounds))  # it asks nothing but to be asked again
-            responses = await self._callbacks.respond(result, calling.spoken, calling)
+            responses = await self._callbacks.answer_all(result, calling.spoken, calling)
             params = replace(
                 params, input_responses=responses or None, request_state=result.request_state
             )
 
-    async def _answered(
+    async def _request_with_retries(
         self,
         method: str,
         params: Any,
@@ -192,25 +194,25 @@ class Asking:
         loop = asyncio.get_running_loop()
         deadline, left = loop.time() + timeout, timeout
         for attempt in range(self._limits.restarts + 1):
-            calling = await self._link.ready(left)
+            calling = await self._link.get_session(left)
             if self._callbacks.roots:
-                await self._callbacks.look_at_roots(calling, passing=True)
+                await self._callbacks.check_roots(calling, passing=True)
             try:
-                result = await self._once(calling, method, params, left, on_progress, fresh)
+                result = await self._send_once(calling, method, params, left, on_progress, fresh)
             except ConnectionClosed as problem:
                 lost, left = problem, deadline - loop.time() - (pause := backoff(attempt))
-                if not (safe or not problem.sent) or not self._link.alive or left <= 0:
+                if not (safe or not problem.sent) or not self._link.can_reconnect or left <= 0:
                     break
                 await asyncio.sleep(pause)
                 continue
             except (InvalidParams, MethodNotFound):
-                self._cached.doubt(method)
+                self._cached.drop_stale_lists(method)
                 raise
-            self._link.worked()
-            return calling, self._link.learned(result) if method == "tools/list" else result
+            self._link.reset_losses()
+            return calling, self._link.register_tools(result) if method == "tools/list" else result
         raise ConnectionClosed(f"{method}: {lost}") from None
 
-    async def _once(
+    async def _send_once(
         self,
         calling: Calling,
         method: str,
@@ -227,7 +229,7 @@ class Asking:
                 AS_TASK,
                 None,
             )  # it has a token of its own, for it reports beyond the end of the call
-        ask = partial(self._cached.ask, calling, fresh) if row.cacheable else calling.request
+        ask = partial(self._cached.request, calling, fresh) if row.cacheable else calling.request
         wrapped = self.extensions.layers.get(method, ())
         if self._send is None and not wrapped:
             return await ask(row, params, timeout=timeout, on_progress=on_progress)
@@ -238,9 +240,9 @@ class Asking:
         call.local = lambda made: ask(
             row, made.params, timeout=timeout, on_progress=on_progress, **more
         )
-        return await compose(wrapped, self._send or self._innermost)(call)
+        return await compose(wrapped, self._send or self._send_to_server)(call)
 
-    async def _innermost(self, call: Call) -> Any:
+    async def _send_to_server(self, call: Call) -> Any:
         assert call.local is not None
         return await call.local(call)
 
@@ -254,29 +256,29 @@ class Asking:
             )
         if isinstance(params, Mapping):
             params = decode(ANY.encode(params), row.params)
-        (await self._link.ready(self._link.timeout)).notify(method, params)
+        (await self._link.get_session(self._link.timeout)).notify(method, params)
 
     async def ping(self, timeout: float | None = None) -> None:
         """Ask whether the server is there; one that was lost is looked for again."""
         limit = self._link.timeout if timeout is None else timeout
-        method = ping_of(await self._link.ready(limit))
-        await self._link.admitted(
-            partial(self._answered, method, None, limit, None, safe=True, fresh=True)
+        method = ping_method(await self._link.get_session(limit))
+        await self._link.with_login(
+            partial(self._request_with_retries, method, None, limit, None, safe=True, fresh=True)
         )
 
-    async def _pages(self, method: str, field: str, fresh: bool) -> list[Any]:
+    async def _list_all(self, method: str, field: str, fresh: bool) -> list[Any]:
         """All pages of a list, from its beginning again where the cursor of a page that was kept is
         not good any more."""
         served = self._cached.served
         try:
-            return await self._walk(method, field, fresh)
+            return await self._list_pages(method, field, fresh)
         except InvalidParams:
             if self._cached.served == served:
                 raise
             self._cached.drop(method)
-        return await self._walk(method, field, fresh)
+        return await self._list_pages(method, field, fresh)
 
-    async def _walk(self, method: str, field: str, fresh: bool) -> list[Any]:
+    async def _list_pages(self, method: str, field: str, fresh: bool) -> list[Any]:
         """Page by page. Cursors that never end are the server's mistake; what they say is none of
         our business."""
         items: list[Any] = []

@@ -20,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from ..daemon_future import detached
+from ..daemon_future import run_in_daemon_thread
 from ..errors import ConfigError
 from ..net import is_local_file_host
 from ..protocol.client_features import Root
@@ -29,9 +29,9 @@ log = logging.getLogger("dovetail.client")
 _CONTROLS = re.compile(r"[\x00-\x20\x7f]")
 
 
-PASSING = 5.0
+MIN_CHECK_INTERVAL_SECONDS = 5.0
 """Seconds between two looks in passing."""
-PATIENCE = 1.0
+CHECK_TIMEOUT_SECONDS = 1.0
 """Seconds that anybody waits for a look: a mount may hang."""
 
 
@@ -40,29 +40,33 @@ class Roots(list[Root]):
 
     def __init__(self, given: Iterable[Any] = ()) -> None:
         super().__init__()
-        self._look: asyncio.Future[set[str]] | None = None
-        self._looked = 0.0
+        self._check: asyncio.Future[set[str]] | None = None
+        self._checked_at = 0.0
         self.replace(given)
 
     def replace(self, given: Iterable[Any]) -> None:
         """Take others instead; where one of them is no root, all stays as it is."""
-        self[:] = [as_root(one) for one in given]
-        self._seen = _there({root.uri for root in self})
+        self[:] = [parse_root(one) for one in given]
+        self._seen = _existing({root.uri for root in self})
 
-    async def look(self, changed: Callable[[], None], *, passing: bool = False) -> None:
+    async def drop_missing(self, changed: Callable[[], None], *, passing: bool = False) -> None:
         """Drop the roots that were there and are gone, and say so. In passing, only where the last
         look is a while ago."""
         loop = asyncio.get_running_loop()
-        pause = PASSING if passing else 0.0
-        if self._look is None or (self._look.done() and loop.time() - self._looked >= pause):
-            uris, self._looked = {root.uri for root in self}, loop.time()
-            self._look = asyncio.wrap_future(detached(partial(_there, uris), "dovetail-roots"))
-            self._look.add_done_callback(lambda look: self._looked_at(uris, look.result(), changed))
+        pause = MIN_CHECK_INTERVAL_SECONDS if passing else 0.0
+        if self._check is None or (self._check.done() and loop.time() - self._checked_at >= pause):
+            uris, self._checked_at = {root.uri for root in self}, loop.time()
+            self._check = asyncio.wrap_future(
+                run_in_daemon_thread(partial(_existing, uris), "dovetail-roots")
+            )
+            self._check.add_done_callback(
+                lambda look: self._check_done(uris, look.result(), changed)
+            )
         elif passing:
             return
-        await asyncio.wait([self._look], timeout=PATIENCE)
+        await asyncio.wait([self._check], timeout=CHECK_TIMEOUT_SECONDS)
 
-    def _looked_at(self, uris: set[str], there: set[str], changed: Callable[[], None]) -> None:
+    def _check_done(self, uris: set[str], there: set[str], changed: Callable[[], None]) -> None:
         gone = (uris - there) & self._seen
         self._seen = (self._seen | there) - gone
         if gone:
@@ -71,7 +75,7 @@ class Roots(list[Root]):
             changed()
 
 
-def as_root(given: Any) -> Root:
+def parse_root(given: Any) -> Root:
     """A root out of a path, a `file://` URI, or a Root."""
     if isinstance(given, Mapping):
         try:
@@ -79,9 +83,9 @@ def as_root(given: Any) -> Root:
         except msgspec.ValidationError as problem:
             raise ConfigError(f"{dict(given)!r} is no root: {problem}") from None
     if isinstance(given, Root):
-        return _checked(given)
+        return _check_uri(given)
     if isinstance(given, str) and "://" in given:
-        return _checked(Root(given))
+        return _check_uri(Root(given))
     if isinstance(given, str | Path):
         try:
             path = Path(given).resolve(strict=True)
@@ -93,7 +97,7 @@ def as_root(given: Any) -> Root:
     raise ConfigError(f"{given!r} is no root: give a path or a file:// URI")
 
 
-def _checked(root: Root) -> Root:
+def _check_uri(root: Root) -> Root:
     """The root, if its URI is of a file and means the place that it shows."""
     try:
         parts = urlsplit(root.uri)
@@ -115,7 +119,7 @@ def _checked(root: Root) -> Root:
     return root
 
 
-def _there(uris: set[str]) -> set[str]:
+def _existing(uris: set[str]) -> set[str]:
     return {uri for uri in uris if os.path.exists(_path(uri))}
 
 

@@ -56,9 +56,9 @@ from .targets import post_json
 
 Json = dict[str, Any]
 T = TypeVar("T")
-TIMEOUT = 120.0
+DEFAULT_TIMEOUT_SECONDS = 120.0
 """Seconds that a model may think by default."""
-SOUNDS = {
+OPENAI_AUDIO_FORMATS = {
     "audio/wav": "wav",
     "audio/x-wav": "wav",
     "audio/wave": "wav",
@@ -86,8 +86,8 @@ def choose_model(
     preferences: ModelPreferences | Mapping[str, Any] | None, models: Iterable[Model | str]
 ) -> str:
     """The name of the model that suits the preferences best."""
-    left = known(models)
-    wishes = _wishes(preferences)
+    left = as_models(models)
+    wishes = _parse_preferences(preferences)
     for hint in wishes.hints or ():
         part = (hint.name or "").strip().lower()
         meant = tuple(
@@ -96,10 +96,10 @@ def choose_model(
         if meant:
             left = meant
             break
-    return max(left, key=lambda model: _suits(model, wishes)).name  # of equals, max takes the first
+    return max(left, key=lambda model: _score(model, wishes)).name  # of equals, max takes the first
 
 
-def known(models: Iterable[Model | str]) -> tuple[Model, ...]:
+def as_models(models: Iterable[Model | str]) -> tuple[Model, ...]:
     """The models as values; there must be one."""
     given = (models,) if isinstance(models, str | Model) else tuple(models)
     if not given:
@@ -111,7 +111,9 @@ def _names(model: Model) -> list[str]:
     return [name.lower() for name in (model.name, *model.aliases)]
 
 
-def _wishes(preferences: ModelPreferences | Mapping[str, Any] | None) -> ModelPreferences:
+def _parse_preferences(
+    preferences: ModelPreferences | Mapping[str, Any] | None,
+) -> ModelPreferences:
     if isinstance(preferences, ModelPreferences):
         return preferences
     try:
@@ -120,15 +122,15 @@ def _wishes(preferences: ModelPreferences | Mapping[str, Any] | None) -> ModelPr
         raise ConfigError(f"These are no model preferences: {problem}") from None
 
 
-def _suits(model: Model, wishes: ModelPreferences) -> float:
+def _score(model: Model, wishes: ModelPreferences) -> float:
     return (
-        _weight(wishes.cost_priority) * (1 - model.cost)
-        + _weight(wishes.speed_priority) * model.speed
-        + _weight(wishes.intelligence_priority) * model.intelligence
+        _clamp_priority(wishes.cost_priority) * (1 - model.cost)
+        + _clamp_priority(wishes.speed_priority) * model.speed
+        + _clamp_priority(wishes.intelligence_priority) * model.intelligence
     )
 
 
-def _weight(priority: float | None) -> float:
+def _clamp_priority(priority: float | None) -> float:
     """A priority within its bounds; what is no number weighs nothing."""
     return min(1.0, max(0.0, priority)) if priority is not None and priority == priority else 0.0
 
@@ -141,7 +143,7 @@ class ModelError(DovetailError):
         self.status = status
 
 
-class Dialect(Struct, frozen=True, eq=False):
+class ModelApi(Struct, frozen=True, eq=False):
     """How one kind of API is spoken to."""
 
     path: Callable[[str], str]
@@ -159,16 +161,16 @@ class Sampler:
 
     def __init__(
         self,
-        dialect: Dialect,
+        dialect: ModelApi,
         base_url: str,
         api_key: str | None,
         models: Iterable[Model | str],
         timeout: float,
     ) -> None:
-        self._dialect = dialect
+        self._api = dialect
         self._url = _endpoint(base_url, dialect.path, api_key)
         self._key = api_key
-        self._models = known(models)
+        self._models = as_models(models)
         self._timeout = timeout
 
     def __repr__(self) -> str:
@@ -177,23 +179,23 @@ class Sampler:
     async def __call__(self, request: CreateMessageParams) -> CreateMessageResult:
         """Ask the model that suits the request best."""
         model = choose_model(request.model_preferences, self._models)
-        body = msgspec.json.encode(self._dialect.body(request, model))
+        body = msgspec.json.encode(self._api.body(request, model))
         try:
             status, reply = await post_json(
-                self._url, self._dialect.headers(self._key), body, self._timeout
+                self._url, self._api.headers(self._key), body, self._timeout
             )
         except (ConnectionClosed, ConnectFailed) as problem:
             raise ModelError(f"The model cannot be asked: {problem}") from None
         if status != 200:
-            raise ModelError(f"{self._url} answered {status}: {self._complaint(reply)}", status)
+            raise ModelError(f"{self._url} answered {status}: {self._error_text(reply)}", status)
         try:
-            return self._dialect.read(reply, model)
+            return self._api.read(reply, model)
         except (msgspec.MsgspecError, ValueError) as problem:
             raise ModelError(
                 f"What {self._url} answered makes no sense: {problem}", status
             ) from None
 
-    def _complaint(self, reply: bytes) -> str:
+    def _error_text(self, reply: bytes) -> str:
         """What an API says is wrong, in one bounded line without the key, which some of them
         repeat."""
         try:
@@ -210,7 +212,7 @@ def openai_sampler(
     api_key: str | None = None,
     *,
     models: Iterable[Model | str],
-    timeout: float = TIMEOUT,
+    timeout: float = DEFAULT_TIMEOUT_SECONDS,
     max_tokens: str = "max_tokens",
 ) -> Sampler:
     """Asks an API of OpenAI's kind (`…/v1/chat/completions`). `max_tokens` is what the API calls
@@ -221,7 +223,7 @@ def openai_sampler(
         return {**_openai_body(request, model), max_tokens: request.max_tokens}
 
     return Sampler(
-        Dialect(_openai_path, _bearer, body, _openai_read), base_url, api_key, models, timeout
+        ModelApi(_openai_path, _bearer, body, _openai_read), base_url, api_key, models, timeout
     )
 
 
@@ -230,7 +232,7 @@ def anthropic_sampler(
     api_key: str | None = None,
     *,
     models: Iterable[Model | str],
-    timeout: float = TIMEOUT,
+    timeout: float = DEFAULT_TIMEOUT_SECONDS,
 ) -> Sampler:
     """Asks an API of Anthropic's kind (`…/v1/messages`)."""
     return Sampler(ANTHROPIC, base_url, api_key, models, timeout)
@@ -267,11 +269,11 @@ def _blocks(message: SamplingMessage) -> list[SamplingContent]:
     return message.content if isinstance(message.content, list) else [message.content]
 
 
-def _no_place(block: Any, where: str) -> InvalidParams:
+def _unsupported(block: Any, where: str) -> InvalidParams:
     return InvalidParams(f"This model's API has no place for {block.type} content in {where}")
 
 
-def _present(fields: Json) -> Json:
+def _without_none(fields: Json) -> Json:
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -289,7 +291,7 @@ def _as_text(block: Content, where: str) -> str:
             return f"{block.name}: {block.uri}"
         case EmbeddedResource() if block.resource.text is not None:
             return block.resource.text
-    raise _no_place(block, where)
+    raise _unsupported(block, where)
 
 
 def _result_text(result: ToolResultContent, where: str) -> str:
@@ -309,29 +311,29 @@ OPENAI_STOPS = {
 }
 
 
-class _Function(Struct):
+class _OpenAiFunction(Struct):
     name: str
     arguments: str = ""
 
 
-class _ToolCall(Struct):
+class _OpenAiToolCall(Struct):
     id: str
-    function: _Function
+    function: _OpenAiFunction
 
 
-class _Message(Struct):
+class _OpenAiMessage(Struct):
     content: str | None = None
     refusal: str | None = None
-    tool_calls: list[_ToolCall] | None = None
+    tool_calls: list[_OpenAiToolCall] | None = None
 
 
-class _Choice(Struct):
-    message: _Message
+class _OpenAiChoice(Struct):
+    message: _OpenAiMessage
     finish_reason: str | None = None
 
 
-class _Completion(Struct):
-    choices: list[_Choice]
+class _OpenAiCompletion(Struct):
+    choices: list[_OpenAiChoice]
     model: str | None = None
 
 
@@ -348,12 +350,12 @@ def _openai_body(request: CreateMessageParams, model: str) -> Json:
     tools = [
         {
             "type": "function",
-            "function": _present(_described(tool) | {"parameters": tool.input_schema}),
+            "function": _without_none(_described(tool) | {"parameters": tool.input_schema}),
         }
         for tool in request.tools or ()
     ]
     choice = request.tool_choice.mode if request.tool_choice and tools else None
-    return _present(
+    return _without_none(
         {
             "model": model,
             "messages": system
@@ -378,7 +380,7 @@ def _openai_messages(message: SamplingMessage) -> list[Json]:
     if not rest:
         return results
     spoken = (
-        _openai_said(rest)
+        _openai_assistant_message(rest)
         if message.role == "assistant"
         else {"role": "user", "content": _openai_parts(rest)}
     )
@@ -394,12 +396,12 @@ def _openai_result(result: ToolResultContent) -> Json:
     }
 
 
-def _openai_said(blocks: Sequence[SamplingContent]) -> Json:
+def _openai_assistant_message(blocks: Sequence[SamplingContent]) -> Json:
     texts = [block.text for block in blocks if isinstance(block, TextContent)]
     uses = [block for block in blocks if isinstance(block, ToolUseContent)]
     for block in blocks:
         if not isinstance(block, TextContent | ToolUseContent):
-            raise _no_place(block, "what the model said")
+            raise _unsupported(block, "what the model said")
     calls = [
         {
             "id": use.id,
@@ -428,21 +430,22 @@ def _openai_part(block: SamplingContent) -> Json:
                 "type": "image_url",
                 "image_url": {"url": f"data:{block.mime_type};base64,{block.data}"},
             }
-        case AudioContent() if block.mime_type in SOUNDS:
+        case AudioContent() if block.mime_type in OPENAI_AUDIO_FORMATS:
             return {
                 "type": "input_audio",
-                "input_audio": {"data": block.data, "format": SOUNDS[block.mime_type]},
+                "input_audio": {
+                    "data": block.data,
+                    "format": OPENAI_AUDIO_FORMATS[block.mime_type],
+                },
             }
         case AudioContent():
-            raise InvalidParams(
-                f"This model's API hears {', '.join(sorted(set(SOUNDS.values())))}, not "
-                f"{block.mime_type}"
-            )
-    raise _no_place(block, "what the user says")
+            formats = ", ".join(sorted(set(OPENAI_AUDIO_FORMATS.values())))
+            raise InvalidParams(f"This model's API accepts {formats} audio, not {block.mime_type}")
+    raise _unsupported(block, "what the user says")
 
 
 def _openai_read(reply: bytes, model: str) -> CreateMessageResult:
-    completion = _decoded(reply, _Completion)
+    completion = _decoded(reply, _OpenAiCompletion)
     if not completion.choices:
         raise ValueError("it has no choices")
     choice = completion.choices[0]
@@ -469,7 +472,7 @@ ANTHROPIC_CHOICES = {"auto": "auto", "required": "any", "none": "none"}
 ANTHROPIC_VERSION = "anthropic-version: 2023-06-01"
 
 
-class _Block(Struct):
+class _AnthropicBlock(Struct):
     type: str
     text: str = ""
     id: str = ""
@@ -477,8 +480,8 @@ class _Block(Struct):
     input: Json = {}
 
 
-class _Reply(Struct):
-    content: list[_Block]
+class _AnthropicReply(Struct):
+    content: list[_AnthropicBlock]
     model: str | None = None
     stop_reason: str | None = None
 
@@ -494,7 +497,7 @@ def _x_api_key(key: str | None) -> dict[str, str]:
 
 def _anthropic_body(request: CreateMessageParams, model: str) -> Json:
     tools = [
-        _present(_described(tool) | {"input_schema": tool.input_schema})
+        _without_none(_described(tool) | {"input_schema": tool.input_schema})
         for tool in request.tools or ()
     ]
     choice = (
@@ -502,7 +505,7 @@ def _anthropic_body(request: CreateMessageParams, model: str) -> Json:
         if request.tool_choice and tools
         else None
     )
-    return _present(
+    return _without_none(
         {
             "model": model,
             "max_tokens": request.max_tokens,
@@ -537,7 +540,7 @@ def _anthropic_block(block: SamplingContent) -> Json:
                 content = [{"type": "text", "text": _result_text(block, "the result of a tool")}]
             result = {"type": "tool_result", "tool_use_id": block.tool_use_id, "content": content}
             return {**result, "is_error": True} if block.is_error else result
-    raise _no_place(block, "a message")
+    raise _unsupported(block, "a message")
 
 
 def _anthropic_inner(block: Content) -> Json:
@@ -547,8 +550,8 @@ def _anthropic_inner(block: Content) -> Json:
 
 
 def _anthropic_read(reply: bytes, model: str) -> CreateMessageResult:
-    message = _decoded(reply, _Reply)
-    makers: Mapping[str, Callable[[_Block], Any]] = {
+    message = _decoded(reply, _AnthropicReply)
+    makers: Mapping[str, Callable[[_AnthropicBlock], Any]] = {
         "text": lambda block: TextContent(block.text),
         "tool_use": lambda block: ToolUseContent(block.id, block.name, block.input),
     }  # what the model thought to itself is not for others
@@ -560,7 +563,7 @@ def _anthropic_read(reply: bytes, model: str) -> CreateMessageResult:
     )
 
 
-ANTHROPIC = Dialect(_anthropic_path, _x_api_key, _anthropic_body, _anthropic_read)
+ANTHROPIC = ModelApi(_anthropic_path, _x_api_key, _anthropic_body, _anthropic_read)
 
 
 def _decoded(data: bytes | str, type_: type[T]) -> T:

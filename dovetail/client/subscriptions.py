@@ -30,7 +30,7 @@ from ..protocol.base import SUBSCRIPTION_ID
 from ..protocol.methods import METHODS
 from ..protocol.resources import UriParams
 from ..protocol.utilities import ListenParams, SubscriptionFilter
-from .reconnect import Link, backoff
+from .reconnect import ServerLink, backoff
 
 log = logging.getLogger("dovetail.client")
 
@@ -42,11 +42,11 @@ LISTS = {
 KINDS = {f"notifications/{kind}/list_changed": kind for kind in LISTS}
 UPDATED = "notifications/resources/updated"
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
-LASTING = 5.0
+STABLE_SECONDS = 5.0
 """Seconds after which a stream that ended counts as having worked."""
 
 
-class Handle:
+class Subscription:
     """One thing to hear of. `await handle` waits until it is in force; `await handle.close()`, or
     `async with`, ends it."""
 
@@ -62,14 +62,14 @@ class Handle:
         self.task: asyncio.Task[None] | None = None
         self.ready: asyncio.Future[None] | None = None
 
-    def __await__(self) -> Generator[Any, None, "Handle"]:
-        return self._owner.stands(self).__await__()
+    def __await__(self) -> Generator[Any, None, "Subscription"]:
+        return self._owner.wait_until_active(self).__await__()
 
     async def close(self) -> None:
         """Hear no more of it."""
         await self._owner.close(self)
 
-    async def __aenter__(self) -> "Handle":
+    async def __aenter__(self) -> "Subscription":
         return await self
 
     async def __aexit__(
@@ -84,24 +84,26 @@ class Handle:
 class Subscriptions:
     """All handles of one client."""
 
-    def __init__(self, link: Link, request: Callable[..., Awaitable[Any]], limits: Limits) -> None:
+    def __init__(
+        self, link: ServerLink, request: Callable[..., Awaitable[Any]], limits: Limits
+    ) -> None:
         self._link = link
         self._request = request
         self._limits = limits
-        self._handles: list[Handle] = []
+        self._subscriptions: list[Subscription] = []
 
-    async def subscribe(self, uri: str, callback: Callable[[str], Any]) -> Handle:
+    async def subscribe(self, uri: str, callback: Callable[[str], Any]) -> Subscription:
         """Hear of changes to a resource."""
-        calling = await self._link.ready(self._link.timeout)
-        handle = Handle(self, "resource", uri, callback)
-        self._handles.append(handle)
+        calling = await self._link.get_session(self._link.timeout)
+        handle = Subscription(self, "resource", uri, callback)
+        self._subscriptions.append(handle)
         try:
             if _stateless(calling):
-                await self._link.admitted(partial(self._stand, handle))
+                await self._link.with_login(partial(self._open_and_wait, handle))
             else:
                 await self._request("resources/subscribe", UriParams(uri=uri))
         except BaseException as problem:
-            self._handles.remove(handle)
+            self._subscriptions.remove(handle)
             if handle.task is not None:
                 handle.task.cancel()
             if isinstance(problem, TimeoutError) and not isinstance(problem, DovetailError):
@@ -110,57 +112,63 @@ class Subscriptions:
             raise
         return handle
 
-    def on_change(self, kind: str, callback: Callable[[str], Any]) -> Handle:
+    def on_change(self, kind: str, callback: Callable[[str], Any]) -> Subscription:
         """Hear of changes to a list, or to the client's state."""
         if kind not in LISTS and kind != "state":
             raise ConfigError(
                 f"There are no changes of {kind!r} to hear of; there are {', '.join(LISTS)} "
                 "and state"
             )
-        handle = Handle(self, kind, None, callback)
-        self._handles.append(handle)
-        calling = self._link.calling
+        handle = Subscription(self, kind, None, callback)
+        self._subscriptions.append(handle)
+        calling = self._link.session
         if calling is not None and _stateless(calling) and kind in LISTS:
             self._open(handle, calling)
         return handle
 
-    async def stands(self, handle: Handle) -> Handle:
+    async def wait_until_active(self, handle: Subscription) -> Subscription:
         """Wait until a handle is in force; for what only a server can tell there has to be a
         conversation first."""
         if handle.kind != "state":
-            await self._link.ready(self._link.timeout)
+            await self._link.get_session(self._link.timeout)
         if handle.ready is not None:
             await asyncio.shield(handle.ready)
         return handle
 
-    async def close(self, handle: Handle) -> None:
+    async def close(self, handle: Subscription) -> None:
         """End one handle; ended twice is ended."""
-        if handle not in self._handles:
+        if handle not in self._subscriptions:
             return
-        self._handles.remove(handle)
+        self._subscriptions.remove(handle)
         if handle.task is not None:
             handle.task.cancel()
-        elif handle.uri is not None and not self._shared(handle) and self._link.calling is not None:
+        elif (
+            handle.uri is not None
+            and not self._is_shared(handle)
+            and self._link.session is not None
+        ):
             await self._request("resources/unsubscribe", UriParams(uri=handle.uri))
 
-    def end(self) -> None:
+    def cancel_all(self) -> None:
         """The client closes."""
-        for handle in self._handles:
+        for handle in self._subscriptions:
             if handle.task is not None:
                 handle.task.cancel()
 
-    async def renew(self, calling: Calling) -> None:
+    async def restore(self, calling: Calling) -> None:
         """A new conversation: ask for everything that was asked for before."""
         if _stateless(calling):
-            for handle in self._handles:
+            for handle in self._subscriptions:
                 if handle.kind != "state":
                     self._open(handle, calling)
             return
-        for handle in self._handles:
+        for handle in self._subscriptions:
             if handle.task is not None:
                 handle.task.cancel()
             handle.task = handle.stream = handle.ready = None  # it was of the other era before
-        for uri in dict.fromkeys(handle.uri for handle in self._handles if handle.uri is not None):
+        for uri in dict.fromkeys(
+            handle.uri for handle in self._subscriptions if handle.uri is not None
+        ):
             try:
                 await calling.request(
                     METHODS["resources/subscribe"], UriParams(uri=uri), timeout=self._link.timeout
@@ -168,22 +176,22 @@ class Subscriptions:
             except DovetailError as error:
                 log.warning("Could not subscribe to %s again: %s", uri, error)
 
-    def heard(self, method: str, params: Any) -> None:
+    def on_notification(self, method: str, params: Any) -> None:
         """A notification came: tell who asked for it."""
         stream = (params.meta or {}).get(SUBSCRIPTION_ID)
         if method == ACKNOWLEDGED:
-            for handle in self._handles:
+            for handle in self._subscriptions:
                 if handle.stream == stream and handle.ready is not None and not handle.ready.done():
                     self._acknowledged(handle, handle.ready, params.notifications)
         elif method == UPDATED:
-            self._tell(
+            self._notify(
                 params.uri, stream, lambda one: one.uri is not None and _within(params.uri, one.uri)
             )
         elif method in KINDS:
-            self._tell(KINDS[method], stream, lambda one: one.kind == KINDS[method])
+            self._notify(KINDS[method], stream, lambda one: one.kind == KINDS[method])
 
     def _acknowledged(
-        self, handle: Handle, ready: "asyncio.Future[None]", granted: SubscriptionFilter
+        self, handle: Subscription, ready: "asyncio.Future[None]", granted: SubscriptionFilter
     ) -> None:
         """The stream stands; what the server left out of it will never come, so it is not waited
         for."""
@@ -202,31 +210,31 @@ class Subscriptions:
         if handle.task is not None:
             handle.task.cancel()
 
-    def state(self, news: str) -> None:
+    def notify_state(self, news: str) -> None:
         """The client's own state changed."""
-        self._tell(news, None, lambda one: one.kind == "state")
+        self._notify(news, None, lambda one: one.kind == "state")
 
-    def _tell(self, news: str, stream: Id | None, meant: Callable[[Handle], bool]) -> None:
-        for handle in list(self._handles):
+    def _notify(self, news: str, stream: Id | None, meant: Callable[[Subscription], bool]) -> None:
+        for handle in list(self._subscriptions):
             if handle.stream == stream and meant(handle):
                 run_callback(handle.callback, news)
 
-    def _shared(self, handle: Handle) -> bool:
-        return any(one.uri == handle.uri for one in self._handles if one is not handle)
+    def _is_shared(self, handle: Subscription) -> bool:
+        return any(one.uri == handle.uri for one in self._subscriptions if one is not handle)
 
-    async def _stand(self, handle: Handle) -> None:
+    async def _open_and_wait(self, handle: Subscription) -> None:
         """Open the stream of a handle, and wait until it stands."""
-        self._open(handle, await self._link.ready(self._link.timeout))
-        await asyncio.wait_for(self.stands(handle), self._link.timeout)
+        self._open(handle, await self._link.get_session(self._link.timeout))
+        await asyncio.wait_for(self.wait_until_active(handle), self._link.timeout)
 
-    def _open(self, handle: Handle, calling: Calling) -> None:
+    def _open(self, handle: Subscription, calling: Calling) -> None:
         if handle.task is not None:
             handle.task.cancel()
         loop = asyncio.get_running_loop()
         handle.ready = loop.create_future()
         handle.task = loop.create_task(self._stream(handle, calling))
 
-    async def _stream(self, handle: Handle, calling: Calling) -> None:
+    async def _stream(self, handle: Subscription, calling: Calling) -> None:
         """The stream of one handle, again and again while this conversation lasts."""
         ready = handle.ready
         assert ready is not None
@@ -245,9 +253,9 @@ class Subscriptions:
                     await self._listen(handle, calling)
                 except (ConnectionClosed, Overloaded) as error:
                     ended = error
-                failures = 0 if loop.time() - began > LASTING else failures + 1
+                failures = 0 if loop.time() - began > STABLE_SECONDS else failures + 1
                 await asyncio.sleep(backoff(failures))
-                if self._link.calling is not calling:
+                if self._link.session is not calling:
                     return
             log.warning("The stream of %s keeps ending: %s", handle.uri or handle.kind, ended)
         except DovetailError as error:
@@ -258,7 +266,7 @@ class Subscriptions:
                 ready.set_exception(ended)
                 ready.exception()  # somebody may wait for it, nobody must
 
-    async def _listen(self, handle: Handle, calling: Calling) -> None:
+    async def _listen(self, handle: Subscription, calling: Calling) -> None:
         """One stream, from request to end."""
 
         def started(id: Id) -> None:

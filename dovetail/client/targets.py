@@ -21,29 +21,34 @@ from ..limits import Limits
 from ..ports import Channel, Credentials
 from ..transports import memory
 
-Open = Callable[[], Awaitable[Channel]]
-WEB = ("http", "https", "ws", "wss")
-SCRIPTS = {".py": [sys.executable, "-u"], ".js": ["node"], ".mjs": ["node"], ".ts": ["npx", "tsx"]}
+OpenChannel = Callable[[], Awaitable[Channel]]
+URL_SCHEMES = ("http", "https", "ws", "wss")
+SCRIPT_RUNNERS = {
+    ".py": [sys.executable, "-u"],
+    ".js": ["node"],
+    ".mjs": ["node"],
+    ".ts": ["npx", "tsx"],
+}
 """What runs a script, by its suffix."""
 
 
-class Door(Struct, frozen=True, eq=False):
+class Target(Struct, frozen=True, eq=False):
     """Where a client's conversations begin."""
 
     name: str
-    open: Open
-    again: bool = True
+    open: OpenChannel
+    can_reopen: bool = True
     """Whether a second channel can be opened; a channel that was given is the only one."""
-    key: str | None = None
+    era_key: str | None = None
     """What the same server is known by, to remember its era."""
-    place: Any = None
+    cache_key: Any = None
     """What a server on the web is known by to clients that share a cache: where it is, how it is
     trusted, and who asks."""
     credentials: Credentials | None = None
     """What gets in there."""
 
 
-class Started(Struct, frozen=True, eq=False):
+class ProcessOptions(Struct, frozen=True, eq=False):
     """How a server that is started here lives."""
 
     env: Mapping[str, str] | None = None
@@ -51,7 +56,7 @@ class Started(Struct, frozen=True, eq=False):
     on_stderr: Callable[[str], None] | None = None
 
 
-class Reached(Struct, frozen=True, eq=False):
+class HttpOptions(Struct, frozen=True, eq=False):
     """How a server elsewhere is reached."""
 
     headers: Mapping[str, str] | None = None
@@ -67,50 +72,53 @@ class Reached(Struct, frozen=True, eq=False):
     """What to get in with: Credentials, or a bearer token."""
 
 
-def door(
-    target: Any, server: str | None, limits: Limits, started: Started, reached: Reached
-) -> Door:
+def resolve_target(
+    target: Any, server: str | None, limits: Limits, started: ProcessOptions, reached: HttpOptions
+) -> Target:
     """The door to a target."""
-    made = _door(target, server, limits, started, reached)
-    if reached.auth is not None and made.place is None:
+    made = _resolve(target, server, limits, started, reached)
+    if reached.auth is not None and made.cache_key is None:
         raise ConfigError(
             f"auth= is for a URL, but the target is {made.name}: nobody asks there who is calling"
         )
     return made
 
 
-def _door(
-    target: Any, server: str | None, limits: Limits, started: Started, reached: Reached
-) -> Door:
+def _resolve(
+    target: Any, server: str | None, limits: Limits, started: ProcessOptions, reached: HttpOptions
+) -> Target:
     if _is_server(target):
-        return Door(f"the server {target.name!r}", lambda: _in_memory(target, limits))
+        return Target(f"the server {target.name!r}", lambda: _in_memory(target, limits))
     if _is_channel(target):
-        return Door(type(target).__name__, lambda: _given(target), again=False)
+        return Target(type(target).__name__, lambda: _given(target), can_reopen=False)
     if isinstance(target, Mapping):
-        return _configured(config.choose(config.parse(target), server), limits, started, reached)
+        return _from_config(config.choose(config.parse(target), server), limits, started, reached)
     if isinstance(target, list | tuple):
-        return _command([str(part) for part in target], limits, started)
+        return _from_command([str(part) for part in target], limits, started)
     if isinstance(target, str | Path):
-        return _named(str(target), server, limits, started, reached)
+        return _from_string(str(target), server, limits, started, reached)
     raise ConfigError(
         f"{target!r} is no target: give a URL, a script, a command as a list, an mcp.json, a "
         "Server or a channel"
     )
 
 
-def _named(
-    text: str, server: str | None, limits: Limits, started: Started, reached: Reached
-) -> Door:
+def _from_string(
+    text: str, server: str | None, limits: Limits, started: ProcessOptions, reached: HttpOptions
+) -> Target:
     if "://" in text:
-        return _url(text, limits, reached)
+        return _from_url(text, limits, reached)
     path = Path(text)
     if path.suffix == ".json":
-        return _configured(config.choose(config.read(path), server, text), limits, started, reached)
-    if path.suffix in SCRIPTS:
+        return _from_config(
+            config.choose(config.read(path), server, text), limits, started, reached
+        )
+    if path.suffix in SCRIPT_RUNNERS:
         if not path.is_file():
             raise ConfigError(f"There is no file {text}")
         return replace(
-            _command([*SCRIPTS[path.suffix], str(path.absolute())], limits, started), name=text
+            _from_command([*SCRIPT_RUNNERS[path.suffix], str(path.absolute())], limits, started),
+            name=text,
         )
     if not text.strip():
         raise ConfigError("The target is empty")
@@ -119,22 +127,22 @@ def _named(
     )
 
 
-def _configured(
-    chosen: config.ServerConfig, limits: Limits, started: Started, reached: Reached
-) -> Door:
+def _from_config(
+    chosen: config.ServerConfig, limits: Limits, started: ProcessOptions, reached: HttpOptions
+) -> Target:
     filled = config.expand(chosen)
     if filled.url is not None:
         headers, auth = (
             {**filled.headers, **(reached.headers or {})},
-            reached.auth or _login(filled.auth),
+            reached.auth or _auth_from_config(filled.auth),
         )
-        return _url(filled.url, limits, replace(reached, headers=headers, auth=auth))
+        return _from_url(filled.url, limits, replace(reached, headers=headers, auth=auth))
     assert filled.command is not None
     env, cwd = {**filled.env, **(started.env or {})}, started.cwd or filled.cwd
-    return _command([filled.command, *filled.args], limits, replace(started, env=env, cwd=cwd))
+    return _from_command([filled.command, *filled.args], limits, replace(started, env=env, cwd=cwd))
 
 
-def _command(command: Sequence[str], limits: Limits, how: Started) -> Door:
+def _from_command(command: Sequence[str], limits: Limits, how: ProcessOptions) -> Target:
     if not command:
         raise ConfigError("The command is empty")
 
@@ -145,10 +153,10 @@ def _command(command: Sequence[str], limits: Limits, how: Started) -> Door:
             command, env=how.env, cwd=how.cwd, limits=limits, on_stderr=how.on_stderr
         )
 
-    return Door(" ".join(command), open, key="\0".join([*command, str(how.cwd or "")]))
+    return Target(" ".join(command), open, era_key="\0".join([*command, str(how.cwd or "")]))
 
 
-def _login(chosen: "str | config.AuthConfig | None") -> Any:
+def _auth_from_config(chosen: "str | config.AuthConfig | None") -> Any:
     """What a configuration says about `auth`, as `Client(auth=…)` takes it."""
     if chosen != "oauth" and not isinstance(chosen, config.AuthConfig):
         return chosen
@@ -157,7 +165,7 @@ def _login(chosen: "str | config.AuthConfig | None") -> Any:
     return OAuth() if isinstance(chosen, str) else OAuth(**asdict(chosen))
 
 
-def _credentials(url: str, how: Reached, peers: Any) -> Credentials | None:
+def _bind_credentials(url: str, how: HttpOptions, peers: Any) -> Credentials | None:
     """What gets in at this URL. A header of the user's own goes first: who gives one knows
     better."""
     if how.auth is None or any(name.lower() == "authorization" for name in how.headers or ()):
@@ -188,18 +196,18 @@ def _credentials(url: str, how: Reached, peers: Any) -> Credentials | None:
     return bound
 
 
-def _url(url: str, limits: Limits, how: Reached) -> Door:
+def _from_url(url: str, limits: Limits, how: HttpOptions) -> Target:
     from ..net import PeerAddresses, split_origin
     from ..transports.http.client.http_transport import checked
 
     scheme = url.partition("://")[0].lower()
-    if scheme not in WEB:
-        raise ConfigError(f"{url}: servers are reached by {', '.join(WEB)}")
+    if scheme not in URL_SCHEMES:
+        raise ConfigError(f"{url}: servers are reached by {', '.join(URL_SCHEMES)}")
     url = scheme + checked(url)[len(scheme) :]
 
     asked = url if scheme.startswith("http") else "http" + url[2:]  # how a WebSocket begins
     peers = PeerAddresses(split_origin(url)[1])
-    credentials = _credentials(asked, how, peers)
+    credentials = _bind_credentials(asked, how, peers)
     mirrors: dict[str, Any] = {}  # what goes into headers is known to the next channel too
 
     async def over_http() -> Channel:
@@ -242,8 +250,12 @@ def _url(url: str, limits: Limits, how: Reached) -> Door:
         from hashlib import blake2b
 
         who = blake2b(who.encode()).digest()
-    return Door(
-        url, open, key=host, place=(url, how.verify, how.proxy, who), credentials=credentials
+    return Target(
+        url,
+        open,
+        era_key=host,
+        cache_key=(url, how.verify, how.proxy, who),
+        credentials=credentials,
     )
 
 
@@ -263,13 +275,13 @@ async def _given(channel: Channel) -> Channel:
 
 async def _in_memory(server: Any, limits: Limits) -> Channel:
     ours, theirs = memory.pair(limits, server.limits)
-    task = asyncio.get_running_loop().create_task(_hold(server, theirs))
+    task = asyncio.get_running_loop().create_task(_serve(server, theirs))
     _serving.add(task)
-    task.add_done_callback(_served)
+    task.add_done_callback(_serving_done)
     return ours
 
 
-async def _hold(server: Any, channel: Channel) -> None:
+async def _serve(server: Any, channel: Channel) -> None:
     try:
         await server.serve(channel)
     finally:
@@ -279,7 +291,7 @@ async def _hold(server: Any, channel: Channel) -> None:
 _serving: set["asyncio.Task[None]"] = set()
 
 
-def _served(task: "asyncio.Task[None]") -> None:
+def _serving_done(task: "asyncio.Task[None]") -> None:
     _serving.discard(task)
     if not task.cancelled() and task.exception() is not None:
         import logging

@@ -179,7 +179,7 @@ class TaskHandle:
             )
         self._asked[key] = asked[key]
         try:
-            by_hand = self._tasks.callbacks.instead(value)
+            by_hand = self._tasks.callbacks.with_fixed_answer(value)
             await self._tasks.update(self.id, await self._tasks.respond({key: asked[key]}, by_hand))
         except BaseException:
             del self._asked[key]

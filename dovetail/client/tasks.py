@@ -64,7 +64,7 @@ from ..protocol.tools import CallToolParams, ToolResult
 from ..protocol.utilities import ListenParams, SubscriptionFilter
 from ..revisions import decode, error_from_wire
 from .callbacks import AnyRequest, Callbacks
-from .reconnect import Link, backoff
+from .reconnect import ServerLink, backoff
 from .task import PASSING, Patience, TaskHandle, TaskUpdate
 
 LISTENED = 1.0
@@ -87,7 +87,7 @@ class Tasks:
 
     def __init__(
         self,
-        link: Link,
+        link: ServerLink,
         request: Callable[..., Awaitable[Any]],
         checked: Callable[[str, ToolResult, bool], ToolResult],
         callbacks: Callbacks,
@@ -112,7 +112,7 @@ class Tasks:
     @property
     def core(self) -> bool:
         """Whether calls of tools can be made as tasks, in the core form."""
-        return self._wanted and self._link.calling is not None and _core(self._link.calling)
+        return self._wanted and self._link.session is not None and _core(self._link.session)
 
     def asking(self, params: CallToolParams, ttl: float | None) -> tuple[CallToolParams, str]:
         """A call as one that is to become a task, in the core form, and the token under which it
@@ -184,7 +184,7 @@ class Tasks:
     def curable(self, problem: DovetailError) -> bool:
         """Whether what went wrong may be over by the next look."""
         lost = isinstance(problem, ConnectionClosed | ConnectFailed)
-        return isinstance(problem, PASSING) and (self._link.alive or not lost)
+        return isinstance(problem, PASSING) and (self._link.can_reconnect or not lost)
 
     async def look(self, id: str) -> DetailedTask:
         """A task as it stands."""
@@ -206,16 +206,16 @@ class Tasks:
 
     async def views(self, questions: dict[str, dict[str, Any]]) -> dict[str, AnyRequest]:
         """Questions as callbacks would see them."""
-        calling = await self._link.ready(self._link.timeout)
-        return self.callbacks.views(questions, calling.spoken, calling)
+        calling = await self._link.get_session(self._link.timeout)
+        return self.callbacks.describe_requests(questions, calling.spoken, calling)
 
     async def respond(
         self, questions: dict[str, dict[str, Any]], callbacks: Callbacks | None = None
     ) -> dict[str, Raw]:
         """The answers to questions, by this client's callbacks or by others."""
-        calling = await self._link.ready(self._link.timeout)
+        calling = await self._link.get_session(self._link.timeout)
         asked = InputRequiredResult(input_requests=questions)
-        return await (callbacks or self.callbacks).respond(asked, calling.spoken, calling)
+        return await (callbacks or self.callbacks).answer_all(asked, calling.spoken, calling)
 
     @asynccontextmanager
     async def beside(self, handle: TaskHandle) -> "AsyncIterator[asyncio.Task[ToolResult] | None]":
@@ -227,7 +227,7 @@ class Tasks:
                 task.exception()  # somebody may look at it, nobody must
                 handle.stir()
 
-        core = not (await self._link.ready(self._link.timeout)).spoken.stateless
+        core = not (await self._link.get_session(self._link.timeout)).spoken.stateless
         work = self._result(handle.id) if core else self._listen(handle)
         task: asyncio.Task[Any] = asyncio.get_running_loop().create_task(work)
         task.add_done_callback(ended)
@@ -258,7 +258,7 @@ class Tasks:
             while handle.pause < LISTENED:  # noqa: ASYNC110  (it is not worth an event)
                 await asyncio.sleep(LISTENED)
             try:
-                calling = await self._link.ready(self._link.timeout)
+                calling = await self._link.get_session(self._link.timeout)
                 await calling.request(METHODS["subscriptions/listen"], params, timeout=None)
             except DovetailError as problem:
                 if not self.curable(problem):
@@ -270,7 +270,7 @@ class Tasks:
         assert state is not None
         if state.status == "cancelled":
             raise TaskCancelled(f"Task {state.task_id} was cancelled{_said(state)}")
-        calling = await self._link.ready(self._link.timeout)
+        calling = await self._link.get_session(self._link.timeout)
         if not calling.spoken.stateless:
             return await self._result(state.task_id)
         if state.status == "failed":
@@ -305,7 +305,7 @@ class Tasks:
             except DovetailError:
                 pass  # it was over before, or will end by its own time to live
 
-        if self._link.calling is not None:
+        if self._link.session is not None:
             task = asyncio.get_running_loop().create_task(leave())
             self._leaving.add(task)
             task.add_done_callback(self._leaving.discard)

@@ -17,21 +17,21 @@ from ..schema.validation import Validator, compile
 
 log = logging.getLogger("dovetail.client")
 T = TypeVar("T")
-MODES = ("strict", "warn", "off")
+VALIDATION_MODES = ("strict", "warn", "off")
 
 
-class Validation:
+class ResultValidator:
     """What is known of the tools of one server."""
 
     def __init__(self, mode: str, limits: Limits) -> None:
-        if mode not in MODES:
-            raise ConfigError(f"validate={mode!r}: choose one of {', '.join(MODES)}")
+        if mode not in VALIDATION_MODES:
+            raise ConfigError(f"validate={mode!r}: choose one of {', '.join(VALIDATION_MODES)}")
         self._mode = mode
         self._limits = limits
         self._tools: dict[str, Tool] | None = None
         self._validators: dict[str, Validator | None] = {}
 
-    def learn(self, tools: list[Tool]) -> None:
+    def set_tools(self, tools: list[Tool]) -> None:
         """Remember the tools as they were listed."""
         self._tools = {tool.name: tool for tool in tools}
         self._validators = {}
@@ -41,19 +41,19 @@ class Validation:
                     if schema is not None:
                         self._compile(tool.name, schema)
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """The tools have changed, or may have."""
         self._tools = None
         self._validators = {}
 
-    async def prepare(self, name: str, client: Any) -> None:
+    async def ensure_known(self, name: str, client: Any) -> None:
         """Know the tool before it is called, where results must be checked."""
         if self._mode == "strict" and (self._tools is None or name not in self._tools):
             await client.list_tools(
                 fresh=self._tools is not None
             )  # a list that lacks it is an old one
 
-    def repeatable(self, name: str) -> bool:
+    def is_repeatable(self, name: str) -> bool:
         """Whether the server marks the tool as safe to call twice."""
         tool = (self._tools or {}).get(name)
         hints = tool.annotations if tool else None
@@ -104,7 +104,7 @@ class Validation:
             raise SchemaError(f"The schema of tool {name!r} cannot be used: {error}") from None
 
 
-class Typed(ToolResult, Generic[T], kw_only=True):
+class TypedToolResult(ToolResult, Generic[T], kw_only=True):
     """A result whose `.data` has been converted."""
 
     converted: Any = None
@@ -115,7 +115,7 @@ class Typed(ToolResult, Generic[T], kw_only=True):
         return self.converted  # type: ignore[no-any-return]
 
 
-def typed(result: ToolResult, type_: Any) -> Typed[Any]:
+def convert_result(result: ToolResult, type_: Any) -> TypedToolResult[Any]:
     """The result with its data converted; the result itself stays with the error where that
     fails."""
     shape = Shape.of(type_)
@@ -128,7 +128,7 @@ def typed(result: ToolResult, type_: Any) -> Typed[Any]:
         raise InvalidOutput(
             f"The result is no {getattr(type_, '__name__', type_)}: {error}", result
         ) from None
-    return Typed(
+    return TypedToolResult(
         content=result.content,
         structured_content=result.structured_content,
         is_error=result.is_error,

@@ -18,10 +18,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 from weakref import WeakKeyDictionary
 
-from ..daemon_future import detached
+from ..daemon_future import run_in_daemon_thread
 from ..net import open_in_browser
 from ..protocol.client_features import ElicitResult
-from .form_dialog import Dialogue, back, dialogue, unattended
+from .form_dialog import Dialog, answer_unattended, elicit_dialog, return_dialog
 
 if TYPE_CHECKING:
     from ..client.callbacks import ElicitRequest
@@ -50,14 +50,14 @@ def terminal_elicit(
     async def elicit(request: "ElicitRequest") -> ElicitResult:
         source, screen = stream_in or sys.stdin, stream_out or sys.stderr
         if not (_is_terminal(source) and _is_terminal(screen)):
-            return unattended(request, defaults)
+            return answer_unattended(request, defaults)
         async with turn:
-            answer = await _held(dialogue(request), source, screen)
+            answer = await _run_dialog(elicit_dialog(request), source, screen)
             if request.mode == "url" and answer.action == "accept":
                 opened = await asyncio.to_thread(open_url or open_in_browser, request.url or "")
                 if opened is False:
-                    _show(screen, "No browser could be started: open the URL yourself.\n")
-                answer = await _held(back(), source, screen)
+                    _write(screen, "No browser could be started: open the URL yourself.\n")
+                answer = await _run_dialog(return_dialog(), source, screen)
         return answer
 
     return elicit
@@ -70,36 +70,36 @@ def _is_terminal(stream: Any) -> bool:
         return False
 
 
-async def _held(talk: Dialogue, source: TextIO, screen: TextIO) -> ElicitResult:
+async def _run_dialog(talk: Dialog, source: TextIO, screen: TextIO) -> ElicitResult:
     """Carry a dialogue out."""
     line: str | None = None
     try:
-        with _interruptible() as interrupted:
+        with _catch_ctrl_c() as interrupted:
             text = next(talk)
             while True:
-                _show(screen, text)
-                line = await _typed(source, interrupted)
+                _write(screen, text)
+                line = await _read_line(source, interrupted)
                 text = talk.send(line)
     except StopIteration as end:
         if line is None:
-            _show(screen, "\n")  # the cursor still stands behind the question
+            _write(screen, "\n")  # the cursor still stands behind the question
         return end.value  # type: ignore[no-any-return]
     except _Interrupted:
-        _show(screen, "\n")
+        _write(screen, "\n")
         return ElicitResult(action="cancel")
     finally:
         talk.close()
 
 
-def _show(screen: TextIO, text: str) -> None:
+def _write(screen: TextIO, text: str) -> None:
     encoding = screen.encoding or "utf-8"
     screen.write(text.encode(encoding, "backslashreplace").decode(encoding))
     screen.flush()
 
 
-async def _typed(source: TextIO, interrupted: "asyncio.Future[None]") -> str | None:
+async def _read_line(source: TextIO, interrupted: "asyncio.Future[None]") -> str | None:
     """The next line; None at the end of input."""
-    with _next_line(source) as line:
+    with _watch_line(source) as line:
         either: set[asyncio.Future[Any]] = {line, interrupted}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if interrupted.done():
@@ -111,7 +111,7 @@ async def _typed(source: TextIO, interrupted: "asyncio.Future[None]") -> str | N
 
 
 @contextmanager
-def _next_line(source: TextIO) -> Iterator["asyncio.Future[str]"]:
+def _watch_line(source: TextIO) -> Iterator["asyncio.Future[str]"]:
     """The next line, read by the event loop where it can watch the terminal, else by a thread."""
     loop = asyncio.get_running_loop()
     line: asyncio.Future[str] = loop.create_future()
@@ -129,7 +129,7 @@ def _next_line(source: TextIO) -> Iterator["asyncio.Future[str]"]:
         number = source.fileno()
         loop.add_reader(number, ready)
     except (OSError, ValueError, NotImplementedError):
-        with _from_thread(source) as line:
+        with _line_from_thread(source) as line:
             yield line
         return
     try:
@@ -139,10 +139,10 @@ def _next_line(source: TextIO) -> Iterator["asyncio.Future[str]"]:
 
 
 @contextmanager
-def _from_thread(source: TextIO) -> Iterator["asyncio.Future[str]"]:
+def _line_from_thread(source: TextIO) -> Iterator["asyncio.Future[str]"]:
     """The line of the one thread that reads there. It cannot be stopped, so a question that was
     given up leaves its thread, and the line that it will get, to the next."""
-    reader = _readers.get(source) or detached(source.readline, "dovetail-terminal")
+    reader = _readers.get(source) or run_in_daemon_thread(source.readline, "dovetail-terminal")
     _readers[source] = reader
     line = asyncio.wrap_future(reader)
     try:
@@ -154,7 +154,7 @@ def _from_thread(source: TextIO) -> Iterator["asyncio.Future[str]"]:
 
 
 @contextmanager
-def _interruptible() -> Iterator["asyncio.Future[None]"]:
+def _catch_ctrl_c() -> Iterator["asyncio.Future[None]"]:
     """Let Ctrl-C mean this question while it is open, and afterwards what it meant before."""
     loop = asyncio.get_running_loop()
     interrupted: asyncio.Future[None] = loop.create_future()

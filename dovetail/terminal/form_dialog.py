@@ -30,44 +30,46 @@ from ..text import escape_unsafe
 if TYPE_CHECKING:
     from ..client.callbacks import ElicitRequest
 
-Dialogue = Generator[str, str | None, ElicitResult]
-BAR = "  | "
+Dialog = Generator[str, str | None, ElicitResult]
+QUOTE_PREFIX = "  | "
 """Stands before every line that is the server's."""
-NONE = "-"
+CHOOSE_NONE = "-"
 """Typed to choose nothing of many."""
-_NOTHING = object()
+_NO_VALUE = object()
 
 
 class _Declined(Exception):
     """The person said no."""
 
 
-def dialogue(request: "ElicitRequest") -> Dialogue:
+def elicit_dialog(request: "ElicitRequest") -> Dialog:
     """The conversation about one question: `!` or the end of input declines."""
     try:
-        return (yield from (_visit(request) if request.mode == "url" else _form(request)))
+        return (
+            yield from (_visit_dialog(request) if request.mode == "url" else _form_dialog(request))
+        )
     except _Declined:
         return ElicitResult(action="decline")
 
 
-def back() -> Dialogue:
+def return_dialog() -> Dialog:
     """The conversation after a page was opened, for only the person knows when they are done there:
     `!` cancels."""
     try:
-        yield from _heard("Press Enter when you are done there, or type ! to cancel. ")
+        yield from _prompt("Press Enter when you are done there, or type ! to cancel. ")
     except _Declined:
         return ElicitResult(action="cancel")
     return ElicitResult(action="accept")
 
 
-def unattended(request: "ElicitRequest", defaults: bool) -> ElicitResult:
+def answer_unattended(request: "ElicitRequest", defaults: bool) -> ElicitResult:
     """The answer where nobody can be asked: no, or the defaults if they are wanted and enough."""
     given = {
         field.name: field.default
-        for field in fields_of(request.schema)
+        for field in form_fields(request.schema)
         if field.default is not None
     }
-    needed = {field.name for field in fields_of(request.schema) if field.required}
+    needed = {field.name for field in form_fields(request.schema) if field.required}
     if request.mode == "url" or not defaults or not needed <= given.keys():
         return ElicitResult(action="decline")
     return ElicitResult(action="accept", content=given)
@@ -75,10 +77,12 @@ def unattended(request: "ElicitRequest", defaults: bool) -> ElicitResult:
 
 def _quoted(text: str) -> str:
     """The server's words, each line behind the bar."""
-    return "".join(f"{BAR}{line}\n" for line in escape_unsafe(text, keep_newlines=True).split("\n"))
+    return "".join(
+        f"{QUOTE_PREFIX}{line}\n" for line in escape_unsafe(text, keep_newlines=True).split("\n")
+    )
 
 
-def _heard(text: str) -> Generator[str, str | None, str]:
+def _prompt(text: str) -> Generator[str, str | None, str]:
     """Show, and get the line that is typed."""
     line = yield text
     if line is None or line.strip() == "!":
@@ -86,10 +90,10 @@ def _heard(text: str) -> Generator[str, str | None, str]:
     return line.rstrip("\r\n")
 
 
-def _agreed(text: str, otherwise: bool) -> Generator[str, str | None, bool]:
+def _confirm(text: str, otherwise: bool) -> Generator[str, str | None, bool]:
     """Show, and get a yes or a no; an empty line means `otherwise`."""
     while True:
-        word = (yield from _heard(text)).strip().lower()
+        word = (yield from _prompt(text)).strip().lower()
         if not word or word in YES_OR_NO:
             return YES_OR_NO.get(word, otherwise)
         text = "  Please answer y or n: "
@@ -98,7 +102,7 @@ def _agreed(text: str, otherwise: bool) -> Generator[str, str | None, bool]:
 # forms
 
 
-class Field(Struct, frozen=True):
+class FormField(Struct, frozen=True):
     """One line of a form."""
 
     name: str
@@ -106,7 +110,7 @@ class Field(Struct, frozen=True):
     required: bool
     choices: tuple[tuple[Any, str], ...] = ()
     """Values and what they are called, where the field is a choice."""
-    many: bool = False
+    multiple: bool = False
     """Whether several may be chosen."""
 
     @property
@@ -119,15 +123,20 @@ class Field(Struct, frozen=True):
         """What the server proposes, or None."""
         return self.schema.get("default")
 
-    def read(self, line: str) -> Any:
+    def parse(self, line: str) -> Any:
         """The value that a line stands for; ValueError says why it stands for none."""
-        if self.many:
+        if self.multiple:
             return (
                 []
-                if line.strip() == NONE
-                else [self._chosen(word) if self.choices else word for word in _words(line)]
+                if line.strip() == CHOOSE_NONE
+                else [
+                    self._parse_choice(word) if self.choices else word
+                    for word in _split_words(line)
+                ]
             )
-        return self._chosen(line) if self.choices else PARSERS.get(_type(self.schema), str)(line)
+        return (
+            self._parse_choice(line) if self.choices else PARSERS.get(_type(self.schema), str)(line)
+        )
 
     def check(self, value: Any) -> str | None:
         """Why the value will not do."""
@@ -149,10 +158,10 @@ class Field(Struct, frozen=True):
             else f"this is not {called}"
         )
 
-    def said(self, value: Any) -> str:
+    def display(self, value: Any) -> str:
         """A value in the words of the form."""
         if isinstance(value, list):
-            return ", ".join(map(self.said, value)) or "nothing"
+            return ", ".join(map(self.display, value)) or "nothing"
         names = [title for choice, title in self.choices if choice == value]
         return escape_unsafe(
             names[0]
@@ -162,7 +171,7 @@ class Field(Struct, frozen=True):
             else str(value)
         )
 
-    def _chosen(self, word: str) -> Any:
+    def _parse_choice(self, word: str) -> Any:
         word = word.strip()
         if word.isdecimal() and 1 <= int(word) <= len(self.choices):
             return self.choices[int(word) - 1][0]
@@ -172,7 +181,7 @@ class Field(Struct, frozen=True):
         raise ValueError(f"choose by number, 1 to {len(self.choices)}")
 
 
-def fields_of(schema: Mapping[str, Any] | None) -> list[Field]:
+def form_fields(schema: Mapping[str, Any] | None) -> list[FormField]:
     """The lines of a form, in the server's order."""
     properties, required = (
         (schema or {}).get("properties") or {},
@@ -183,7 +192,7 @@ def fields_of(schema: Mapping[str, Any] | None) -> list[Field]:
         own = given if isinstance(given, dict) else {}
         many = _type(own) == "array"
         choices = _choices(own.get("items") if many else own)
-        fields.append(Field(name, own, name in required, choices, many))
+        fields.append(FormField(name, own, name in required, choices, many))
     return fields
 
 
@@ -212,12 +221,12 @@ def _type(schema: Mapping[str, Any]) -> str:
     )
 
 
-def _form(request: "ElicitRequest") -> Dialogue:
+def _form_dialog(request: "ElicitRequest") -> Dialog:
     lead = f"\n{escape_unsafe(request.asked_by)} asks:\n{_quoted(request.message)}"
-    fields = fields_of(request.schema)
+    fields = form_fields(request.schema)
     values: dict[str, Any] = {}
     if not fields:
-        accepted = yield from _agreed(f"{lead}Do you agree? [y/N] ", otherwise=False)
+        accepted = yield from _confirm(f"{lead}Do you agree? [y/N] ", otherwise=False)
         return (
             ElicitResult(action="accept", content={})
             if accepted
@@ -226,19 +235,19 @@ def _form(request: "ElicitRequest") -> Dialogue:
     lead += "An empty line takes what stands in brackets, ! declines, Ctrl-C cancels.\n"
     while True:
         for field in fields:
-            value = yield from _filled(
-                field, values.get(field.name, field.schema.get("default", _NOTHING)), lead
+            value = yield from _fill_field(
+                field, values.get(field.name, field.schema.get("default", _NO_VALUE)), lead
             )
-            if value is not _NOTHING:
+            if value is not _NO_VALUE:
                 values[field.name] = value
             lead = ""
         review = "".join(
-            f"  {field.label}: {field.said(values[field.name])}\n"
+            f"  {field.label}: {field.display(values[field.name])}\n"
             for field in fields
             if field.name in values
         )
         if (
-            yield from _agreed(
+            yield from _confirm(
                 f"\nYour answer:\n{review or '  nothing'}\nSend it? [Y/n; n to change it, ! "
                 "to decline] ",
                 True,
@@ -247,18 +256,17 @@ def _form(request: "ElicitRequest") -> Dialogue:
             return ElicitResult(action="accept", content=values)
 
 
-def _filled(field: Field, current: Any, lead: str) -> Generator[str, str | None, Any]:
+def _fill_field(field: FormField, current: Any, lead: str) -> Generator[str, str | None, Any]:
     """The value of one field, asked for until it fits."""
-    text = (
-        f"{lead}{_described(field)}{'' if current is _NOTHING else f'[{field.said(current)}] '}> "
-    )
+    default = "" if current is _NO_VALUE else f"[{field.display(current)}] "
+    text = f"{lead}{_describe(field)}{default}> "
     while True:
-        line = yield from _heard(text)
+        line = yield from _prompt(text)
         try:
-            value = field.read(line) if line.strip() else current
-            if value is _NOTHING and not field.required:
+            value = field.parse(line) if line.strip() else current
+            if value is _NO_VALUE and not field.required:
                 return value
-            problem = "an answer is needed" if value is _NOTHING else field.check(value)
+            problem = "an answer is needed" if value is _NO_VALUE else field.check(value)
         except ValueError as error:
             problem = str(error)
         if problem is None:
@@ -266,15 +274,15 @@ def _filled(field: Field, current: Any, lead: str) -> Generator[str, str | None,
         text = f"  {escape_unsafe(problem)}\n> "
 
 
-def _described(field: Field) -> str:
+def _describe(field: FormField) -> str:
     schema = field.schema
     kind = (
         "one of these"
         if field.choices
-        else FORMATS.get(str(schema.get("format")), (None,))[0] or _kind(schema)
+        else FORMATS.get(str(schema.get("format")), (None,))[0] or _describe_type(schema)
     )
-    if field.many:
-        kind = f"any of these, with commas between them, or {NONE} for none"
+    if field.multiple:
+        kind = f"any of these, with commas between them, or {CHOOSE_NONE} for none"
     description = _quoted(str(schema["description"])) if schema.get("description") else ""
     choices = "".join(
         f"  {number}. {escape_unsafe(title)}\n"
@@ -283,7 +291,7 @@ def _described(field: Field) -> str:
     return f"\n{field.label} ({kind}{', needed' if field.required else ''})\n{description}{choices}"
 
 
-def _kind(schema: Mapping[str, Any]) -> str:
+def _describe_type(schema: Mapping[str, Any]) -> str:
     """What is to be typed, and within which bounds."""
     low, high = (schema.get("minimum"), schema.get("maximum"))
     unit = ""
@@ -296,10 +304,10 @@ def _kind(schema: Mapping[str, Any]) -> str:
     ]
     if (high if high is not None else low) == 1:
         unit = unit.removesuffix("s")
-    return f"{KINDS.get(_type(schema), 'text')}{', ' if bounds else ''}{' and '.join(bounds)}{unit if bounds else ''}"  # noqa: E501
+    return f"{TYPE_LABELS.get(_type(schema), 'text')}{', ' if bounds else ''}{' and '.join(bounds)}{unit if bounds else ''}"  # noqa: E501
 
 
-def _words(line: str) -> list[str]:
+def _split_words(line: str) -> list[str]:
     numbers = re.fullmatch(r"[\d\s,]+", line)
     return [word for word in re.split(r"[\s,]+" if numbers else ",", line) if word.strip()]
 
@@ -328,7 +336,7 @@ def _boolean(line: str) -> bool:
         raise ValueError("answer y or n") from None
 
 
-def _fits(read: Callable[[str], Any]) -> Callable[[str], bool]:
+def _is_valid(read: Callable[[str], Any]) -> Callable[[str], bool]:
     def fits(text: str) -> bool:
         try:
             return bool(read(text))
@@ -339,22 +347,27 @@ def _fits(read: Callable[[str], Any]) -> Callable[[str], bool]:
 
 
 YES_OR_NO = {"y": True, "yes": True, "true": True, "n": False, "no": False, "false": False}
-KINDS = {"string": "text", "integer": "a whole number", "number": "a number", "boolean": "y or n"}
+TYPE_LABELS = {
+    "string": "text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "y or n",
+}
 PARSERS: dict[str, Callable[[str], Any]] = {
     "integer": _integer,
     "number": _number,
     "boolean": _boolean,
 }
 FORMATS: dict[str, tuple[str, Callable[[str], bool]]] = {
-    "email": ("an e-mail address", _fits(lambda text: re.fullmatch(r"[^@\s]+@[^@\s]+", text))),
-    "uri": ("a URI", _fits(lambda text: urlsplit(text).scheme and not re.search(r"\s", text))),
+    "email": ("an e-mail address", _is_valid(lambda text: re.fullmatch(r"[^@\s]+@[^@\s]+", text))),
+    "uri": ("a URI", _is_valid(lambda text: urlsplit(text).scheme and not re.search(r"\s", text))),
     "date": (
         "a date like 1999-12-31",
-        _fits(lambda text: len(text) == 10 and date.fromisoformat(text)),
+        _is_valid(lambda text: len(text) == 10 and date.fromisoformat(text)),
     ),
     "date-time": (
         "a time like 1999-12-31T23:59:00Z",
-        _fits(lambda text: datetime.fromisoformat(text).tzinfo),
+        _is_valid(lambda text: datetime.fromisoformat(text).tzinfo),
     ),
 }
 """What a format is called, and whether a text has it."""
@@ -363,20 +376,20 @@ FORMATS: dict[str, tuple[str, Callable[[str], bool]]] = {
 # pages
 
 
-def _visit(request: "ElicitRequest") -> Dialogue:
+def _visit_dialog(request: "ElicitRequest") -> Dialog:
     url = request.url or ""
     lead = (
         f"\n{escape_unsafe(request.asked_by)} asks you to visit a page:\n{_quoted(request.message)}"
     )
     flaw = why_not_openable(url)
     if flaw is not None:
-        yield from _heard(
+        yield from _prompt(
             f"{lead}It is not offered to you, because {flaw}:\n{_quoted(url)}Press Enter to go on. "
         )
         raise _Declined
     host = urlsplit(url).hostname or ""
-    warned = "".join(f"Beware: {warning}\n" for warning in warnings(url))
-    agreed = yield from _agreed(
+    warned = "".join(f"Beware: {warning}\n" for warning in url_warnings(url))
+    agreed = yield from _confirm(
         f"{lead}URL:  {escape_unsafe(url)}\nHost: {escape_unsafe(host)}\n{warned}"
         "Open it in your browser? [y/N] ",
         otherwise=False,
@@ -384,7 +397,7 @@ def _visit(request: "ElicitRequest") -> Dialogue:
     return ElicitResult(action="accept" if agreed else "decline")
 
 
-def warnings(url: str) -> list[str]:
+def url_warnings(url: str) -> list[str]:
     """What a person should know of a URL before agreeing to it."""
     parts = urlsplit(url)
     host = parts.hostname or ""

@@ -417,9 +417,9 @@ async def test_streams_are_asked_for_again_in_a_new_conversation() -> None:
     async with handmade() as (client, server):
         client.on_change("tools", print)
         assert (await server.receive())["method"] == "subscriptions/listen"
-        calling = client._link.calling
+        calling = client._link.session
         assert calling is not None
-        await client._subscriptions.renew(calling)
+        await client._subscriptions.restore(calling)
         renewed = [await server.receive() for _ in range(2)]
         assert sorted(one["method"] for one in renewed) == [
             "notifications/cancelled",

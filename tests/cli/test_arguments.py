@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.cli.arguments import parse, types
+from dovetail.cli.arguments import parse_arguments, schema_types
 from dovetail.errors import ConfigError
 
 SCHEMA: dict[str, Any] = {
@@ -65,7 +65,7 @@ SCHEMA: dict[str, Any] = {
     ],
 )
 def test_the_schema_says_how_a_value_is_meant(pair: str, key: str, value: object) -> None:
-    assert parse([pair], SCHEMA) == {key: value}
+    assert parse_arguments([pair], SCHEMA) == {key: value}
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_the_schema_says_how_a_value_is_meant(pair: str, key: str, value: object
 )
 def test_what_makes_no_sense_is_refused_by_name(pair: str, why: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        parse([pair], SCHEMA)
+        parse_arguments([pair], SCHEMA)
     assert str(caught.value).startswith(why)
 
 
@@ -90,21 +90,24 @@ def test_values_come_from_files(tmp_path: Path) -> None:
     (tmp_path / "numbers").write_text("[1, 2]")
     (tmp_path / "photo").write_bytes(b"\xff\xfe")
     pairs = [f"text=@{tmp_path}/note", f"list:=@{tmp_path}/numbers", f"bytes=@{tmp_path}/photo"]
-    assert parse(pairs, SCHEMA) == {"text": "grüße\n", "list": [1, 2], "bytes": "//4="}
+    assert parse_arguments(pairs, SCHEMA) == {"text": "grüße\n", "list": [1, 2], "bytes": "//4="}
     with pytest.raises(ConfigError, match="photo' is no UTF-8 text"):
-        parse([f"text=@{tmp_path}/photo"], SCHEMA)
+        parse_arguments([f"text=@{tmp_path}/photo"], SCHEMA)
 
 
 def test_pairs_lie_on_top_of_a_given_object(tmp_path: Path) -> None:
     (tmp_path / "all").write_text('{"text": "a"}')
-    assert parse(["whole=2"], SCHEMA, '{"text": "a", "whole": 1}') == {"text": "a", "whole": 2}
-    assert parse([], SCHEMA, f"@{tmp_path}/all") == {"text": "a"}
+    assert parse_arguments(["whole=2"], SCHEMA, '{"text": "a", "whole": 1}') == {
+        "text": "a",
+        "whole": 2,
+    }
+    assert parse_arguments([], SCHEMA, f"@{tmp_path}/all") == {"text": "a"}
 
 
 @pytest.mark.parametrize("given", ["[]", "3", "{", "@no/such/file"])
 def test_args_that_are_no_object_are_refused(given: str) -> None:
     with pytest.raises(ConfigError, match="--args"):
-        parse([], {}, given)
+        parse_arguments([], {}, given)
 
 
 @pytest.mark.parametrize(
@@ -126,15 +129,15 @@ def test_args_that_are_no_object_are_refused(given: str) -> None:
 )
 def test_a_schema_that_makes_no_sense_says_nothing(schema: object) -> None:
     root = {"properties": {"loop": {"$ref": "#/properties/loop"}, "odd": schema}}
-    assert types(schema, root) == set()
-    assert parse(["odd=3", "loop=word"], root) == {"odd": 3, "loop": "word"}
+    assert schema_types(schema, root) == set()
+    assert parse_arguments(["odd=3", "loop=word"], root) == {"odd": 3, "loop": "word"}
 
 
 def test_a_schema_that_branches_without_end_is_left_after_a_while() -> None:
     root = {"properties": {"x": {"anyOf": [{"$ref": "#/properties/x"}] * 8}}}
-    assert types(root["properties"]["x"], root) == set()
+    assert schema_types(root["properties"]["x"], root) == set()
 
 
 @pytest.mark.parametrize("properties", [None, 3, ["a"]])
 def test_properties_that_are_no_object_say_nothing(properties: object) -> None:
-    assert parse(["a=3"], {"properties": properties}) == {"a": 3}
+    assert parse_arguments(["a=3"], {"properties": properties}) == {"a": 3}

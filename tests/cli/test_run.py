@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from dovetail.cli.run import split
+from dovetail.cli.run import split_object
 from tests.cli.conftest import ROOT, SECONDS, WEATHER, command, dovetail, environment
 
 GREETING = {
@@ -72,7 +72,7 @@ def write(tmp_path: Path) -> Callable[[str], str]:
     ],
 )
 def test_file_and_object_are_told_apart(text: str, path: str, name: str | None) -> None:
-    assert split(text) == (path, name)
+    assert split_object(text) == (path, name)
 
 
 def test_the_example_is_served() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.cli.output import bold, one_line, say, say_json, say_text, size
+from dovetail.cli.output import bold, format_size, one_line, print_json, print_line, print_text
 from dovetail.text import escape_unsafe
 
 DANGEROUS = {"Cc", "Cs", "Zl", "Zp"}
@@ -62,7 +62,7 @@ def test_nothing_that_controls_survives_whatever_the_text(text: str) -> None:
 
 @given(st.text())
 def test_json_output_has_no_control_characters_and_loses_nothing(text: str) -> None:
-    shown = printed(lambda: say_json({"text": text}))
+    shown = printed(lambda: print_json({"text": text}))
     assert json.loads(shown) == {"text": text}
     assert shown == escape_unsafe(shown, keep_newlines=True)
 
@@ -79,8 +79,8 @@ def test_of_a_long_failure_both_ends_are_kept() -> None:
 
 
 def test_a_line_stays_a_line_and_a_text_ends_with_one_newline() -> None:
-    assert printed(lambda: say("a\nb", bold("c\x1b"))) == "a\\nbc\\x1b\n"
-    assert printed(lambda: say_text("a\nb")) == printed(lambda: say_text("a\nb\n")) == "a\nb\n"
+    assert printed(lambda: print_line("a\nb", bold("c\x1b"))) == "a\\nbc\\x1b\n"
+    assert printed(lambda: print_text("a\nb")) == printed(lambda: print_text("a\nb\n")) == "a\nb\n"
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_a_line_stays_a_line_and_a_text_ends_with_one_newline() -> None:
     ],
 )
 def test_sizes_are_for_people(count: int, shown: str) -> None:
-    assert size(count) == shown
+    assert format_size(count) == shown
 
 
 def printed(action: Callable[[], None]) -> str:

@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(autouse=True)
 def forget() -> Iterator[None]:
-    reconnect._eras.clear()
+    reconnect._handshake_servers.clear()
     yield
 
 
@@ -735,7 +735,7 @@ async def test_a_server_that_is_started_here_has_its_environment_and_no_credenti
 
 async def test_a_login_can_be_configured(tmp_path: Path) -> None:
     from dovetail.auth import OAuth
-    from dovetail.client.targets import _login
+    from dovetail.client.targets import _auth_from_config
     from dovetail.config import expand, parse
 
     auth = {
@@ -748,8 +748,12 @@ async def test_a_login_can_be_configured(tmp_path: Path) -> None:
         parse({"mcpServers": {"a": {"url": "https://a/", "auth": auth}}})["a"],
         {"SECRET": "x", "WHO": "as"},
     )
-    made = _login(chosen.auth)
-    assert isinstance(made, OAuth) and isinstance(_login("oauth"), OAuth) and _login(None) is None
+    made = _auth_from_config(chosen.auth)
+    assert (
+        isinstance(made, OAuth)
+        and isinstance(_auth_from_config("oauth"), OAuth)
+        and _auth_from_config(None) is None
+    )
     known = made._identity
     assert (known.client_id, known.client_secret, known.issuer, made._scopes) == (
         "c",

@@ -491,8 +491,8 @@ async def test_a_new_conversation_begins_without_anything_kept() -> None:
         await client.list_tools()
         assert asked(tape, "tools/list") == 1
         link = client._link
-        assert link.calling is not None
-        await link.calling.connection.close(ConnectionClosed("cut"))
+        assert link.session is not None
+        await link.session.connection.close(ConnectionClosed("cut"))
         await back.wait()
         await client.list_tools()
         assert asked(tape, "tools/list") == 2
@@ -561,8 +561,8 @@ async def test_answers_that_are_too_large_are_not_kept() -> None:
             await text(client, uri)
         assert asked(tape, "resources/read") == 3
         kept = client._cached._cache
-        assert [key.method for key in kept._kept] == ["resources/read"]
-        assert kept._size < 4000
+        assert [key.method for key in kept._responses] == ["resources/read"]
+        assert kept._bytes < 4000
 
 
 async def test_an_answer_that_is_larger_than_the_cache_costs_no_other_its_place() -> None:
@@ -604,13 +604,13 @@ async def test_a_cache_knows_its_size_to_the_byte(clock: Clock) -> None:
             await text(client, f"kept://{path}")
             await text(client, f"kept://{path}", fresh=True)
         await asyncio.gather(*(text(client, "kept://z") for _ in range(5)))
-        assert len(shared._kept) == 10
-        assert shared._size == sum(
-            len(key.params) + len(kept.data) for key, kept in shared._kept.items()
+        assert len(shared._responses) == 10
+        assert shared._bytes == sum(
+            len(key.params) + len(kept.data) for key, kept in shared._responses.items()
         )
         clock.now += 60
         await text(client, "kept://z")
-    assert (len(shared._kept), shared._size) == (0, 0), (
+    assert (len(shared._responses), shared._bytes) == (0, 0), (
         "a client that closes leaves nothing of its own"
     )
 
@@ -661,7 +661,7 @@ async def test_what_is_private_is_never_shared() -> None:
                 assert await text(two, "me://token") == "two"
                 assert await text(again, "me://token") == "one"
             assert asked(tape, "resources/read") == 3
-        assert len(shared._kept) == 0
+        assert len(shared._responses) == 0
 
 
 @pytest.mark.requirement("cache-private")
@@ -812,7 +812,9 @@ async def test_completions_are_kept_on_request_by_all_that_they_depend_on(clock:
         await asyncio.gather(ask("py"), ask("py"))
         assert len(seen) == 7
         kept = client._cached._cache
-        assert kept._size == sum(len(key.params) + len(one.data) for key, one in kept._kept.items())
+        assert kept._bytes == sum(
+            len(key.params) + len(one.data) for key, one in kept._responses.items()
+        )
 
 
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-11-25", "2026-07-28"])

@@ -522,7 +522,7 @@ async def test_a_server_that_asks_too_much_is_refused_until_a_minute_has_passed(
     for method, params in (("elicitation/create", FORM), ("sampling/createMessage", TALK)):
         with pytest.raises(Overloaded, match="3 questions a minute"):
             await ask(client, method, params)
-    client._asked[0] -= 61
+    client._recent[0] -= 61
     await ask(client, "elicitation/create", FORM)
     with pytest.raises(Overloaded):
         await ask(client, "elicitation/create", FORM)
@@ -541,7 +541,7 @@ def form(message: str) -> dict[str, Any]:
 
 async def respond(client: Callbacks, **questions: Any) -> dict[str, Any]:
     asked = InputRequiredResult(result_type="input_required", input_requests=questions)
-    return await client.respond(asked, BY_NAME["2026-07-28"], None)
+    return await client.answer_all(asked, BY_NAME["2026-07-28"], None)
 
 
 async def test_all_questions_of_a_round_are_open_at_once_and_answered_by_key() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dovetail import Client
-from dovetail.client.targets import Door
+from dovetail.client.targets import Target
 from dovetail.errors import MethodNotFound
 from dovetail.protocol.base import SUBSCRIPTION_ID
 from dovetail.testing import Bare
@@ -71,7 +71,7 @@ async def test_what_was_a_stream_is_a_subscription_where_the_next_server_is_of_t
         return ours
 
     client, heard = Client(memory.pair()[0]), asyncio.Queue[str]()
-    client._link.door = Door("x", open_)
+    client._link.target = Target("x", open_)
     subscribing = asyncio.create_task(client.subscribe("x:y", heard.put_nowait))
     server = await servers.get()
     server.send(reply(await server.receive(), discovery()))

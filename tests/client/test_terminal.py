@@ -19,7 +19,7 @@ from dovetail.net import why_not_openable
 from dovetail.protocol.base import Implementation
 from dovetail.protocol.client_features import ElicitResult
 from dovetail.terminal.elicit import _readers, terminal_elicit
-from dovetail.terminal.form_dialog import dialogue, unattended, warnings
+from dovetail.terminal.form_dialog import answer_unattended, elicit_dialog, url_warnings
 from dovetail.text import escape_unsafe
 
 DECLINED = ElicitResult(action="decline")
@@ -43,7 +43,7 @@ def page(url: str) -> ElicitRequest:
 def play(request: ElicitRequest, *lines: str | None) -> tuple[ElicitResult, str]:
     """The answer, and all that was shown, when these lines are typed; one too few or too many
     fails."""
-    talk, shown, typed = dialogue(request), "", list(lines)
+    talk, shown, typed = elicit_dialog(request), "", list(lines)
     try:
         shown += next(talk)
         while True:
@@ -322,8 +322,8 @@ def test_a_page_that_is_not_agreed_to_is_declined(line: str | None) -> None:
 def test_a_url_that_is_odd_comes_with_a_warning(url: str, warning: str) -> None:
     answer, shown = play(page(url), "")
     assert answer == DECLINED
-    assert f"Beware: {warnings(url)[0]}\n" in shown
-    assert warning in "".join(warnings(url))
+    assert f"Beware: {url_warnings(url)[0]}\n" in shown
+    assert warning in "".join(url_warnings(url))
 
 
 @pytest.mark.parametrize(
@@ -331,7 +331,7 @@ def test_a_url_that_is_odd_comes_with_a_warning(url: str, warning: str) -> None:
     ["https://example.com/", "http://localhost:8000/x", "http://127.0.0.1/", "https://a-1.io"],
 )
 def test_a_plain_url_comes_without_warnings(url: str) -> None:
-    assert warnings(url) == []
+    assert url_warnings(url) == []
     assert why_not_openable(url) is None
 
 
@@ -395,11 +395,11 @@ def test_defaults_are_an_answer_only_where_they_are_enough() -> None:
         b={"type": "string"},
         c={"type": "boolean", "default": False},
     )
-    assert unattended(enough, defaults=True) == ElicitResult(
+    assert answer_unattended(enough, defaults=True) == ElicitResult(
         action="accept", content={"a": "x", "c": False}
     )
-    assert unattended(asks("?", "b", b={"type": "string"}), defaults=True) == DECLINED
-    assert unattended(asks("Go on?"), defaults=False) == DECLINED
+    assert answer_unattended(asks("?", "b", b={"type": "string"}), defaults=True) == DECLINED
+    assert answer_unattended(asks("Go on?"), defaults=False) == DECLINED
 
 
 async def test_a_stream_that_is_closed_is_no_terminal() -> None:

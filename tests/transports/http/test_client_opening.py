@@ -49,9 +49,9 @@ REFUSED = [
 
 @pytest.fixture(autouse=True)
 def _no_memory_of_eras() -> Iterator[None]:
-    reconnect._eras.clear()
+    reconnect._handshake_servers.clear()
     yield
-    reconnect._eras.clear()
+    reconnect._handshake_servers.clear()
 
 
 @pytest.fixture
@@ -170,7 +170,7 @@ async def test_a_status_that_says_nothing_about_the_era_ends_the_attempt(
             await Client(server.url).connect()
         assert len(server.asked) == 1
         assert ("not you" in str(caught.value)) == bool(body)
-    assert reconnect._eras == {}
+    assert reconnect._handshake_servers == {}
 
 
 @pytest.mark.requirement("dual-era-remembered")

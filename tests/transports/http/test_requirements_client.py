@@ -32,9 +32,9 @@ ACCEPT = "application/json, text/event-stream"
 
 @pytest.fixture(autouse=True)
 def _no_memory_of_eras() -> Iterator[None]:
-    reconnect._eras.clear()
+    reconnect._handshake_servers.clear()
     yield
-    reconnect._eras.clear()
+    reconnect._handshake_servers.clear()
 
 
 @pytest.fixture
