@@ -1,13 +1,12 @@
-"""Servers that were written for FastMCP, or for the official SDK, on Dovetail: change the import
-line, and run them.
+"""Run servers that were written for FastMCP or for the official SDK: change the import line.
 
     from dovetail.compat import FastMCP, MCPServer, Context, Image, ToolError
 
-It is a thin coat over `Server` and `Context`: their names for what both libraries have, in the
-order of their parameters, and their spelling of values (`TextContent(type="text", text=…)`). What
-Dovetail lacks, or does in another way, raises a ConfigError (for an option) or an AttributeError
-(for a method) that names what to use instead: nothing that would change what a server does is taken
-and forgotten. docs/guides/moving.md says what differs.
+This is a thin layer over `Server` and `Context`, with the names of those libraries, the order of
+their parameters, and their spelling of values (`TextContent(type="text", text=…)`). What Dovetail
+lacks, or does in another way, raises a ConfigError (for an option) or an AttributeError (for a
+method) that names what to use instead. No option that would change what a server does is silently
+ignored. docs/guides/moving.md lists the differences.
 """
 
 from typing import Any
@@ -15,15 +14,14 @@ from typing import Any
 from ..errors import ToolError
 from ..protocol.utilities import CompletionArgument, CompletionContext, PromptReference
 from ..protocol.utilities import ResourceReference as ResourceTemplateReference
-from .context import Context
-from .context import Session as ServerSession
+from .context import CompatContext as Context
+from .context import CompatSession as ServerSession
 from .instead import ELSEWHERE
 from .server import FastMCP, MCPServer
 from .values import (
     AcceptedElicitation,
     Annotations,
     AssistantMessage,
-    Audio,
     AudioContent,
     BlobResourceContents,
     CallToolResult,
@@ -33,7 +31,6 @@ from .values import (
     DeclinedElicitation,
     EmbeddedResource,
     Icon,
-    Image,
     ImageContent,
     Message,
     ModelPreferences,
@@ -47,6 +44,8 @@ from .values import (
     ToolResult,
     UserMessage,
 )
+from .values import CompatAudio as Audio
+from .values import CompatImage as Image
 
 __all__ = [
     "AcceptedElicitation", "Annotations", "AssistantMessage", "Audio", "AudioContent",

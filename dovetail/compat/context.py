@@ -1,34 +1,42 @@
-"""The context by the names of both peers: a coat over the one that there is."""
+"""The context with the names that both peers use, on top of `dovetail.Context`."""
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from ..protocol.client_features import CreateMessageResult, ListRootsResult
 from ..protocol.utilities import SEVERITY
-from ..server.context import Context as Plain
-from ..server.context import Room
-from ..server.unawaited import unawaited
-from .instead import lacks
-from .values import Part, Parts
+from ..server.context import Context, Elicited, Flush, must_await
+from .instead import missing_attribute
+from .values import ReadPart, ReadParts
 
 if TYPE_CHECKING:
-    from ..server.forms import Elicited
-    from ..server.sampling import Sampled
+    from typing_extensions import TypeVar as TypeVarWithDefault
 
+    from ..server.sampling import Conversation, Sampled
+
+    # The peers differ in how many parameters their Context has, and in what order; here they are
+    # accepted and ignored.
+    A = TypeVarWithDefault("A", default=Any)
+    B = TypeVarWithDefault("B", default=Any)
+    C = TypeVarWithDefault("C", default=Any)
+else:
+    A, B, C = TypeVar("A"), TypeVar("B"), TypeVar("C")
 
 LEVELS: tuple[Any, ...] = (*SEVERITY,)
-"""No dict: a message is looked for in it, and may be anything."""
+"""Not a dict, because messages, which may not be hashable, are compared with it."""
 
 
-class Context(Plain):
-    """One call, as its handler sees it. What `dovetail.Context` has is here too."""
+class CompatContext(Context[Any], Generic[A, B, C]):
+    """The call that a handler answers. It has everything that `dovetail.Context` has."""
 
     __slots__ = ()
 
-    def __class_getitem__(cls, item: Any) -> "type[Context]":
-        return cls  # Context[ServerSession, AppContext], which says nothing at run time
+    def __class_getitem__(cls, item: Any) -> "type[CompatContext]":
+        return cls  # Context[ServerSession, AppContext]: of interest only to type checkers
 
-    def __getattr__(self, name: str) -> Any:
-        raise lacks("Context", name)
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_attribute("Context", name)
 
     @property
     def fastmcp(self) -> Any:
@@ -44,7 +52,7 @@ class Context(Plain):
 
     @property
     def client_id(self) -> str | None:
-        """What the client calls itself in the `_meta` of its request, if anything."""
+        """The `client_id` in the `_meta` of the request, if there is one."""
         return self.meta.get("client_id")
 
     @property
@@ -54,137 +62,217 @@ class Context(Plain):
 
     @property
     def lifespan_context(self) -> Any:
-        """What the server's lifespan gave."""
+        """The value that the server's lifespan yielded."""
         return self.state
 
     @property
-    def request_context(self) -> "Context":
-        """The same: what is looked up there (lifespan_context, session, request_id, meta) is
-        here."""
+    def request_context(self) -> "CompatContext":
+        """This context, which has the attributes of a request context: lifespan_context, session,
+        request_id, meta."""
         return self
 
     @property
-    def session(self) -> "Session":
-        """What a server can say to its client outside of the answer."""
-        return Session(self)
+    def session(self) -> "CompatSession":
+        """What a server can send to its client besides the answer."""
+        return CompatSession(self)
 
     def log(
-        self, *said: Any, level: Any = None, data: Any = None, message: Any = None, **more: Any
-    ) -> Room:
-        """Send a log message: `log("info", text)`, or `log(text, "info")`; the logger and what is
-        `extra` may follow."""
-        words = [*said[:2], *(text for text in (data, message) if text is not None)]
-        text = words.pop()
-        more |= dict(zip(("logger_name", "extra"), said[2:], strict=False))
-        named = [more.pop(key, None) for key in ("logger_name", "logger")]
+        self, *texts: Any, level: Any = None, data: Any = None, message: Any = None, **more: Any
+    ) -> Flush:
+        """Send a log message to the client: `log("info", text)`, or `log(text, "info")`.
+
+        Args:
+            *texts: The level and the message, in any order; then the logger and `extra`.
+            level: How severe it is, from "debug" to "emergency" (default: "info").
+            data: The message, by the name of the official SDK.
+            message: The message, by the name of FastMCP.
+            **more: `logger` or `logger_name`, and fields to add to the message.
+        """
+        given = [*texts[:2], *(text for text in (data, message) if text is not None)]
+        text = given.pop()
+        more |= dict(zip(("logger_name", "extra"), texts[2:], strict=False))
+        loggers = [more.pop(key, None) for key in ("logger_name", "logger")]
         extra = more.pop("extra", None) or more
-        level = level or (words[0] if words else "info")
-        if level not in LEVELS and text in (
-            None,
-            *LEVELS,
-        ):  # FastMCP has the message first, and may have no level
+        level = level or (given[0] if given else "info")
+        # FastMCP has the message first, and may have no level.
+        if level not in LEVELS and text in (None, *LEVELS):
             level, text = text or "info", level
         return super().log(
-            level, {"message": text, **extra} if extra else text, named[0] or named[1]
+            level, {"message": text, **extra} if extra else text, loggers[0] or loggers[1]
         )
 
-    def debug(self, data: Any, logger: str | None = None, **more: Any) -> Room:
-        """Log in detail."""
+    def debug(self, data: Any, logger: str | None = None, **more: Any) -> Flush:
+        """Log details that help to find a mistake.
+
+        Args:
+            data: The message.
+            logger: The name of the logger, if there are several.
+            **more: Fields to add to the message.
+        """
         return self.log("debug", data, logger=logger, **more)
 
-    def info(self, data: Any, logger: str | None = None, **more: Any) -> Room:
-        """Log what is going on."""
+    def info(self, data: Any, logger: str | None = None, **more: Any) -> Flush:
+        """Log what is going on.
+
+        Args:
+            data: The message.
+            logger: The name of the logger, if there are several.
+            **more: Fields to add to the message.
+        """
         return self.log("info", data, logger=logger, **more)
 
-    def warning(self, data: Any, logger: str | None = None, **more: Any) -> Room:
-        """Log what may become a problem."""
+    def warning(self, data: Any, logger: str | None = None, **more: Any) -> Flush:
+        """Log what may become a problem.
+
+        Args:
+            data: The message.
+            logger: The name of the logger, if there are several.
+            **more: Fields to add to the message.
+        """
         return self.log("warning", data, logger=logger, **more)
 
-    def error(self, data: Any, logger: str | None = None, **more: Any) -> Room:
-        """Log what went wrong."""
+    def error(self, data: Any, logger: str | None = None, **more: Any) -> Flush:
+        """Log what went wrong.
+
+        Args:
+            data: The message.
+            logger: The name of the logger, if there are several.
+            **more: Fields to add to the message.
+        """
         return self.log("error", data, logger=logger, **more)
 
     def report_progress(
         self, progress: float, total: float | None = None, message: str | None = None
-    ) -> Room:
-        """Tell how far the work has come."""
+    ) -> Flush:
+        """Report the progress of the work, if the client asked for reports.
+
+        Args:
+            progress: How much is done.
+            total: How much there is to do, if that is known.
+            message: What is being done, for a person to read.
+        """
         return self.progress(progress, total, message)
 
-    @unawaited
-    async def read_resource(self, uri: Any) -> Parts:  # type: ignore[override]
-        """Read a resource of this very server: parts with `.content` and `.mime_type`."""
-        found = await super().read_resource(str(uri))
-        return Parts(
-            Part(one.data if one.text is None else one.text, one.mime_type) for one in found
+    @must_await
+    async def read_resource(self, uri: Any) -> ReadParts:  # type: ignore[override]
+        """Read a resource of the same server.
+
+        Args:
+            uri: The URI of the resource.
+
+        Returns:
+            Parts with `.content` and `.mime_type`.
+        """
+        contents = await super().read_resource(str(uri))
+        return ReadParts(
+            ReadPart(part.data if part.text is None else part.text, part.mime_type)
+            for part in contents
         )
 
-    @unawaited
-    async def elicit(  # type: ignore[override]
+    @must_await
+    async def elicit(
         self, message: str, response_type: Any = None, *, schema: Any = None, **more: Any
-    ) -> "Elicited[Any]":
-        """Ask the user to fill in a form: a class, one plain type, or a list of choices."""
+    ) -> Elicited[Any]:
+        """Ask the user to fill in a form.
+
+        Args:
+            message: What to ask, for a person to read.
+            response_type: A class with plain fields, a single plain type, or a list of choices.
+            schema: The same, by the name of the official SDK.
+            **more: `key`, as in `dovetail.Context.elicit`.
+        """
         wanted = response_type if schema is None else schema
         return await super().elicit(
             message, Literal[tuple(wanted)] if isinstance(wanted, list) else wanted, **more
         )
 
-    @unawaited
+    @must_await
     async def elicit_url(
         self, message: str, url: str, elicitation_id: str | None = None, **more: Any
-    ) -> "Elicited[None]":
-        """Ask the user to visit a page."""
+    ) -> Elicited[None]:
+        """Ask the user to visit a page.
+
+        Args:
+            message: Why they should visit the page, for a person to read.
+            url: The URL of the page.
+            elicitation_id: Identifies the visit (default: a random id).
+            **more: `key`, as in `dovetail.Context.elicit_url`.
+        """
         return await super().elicit_url(message, url, id=elicitation_id, **more)
 
-    @unawaited
-    async def sample(self, messages: Any, *, max_tokens: int = 512, **options: Any) -> "Sampled":
-        """Ask the client's model to go on from here; its words are `.text`."""
-        wanted = options.get("model_preferences")
-        if isinstance(wanted, str | list):
-            names = [wanted] if isinstance(wanted, str) else wanted
-            options["model_preferences"] = {"hints": [{"name": name} for name in names]}
+    @must_await
+    async def sample(
+        self, messages: "Conversation", *, max_tokens: int = 512, **options: Any
+    ) -> "Sampled":
+        """Ask the client's model for the next message of a conversation; its text is `.text`.
+
+        Args:
+            messages: A text, or a list of messages.
+            max_tokens: The longest reply, in tokens.
+            **options: The options of `dovetail.Context.sample`.
+        """
         return await super().sample(messages, max_tokens=max_tokens, **options)
 
 
-class Session:
-    """What a server can say to its client outside of the answer, by the names of the official
+class CompatSession:
+    """What a server can send to its client besides the answer, with the names of the official
     SDK."""
 
     __slots__ = ("_context",)
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: CompatContext) -> None:
         self._context = context
 
-    def __getattr__(self, name: str) -> Any:
-        raise lacks("ServerSession", name)
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_attribute("ServerSession", name)
 
     async def create_message(
-        self, messages: Any, *, max_tokens: int, **options: Any
+        self, messages: "Conversation", *, max_tokens: int, **options: Any
     ) -> CreateMessageResult:
-        """Ask the client's model."""
+        """Ask the client's model for the next message of a conversation.
+
+        Args:
+            messages: A text, or a list of messages.
+            max_tokens: The longest reply, in tokens.
+            **options: The options of `dovetail.Context.sample`.
+        """
         return (await self._context.sample(messages, max_tokens=max_tokens, **options)).result
 
     async def list_roots(self) -> ListRootsResult:
-        """The directories that the client lets servers know of."""
+        """Return the directories that the client wants the server to work in."""
         return ListRootsResult(roots=await self._context.list_roots())
 
     async def send_log_message(
-        self, level: Any, data: Any, logger: str | None = None, **_: Any
+        self, level: Any, data: Any, logger: str | None = None, **ignored: Any
     ) -> None:
-        """Send a log message."""
+        """Send a log message to the client.
+
+        Args:
+            level: How severe it is, from "debug" to "emergency".
+            data: The message.
+            logger: The name of the logger, if there are several.
+            **ignored: What the official SDK takes besides.
+        """
         await self._context.log(level, data, logger=logger)
 
     async def send_resource_updated(self, uri: Any) -> None:
-        """Tell all who subscribed to a resource that it changed."""
+        """Notify all subscribers of a resource that it changed.
+
+        Args:
+            uri: The URI of the resource.
+        """
         await self._context.notify_resource_updated(str(uri))
 
     async def send_tool_list_changed(self) -> None:
-        """Tell that the tools changed. Adding and removing them does so by itself."""
-        self._context.fastmcp.tell_changed("tools")
+        """Notify clients that the tools changed. Adding and removing them does so by itself."""
+        self._context.fastmcp.notify_list_changed("tools")
 
     async def send_resource_list_changed(self) -> None:
-        """Tell that the resources changed. Adding and removing them does so by itself."""
-        self._context.fastmcp.tell_changed("resources")
+        """Notify clients that the resources changed. Adding and removing them does so by itself."""
+        self._context.fastmcp.notify_list_changed("resources")
 
     async def send_prompt_list_changed(self) -> None:
-        """Tell that the prompts changed. Adding and removing them does so by itself."""
-        self._context.fastmcp.tell_changed("prompts")
+        """Notify clients that the prompts changed. Adding and removing them does so by itself."""
+        self._context.fastmcp.notify_list_changed("prompts")

@@ -1,28 +1,38 @@
-"""The two classes of the peers, as a coat over `Server`: their parameters in their order, and their
+"""The server classes of the peers on top of `Server`: their parameters in their order, and their
 ways to run."""
 
 import re
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial, partialmethod
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack, cast, overload
 
 from ..errors import ConfigError
 from ..ports import Call
 from ..protocol.base import ListChangedParams
 from ..protocol.tools import ToolResult
 from ..protocol.utilities import CompleteResult, Completion
-from ..server.results import finish_any
-from ..server.server import Server
-from .context import Context
-from .instead import lacks, refuse
+from ..server.options import ComponentOptions, ResourceOptions, Transport
+from ..server.server import Completable, Server
+from ..server.tools import make_any_result
+from .context import CompatContext
+from .instead import missing_attribute, refuse_options
 
 if TYPE_CHECKING:
+    from ..protocol.tools import ToolAnnotations
     from ..serve.app import App
 
+P = ParamSpec("P")
+R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
 Options = dict[str, Any]
-TRANSPORTS = {"stdio": "stdio", "http": "http", "streamable-http": "http", "sse": "sse"}
+TRANSPORTS: dict[str, Transport] = {
+    "stdio": "stdio",
+    "http": "http",
+    "streamable-http": "http",
+    "sse": "sse",
+}
 SETTINGS: Options = {
     "host": "127.0.0.1",
     "port": 8000,
@@ -37,25 +47,74 @@ SETTINGS: Options = {
     "warn_on_duplicate_prompts": True,
     "dependencies": (),
 }
-"""What `settings` has, and a constructor takes. Where messages are posted to, clients are told; of
-the last four none changes what a server does: two components of one name are an error here, and
-dependencies are for a command line."""
-OURS = frozenset(Server.__init__.__kwdefaults__ or ()) - {"auth"}
-"""What a `Server` takes is taken here too."""
+"""The attributes of `settings`, which the constructor takes as options. The message path has no
+effect, because clients are told where to post messages. The last four have no effect either: two
+components with the same name are always an error, and dependencies are for a command line."""
+SERVER_OPTIONS = frozenset(Server.__init__.__kwdefaults__ or ()) - {"auth"}
+"""The options of `Server`, which are accepted too."""
 
 
-class Lacking(type):
-    """Says of the class, too, what to use for a method that is not here."""
+class CompatToolOptions(ComponentOptions, total=False):
+    """The options of `FastMCP.tool`."""
 
-    def __getattr__(cls, name: str) -> Any:
-        raise lacks(cls.__name__, name)
+    annotations: "ToolAnnotations | dict[str, Any] | None"
+    output_schema: dict[str, Any] | None
+    structured_output: bool | None
+    tags: Iterable[str] | None
+    task: bool | Literal["optional", "required"] | None
+    run_in_thread: bool
+    timeout: float | None
+    schema: dict[str, Any] | None
+    isolate: Literal["process"] | None
+    resumable: bool
+    ui: str | None
+    visibility: Sequence[str] | str | None
 
 
-class FastMCP(Server, metaclass=Lacking):
-    """A server as FastMCP, or release 1 of the official SDK, makes it."""
+class CompatResourceOptions(ResourceOptions, total=False):
+    """The options of `FastMCP.resource`."""
 
-    context_type = Context
-    unnamed = "FastMCP"
+    tags: Iterable[str] | None
+
+
+class CompatPromptOptions(ComponentOptions, total=False):
+    """The options of `FastMCP.prompt`."""
+
+    tags: Iterable[str] | None
+
+
+class HintingMeta(type):
+    """Names what to use instead of a missing class attribute."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(cls, name: str) -> Any:
+            raise missing_attribute(cls.__name__, name)
+
+
+class FastMCP(Server, metaclass=HintingMeta):
+    """A server with the API of FastMCP and of release 1 of the official SDK.
+
+    Args:
+        name: The name of the server (default: "FastMCP").
+        instructions: How to use the server; clients may pass it to the model.
+        website_url: A page about the server.
+        icons: Pictures of the server that a client may show.
+        tools: Functions to register as tools.
+        auth: The guard that authenticates callers, from `dovetail.auth`.
+        mask_error_details: Whether to hide the text of unexpected exceptions from clients.
+        list_page_size: How many items a page of a list has (default: all items in one page).
+        on_duplicate: Only "error": two components with the same name are an error.
+        strict_input_validation: Only False: a text that contains a number is accepted as a number.
+        **more: The options of `dovetail.Server`, and the settings of the peers: host, port,
+            log_level, stateless_http, json_response, streamable_http_path, sse_path, ….
+
+    Raises:
+        ConfigError: An option is unknown. The message names what to use instead.
+    """
+
+    context_type = CompatContext
+    default_name = "FastMCP"
 
     def __init__(
         self,
@@ -75,74 +134,153 @@ class FastMCP(Server, metaclass=Lacking):
         self.settings = SimpleNamespace(
             **{key: more.pop(key, value) for key, value in SETTINGS.items()}
         )
-        given = {key: more.pop(key) for key in OURS & more.keys() if more[key] is not None}
-        given |= {"mask_errors": True} if mask_error_details else {}
-        given |= {} if list_page_size is None else {"page_size": list_page_size}
+        options = {
+            key: more.pop(key) for key in SERVER_OPTIONS & more.keys() if more[key] is not None
+        }
+        options |= {"mask_errors": True} if mask_error_details else {}
+        options |= {} if list_page_size is None else {"page_size": list_page_size}
         if on_duplicate not in (None, "error"):
             raise ConfigError(
-                f'on_duplicate={on_duplicate!r}: two of one name are an error here, as with "error"'
+                f"on_duplicate={on_duplicate!r} is not supported: two components with the same "
+                'name are always an error, as with "error"'
             )
         if strict_input_validation:
             raise ConfigError(
-                "strict_input_validation=True: a text that holds a number is taken for one "
-                "where one is wanted"
+                "strict_input_validation=True is not supported: a text that contains a number is "
+                "accepted as a number"
             )
-        refuse(
+        refuse_options(
             {key: value for key, value in more.items() if value is not False}, type(self).__name__
         )
         super().__init__(
-            name or self.unnamed,
+            name or self.default_name,
             instructions=instructions,
             website_url=website_url,
             icons=icons,
             auth=auth,
-            **given,
+            **options,
         )
         self.dependencies, self._routes = list(self.settings.dependencies), list[Any]()
         for function in tools or ():
             self.add_tool(function)
 
-    def __getattr__(self, name: str) -> Any:
-        raise lacks(type(self).__name__, name)
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_attribute(type(self).__name__, name)
 
     # components
 
-    def tool(self, first: Any = None, /, **options: Any) -> Any:
-        """Register a function as a tool: `@mcp.tool`, `@mcp.tool()`, `@mcp.tool("name", …)`."""
-        return super().tool(first, **options)
+    @overload
+    def tool(self, function: F, /) -> F: ...
+    @overload
+    def tool(
+        self, name: str | None = None, /, **options: Unpack[CompatToolOptions]
+    ) -> Callable[[F], F]: ...
+    def tool(self, function_or_name: Any = None, /, **options: Any) -> Any:
+        """Register a function as a tool: `@mcp.tool`, `@mcp.tool()`, `@mcp.tool("name", …)`.
+
+        Args:
+            function_or_name: The function, or the name of the tool.
+            **options: The options of `dovetail.Server.tool`, and `tags`, `structured_output` and
+                `task=True`.
+        """
+        return super().tool(function_or_name, **options)
 
     def add_tool(
-        self, function: Callable[..., Any], /, name: str | None = None, **options: Any
+        self,
+        function: Callable[..., Any],
+        name: str | None = None,
+        /,
+        **options: Unpack[CompatToolOptions],
     ) -> None:
-        """Register a function as a tool, with the options of `@mcp.tool`."""
-        given = _component(_callable(function, "add_tool"), options)
-        structured, task = given.pop("structured_output", None), given.pop("task", None)
-        if given.pop("run_in_thread", True) is False:
+        """Register a function as a tool.
+
+        Args:
+            function: The function.
+            name: The name of the tool (default: the name of the function).
+            **options: The options of `@mcp.tool`.
+        """
+        own = _component_options(_check_callable(function, "add_tool"), options)
+        structured, task = own.pop("structured_output", None), own.pop("task", None)
+        if own.pop("run_in_thread", True) is False:
             raise ConfigError(
-                "run_in_thread=False: write it as `async def`, which runs on the event loop"
+                "run_in_thread=False: write the function as `async def`, which runs on the event "
+                "loop"
             )
-        if structured is False or given.get("output_schema", ...) is None:
-            function = _unstructured(function)
+        if structured is False or own.get("output_schema", ...) is None:
+            function = _without_structured_content(function)
         if task:
-            given["task"] = "optional" if task is True else task
-        super().add_tool(function, name=name, **given)
+            own["task"] = "optional" if task is True else task
+        super().add_tool(function, **({"name": name} | own))
 
-    def add_resource(self, function: Callable[..., Any], uri: str = "", /, **options: Any) -> Any:
-        """Register a function as a resource, or as a template where the URI has `{variables}`;
-        `{path*}` takes slashes."""
-        given = _component(_callable(function, "add_resource"), options)
-        given.setdefault("mime_type", "text/plain")
-        return super().add_resource(function, re.sub(r"{(\w+)\*}", r"{+\1}", uri), **given)
+    def resource(
+        self, uri: str, /, **options: Unpack[CompatResourceOptions]
+    ) -> Callable[[Callable[P, R]], Completable[P, R]]:
+        """Register a function as a resource, or as a template if the URI has `{variables}`.
 
-    def add_prompt(self, function: Callable[..., Any], /, **options: Any) -> Any:
-        """Register a function as a prompt, with the options of `@mcp.prompt`."""
-        return super().add_prompt(
-            function, **_component(_callable(function, "add_prompt"), options)
-        )
+        Args:
+            uri: The URI or URI template; `{path*}` may contain slashes.
+            **options: The options of `dovetail.Server.resource`, and `tags`.
+        """
+        return super().resource(uri, **cast("ResourceOptions", options))
 
+    def add_resource(
+        self,
+        function: Callable[P, R],
+        uri: str = "",
+        /,
+        **options: Unpack[CompatResourceOptions],
+    ) -> Completable[P, R]:
+        """Register a function as a resource, or as a template if the URI has `{variables}`.
+
+        Args:
+            function: The function.
+            uri: The URI or URI template; `{path*}` may contain slashes.
+            **options: The options of `@mcp.resource`.
+        """
+        own = _component_options(_check_callable(function, "add_resource"), options)
+        own.setdefault("mime_type", "text/plain")
+        return super().add_resource(function, re.sub(r"{(\w+)\*}", r"{+\1}", uri), **own)
+
+    @overload
+    def prompt(self, function: Callable[P, R], /) -> Completable[P, R]: ...
+    @overload
+    def prompt(
+        self, name: str | None = None, /, **options: Unpack[CompatPromptOptions]
+    ) -> Callable[[Callable[P, R]], Completable[P, R]]: ...
+    def prompt(self, function_or_name: Any = None, /, **options: Any) -> Any:
+        """Register a function as a prompt: `@mcp.prompt`, `@mcp.prompt()`, `@mcp.prompt("name")`.
+
+        Args:
+            function_or_name: The function, or the name of the prompt.
+            **options: The options of `dovetail.Server.prompt`, and `tags`.
+        """
+        return super().prompt(function_or_name, **options)
+
+    def add_prompt(
+        self, function: Callable[P, R], /, **options: Unpack[CompatPromptOptions]
+    ) -> Completable[P, R]:
+        """Register a function as a prompt.
+
+        Args:
+            function: The function.
+            **options: The options of `@mcp.prompt`.
+        """
+        own = _component_options(_check_callable(function, "add_prompt"), options)
+        return super().add_prompt(function, **own)
+
+    @overload
+    def completion(self, function: F, /) -> F: ...
+    @overload
+    def completion(self, function: None = None, /) -> Callable[[F], F]: ...
     def completion(self, function: Any = None, /) -> Any:
-        """Complete all arguments with one function of the reference, the argument and what was
-        chosen before."""
+        """Register the function that completes all arguments of all prompts and templates.
+
+        Args:
+            function: An async function of the reference, the argument, and the arguments chosen
+                before.
+        """
 
         def decorate(handler: Any) -> Any:
             async def answer(call: Call) -> CompleteResult:
@@ -159,12 +297,19 @@ class FastMCP(Server, metaclass=Lacking):
 
     def custom_route(
         self, path: str, methods: list[str], name: str | None = None, include_in_schema: bool = True
-    ) -> Callable[[Any], Any]:
-        """Answer at a path beside the endpoint, with an async function of Starlette's request. No
-        guard stands before it."""
+    ) -> Callable[[F], F]:
+        """Answer requests for another path with an async function of Starlette's request. They are
+        not authenticated.
+
+        Args:
+            path: The path.
+            methods: The HTTP methods.
+            name: The name of the route, for Starlette.
+            include_in_schema: Passed on to Starlette.
+        """
         from starlette.routing import Route
 
-        def decorate(handler: Any) -> Any:
+        def decorate(handler: F) -> F:
             self._routes.append(
                 Route(
                     path, handler, methods=methods, name=name, include_in_schema=include_in_schema
@@ -174,8 +319,12 @@ class FastMCP(Server, metaclass=Lacking):
 
         return decorate
 
-    def tell_changed(self, kind: str) -> None:
-        """Tell clients that a list changed: tools, resources or prompts."""
+    def notify_list_changed(self, kind: str) -> None:
+        """Notify clients that a list changed.
+
+        Args:
+            kind: "tools", "resources" or "prompts".
+        """
         self._tell(f"notifications/{kind}/list_changed", ListChangedParams())
 
     # running
@@ -188,14 +337,21 @@ class FastMCP(Server, metaclass=Lacking):
         show_banner: Any = None,
         **options: Any,
     ) -> None:
-        """Serve until told to stop: over "stdio", "streamable-http" (or "http"), or "sse"."""
-        kind, given = self._running(transport, mount_path, options)
-        super().run(kind, **given)
+        """Serve until the client disconnects (stdio), or until the process is stopped.
 
-    def _running(
+        Args:
+            transport: "stdio" (the default), "streamable-http" (or "http"), or "sse".
+            mount_path: Only "/" is supported.
+            show_banner: Has no effect: there is no banner.
+            **options: host, port, path, log_level, stateless_http, json_response, allowed_hosts,
+                allowed_origins, and the options of `dovetail.Server.run`.
+        """
+        kind, own = self._run_options(transport, mount_path, options)
+        super().run(kind, **own)
+
+    def _run_options(
         self, transport: str | None, mount_path: str | None, options: Options
-    ) -> tuple[str, Options]:
-        """The transport and its options, by our names."""
+    ) -> tuple[Transport, Any]:
         kind = TRANSPORTS.get(transport or "stdio")
         if kind is None:
             raise ConfigError(
@@ -209,9 +365,10 @@ class FastMCP(Server, metaclass=Lacking):
         if kind == "stdio":
             return kind, options
         host, port = (
-            _given(options.pop(key, None), getattr(self.settings, key)) for key in ("host", "port")
+            _or_default(options.pop(key, None), getattr(self.settings, key))
+            for key in ("host", "port")
         )
-        return kind, {"host": host, "port": port, **self._http(kind, mount_path, options)}
+        return kind, {"host": host, "port": port, **self._http_options(kind, mount_path, options)}
 
     async def run_async(
         self,
@@ -220,9 +377,16 @@ class FastMCP(Server, metaclass=Lacking):
         mount_path: str | None = None,
         **options: Any,
     ) -> None:
-        """The same, in the loop that is running."""
-        kind, given = self._running(transport, mount_path, options)
-        await super().run_async(kind, **given)
+        """Serve in the event loop that is running.
+
+        Args:
+            transport: "stdio" (the default), "streamable-http" (or "http"), or "sse".
+            show_banner: Has no effect: there is no banner.
+            mount_path: Only "/" is supported.
+            **options: The options of `run`.
+        """
+        kind, own = self._run_options(transport, mount_path, options)
+        await super().run_async(kind, **own)
 
     run_stdio_async = run_async
     run_http_async = partialmethod(run_async, "http")
@@ -232,50 +396,65 @@ class FastMCP(Server, metaclass=Lacking):
     def http_app(
         self, path: str | None = None, *, transport: str = "http", **options: Any
     ) -> "App":
-        """An ASGI application with this server in it. Its `.lifespan` may be handed on, and need
-        not."""
+        """Return an ASGI application that serves this server. Its `.lifespan` may be passed to the
+        application that mounts it, but need not be.
+
+        Args:
+            path: The path of the endpoint (default: "/mcp" or "/sse").
+            transport: "http" (or "streamable-http"), or "sse".
+            **options: stateless_http, json_response, allowed_hosts, allowed_origins, ….
+        """
         kind = TRANSPORTS.get(transport)
         if kind not in ("http", "sse"):
             raise ConfigError(f"There is no application for the transport {transport!r}")
-        given = self._http(kind, None, {"path": path, **options})
+        own = self._http_options(kind, None, {"path": path, **options})
         if kind == "sse":
-            given |= {"sse": given["path"], "path": "/mcp"}
-        app = self.asgi(**given)
-        setattr(app, "lifespan", partial(_living, app))
+            own |= {"sse": own["path"], "path": "/mcp"}
+        app = self.asgi(**own)
+        setattr(app, "lifespan", partial(_app_lifespan, app))
         return app
 
     def streamable_http_app(self, **options: Any) -> "App":
-        """An ASGI application with this server in it."""
+        """Return an ASGI application that serves this server.
+
+        Args:
+            **options: The options of `http_app`.
+        """
         return self.http_app(**options)
 
     def sse_app(self, mount_path: str | None = None, **options: Any) -> "App":
-        """An ASGI application with this server in it, for clients of the old SSE transport."""
+        """Return an ASGI application that serves this server over HTTP+SSE (2024-11-05).
+
+        Args:
+            mount_path: Has no effect.
+            **options: The options of `http_app`.
+        """
         return self.http_app(transport="sse", **options)
 
     @property
     def session_manager(self) -> "SessionManager":
-        """What has to be run beside an application elsewhere; here the first request starts all
-        there is."""
+        """An object whose `run()` does nothing: the first request starts all that is needed."""
         return SessionManager()
 
-    def _http(self, kind: str, mount_path: str | None, options: Options) -> Options:
-        """The options of HTTP, by our names."""
+    def _http_options(self, kind: str, mount_path: str | None, options: Options) -> Options:
         if mount_path not in (None, "/"):
             raise ConfigError(
                 "mount_path=: mount http_app() in an application of your own, at that path"
             )
-        usual = f"{'sse' if kind == 'sse' else 'streamable_http'}_path"
+        setting = f"{'sse' if kind == 'sse' else 'streamable_http'}_path"
         path = (
-            options.pop("path", None) or options.pop(usual, None) or getattr(self.settings, usual)
+            options.pop("path", None)
+            or options.pop(setting, None)
+            or getattr(self.settings, setting)
         )
         options.pop("message_path", None)
-        stateless = _given(options.pop("stateless", None), self.settings.stateless_http)
-        stateless = _given(options.pop("stateless_http", None), stateless)
-        given: Options = {
+        stateless = _or_default(options.pop("stateless", None), self.settings.stateless_http)
+        stateless = _or_default(options.pop("stateless_http", None), stateless)
+        own: Options = {
             "path": "" if path == "/" else path,
             "sessions": not stateless,
             "json_only": bool(
-                _given(options.pop("json_response", None), self.settings.json_response)
+                _or_default(options.pop("json_response", None), self.settings.json_response)
             ),
             "hosts": options.pop("allowed_hosts", None) or options.pop("hosts", ()),
             "origins": options.pop("allowed_origins", None) or options.pop("origins", ()),
@@ -283,20 +462,31 @@ class FastMCP(Server, metaclass=Lacking):
         if self._routes:
             from starlette.routing import Router
 
-            given["routes"] = Router(self._routes)
-        ours = {
+            own["routes"] = Router(self._routes)
+        own |= {
             key: options.pop(key)
             for key in ("workers", "certfile", "keyfile", "keys", "events")
             if key in options
         }
-        refuse(options, f"{type(self).__name__} over HTTP")
-        return given | ours
+        refuse_options(options, f"{type(self).__name__} over HTTP")
+        return own
 
 
 class MCPServer(FastMCP):
-    """A server as release 2 of the official SDK makes it."""
+    """A server with the API of release 2 of the official SDK.
 
-    unnamed = "mcp-server"
+    Args:
+        name: The name of the server (default: "mcp-server").
+        title: The name of the server, for people.
+        description: What the server is for.
+        instructions: How to use the server; clients may pass it to the model.
+        website_url: A page about the server.
+        icons: Pictures of the server that a client may show.
+        version: The version of the server.
+        **more: The options of `FastMCP`.
+    """
+
+    default_name = "mcp-server"
 
     def __init__(
         self,
@@ -314,17 +504,17 @@ class MCPServer(FastMCP):
 
 
 class SessionManager:
-    """Stands in for what the official SDK has to be told to run."""
+    """Replaces the session manager of the official SDK, which has to be run by the application."""
 
     def run(self) -> AbstractAsyncContextManager[None]:
-        """Nothing: there is nothing to run."""
+        """Do nothing."""
         return nullcontext()
 
 
 @asynccontextmanager
-async def _living(app: "App", outer: Any) -> AsyncIterator[None]:
-    """The life of an application that another one mounts. Without it the first request starts it,
-    and the loop ends it."""
+async def _app_lifespan(app: "App", outer: Any) -> AsyncIterator[None]:
+    """The lifespan of a mounted application. Without it, the first request starts the application
+    and the end of the loop closes it."""
     await app.start()
     try:
         yield
@@ -332,37 +522,38 @@ async def _living(app: "App", outer: Any) -> AsyncIterator[None]:
         await app.close()
 
 
-def _given(value: Any, usual: Any) -> Any:
-    """What was said, even if that is no; else what is usual."""
-    return usual if value is None else value
+def _or_default(value: Any, default: Any) -> Any:
+    return default if value is None else value
 
 
-def _callable(function: Any, what: str) -> Callable[..., Any]:
+def _check_callable(function: Any, method: str) -> Callable[..., Any]:
     if callable(function):
         return function  # type: ignore[no-any-return]
-    raise ConfigError(f"{what}() takes a function, not a {type(function).__name__}")
+    raise ConfigError(f"{method}() takes a function, not a {type(function).__name__}")
 
 
-def _component(function: Callable[..., Any], options: Mapping[str, Any]) -> Options:
-    """The options of a component by our names: tags are told in its `_meta`, as FastMCP does."""
-    given = dict(options)
-    tags = given.pop("tags", None)
+def _component_options(function: Callable[..., Any], options: Mapping[str, Any]) -> Any:
+    """Return the options of a component by the names of `Server`; tags go to its `_meta`."""
+    own = dict(options)
+    tags = own.pop("tags", None)
     if tags:
-        given["meta"] = {**(given.get("meta") or {}), "fastmcp": {"tags": sorted(tags)}}
-    if given.get("auth") is not None:
-        raise ConfigError(f"{getattr(function, '__name__', function)}: auth=; use scopes=[…]")
+        own["meta"] = {**(own.get("meta") or {}), "fastmcp": {"tags": sorted(tags)}}
+    if own.get("auth") is not None:
+        raise ConfigError(
+            f"{getattr(function, '__name__', function)} has no option auth=; use scopes=[…]"
+        )
     refused = ("version", "enabled", "exclude_args", "serializer", "app", "security", "auth")
-    refuse(
-        {key: given.pop(key) for key in refused if key in given},
+    refuse_options(
+        {key: own.pop(key) for key in refused if key in own},
         getattr(function, "__name__", "A component"),
     )
-    return given
+    return own
 
 
-def _unstructured(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A tool whose results are content and nothing else."""
+def _without_structured_content(function: Callable[..., Any]) -> Callable[..., Any]:
     from ..server.signature import wrapped
 
-    return wrapped(
-        function, lambda value: ToolResult(content=finish_any(value).content), ToolResult, Context
-    )
+    def make_result(value: Any) -> ToolResult:
+        return ToolResult(content=make_any_result(value).content)
+
+    return wrapped(function, make_result, ToolResult, CompatContext)

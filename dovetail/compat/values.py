@@ -1,4 +1,4 @@
-"""Values, spelled as the peers spell them, and made as Dovetail makes them."""
+"""Values with the names and fields of the peers; what they make are values of Dovetail."""
 
 import re
 from collections.abc import Callable
@@ -8,83 +8,90 @@ from typing import Any, Literal, NamedTuple
 from ..errors import NotFound
 from ..protocol import client_features, content, prompts, tools, utilities
 from ..protocol.base import Icon as WireIcon
-from ..server import media
-from ..server.results import finish_any
+from ..server.context import Accepted, Cancelled, Declined
+from ..server.media import Audio, Image
+from ..server.tools import make_any_result
 
 
-class Spelled(type):
-    """A type of values of Dovetail, made with the names of the wire as well: `type=`, `mimeType=`,
-    `_meta=`."""
+class WireSpelling(type):
+    """Makes values of a Dovetail type from the field names of the wire as well: `type=`,
+    `mimeType=`, `_meta=`."""
 
     kind: type
     make: Callable[..., Any]
 
     def __call__(cls, *args: Any, **fields: Any) -> Any:
-        """The value itself."""
+        """Make a value."""
         fields.pop("type", None)
-        return cls.make(*args, **{_snake(name): value for name, value in fields.items()})
+        return cls.make(*args, **{_to_snake_case(name): value for name, value in fields.items()})
 
     def __instancecheck__(cls, value: object) -> bool:
         return isinstance(value, cls.kind)
 
 
-def _snake(name: str) -> str:
+def _to_snake_case(name: str) -> str:
     return "meta" if name == "_meta" else re.sub(r"(?<=[a-z])([A-Z])", r"_\1", name).lower()
 
 
-def _spelled(name: str, kind: type, make: Callable[..., Any] | None = None) -> Any:
-    return Spelled(
+def _wire_spelling(name: str, kind: type, make: Callable[..., Any] | None = None) -> Any:
+    return WireSpelling(
         name,
         (),
         {"kind": kind, "make": staticmethod(make or kind), "__doc__": (make or kind).__doc__},
     )
 
 
-def _full(
+def _make_tool_result(
     content: Any = None, structured_content: Any = None, meta: Any = None
 ) -> tools.ToolResult:
-    """A full result, as FastMCP makes it: content of any kind, or only data, which is shown as text
-    too."""
-    shown = finish_any(structured_content if content is None else content)
+    """A full result: content of any kind, or only data, which is sent as text too."""
+    shown = make_any_result(structured_content if content is None else content)
     return tools.ToolResult(content=shown.content, structured_content=structured_content, meta=meta)
 
 
-def _message(content: Any, role: Literal["user", "assistant"] = "user") -> prompts.Message:
+def _make_message(content: Any, role: Literal["user", "assistant"] = "user") -> prompts.Message:
     """A message of a prompt."""
     return prompts.Message(role, content)
 
 
-Annotations = _spelled("Annotations", content.Annotations)
-AudioContent = _spelled("AudioContent", content.AudioContent)
-BlobResourceContents = _spelled("BlobResourceContents", content.BlobResourceContents)
-CallToolResult = _spelled("CallToolResult", tools.ToolResult)
-Completion = _spelled("Completion", utilities.Completion)
-EmbeddedResource = _spelled("EmbeddedResource", content.EmbeddedResource)
-Icon = _spelled("Icon", WireIcon)
-ImageContent = _spelled("ImageContent", content.ImageContent)
-ModelPreferences = _spelled("ModelPreferences", client_features.ModelPreferences)
-PromptMessage = _spelled("PromptMessage", prompts.Message)
-ResourceLink = _spelled("ResourceLink", content.ResourceLink)
-SamplingMessage = _spelled("SamplingMessage", client_features.SamplingMessage)
-TextContent = _spelled("TextContent", content.TextContent)
-TextResourceContents = _spelled("TextResourceContents", content.TextResourceContents)
-ToolAnnotations = _spelled("ToolAnnotations", tools.ToolAnnotations)
+Annotations = _wire_spelling("Annotations", content.Annotations)
+AudioContent = _wire_spelling("AudioContent", content.AudioContent)
+BlobResourceContents = _wire_spelling("BlobResourceContents", content.BlobResourceContents)
+CallToolResult = _wire_spelling("CallToolResult", tools.ToolResult)
+Completion = _wire_spelling("Completion", utilities.Completion)
+EmbeddedResource = _wire_spelling("EmbeddedResource", content.EmbeddedResource)
+Icon = _wire_spelling("Icon", WireIcon)
+ImageContent = _wire_spelling("ImageContent", content.ImageContent)
+ModelPreferences = _wire_spelling("ModelPreferences", client_features.ModelPreferences)
+PromptMessage = _wire_spelling("PromptMessage", prompts.Message)
+ResourceLink = _wire_spelling("ResourceLink", content.ResourceLink)
+SamplingMessage = _wire_spelling("SamplingMessage", client_features.SamplingMessage)
+TextContent = _wire_spelling("TextContent", content.TextContent)
+TextResourceContents = _wire_spelling("TextResourceContents", content.TextResourceContents)
+ToolAnnotations = _wire_spelling("ToolAnnotations", tools.ToolAnnotations)
 
-ToolResult = _spelled("ToolResult", tools.ToolResult, _full)
-Message = _spelled("Message", prompts.Message, _message)
-UserMessage = _spelled("UserMessage", prompts.Message, partial(_message, role="user"))
-AssistantMessage = _spelled(
-    "AssistantMessage", prompts.Message, partial(_message, role="assistant")
+ToolResult = _wire_spelling("ToolResult", tools.ToolResult, _make_tool_result)
+Message = _wire_spelling("Message", prompts.Message, _make_message)
+UserMessage = _wire_spelling("UserMessage", prompts.Message, partial(_make_message, role="user"))
+AssistantMessage = _wire_spelling(
+    "AssistantMessage", prompts.Message, partial(_make_message, role="assistant")
 )
 
 
 def CurrentContext() -> Any:
-    """A default for a parameter of the type Context, which is given whatever its default is."""
+    """The default of a parameter of the type Context, which is always passed."""
     return None
 
 
-class Image(media.Image):
-    """A picture: `Image(path="plot.png")` or `Image(data=…, format="png")`."""
+class CompatImage(Image):
+    """A picture: `Image(path="plot.png")` or `Image(data=…, format="png")`.
+
+    Args:
+        path: The file to read, when the result is sent.
+        data: The bytes, instead of a path.
+        format: The type of the picture, such as "png" (default: by the name of the file).
+        **more: `annotations`, as in `dovetail.Image`.
+    """
 
     def __init__(
         self, path: Any = None, data: bytes | None = None, format: str | None = None, **more: Any
@@ -92,8 +99,15 @@ class Image(media.Image):
         super().__init__(data, format and f"image/{format.lower()}", path=path, **more)
 
 
-class Audio(media.Audio):
-    """A sound: `Audio(path="voice.mp3")` or `Audio(data=…, format="wav")`."""
+class CompatAudio(Audio):
+    """A sound: `Audio(path="voice.mp3")` or `Audio(data=…, format="wav")`.
+
+    Args:
+        path: The file to read, when the result is sent.
+        data: The bytes, instead of a path.
+        format: The type of the sound, such as "wav" (default: by the name of the file).
+        **more: `annotations`, as in `dovetail.Audio`.
+    """
 
     def __init__(
         self, path: Any = None, data: bytes | None = None, format: str | None = None, **more: Any
@@ -101,48 +115,26 @@ class Audio(media.Audio):
         super().__init__(data, format and f"audio/{format.lower()}", path=path, **more)
 
 
-class Outcome(type):
-    """Answers to a form, told apart by what the user did, for `isinstance` and `match`."""
-
-    action: str
-
-    def __instancecheck__(cls, value: object) -> bool:
-        return getattr(value, "action", None) == cls.action
-
-
-class AcceptedElicitation(metaclass=Outcome):
-    """The user answered; `data` is the answer."""
-
-    action = "accept"
-
-
-class DeclinedElicitation(metaclass=Outcome):
-    """The user refused."""
-
-    action = "decline"
-
-
-class CancelledElicitation(metaclass=Outcome):
-    """The user went away."""
-
-    action = "cancel"
+AcceptedElicitation = Accepted
+DeclinedElicitation = Declined
+CancelledElicitation = Cancelled
 
 
 class ResourceError(NotFound):
     """A resource could not be read."""
 
 
-class Part(NamedTuple):
+class ReadPart(NamedTuple):
     """One of the contents of a resource: text or bytes."""
 
     content: str | bytes
     mime_type: str | None
 
 
-class Parts(list[Part]):
+class ReadParts(list[ReadPart]):
     """The contents of a resource."""
 
     @property
-    def contents(self) -> "Parts":
-        """Themselves, where a result is expected that has them."""
+    def contents(self) -> "ReadParts":
+        """This list, for code that expects a result with contents."""
         return self

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..errors import ConfigError
 from ..extensions.apps.settings import MIME_TYPE, app_meta, is_document, resource_uri
-from . import tools
+from .tools import RegisteredTool
 
 SETTINGS = (
     "connect_domains", "resource_domains", "frame_domains", "base_uri_domains", "permissions",
@@ -53,7 +53,7 @@ def _document(uri: str, html: str | Path) -> Callable[[], str]:
     return read
 
 
-def check_unused(uri: str, known: Iterable[tools.Entry], shows: Callable[[str], bool]) -> None:
+def check_unused(uri: str, known: Iterable[RegisteredTool], shows: Callable[[str], bool]) -> None:
     """ConfigError where one of these tools has its view there, which "MUST exist on the server"."""
     for tool in known:
         view = resource_uri(tool.listed)

@@ -57,7 +57,7 @@ class Caching:
             known = ", ".join(name for name, row in METHODS.items() if row.cacheable)
             raise ConfigError(f"cache={said!r}: give a Cache, or one for each method: {known}")
         for name, cache in self._named.items():
-            given(cache, f"cache[{name!r}]")
+            check_cache(cache, f"cache[{name!r}]")
 
     def check(self, methods: Iterable[Method]) -> None:
         """Whether what is said by name is said of methods that there are."""
@@ -87,13 +87,13 @@ class Caching:
         return answer
 
 
-def given(cache: Any, where: str) -> Cache:
+def check_cache(cache: Any, where: str) -> Cache:
     """What a user gave as a Cache, if it is one."""
     if not isinstance(cache, Cache):
         raise ConfigError(f"{where}: {cache!r} is no Cache; write Cache(ttl=60)")
     return cache
 
 
-def took_a_round(call: Call) -> bool:
+def asked_the_client(call: Call) -> bool:
     """Whether the client was asked something before this call could be answered."""
     return call.run is not None and bool(call.run.rounds or call.run.answers)

@@ -1,24 +1,25 @@
 """Completion of arguments, for prompts and resource templates alike.
 
-A completer is a function of the value typed so far, and, where it takes a second parameter, of the
+A completer is a function of the value typed so far and, if it takes a second parameter, of the
 arguments chosen before: `def cities(value: str, chosen: dict[str, str]) -> list[str]`. A plain list
-of values works too: of it only what fits goes out. Either way the best come first: what starts with
-the value, then what contains it, then what has its letters in order; what a function returns
-besides that is its own business and follows. At most 100 go out, with the total.
+of values works too; only its values that match are sent. In both cases the best come first: values
+that start with what was typed, then those that contain it, then those that have its letters in
+order. Values of a function that do not match at all follow. At most 100 are sent, with the total.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from msgspec.structs import replace
 
 from ..errors import ConfigError
+from ..limits import Limits
 from ..protocol.utilities import CompleteResult, Completion
 
-MOST = 100
-F = TypeVar("F", bound=Callable[..., Any])
+MAX_VALUES = 100
+"""Values in one answer, as the specification has it."""
+_NO_MATCH = 3
 Source = Callable[..., Any] | Iterable[str]
-RunPlain = Callable[[Callable[[], Any]], Awaitable[Any]]
 
 
 class Completers:
@@ -32,18 +33,18 @@ class Completers:
         self._sources: dict[str, Source] = {}
 
     def add(self, argument: str, source: Source) -> None:
-        """Complete this argument from there."""
+        """Complete an argument from a function or a list; ConfigError if it does not exist."""
         if argument not in self._arguments:
-            there = ", ".join(self._arguments) or "none"
+            known = ", ".join(self._arguments) or "none"
             raise ConfigError(
-                f"{self._owner} has no argument {argument!r} to complete; there is {there}"
+                f"{self._owner} has no argument {argument!r} to complete; its arguments: {known}"
             )
         self._sources = {**self._sources, argument: source}
 
     async def complete(
-        self, argument: str, value: str, chosen: dict[str, str], run: RunPlain
+        self, argument: str, value: str, chosen: dict[str, str], limits: Limits
     ) -> CompleteResult:
-        """The values that fit what was typed."""
+        """Return the values that match what the user typed so far."""
         source = self._sources.get(argument)
         if source is None:
             return CompleteResult(completion=Completion(values=[], total=0, has_more=False))
@@ -55,33 +56,33 @@ class Completers:
             if iscoroutinefunction(function):
                 found = await function(*args)
             else:
-                found = await run(lambda: function(*args))
+                from .execution import run_in_thread
+
+                found = await run_in_thread(lambda: function(*args), limits)
         if isinstance(found, CompleteResult):
             return replace(found, completion=_bounded(found.completion))
         if isinstance(found, Completion):
             return CompleteResult(completion=_bounded(found))
-        values = rank([str(item) for item in found or ()], value, keep=callable(source))
+        values = rank([str(item) for item in found or ()], value, keep_others=callable(source))
         return CompleteResult(completion=_bounded(Completion(values=values)))
 
 
-def rank(values: Iterable[str], typed: str, *, keep: bool = False) -> list[str]:
-    """Values that fit what was typed, best first, each once; with `keep`, the others after them."""
-    wanted = typed.casefold()
-    scored = [(_score(value.casefold(), wanted), value) for value in dict.fromkeys(values)]
-    scored.sort(key=lambda pair: pair[0])  # stable: equals stay in their order
-    return [value for score, value in scored if keep or score < UNFIT]
+def rank(values: Iterable[str], typed: str, *, keep_others: bool = False) -> list[str]:
+    """Return the values that match what was typed, best first, without duplicates; with
+    `keep_others`, followed by the values that do not match."""
+    prefix = typed.casefold()
+    scored = [(_score(value.casefold(), prefix), value) for value in dict.fromkeys(values)]
+    scored.sort(key=lambda pair: pair[0])  # stable: values with the same score keep their order
+    return [value for score, value in scored if keep_others or score < _NO_MATCH]
 
 
-UNFIT = 3
-
-
-def _score(value: str, wanted: str) -> int:
-    if value.startswith(wanted):
+def _score(value: str, typed: str) -> int:
+    if value.startswith(typed):
         return 0
-    if wanted in value:
+    if typed in value:
         return 1
     letters = iter(value)
-    return 2 if all(letter in letters for letter in wanted) else UNFIT
+    return 2 if all(letter in letters for letter in typed) else _NO_MATCH
 
 
 def _bounded(completion: Completion) -> Completion:
@@ -89,15 +90,18 @@ def _bounded(completion: Completion) -> Completion:
     more = (
         completion.has_more
         if completion.has_more is not None
-        else total > min(MOST, len(completion.values))
+        else total > min(MAX_VALUES, len(completion.values))
     )
-    return Completion(completion.values[:MOST], total, more or len(completion.values) > MOST)
+    return Completion(
+        completion.values[:MAX_VALUES], total, more or len(completion.values) > MAX_VALUES
+    )
 
 
 def _arity(function: Callable[..., Any]) -> int:
-    from inspect import signature
+    from inspect import Parameter, signature
 
     parameters = signature(function).parameters.values()
-    if any(one.kind is one.VAR_POSITIONAL for one in parameters):
+    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
         return 2
-    return sum(one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD) for one in parameters)
+    positional = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(parameter.kind in positional for parameter in parameters)

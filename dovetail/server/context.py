@@ -1,25 +1,77 @@
-"""What a handler knows of the call it answers, and may do while it does.
+"""What a handler knows about the call that it answers, and what it can do meanwhile.
 
-Ask for it by annotation: `async def forecast(city: str, ctx: Context)`. The name of the parameter
-is free and the model never sees it. `ctx.info(…)` and `ctx.progress(…)` send at once and may be
+Ask for it by annotation: `async def forecast(city: str, ctx: Context)`. The parameter may have any
+name, and the model never sees it. `ctx.info(…)` and `ctx.progress(…)` send at once and may be
 called from worker threads; awaiting what they return waits for a client that reads slowly.
+
+A handler can ask its client: the user (a form, or a page to visit), the model, the roots.
+
+    answer = await ctx.elicit("Who are you?", Person)        # answer.action, answer.data
+    reply = await ctx.sample("Summarise this: …")            # reply.text
+    roots = await ctx.list_roots()
+
+This is the same in every revision that has the question. In other revisions, and with a client that
+did not declare the capability, CannotAsk is raised. In the stateless era a handler that asks may be
+run again from its beginning in another process, with the answers so far: what it does before it
+asks is done again, unless `await ctx.once("charge", fn)` did it. Asking needs `async def`.
 """
 
-from collections.abc import Callable, Generator, Mapping
-from typing import Any
+import os
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
+from functools import wraps
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Generic,
+    Literal,
+    NoReturn,
+    ParamSpec,
+    TypeAlias,
+    TypeVar,
+    overload,
+)
+
+import msgspec
+from msgspec import Struct
 
 from ..jsonrpc.messages import Id
 from ..ports import Call, Principal
-from ..protocol.base import Implementation
+from ..protocol.base import Implementation, Params
+from ..protocol.client_features import (
+    CreateMessageResult,
+    ElicitationCompleteParams,
+    ElicitParams,
+    ElicitResult,
+    ListRootsResult,
+    Root,
+)
 from ..protocol.content import ResourceContents
 from ..protocol.lifecycle import ClientCapabilities, ProgressParams
 from ..protocol.utilities import SEVERITY, Level, LogParams
-from .questions import Questions
-from .unawaited import unawaited
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    # Only type checkers see the default, which makes a plain `Context` a `Context[Any]`; at run
+    # time it takes Python 3.13, or a dependency.
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
+    from ..protocol.client_features import ToolChoice
+    from ..protocol.tools import Tool
+    from .sampling import Conversation, IncludeContext, Preferences, Sampled
+
+    State = TypeVarWithDefault("State", default=Any)
+else:
+    State = TypeVar("State")
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
-class Room:
-    """Awaits room in the way out; need not be awaited."""
+class Flush:
+    """What sending returns. Awaiting it waits until the output buffer has room; it need not be
+    awaited."""
 
     __slots__ = ("_call",)
 
@@ -30,8 +82,108 @@ class Room:
         return self._call.connection.drain().__await__()  # type: ignore[no-any-return]
 
 
-class Context(Questions):
-    """One call, as its handler sees it."""
+class MustAwait(Coroutine[Any, Any, T]):
+    """A coroutine that is neither true nor false and has no attributes of a result.
+
+    `if ctx.elicit("Really?", bool):` would be true although nobody was asked, because every
+    coroutine is. This one raises an error that says what is missing.
+    """
+
+    __slots__ = ("_inner", "_name")
+
+    def __init__(self, inner: Coroutine[Any, Any, T], name: str) -> None:
+        self._inner, self._name = inner, name
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return self._inner.__await__()
+
+    def send(self, value: Any) -> Any:
+        """Resume the coroutine."""
+        return self._inner.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        """Raise an exception in the coroutine."""
+        return self._inner.throw(*error)
+
+    def close(self) -> None:
+        """Close the coroutine."""
+        self._inner.close()
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError(self._advice())
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(self._advice())
+
+    def _advice(self) -> str:
+        self.close()
+        return f"There is no answer yet: write `await ctx.{self._name}(…)`, in an `async def`"
+
+
+def must_await(
+    function: Callable[P, Coroutine[Any, Any, T]],
+) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Make an `async def` return coroutines that fail if they are used without `await`."""
+
+    @wraps(function)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
+        return MustAwait(function(*args, **kwargs), function.__name__)
+
+    return wrapper
+
+
+class Accepted(Struct, Generic[T], frozen=True):
+    """The user accepted. This is true, and `data` is the answer (None for a URL)."""
+
+    action: ClassVar[Literal["accept"]] = "accept"
+    data: T
+
+    def __bool__(self) -> Literal[True]:
+        return True
+
+
+class Declined(Struct, frozen=True):
+    """The user refused to answer. This is false."""
+
+    action: ClassVar[Literal["decline"]] = "decline"
+    data: ClassVar[None] = None
+
+    def __bool__(self) -> Literal[False]:
+        return False
+
+
+class Cancelled(Struct, frozen=True):
+    """The user closed the form without an answer. This is false."""
+
+    action: ClassVar[Literal["cancel"]] = "cancel"
+    data: ClassVar[None] = None
+
+    def __bool__(self) -> Literal[False]:
+        return False
+
+
+Elicited: TypeAlias = Accepted[T] | Declined | Cancelled
+"""What the user did, with `.action` and `.data`. Type checkers know that `.data` is the answer
+after `if answer:` and after `if answer.action == "accept":`."""
+
+
+def read_answer(
+    result: ElicitResult, read_data: Callable[[Any], Any] | None = None
+) -> Elicited[Any]:
+    """Return what the user did. `read_data` reads the content of an answer to a form; an answer to
+    a URL has none."""
+    if result.action == "accept":
+        return Accepted(None if read_data is None else read_data(result.content))
+    return Declined() if result.action == "decline" else Cancelled()
+
+
+class Context(Generic[State]):
+    """The call that a handler answers: who is calling, and what to tell or ask the client.
+
+    Annotate a parameter of a tool, resource or prompt function with it. `Context[AppState]` says
+    what the server's lifespan yields, so that type checkers know `ctx.state`; at run time it is the
+    same as `Context`.
+    """
 
     __slots__ = ("_call", "_server")
 
@@ -39,7 +191,10 @@ class Context(Questions):
         self._call = call
         self._server = server
 
-    # who and what
+    def __repr__(self) -> str:
+        return f"<Context of {self._call.name}, request {self._call.id!r}>"
+
+    # about the call
 
     @property
     def request_id(self) -> Id:
@@ -53,18 +208,18 @@ class Context(Questions):
 
     @property
     def client(self) -> Implementation | None:
-        """The client's name and version, as it says itself."""
+        """The name and version of the client, as it states them itself."""
         return self._call.caller.info
 
     @property
     def capabilities(self) -> ClientCapabilities:
-        """What the client says that it can do."""
+        """The capabilities that the client declared."""
         return self._call.caller.capabilities
 
     @property
     def shows_apps(self) -> bool:
-        """Whether the client shows the views of tools; where it does not, text is all that a user
-        gets."""
+        """Whether the client shows the views of tools (MCP Apps). If not, users see only the
+        text."""
         from ..extensions.apps.settings import shows
 
         return shows(self._call.caller.capabilities)
@@ -76,18 +231,18 @@ class Context(Questions):
 
     @property
     def user(self) -> Principal | None:
-        """Who is calling, where the transport authenticates."""
+        """The authenticated caller; None if the server has no `auth=`."""
         return self._call.principal or self._call.caller.principal
 
     @property
-    def state(self) -> Any:
-        """What the server's lifespan gave."""
-        return self._call.caller.state
+    def state(self) -> State:
+        """The value that the server's lifespan yielded; None without a lifespan."""
+        return self._call.caller.state  # type: ignore[no-any-return]
 
     @property
     def cancelled(self) -> bool:
-        """Whether nobody waits for the answer any more; worth asking in a long loop of a plain
-        function."""
+        """Whether nobody waits for the answer any more: the call was cancelled or timed out. Check
+        it in a long loop of a plain `def` function, which cannot be stopped from outside."""
         return self._call.cancelled or self._call.late
 
     @property
@@ -95,99 +250,432 @@ class Context(Questions):
         """The `_meta` of the request."""
         return self._call.params.meta or {}
 
-    # what it may tell
+    # logging and progress
 
-    def log(self, level: Level, data: Any, logger: str | None = None) -> Room:
-        """Send a log message to the client, if it wants this level."""
+    def log(self, level: Level, data: Any, logger: str | None = None) -> Flush:
+        """Send a log message to the client, if it asked for messages of this level.
+
+        Args:
+            level: How severe it is, from "debug" to "emergency".
+            data: What to say: a text, or any value that can be sent as JSON.
+            logger: The name of the logger, if there are several.
+
+        Returns:
+            Something that may be awaited, to wait for a client that reads slowly.
+        """
         wanted = self._call.caller.log_level
         if wanted is not None and SEVERITY[level] >= wanted:
             limiter = self._server.limiter
             dropped = 0 if limiter is None else limiter.log(self._call)
             if dropped:
-                lost = f"{dropped} log messages were dropped here: they were too many"
+                text = f"{dropped} log messages were dropped: the rate limit was exceeded"
                 self._emit(
-                    "notifications/message", LogParams(level=level, data=lost, logger="dovetail")
+                    "notifications/message", LogParams(level=level, data=text, logger="dovetail")
                 )
             if dropped is not None:
                 self._emit(
                     "notifications/message", LogParams(level=level, data=data, logger=logger)
                 )
-        return Room(self._call)
+        return Flush(self._call)
 
-    def debug(self, data: Any, logger: str | None = None) -> Room:
-        """Log in detail."""
+    def debug(self, data: Any, logger: str | None = None) -> Flush:
+        """Log details that help to find a mistake.
+
+        Args:
+            data: What to say: a text, or any value that can be sent as JSON.
+            logger: The name of the logger, if there are several.
+        """
         return self.log("debug", data, logger)
 
-    def info(self, data: Any, logger: str | None = None) -> Room:
-        """Log what is going on."""
+    def info(self, data: Any, logger: str | None = None) -> Flush:
+        """Log what is going on.
+
+        Args:
+            data: What to say: a text, or any value that can be sent as JSON.
+            logger: The name of the logger, if there are several.
+        """
         return self.log("info", data, logger)
 
-    def notice(self, data: Any, logger: str | None = None) -> Room:
-        """Log what is normal but worth a look."""
+    def notice(self, data: Any, logger: str | None = None) -> Flush:
+        """Log something normal but significant.
+
+        Args:
+            data: What to say: a text, or any value that can be sent as JSON.
+            logger: The name of the logger, if there are several.
+        """
         return self.log("notice", data, logger)
 
-    def warning(self, data: Any, logger: str | None = None) -> Room:
-        """Log what may become a problem."""
+    def warning(self, data: Any, logger: str | None = None) -> Flush:
+        """Log what may become a problem.
+
+        Args:
+            data: What to say: a text, or any value that can be sent as JSON.
+            logger: The name of the logger, if there are several.
+        """
         return self.log("warning", data, logger)
 
-    def error(self, data: Any, logger: str | None = None) -> Room:
-        """Log what went wrong."""
+    def error(self, data: Any, logger: str | None = None) -> Flush:
+        """Log what went wrong.
+
+        Args:
+            data: What to say: a text, or any value that can be sent as JSON.
+            logger: The name of the logger, if there are several.
+        """
         return self.log("error", data, logger)
 
-    def critical(self, data: Any, logger: str | None = None) -> Room:
-        """Log that a part failed."""
+    def critical(self, data: Any, logger: str | None = None) -> Flush:
+        """Log that a part of the system failed.
+
+        Args:
+            data: What to say: a text, or any value that can be sent as JSON.
+            logger: The name of the logger, if there are several.
+        """
         return self.log("critical", data, logger)
 
-    def alert(self, data: Any, logger: str | None = None) -> Room:
-        """Log that somebody must act now."""
+    def alert(self, data: Any, logger: str | None = None) -> Flush:
+        """Log that somebody must act immediately.
+
+        Args:
+            data: What to say: a text, or any value that can be sent as JSON.
+            logger: The name of the logger, if there are several.
+        """
         return self.log("alert", data, logger)
 
-    def emergency(self, data: Any, logger: str | None = None) -> Room:
-        """Log that nothing works any more."""
+    def emergency(self, data: Any, logger: str | None = None) -> Flush:
+        """Log that the system is unusable.
+
+        Args:
+            data: What to say: a text, or any value that can be sent as JSON.
+            logger: The name of the logger, if there are several.
+        """
         return self.log("emergency", data, logger)
 
-    def progress(self, done: float, total: float | None = None, message: str | None = None) -> Room:
-        """Tell how far the work has come, if the client asked to be told."""
+    def progress(
+        self, done: float, total: float | None = None, message: str | None = None
+    ) -> Flush:
+        """Report the progress of the work, if the client asked for reports.
+
+        Args:
+            done: How much is done. It should grow from report to report.
+            total: How much there is to do, if that is known.
+            message: What is being done, for a person to read.
+
+        Returns:
+            Something that may be awaited, to wait for a client that reads slowly.
+        """
         if self._call.progress is not None:
             params = ProgressParams(progress_token=0, progress=done, total=total, message=message)
-            self._on_loop(self._progressed, params)
-        return Room(self._call)
+            self._run_on_loop(self._send_progress, params)
+        return Flush(self._call)
 
     report_progress = progress
 
-    async def detach(self) -> None:
-        """From here on, let the client go: the call is answered with a task, and goes on as one.
-        What is asked before is asked while the client waits. Nothing happens where this is no call
-        that could be a task, or is one already."""
-        if self._call.detach is not None:
-            self._call = await self._call.detach(self._call)
+    # the server and the connection
 
-    def notify_resource_updated(self, uri: str) -> Room:
-        """Tell all who subscribed to this resource that it changed."""
+    def notify_resource_updated(self, uri: str) -> Flush:
+        """Notify all subscribers of a resource that it changed.
+
+        Args:
+            uri: The URI of the resource.
+
+        Returns:
+            Something that may be awaited, to wait for a client that reads slowly.
+        """
         self._server.notify_resource_updated(uri)
-        return Room(self._call)
+        return Flush(self._call)
 
-    def close_stream(self) -> None:
-        """Let the client go for now, in the middle of the call: it comes back for the rest by
-        itself. Saves a connection during a long wait. Only HTTP in the handshake era has this;
-        elsewhere nothing happens."""
-        self._on_loop(self._call.connection.close_stream, self._call)
-
-    @unawaited
+    @must_await
     async def read_resource(self, uri: str) -> list[ResourceContents]:
-        """Read a resource of this very server."""
+        """Read a resource of the same server.
+
+        Args:
+            uri: The URI of the resource; it may match a template.
+
+        Raises:
+            NotFound: There is no such resource.
+            Forbidden: The caller's token lacks the scopes of the resource.
+        """
         contents: list[ResourceContents] = await self._server.read(uri, self._call)
         return contents
 
-    def _progressed(self, params: ProgressParams) -> None:
+    async def detach(self) -> None:
+        """Answer the call with a task now, and go on in the background as that task.
+
+        Questions that were asked before are asked while the client waits. Nothing happens if the
+        call cannot become a task, or already is one.
+        """
+        if self._call.detach is not None:
+            self._call = await self._call.detach(self._call)
+
+    def close_stream(self) -> None:
+        """Close the HTTP connection in the middle of the call, to save it during a long wait.
+
+        The client reconnects by itself and gets the rest. This exists only over HTTP in the
+        handshake era; elsewhere nothing happens.
+        """
+        self._run_on_loop(self._call.connection.close_stream, self._call)
+
+    # asking the client
+
+    @overload
+    async def elicit(
+        self, message: str, response_type: type[T], *, key: str | None = None
+    ) -> Elicited[T]: ...
+    @overload
+    async def elicit(
+        self, message: str, response_type: Any = None, *, key: str | None = None
+    ) -> Elicited[Any]: ...
+    @must_await
+    async def elicit(
+        self, message: str, response_type: Any = None, *, key: str | None = None
+    ) -> Elicited[Any]:
+        """Ask the user to fill in a form.
+
+        Args:
+            message: What to ask, for a person to read.
+            response_type: What the form asks for: a class with plain fields (a dataclass, a
+                pydantic model, a TypedDict, …), a single plain type such as `bool` or
+                `Literal["a", "b"]`, or a JSON schema as a dict. None asks only for consent.
+            key: Identifies the question if the handler is run again (default: derived from the
+                question). Needed only if the same question is asked twice.
+
+        Returns:
+            What the user did. It is true if they accepted; then `.data` is the typed answer.
+
+        Raises:
+            CannotAsk: The client cannot show forms.
+            SchemaError: No form can ask for this type.
+            ConfigError: The form asks for a secret. Use `elicit_url` for that.
+            InvalidParams: The client sent an answer that does not fit the form.
+        """
+        from .forms import Form
+
+        form = Form.of(response_type).labelled(message)
+        params = ElicitParams(message=message, mode="form", requested_schema=form.schema)
+        result: ElicitResult = await self._ask("elicitation/create", params, key)
+        return read_answer(result, form.accept)
+
+    @must_await
+    async def elicit_url(
+        self, message: str, url: str, *, id: str | None = None, key: str | None = None
+    ) -> Elicited[None]:
+        """Ask the user to visit a page, which may ask for secrets that the client must not see.
+
+        Accepted means that the user agreed to visit the page, not that they are done there. Call
+        `elicitation_complete(id)` when they are.
+
+        Args:
+            message: Why they should visit the page, for a person to read.
+            url: The URL of the page. `bind_url` makes one that only this user can use.
+            id: Identifies the visit (default: a random id).
+            key: Identifies the question if the handler is run again (default: derived from the
+                question).
+
+        Returns:
+            What the user did; it is true if they accepted.
+
+        Raises:
+            CannotAsk: The client cannot send its user to a page.
+        """
+        if id is None:
+            from secrets import token_urlsafe
+
+            id = token_urlsafe(16)
+        params = ElicitParams(message=message, mode="url", url=url, elicitation_id=id)
+        result: ElicitResult = await self._ask("elicitation/create", params, key)
+        return read_answer(result)
+
+    def bind_url(self, url: str, id: str | None = None) -> str:
+        """Return the URL with a signed ticket for the calling user.
+
+        The page passes the URL to `server.check_url` to find out whether its visitor is that user.
+        The ticket is valid for `Limits.state_life` seconds.
+
+        Args:
+            url: The URL of the page.
+            id: The id that was given to `elicit_url`; `check_url` returns it (default: a random
+                id).
+        """
+        from secrets import token_urlsafe
+
+        from ..connection.visiting import bind
+
+        server, principal = self._server, self._call.caller.principal
+        user = None if principal is None else principal.id
+        return bind(
+            server.ring, url, server.name, user, id or token_urlsafe(16), server.limits.state_life
+        )
+
+    def elicitation_complete(self, id: str) -> None:
+        """Notify the client that its user is done at the page of `elicit_url`, if its revision has
+        this notification.
+
+        Args:
+            id: The id that was given to `elicit_url`.
+        """
+        if id in self._call.caller.pages:
+            self._emit(
+                "notifications/elicitation/complete", ElicitationCompleteParams(elicitation_id=id)
+            )
+        else:
+            self._server.elicitation_complete(id)
+
+    @must_await
+    async def sample(
+        self,
+        messages: "Conversation",
+        *,
+        key: str | None = None,
+        system_prompt: str | None = None,
+        max_tokens: int = 1000,
+        model_preferences: "Preferences | None" = None,
+        temperature: float | None = None,
+        stop_sequences: Iterable[str] | None = None,
+        metadata: dict[str, Any] | None = None,
+        include_context: "IncludeContext | None" = None,
+        tools: "Iterable[Tool | Mapping[str, Any] | Callable[..., Any]] | None" = None,
+        tool_choice: "ToolChoice | Mapping[str, Any] | str | None" = None,
+    ) -> "Sampled":
+        """Ask the client's model for the next message of a conversation.
+
+        Args:
+            messages: A text, or a list of messages: texts, content, `Message`s, previous replies. A
+                list inside the list is one message of several blocks. What has no role is the
+                user's.
+            key: Identifies the question if the handler is run again (default: derived from the
+                question).
+            system_prompt: Instructions for the model. The client may change or omit them.
+            max_tokens: The longest reply, in tokens.
+            model_preferences: Names of models, best first, or `ModelPreferences`, also as a dict.
+            temperature: How random the reply is; its range depends on the model.
+            stop_sequences: Texts that end the reply.
+            metadata: Settings for the provider of the model, passed on as they are.
+            include_context: Whether the client adds context of its servers to the prompt.
+            tools: Tools that the model may use: functions, `Tool` values, or dicts. They are not
+                called; `.tool_uses` of the reply says what the model wants.
+            tool_choice: Whether the model may ("auto"), must ("required") or must not ("none") use
+                a tool.
+
+        Returns:
+            The reply, with `.text`, `.content`, `.tool_uses`, `.model` and `.stop_reason`.
+
+        Raises:
+            CannotAsk: The client has no model to ask.
+            ConfigError: The request is not valid.
+        """
+        from .sampling import Sampled, make_request
+
+        params = make_request(
+            messages,
+            system_prompt=system_prompt,
+            max_tokens=max_tokens,
+            model_preferences=model_preferences,
+            temperature=temperature,
+            stop_sequences=stop_sequences,
+            metadata=metadata,
+            include_context=include_context,
+            tools=tools,
+            tool_choice=tool_choice,
+        )
+        result: CreateMessageResult = await self._ask("sampling/createMessage", params, key)
+        return Sampled(result)
+
+    @must_await
+    async def list_roots(self) -> list[Root]:
+        """Return the directories and files that the client wants the server to work in.
+
+        If the client notifies its servers of changes, the list is cached until it does.
+
+        Raises:
+            CannotAsk: The client has no roots.
+        """
+        caller = self._call.caller
+        if caller.roots is not None:
+            return list(caller.roots)
+        changes_before = caller.roots_told
+        result: ListRootsResult = await self._ask("roots/list", Params())
+        declared = caller.capabilities.roots
+        notifies = (
+            not caller.revision.stateless and declared is not None and declared.get("listChanged")
+        )
+        if notifies and caller.roots_told == changes_before:
+            caller.roots = tuple(result.roots)
+        return result.roots
+
+    @must_await
+    async def inside_roots(self, path: "str | os.PathLike[str]") -> bool:
+        """Whether a path is inside the client's roots, after links and `..` are resolved.
+
+        Args:
+            path: A path on this machine; it need not exist.
+
+        Raises:
+            CannotAsk: The client has no roots.
+        """
+        from .root_paths import is_inside
+
+        return is_inside(await self.list_roots(), path)
+
+    @must_await
+    async def resolve_in_roots(self, path: "str | os.PathLike[str]") -> "Path":
+        """Resolve a path that must be inside the client's roots. Continue with what is returned.
+
+        Args:
+            path: A path on this machine; it need not exist.
+
+        Returns:
+            The real path, without links and `..`.
+
+        Raises:
+            ToolError: The path is outside the roots.
+            CannotAsk: The client has no roots.
+        """
+        from .root_paths import resolve
+
+        return resolve(await self.list_roots(), path)
+
+    @must_await
+    async def once(self, key: str, function: Callable[[], Awaitable[T] | T]) -> T:
+        """Do something only once, even if the handler is run again because it asked the client.
+
+        Args:
+            key: Identifies the step within the handler.
+            function: What to do, `def` or `async def`. It cannot ask the client.
+
+        Returns:
+            What the function returned the first time. It must be possible to send it as JSON.
+        """
+        from ..connection.asking import once
+
+        return await once(self._call, key, function)  # type: ignore[no-any-return]
+
+    # for handlers that return InputRequired
+
+    @property
+    def input_responses(self) -> Mapping[str, Any]:
+        """The answers to the questions of `InputRequired`, by key, as plain JSON; empty the first
+        time."""
+        return {key: msgspec.json.decode(answer) for key, answer in self._call.given.items()}
+
+    @property
+    def request_state(self) -> str | None:
+        """The state that was returned with `InputRequired`, unchanged."""
+        return self._call.own or None
+
+    async def _ask(self, method: str, params: Any, key: str | None = None) -> Any:
+        from ..connection.asking import ask, typed  # imports asyncio, which Server must not
+
+        return typed(await ask(self._call, method, params, key), method)
+
+    def _send_progress(self, params: ProgressParams) -> None:
         if not self._call.over:
             self._call.progress.update(params)
 
     def _emit(self, method: str, params: Any) -> None:
-        self._on_loop(self._call.connection.emit, self._call, method, params)
+        self._run_on_loop(self._call.connection.emit, self._call, method, params)
 
-    def _on_loop(self, function: Callable[..., None], *args: Any) -> None:
-        import asyncio  # loaded long since; kept out of the import of Server
+    def _run_on_loop(self, function: Callable[..., None], *args: Any) -> None:
+        import asyncio  # loaded long ago, but not by the import of Server
 
         loop = self._call.connection.loop
         if asyncio._get_running_loop() is loop:
@@ -196,4 +684,4 @@ class Context(Questions):
             try:
                 loop.call_soon_threadsafe(function, *args)
             except RuntimeError:
-                pass  # the loop is closed: nobody is left to be told
+                pass  # the loop is closed: nobody is left to notify

@@ -26,40 +26,27 @@ from datetime import date, datetime
 from enum import Enum
 from functools import lru_cache
 from math import ceil, floor
-from typing import Annotated, Any, Generic, Literal, TypeVar, get_args, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    get_args,
+    get_type_hints,
+)
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from ..errors import ConfigError, InvalidParams, SchemaError
-from ..protocol.client_features import ElicitResult
 from ..schema import Schema, Shape, TypeMismatch, default_schema, describe_value
 from ..schema.json_schema import Defs, resolve_ref
 from ..schema.walk import read_record, unwrap
 
-T = TypeVar("T")
 Check = Callable[[Any], Any]
-"""Gives the value of an answer, or raises Mismatch."""
+"""Gives the value of an answer, or raises TypeMismatch."""
 
 BARE = "value"
 """What the only field is called where no class names it."""
-
-
-class Elicited(Struct, Generic[T], frozen=True):
-    """What the user did. It is true if they accepted; then `data` is what they were asked for."""
-
-    action: Literal["accept", "decline", "cancel"]
-    data: T | None = None
-
-    def __bool__(self) -> bool:
-        return self.action == "accept"
-
-
-def answered(form: "Form | None", result: ElicitResult) -> Elicited[Any]:
-    """The answer to a form; or to a URL (None), which has no data."""
-    return Elicited(
-        result.action, form.accept(result.content) if form and result.action == "accept" else None
-    )
 
 
 class Form:

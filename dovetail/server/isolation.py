@@ -39,8 +39,6 @@ from .isolated_child import FLAG, LENGTH, MAIN
 if TYPE_CHECKING:
     import subprocess
 
-    from .threads import Threads
-
 BOOT = (
     "import sys; sys.path[:] = sys.argv[1:]; from dovetail.server.isolated_child import "
     "main; main()"
@@ -49,7 +47,6 @@ BOOT = (
 CREATION = 0x08000000 | 0x00000200 if sys.platform == "win32" else 0
 
 _SIGNALS = {number.value: number.name for number in signal.Signals}
-_pools: dict[tuple[int, int], "Threads"] = {}
 
 
 def check_isolatable(function: Callable[..., Any], has_context: bool, name: str) -> None:
@@ -73,11 +70,14 @@ async def run_isolated(
     child."""
     import asyncio
 
+    from .execution import thread_pool
+
     if any(isinstance(value, Context) for value in (*args, *kwargs.values())):
         raise ToolError(f"{name}: an isolated tool cannot take a Context")
     loop = asyncio.get_running_loop()
     timer = asyncio.timeout(None)
     child = _Child()
+    pool = thread_pool("isolated", limits.isolated, limits.thread_queue)
 
     def begin(seconds: float) -> None:
         if not child.killed:
@@ -92,7 +92,7 @@ async def run_isolated(
     try:
         async with timer:
             try:
-                return await _pool(limits).run(work)
+                return await pool.run(work)
             finally:
                 child.kill()
     except TimeoutError:
@@ -275,10 +275,3 @@ def _why_not(function: Callable[..., Any]) -> str:
 def _file(module: str | None) -> str | None:
     path = getattr(sys.modules.get(module or ""), "__file__", None)
     return path if path and os.path.isfile(path) else None
-
-
-def _pool(limits: Limits) -> "Threads":
-    from .threads import Threads
-
-    key = (limits.isolated, limits.thread_queue)
-    return _pools.get(key) or _pools.setdefault(key, Threads(*key))

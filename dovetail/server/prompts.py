@@ -1,5 +1,5 @@
-"""Prompts: templates that a user picks and fills in. Arguments are strings on the wire; the
-function gets its types."""
+"""Prompts: templates that a user picks and fills in. Arguments are strings on the wire and are
+converted to the types of the function's parameters."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -10,28 +10,27 @@ from ..errors import InvalidParams
 from ..protocol.base import Icon, Meta
 from ..protocol.content import TextContent
 from ..protocol.prompts import GetPromptResult, Message, Prompt, PromptArgument
-from .arguments import ArgumentError
 from .completions import Completers
 from .context import Context
 from .media import Media
-from .results import ANY, CONTENT
-from .scopes import given
+from .registry import parse_scopes
+from .tools import ANY_SHAPE, CONTENT
 
 if TYPE_CHECKING:
     from .signature import Signature
 
 
-class Entry(Struct, frozen=True, eq=False):
+class RegisteredPrompt(Struct, frozen=True, eq=False):
     """A prompt in the registry."""
 
     listed: Prompt
     signature: "Signature"
     completers: Completers
     scopes: tuple[str, ...] = ()
-    """What a token must have to get it."""
+    """The scopes that a token needs to get it."""
 
 
-def entry(
+def compile_prompt(
     function: Callable[..., Any],
     *,
     name: str | None = None,
@@ -40,15 +39,17 @@ def entry(
     icons: list[Icon] | None = None,
     meta: Meta | None = None,
     scopes: Sequence[str] | str = (),
-) -> Entry:
-    """Compile a function into a prompt."""
+) -> RegisteredPrompt:
+    """Compile a function into a prompt; the options are those of `Server.prompt`."""
     from .signature import Signature
 
     signature = Signature.of(function, context_type=Context)
     name = name or getattr(function, "__name__", "") or type(function).__name__
     arguments = [
-        PromptArgument(name=one.name, description=one.description, required=one.required)
-        for one in signature.parameters
+        PromptArgument(
+            name=parameter.name, description=parameter.description, required=parameter.required
+        )
+        for parameter in signature.parameters
     ]
     prompt = Prompt(
         name=name,
@@ -58,25 +59,27 @@ def entry(
         icons=icons,
         meta=meta,
     )
-    completers = Completers(name, (one.name for one in signature.parameters))
-    return Entry(prompt, signature, completers, given(scopes, f"Prompt {name!r}"))
+    completers = Completers(name, [parameter.name for parameter in signature.parameters])
+    return RegisteredPrompt(prompt, signature, completers, parse_scopes(scopes, f"Prompt {name!r}"))
 
 
-def bind(entry: Entry, arguments: dict[str, str], context: Context) -> tuple[Any, Any]:
-    """The arguments for the function."""
+def bind_arguments(
+    prompt: RegisteredPrompt, arguments: dict[str, str], context: Context
+) -> tuple[Any, Any]:
+    """Return the positional and keyword arguments for the function."""
     try:
-        return entry.signature.bind_values(arguments, context)
-    except ArgumentError as error:
-        raise InvalidParams(f"Prompt {entry.listed.name!r}: {error}") from None
+        return prompt.signature.bind_values(arguments, context)
+    except InvalidParams as error:
+        raise InvalidParams(f"Prompt {prompt.listed.name!r}: {error}") from None
 
 
-def result(entry: Entry, value: Any) -> GetPromptResult:
-    """What a prompt function returned, as messages."""
+def make_prompt_result(prompt: RegisteredPrompt, value: Any) -> GetPromptResult:
+    """Turn what a prompt function returned into messages."""
     if isinstance(value, GetPromptResult):
         return value
     items = value if isinstance(value, list | tuple) else [value]
     return GetPromptResult(
-        messages=[_message(item) for item in items], description=entry.listed.description
+        messages=[_message(item) for item in items], description=prompt.listed.description
     )
 
 
@@ -89,5 +92,5 @@ def _message(item: Any) -> Message:
     if isinstance(item, CONTENT):
         return Message("user", item)  # type: ignore[arg-type]
     return Message(
-        "user", TextContent(item if isinstance(item, str) else ANY.encode(item).decode())
+        "user", TextContent(item if isinstance(item, str) else ANY_SHAPE.encode(item).decode())
     )

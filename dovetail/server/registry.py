@@ -1,19 +1,49 @@
-"""Named components that come and go at run time, from any thread.
+"""The components of a server: tables of tools, resources or prompts that change at run time, the
+part of a table that a caller may see, and its pages.
 
-The table is replaced, never changed: whoever reads it holds a consistent snapshot and needs no
-lock. With each snapshot goes a cache for what is derived from it (pages of the list, ready
-encoded), so a change drops the cache by itself.
+A table is replaced, never changed in place: readers hold a consistent snapshot and need no lock.
+Each snapshot carries a cache for what is derived from it (encoded pages of the list, for example),
+so a change drops the cache by itself.
+
+**Scopes.** A component with `scopes=` is for callers whose token has all of them. Other callers do
+not see it in lists and are not notified of its changes. If they ask for it by name, the refusal
+names the scopes, so that a client can request them. Without authentication (on stdio, whoever runs
+the process owns it) everything may be used. Scopes that imply other scopes are resolved by the
+guard when the caller is admitted.
+
+**Pages.** A cursor is a position *by name*: the name of the last item of the previous page. With a
+page size, a list is therefore sorted by name, and a cursor stays valid while items come and go, and
+in another process. Without one (the default), a list is a single page in order of registration. A
+page is encoded once per revision and then sent as bytes until the table changes.
 """
 
+import binascii
+import re
 import threading
-from collections.abc import Callable, Iterator
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
-from ..errors import ConfigError
+from msgspec import Raw
+
+from ..errors import ConfigError, Forbidden, InvalidParams
+from ..jsonrpc.codec import encode
+from ..ports import Call, Principal
+from ..revisions import Revision
 
 Item = TypeVar("Item")
-Changed = Callable[[dict[str, Any], dict[str, Any]], None]
-"""Told after each change what came and what went, by name."""
+OnChange = Callable[[dict[str, Any], dict[str, Any]], None]
+"""Called after each change with the added and the removed components, by name."""
+MakePage = Callable[[list[Any], str | None], Any]
+"""Makes the result from the items of a page and the cursor of the next page."""
+
+MAX_VIEWS = 100
+"""Views of one snapshot that are cached, one per set of scopes."""
+MAX_CACHED_PAGES = 1000
+MAX_CACHED_CURSOR_CHARS = 1024
+_SCOPE = re.compile(r"[!#-\[\]-~]+")
+"""RFC 6749, section 3.3."""
 
 
 class Snapshot(Generic[Item]):
@@ -25,44 +55,177 @@ class Snapshot(Generic[Item]):
         self.items = items
         self.cache: dict[Any, Any] = {}
         self.scopes: frozenset[str] | None = None
-        """What some of them take, once somebody asked."""
+        """All scopes that some component requires; computed on first use."""
         self.views: dict[frozenset[str], Snapshot[Item]] = {}
-        """What is left of them for whoever has only these scopes."""
+        """The components that callers with only these scopes may use."""
 
 
 class Registry(Generic[Item]):
     """Components of one kind, by name."""
 
-    def __init__(self, kind: str, changed: Changed) -> None:
+    def __init__(self, kind: str, on_change: OnChange) -> None:
         self._kind = kind
-        self._changed = changed
+        self._on_change = on_change
         self._lock = threading.Lock()
         self.now: Snapshot[Item] = Snapshot({})
 
     def __iter__(self) -> Iterator[Item]:
         return iter(self.now.items.values())
 
+    def __len__(self) -> int:
+        return len(self.now.items)
+
     def get(self, name: str) -> Item | None:
-        """The component of that name."""
+        """Return the component with this name, if there is one."""
         return self.now.items.get(name)
 
     def add(self, name: str, item: Item) -> None:
-        """Add a component; a name can be taken once."""
+        """Add a component; ConfigError if the name is in use."""
         with self._lock:
             if name in self.now.items:
                 raise ConfigError(
                     f"There is already a {self._kind} {name!r}; remove it first to replace it"
                 )
             self.now = Snapshot({**self.now.items, name: item})
-        self._changed({name: item}, {})
+        self._on_change({name: item}, {})
 
     def remove(self, name: str) -> Item:
-        """Take a component out again."""
+        """Remove and return a component; ConfigError if there is none with this name."""
         with self._lock:
             if name not in self.now.items:
                 raise ConfigError(f"There is no {self._kind} {name!r}")
             items = dict(self.now.items)
             item = items.pop(name)
             self.now = Snapshot(items)
-        self._changed({}, {name: item})
+        self._on_change({}, {name: item})
         return item
+
+
+# --------------------------------------------------------------------------------------------------
+# scopes
+
+
+def parse_scopes(scopes: Sequence[str] | str, owner: str) -> tuple[str, ...]:
+    """Return the scopes that a user gave as a list or as words in a string; ConfigError if one is
+    malformed."""
+    words = scopes.split() if isinstance(scopes, str) else tuple(scopes)
+    for scope in words:
+        if not isinstance(scope, str) or not _SCOPE.fullmatch(scope):
+            raise ConfigError(
+                f"{owner}: {scope!r} is not a scope; a scope has no spaces, quotes or backslashes"
+            )
+    return tuple(dict.fromkeys(words))
+
+
+def may_use(component: Any, principal: Principal | None) -> bool:
+    """Whether this caller has all scopes that the component requires."""
+    return (
+        principal is None or not component.scopes or set(component.scopes) <= set(principal.scopes)
+    )
+
+
+def require_scopes(component: Any, principal: Principal | None, name: str) -> None:
+    """Raise Forbidden unless this caller may use the component."""
+    if not may_use(component, principal):
+        required = list(component.scopes)
+        raise Forbidden(
+            f"{name} requires a token with the scope {' '.join(required)}",
+            data={"scopes": required},
+        )
+
+
+def scopes_in(snapshot: Snapshot[Any]) -> frozenset[str]:
+    """Return all scopes that some component of a snapshot requires."""
+    if snapshot.scopes is None:
+        snapshot.scopes = union_of_scopes(snapshot.items.values())
+    return snapshot.scopes
+
+
+def union_of_scopes(components: Iterable[Any]) -> frozenset[str]:
+    """Return all scopes that some of these components require."""
+    return frozenset(scope for component in components for scope in component.scopes)
+
+
+def visible_to(principal: Principal | None, snapshot: Snapshot[Any]) -> Snapshot[Any]:
+    """Return the components that this caller may use; the same object for all callers who see the
+    same."""
+    scopes = scopes_in(snapshot)
+    if principal is None or not scopes:
+        return snapshot
+    granted = scopes.intersection(principal.scopes)
+    view = snapshot.views.get(granted)
+    if view is None:
+        view = Snapshot(
+            {
+                name: component
+                for name, component in snapshot.items.items()
+                if granted.issuperset(component.scopes)
+            }
+        )
+        if len(snapshot.views) < MAX_VIEWS:
+            snapshot.views[granted] = view
+    return view
+
+
+# --------------------------------------------------------------------------------------------------
+# pages
+
+
+def make_page(call: Call, snapshot: Snapshot[Any], page_size: int | None, make: MakePage) -> Any:
+    """Return the page that the call asks for, as a result."""
+    cursor = call.params.cursor
+    if page_size is None or not call.revision.paging:
+        if cursor is not None and call.revision.paging:
+            raise _invalid_cursor(cursor)
+        return make(list(snapshot.items.values()), None)
+    names = snapshot.cache.get("names")
+    if names is None:
+        names = snapshot.cache["names"] = sorted(snapshot.items)
+    start = 0 if cursor is None else bisect_right(names, _decode_cursor(cursor, call.name))
+    chosen = names[start : start + page_size]
+    has_more = start + page_size < len(names)
+    next_cursor = _encode_cursor(chosen[-1], call.name) if has_more and chosen else None
+    return make([snapshot.items[name] for name in chosen], next_cursor)
+
+
+def make_encoded_page(
+    call: Call,
+    snapshot: Snapshot[Any],
+    page_size: int | None,
+    make: MakePage,
+    sign: Callable[[Any, Revision], Any],
+) -> Any:
+    """Return the page that the call asks for, encoded once and cached."""
+    key = (call.revision.name, call.params.cursor)
+    encoded = snapshot.cache.get(key)
+    if encoded is None:
+        result = sign(make_page(call, snapshot, page_size, make), call.revision)
+        try:
+            encoded = Raw(encode(call.revision.lower_result(call.method, result)))
+        except UnicodeEncodeError:
+            return result  # a lone surrogate: the filter for outgoing messages replaces it
+        if (
+            len(snapshot.cache) < MAX_CACHED_PAGES
+            and len(call.params.cursor or "") < MAX_CACHED_CURSOR_CHARS
+        ):
+            snapshot.cache[key] = encoded
+    return encoded
+
+
+def _encode_cursor(name: str, method: str) -> str:
+    return urlsafe_b64encode(f"{method}\n{name}".encode()).decode().rstrip("=")
+
+
+def _decode_cursor(cursor: str, method: str) -> str:
+    try:
+        text = urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
+    except (binascii.Error, ValueError):
+        raise _invalid_cursor(cursor) from None
+    head, newline, name = text.partition("\n")
+    if not newline or head != method:
+        raise _invalid_cursor(cursor)
+    return name
+
+
+def _invalid_cursor(cursor: str) -> InvalidParams:
+    return InvalidParams(f"{cursor!r} is not a cursor of this list; ask again without one")

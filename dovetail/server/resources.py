@@ -1,13 +1,13 @@
-"""Resources: what can be read under a URI, or under each URI that a template matches."""
+"""Resources: data that clients read by its URI, or by each URI that a template matches."""
 
 import re
 from base64 import b64encode
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct
 
-from ..errors import ConfigError, NotFound, SchemaError
+from ..errors import ConfigError, InvalidParams, NotFound, SchemaError
 from ..protocol.base import Icon, Meta
 from ..protocol.content import (
     Annotations,
@@ -16,16 +16,15 @@ from ..protocol.content import (
     TextResourceContents,
 )
 from ..protocol.resources import Resource, ResourceTemplate
-from .arguments import ArgumentError
-from .caching import Cache, given
+from .caching import Cache, check_cache
 from .completions import Completers
 from .context import Context
 from .media import File, Media
-from .results import ANY
-from .scopes import given as given_scopes
+from .registry import parse_scopes
+from .tools import ANY_SHAPE
 
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
-"""What a URI begins with, by RFC 3986."""
+"""What a URI begins with (RFC 3986)."""
 
 if TYPE_CHECKING:
     from ..protocol.uri_template import UriTemplate
@@ -33,24 +32,19 @@ if TYPE_CHECKING:
     from .signature import Signature
 
 
-class Entry(Struct, frozen=True, eq=False):
-    """A resource in the registry: what is listed, and the function behind it."""
+class RegisteredResource(Struct, frozen=True, eq=False):
+    """A resource in the registry: what is listed, and the function that reads it."""
 
     listed: Resource
     signature: "Signature"
     completers: Completers
     cache: Cache | None = None
     scopes: tuple[str, ...] = ()
-    """What a token must have to read it."""
-
-    @property
-    def mime_type(self) -> str | None:
-        """The type of its contents."""
-        return self.listed.mime_type
+    """The scopes that a token needs to read it."""
 
 
-class TemplateEntry(Struct, frozen=True, eq=False):
-    """A template in the registry."""
+class RegisteredTemplate(Struct, frozen=True, eq=False):
+    """A resource template in the registry."""
 
     listed: ResourceTemplate
     signature: "Signature"
@@ -58,15 +52,13 @@ class TemplateEntry(Struct, frozen=True, eq=False):
     template: "UriTemplate"
     cache: Cache | None = None
     scopes: tuple[str, ...] = ()
-    """What a token must have to read what it matches."""
-
-    @property
-    def mime_type(self) -> str | None:
-        """The type of its contents."""
-        return self.listed.mime_type
+    """The scopes that a token needs to read what it matches."""
 
 
-def entry(
+AnyResource: TypeAlias = RegisteredResource | RegisteredTemplate
+
+
+def compile_resource(
     function: Callable[..., Any],
     uri: str,
     *,
@@ -80,16 +72,17 @@ def entry(
     meta: Meta | None = None,
     cache: Cache | None = None,
     scopes: Sequence[str] | str = (),
-) -> Entry | TemplateEntry:
-    """Compile a function into a resource, or into a template where the URI has variables."""
+) -> AnyResource:
+    """Compile a function into a resource, or into a template if the URI has variables; the options
+    are those of `Server.resource`."""
     from .signature import Signature
 
     signature = Signature.of(function, context_type=Context)
     name = name or getattr(function, "__name__", "") or type(function).__name__
     if cache is not None:
-        given(cache, f"The cache of resource {uri!r}")
-    taken = given_scopes(scopes, f"Resource {uri!r}")
-    about: dict[str, Any] = {
+        check_cache(cache, f"The cache of resource {uri!r}")
+    required_scopes = parse_scopes(scopes, f"Resource {uri!r}")
+    fields: dict[str, Any] = {
         "name": name,
         "title": title,
         "description": description if description is not None else signature.description,
@@ -101,7 +94,7 @@ def entry(
     if "{" not in uri:
         if not SCHEME.match(uri):
             raise ConfigError(
-                f"{uri!r} is no URI: it needs a scheme of letters, digits, `+`, `-` and `.`, "
+                f"{uri!r} is not a URI: it needs a scheme of letters, digits, `+`, `-` and `.`, "
                 "such as config://"
             )
         if signature.parameters:
@@ -109,48 +102,54 @@ def entry(
             raise SchemaError(
                 f"Resource {uri!r} has no variables, so its function cannot take {names}"
             )
-        return Entry(
-            Resource(uri=uri, size=size, **about), signature, Completers(name, ()), cache, taken
+        return RegisteredResource(
+            Resource(uri=uri, size=size, **fields),
+            signature,
+            Completers(name, ()),
+            cache,
+            required_scopes,
         )
     from ..protocol.uri_template import UriTemplate
 
     template = UriTemplate(uri)
-    _same_names(uri, template, signature)
-    return TemplateEntry(
-        ResourceTemplate(uri_template=uri, **about),
+    _check_variables(uri, template, signature)
+    return RegisteredTemplate(
+        ResourceTemplate(uri_template=uri, **fields),
         signature,
         Completers(name, template.variables),
         template,
         cache,
-        taken,
+        required_scopes,
     )
 
 
-def _same_names(uri: str, template: "UriTemplate", signature: "Signature") -> None:
+def _check_variables(uri: str, template: "UriTemplate", signature: "Signature") -> None:
     variables = set(template.variables)
-    taken = {parameter.name for parameter in signature.parameters}
-    needed = {parameter.name for parameter in signature.parameters if parameter.required}
-    if unknown := variables - taken:
+    accepted = {parameter.name for parameter in signature.parameters}
+    required = {parameter.name for parameter in signature.parameters if parameter.required}
+    if unknown := variables - accepted:
         raise SchemaError(
             f"Template {uri!r} has the variables {sorted(unknown)}, which its function does "
             "not take"
         )
-    if missing := needed - variables:
+    if missing := required - variables:
         raise SchemaError(
             f"Template {uri!r} lacks the variables {sorted(missing)}, which its function needs"
         )
 
 
-def match(
-    templates: "Snapshot[TemplateEntry]", uri: str
-) -> tuple[TemplateEntry, dict[str, Any]] | None:
-    """The template that this URI fits, with the values of its variables. Of several it is the one
-    that says most before its first variable: one that serves a part of what another serves is
-    found, whichever came first."""
+def match_template(
+    templates: "Snapshot[RegisteredTemplate]", uri: str
+) -> tuple[RegisteredTemplate, dict[str, Any]] | None:
+    """Return the template that matches this URI, with the values of its variables.
+
+    If several match, the one with the longest text before its first variable wins, so that a
+    template for a part of another's URIs is found whichever was registered first.
+    """
     ranked = templates.cache.get("ranked")
     if ranked is None:
         ranked = templates.cache["ranked"] = sorted(
-            templates.items.values(), key=lambda one: -one.template.text.index("{")
+            templates.items.values(), key=lambda template: -template.template.text.index("{")
         )
     for candidate in ranked:
         values = candidate.template.match(uri)
@@ -159,24 +158,26 @@ def match(
     return None
 
 
-def bind(
-    entry: Entry | TemplateEntry, values: dict[str, Any], uri: str, context: Context
+def bind_variables(
+    resource: AnyResource, values: dict[str, Any], uri: str, context: Context
 ) -> tuple[Any, Any]:
-    """The arguments for the function; a variable of the wrong type means that there is no such
-    resource."""
+    """Return the positional and keyword arguments for the function. A variable of the wrong type
+    means that there is no such resource."""
     try:
-        return entry.signature.bind_values(values, context)
-    except ArgumentError as error:
+        return resource.signature.bind_values(values, context)
+    except InvalidParams as error:
         raise not_found(uri, str(error)) from None
 
 
-def not_found(uri: str, why: str = "") -> NotFound:
-    """The refusal of a URI."""
-    return NotFound(f"Resource not found: {uri}" + (f" ({why})" if why else ""), data={"uri": uri})
+def not_found(uri: str, reason: str = "") -> NotFound:
+    """Make the error for a URI that cannot be read."""
+    return NotFound(
+        f"Resource not found: {uri}" + (f" ({reason})" if reason else ""), data={"uri": uri}
+    )
 
 
-def contents(value: Any, uri: str, mime_type: str | None) -> list[ResourceContents]:
-    """What a resource function returned, as contents."""
+def make_contents(value: Any, uri: str, mime_type: str | None) -> list[ResourceContents]:
+    """Turn what a resource function returned into contents."""
     if isinstance(value, ResourceContents):
         return [value]
     if (
@@ -184,7 +185,7 @@ def contents(value: Any, uri: str, mime_type: str | None) -> list[ResourceConten
         and value
         and all(isinstance(item, (ResourceContents, Media)) for item in value)
     ):
-        return [part for item in value for part in contents(item, uri, mime_type)]
+        return [part for item in value for part in make_contents(item, uri, mime_type)]
     if isinstance(value, File):
         value = value.contents()
         value.uri = uri
@@ -204,5 +205,5 @@ def contents(value: Any, uri: str, mime_type: str | None) -> list[ResourceConten
         ]
     if isinstance(value, str):
         return [TextResourceContents(uri=uri, text=value, mime_type=mime_type or "text/plain")]
-    text = ANY.encode(value).decode()
+    text = ANY_SHAPE.encode(value).decode()
     return [TextResourceContents(uri=uri, text=text, mime_type=mime_type or "application/json")]

@@ -42,7 +42,14 @@ from .media import Media
 
 T = TypeVar("T")
 Preferences: TypeAlias = ModelPreferences | Mapping[str, Any] | str | Sequence[str | ModelHint]
-Included: TypeAlias = Literal["none", "thisServer", "allServers"]
+IncludeContext: TypeAlias = Literal["none", "thisServer", "allServers"]
+Block: TypeAlias = "str | SamplingContent | Media | Mapping[str, Any]"
+"""Something that becomes a block of a message."""
+Conversation: TypeAlias = (
+    "Block | SamplingMessage | Message | CreateMessageResult | Sampled | Sequence["
+    "Block | SamplingMessage | Message | CreateMessageResult | Sampled | Sequence[Block]]"
+)
+"""A message, or a list of messages. A list in the list is one message of several blocks."""
 
 _BLOCKS = (TextContent, ImageContent, AudioContent, ToolUseContent, ToolResultContent, OtherContent)
 _ANY_BLOCK: Any = SamplingContent
@@ -89,7 +96,7 @@ class Sampled(Struct, frozen=True):
         return self.result.stop_reason
 
 
-def create(
+def make_request(
     messages: Any,
     *,
     system_prompt: str | None = None,
@@ -98,7 +105,7 @@ def create(
     temperature: float | None = None,
     stop_sequences: Iterable[str] | None = None,
     metadata: dict[str, Any] | None = None,
-    include_context: Included | None = None,
+    include_context: IncludeContext | None = None,
     tools: Iterable[Tool | Mapping[str, Any] | Callable[..., Any]] | None = None,
     tool_choice: ToolChoice | Mapping[str, Any] | str | None = None,
 ) -> CreateMessageParams:
@@ -228,9 +235,9 @@ def _tool(given: Any) -> Tool:
     if isinstance(given, Mapping):
         return _converted(given, Tool, "A tool")
     _demand(callable(given), f"A tool is a Tool, a dict or a function, not {type(given).__name__}")
-    from .tools import entry
+    from .tools import compile_tool
 
-    return entry(given).listed
+    return compile_tool(given).listed
 
 
 def _tool_choice(given: ToolChoice | Mapping[str, Any] | str | None) -> ToolChoice | None:

@@ -1,13 +1,25 @@
 """The server that a user builds: a name, and functions registered as tools, resources and prompts.
 
-It holds nothing bound to an event loop, so one server may run on several at once. Transports and
-asyncio are loaded when it is run, not when it is defined. How it answers is in `answering.py`.
+It holds nothing that is bound to an event loop, so one server may run on several at once.
+Transports and asyncio are imported when it is run, not when it is defined. How it answers requests
+is in `handlers.py`.
 """
 
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeVar, cast, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    Unpack,
+    cast,
+    get_args,
+    overload,
+)
 
 from ..connection.extension import Extension
 from ..connection.middleware import Middleware, Observer, compose
@@ -16,18 +28,29 @@ from ..limits import DEFAULT, Limits
 from ..ports import Call, Channel, Guard, HttpRequest, HttpResponse, Redact
 from ..protocol.base import Icon, Implementation, Meta, Params
 from ..protocol.client_features import ElicitationCompleteParams
-from ..protocol.content import Annotations
 from ..protocol.lifecycle import ListCapability, ResourcesCapability, ServerCapabilities
 from ..protocol.methods import METHODS
 from ..protocol.resources import UriParams
-from ..protocol.tools import Tool, ToolAnnotations
+from ..protocol.tools import Tool
 from ..revisions import ALL, BY_NAME, Revision
-from . import prompts, resources, tools
-from .answering import UNGUARDED, Answering
 from .caching import Cache
 from .completions import Completers
 from .guards.rates import NETWORK, Rates
+from .handlers import UNGUARDED, Handlers
+from .options import (
+    AppOptions,
+    AsgiOptions,
+    HandleOptions,
+    PromptOptions,
+    ResourceOptions,
+    RunOptions,
+    ToolOptions,
+    Transport,
+)
+from .prompts import compile_prompt
 from .registry import Registry
+from .resources import RegisteredTemplate, compile_resource
+from .tools import RegisteredTool, compile_tool
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,33 +58,84 @@ if TYPE_CHECKING:
     from ..extensions.tasks.tasks import Tasks
     from ..extensions.tasks.terms import Terms
     from ..serve.app import App
+    from .served_files import FileWatcher
     from .skills import Skills
     from .tasking import Given as TasksGiven
-    from .watching import Watch
 
 P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 F = TypeVar("F", bound=Callable[..., Any])
-AnyFunction = Callable[..., Any]
 
-TRANSPORTS = ("stdio", "http", "sse", "websocket")
-GUARD = ("admit", "respond", "challenge")
+GUARD_METHODS = ("admit", "respond", "challenge")
 
 
 class Completable(Protocol[P, R_co]):
-    """A prompt or template function: the function as it was, and a way to complete its
-    arguments."""
+    """What the decorators of prompts and resources return: the function that they were given, with
+    a method to complete its arguments."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        """Call the function itself."""
+        """Call the function."""
 
     def complete(self, argument: str, values: Sequence[str] | None = None) -> Callable[[F], F]:
-        """Complete this argument from the decorated function, or from a list of values."""
+        """Complete an argument: decorate a function of what the user typed, or give a list.
+
+        Args:
+            argument: The name of the argument.
+            values: The values to choose from, if no function is decorated.
+        """
 
 
-class Server(Answering):
-    """An MCP server."""
+class Server(Handlers):
+    """An MCP server.
+
+    Register functions with `@server.tool`, `@server.resource` and `@server.prompt`, then call
+    `run()` (stdio or HTTP) or mount `asgi()`.
+
+        server = Server("weather", version="1.0.0")
+
+        @server.tool
+        async def forecast(city: str, days: int = 3) -> Forecast: ...
+
+        server.run()
+
+    Components may be added and removed at any time, from any thread; clients are notified.
+
+    Args:
+        name: The name of the server, for programs.
+        version: The version of the server (default: "0.0.0").
+        title: The name of the server, for people.
+        description: What the server is for.
+        website_url: A page about the server.
+        icons: Pictures of the server that a client may show.
+        instructions: How to use the server; clients may pass it to the model.
+        page_size: How many items a page of a list has (default: None, all items in one page).
+        cache: How long clients may keep results, for all methods or by method name (default: not at
+            all).
+        lifespan: An async context manager function that is entered before the first request and
+            left after the last. It may take the server as its argument. What it yields is
+            `ctx.state`.
+        middleware: Async functions of `(call, next)` that wrap every request, outermost first.
+        limits: The bounds of queues, sizes, times and counts.
+        auth: The guard that authenticates callers over HTTP, such as `Bearer`, `ApiKeys` or
+            `Provider` of `dovetail.auth` (default: None, anybody may call).
+        rates: How many requests a caller may make (default: generous limits for callers from the
+            network; None sets no limit).
+        mask_errors: Whether to hide the text of unexpected exceptions from clients. The text of
+            `ToolError` is always sent.
+        redact: A function that is applied to every text that leaves, such as `redact_secrets`.
+        experimental: Experimental capabilities to declare.
+        extensions: Extensions of the protocol to offer.
+        tasks: Where tasks are kept: a path for an SQLite file, a store, or `TaskSettings` (default:
+            in memory).
+        revisions: The revisions of the protocol to serve, by date (default: all).
+        resume: What happens to a handler that asked the client in the stateless era. "live" (the
+            default) keeps it waiting in this process if possible; "replay" always runs it again
+            with the answers.
+
+    Raises:
+        ConfigError: A setting is not valid.
+    """
 
     def __init__(
         self,
@@ -86,13 +160,10 @@ class Server(Answering):
         extensions: Sequence[Extension] = (),
         tasks: "TasksGiven" = None,
         revisions: Sequence[str] | None = None,
-        resume: str = "live",
+        resume: Literal["live", "replay"] = "live",
     ) -> None:
         if resume not in ("live", "replay"):
-            raise ConfigError(
-                f'resume={resume!r}: a call that asked goes on "live" where it can, or always '
-                'by "replay"'
-            )
+            raise ConfigError(f'resume={resume!r}: use "live" (the default) or "replay"')
         if page_size is not None and page_size < 1:
             raise ConfigError("page_size must be at least 1")
         info = Implementation(
@@ -107,7 +178,7 @@ class Server(Answering):
             info,
             _capabilities(experimental),
             limits=limits,
-            guard=_guard(auth),
+            guard=_check_guard(auth),
             rates=rates,
             cache=cache,
             middleware=middleware,
@@ -117,16 +188,30 @@ class Server(Answering):
         self.instructions = instructions
         self.redact = redact
         self.replay = resume == "replay"
-        self.revisions = ALL if revisions is None else _revisions(revisions)
+        self.revisions = ALL if revisions is None else _find_revisions(revisions)
         self._lifespan = lifespan
         self._skills: Skills | None = None
-        self._apps = False
-        self._tasks_given = tasks
+        self._offers_apps = False
+        self._tasks_option = tasks
         self.tasks: Tasks | None = None
-        """What it does about tasks, once it has a tool that may run as one."""
+        """The tasks of this server, once it has a tool that may run as one."""
         for extension in extensions:
             self.add_extension(extension)
         self._caching.check(self.extensions.every())
+
+    def __repr__(self) -> str:
+        counts = [
+            f"{count} {kind}" if count == 1 else f"{count} {kind}s"
+            for kind, count in (
+                ("tool", len(self._tools)),
+                ("resource", len(self._resources)),
+                ("resource template", len(self._templates)),
+                ("prompt", len(self._prompts)),
+            )
+            if count
+        ]
+        about = f"{type(self).__name__} {self.name!r} {self.info.version}"
+        return f"<{about}: {', '.join(counts) or 'empty'}>"
 
     @property
     def name(self) -> str:
@@ -139,74 +224,107 @@ class Server(Answering):
     def tool(self, function: F, /) -> F: ...
     @overload
     def tool(
-        self,
-        name: str | None = None,
-        /,
-        *,
-        title: str | None = None,
-        description: str | None = None,
-        annotations: ToolAnnotations | dict[str, Any] | None = None,
-        icons: list[Icon] | None = None,
-        meta: Meta | None = None,
-        schema: dict[str, Any] | None = None,
-        output_schema: dict[str, Any] | None = None,
-        timeout: float | None = None,
-        isolate: str | None = None,
-        scopes: Sequence[str] | str = (),
-        task: Literal["optional", "required"] | None = None,
-        resumable: bool = False,
-        ui: str | None = None,
-        visibility: Sequence[str] | str | None = None,
+        self, name: str | None = None, /, **options: Unpack[ToolOptions]
     ) -> Callable[[F], F]: ...
-    def tool(self, first: Any = None, /, **options: Any) -> Any:
-        """Register a function as a tool: `@server.tool`, or `@server.tool(title=…)`."""
-        return _decorate(self.add_tool, first, options)
+    def tool(self, function_or_name: Any = None, /, **options: Unpack[ToolOptions]) -> Any:
+        """Register a function as a tool: `@server.tool`, or with options `@server.tool(title=…)`.
 
-    def add_tool(
-        self,
-        function: AnyFunction,
-        /,
-        *,
-        name: str | None = None,
-        **options: Any,
-    ) -> None:
-        """Register a function as a tool, with the options of `@server.tool`."""
-        entry = tools.entry(function, name=name, **_known("tool", tools.entry, options))
-        if "ui" in (entry.listed.meta or ()):
-            self._with_apps(entry.listed)
-        if entry.task is not None:
-            self._with_tasks()
-        self._tools.add(entry.listed.name, self._enforceable(entry))
+        The parameters of the function become the input schema, the return annotation becomes the
+        output schema, and the docstring becomes the descriptions. An `async def` runs on the event
+        loop, a `def` on a worker thread. A parameter that is annotated with `Context` is not shown
+        to the model.
+
+        Args:
+            function_or_name: The function, or the name of the tool (see `name`).
+            name: The name of the tool (default: the name of the function).
+            title: The name to show to people.
+            description: What the tool does, for the model (default: the docstring).
+            annotations: Hints such as `{"readOnlyHint": True}`; they are not binding.
+            icons: Pictures that a client may show.
+            meta: The `_meta` of the listed tool.
+            schema: A JSON schema for the arguments, instead of that of the signature. The function
+                gets them as they are.
+            output_schema: A JSON schema for results, instead of that of the return annotation.
+                Results are validated against it.
+            timeout: Seconds after which the call fails (default: no limit).
+            isolate: "process" runs each call in a child process, which can be killed.
+            scopes: The scopes that a caller's token needs. Other callers do not see the tool.
+            task: Whether clients may ("optional") or must ("required") run it as a task (default:
+                no tasks).
+            resumable: Whether a task may be run again from its beginning after a crash.
+            ui: The URI of the app that shows the results.
+            visibility: Who may call it: "model", "app" or both (the default).
+
+        Returns:
+            The function itself; or a decorator, if options are given.
+
+        Raises:
+            ConfigError: The name is taken, or an option is not valid.
+            SchemaError: A parameter cannot be described by a JSON schema.
+        """
+        return _decorate(self.add_tool, function_or_name, options)
+
+    def add_tool(self, function: Callable[..., Any], /, **options: Unpack[ToolOptions]) -> None:
+        """Register a function as a tool.
+
+        Args:
+            function: The function, or anything that can be called.
+            **options: The options of `@server.tool`.
+
+        Raises:
+            ConfigError: The name is taken, or an option is not valid.
+            SchemaError: A parameter cannot be described by a JSON schema.
+        """
+        _check_options("tool", compile_tool, options)
+        tool = compile_tool(function, **options)
+        if "ui" in (tool.listed.meta or ()):
+            self._offer_apps(tool.listed)
+        if tool.task is not None:
+            self._offer_tasks()
+        self._tools.add(tool.listed.name, self._check_enforceable(tool))
 
     def remove_tool(self, name: str) -> None:
-        """Take a tool out again; clients are told."""
+        """Remove a tool and notify clients.
+
+        Args:
+            name: The name of the tool.
+
+        Raises:
+            ConfigError: There is no such tool.
+        """
         self._tools.remove(name)
 
     # resources
 
-    @overload
     def resource(
-        self,
-        uri: str,
-        /,
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        mime_type: str | None = None,
-        size: int | None = None,
-        icons: list[Icon] | None = None,
-        annotations: Annotations | dict[str, Any] | None = None,
-        meta: Meta | None = None,
-        cache: Cache | None = None,
-        scopes: Sequence[str] | str = (),
-    ) -> Callable[[Callable[P, R]], Completable[P, R]]: ...
-    @overload
-    def resource(
-        self, uri: str, /, **options: Any
-    ) -> Callable[[Callable[P, R]], Completable[P, R]]: ...
-    def resource(self, uri: str, /, **options: Any) -> Any:
-        """Register a function as a resource, or as a template where the URI has `{variables}`."""
+        self, uri: str, /, **options: Unpack[ResourceOptions]
+    ) -> Callable[[Callable[P, R]], Completable[P, R]]:
+        """Register a function as a resource, or as a template if the URI has `{variables}`.
+
+        The function returns text, bytes, `File`, `Image`, contents, or any value that can be sent
+        as JSON. A template's function takes its variables as parameters.
+
+        Args:
+            uri: The URI, such as "config://app", or a URI template, such as
+                "users://{user_id}/profile" (RFC 6570; `{+path}` may contain slashes).
+            name: The name of the resource (default: the name of the function).
+            title: The name to show to people.
+            description: What the resource is (default: the docstring).
+            mime_type: The type of the contents (default: by what the function returns).
+            size: The size of the contents in bytes, if it is known.
+            icons: Pictures that a client may show.
+            annotations: For whom the resource is, how important it is, and when it changed.
+            meta: The `_meta` of the listed resource.
+            cache: How long clients may keep the contents (default: what `Server(cache=…)` says).
+            scopes: The scopes that a caller's token needs. Other callers do not see the resource.
+
+        Returns:
+            A decorator that returns the function, with `.complete` to complete its variables.
+
+        Raises:
+            ConfigError: The URI is taken or malformed, or an option is not valid.
+            SchemaError: The variables and the parameters of the function differ.
+        """
         if not isinstance(uri, str):
             raise ConfigError('A resource needs its URI: @server.resource("config://app")')
 
@@ -216,44 +334,77 @@ class Server(Answering):
         return decorate
 
     def add_resource(
-        self, function: Callable[P, R], uri: str, /, **options: Any
+        self, function: Callable[P, R], uri: str, /, **options: Unpack[ResourceOptions]
     ) -> Completable[P, R]:
-        """Register a function as a resource, with the options of `@server.resource`."""
-        entry = self._enforceable(
-            resources.entry(function, uri, **_known("resource", resources.entry, options))
-        )
-        if isinstance(entry, resources.TemplateEntry):
-            self._templates.add(uri, entry)
+        """Register a function as a resource, or as a template if the URI has `{variables}`.
+
+        Args:
+            function: The function that returns the contents.
+            uri: The URI or URI template.
+            **options: The options of `@server.resource`.
+
+        Returns:
+            The function, with `.complete` to complete its variables.
+
+        Raises:
+            ConfigError: The URI is taken or malformed, or an option is not valid.
+            SchemaError: The variables and the parameters of the function differ.
+        """
+        _check_options("resource", compile_resource, options)
+        resource = self._check_enforceable(compile_resource(function, uri, **options))
+        if isinstance(resource, RegisteredTemplate):
+            self._templates.add(uri, resource)
         else:
-            self._resources.add(uri, entry)
-        return _completable(function, entry.completers)
+            self._resources.add(uri, resource)
+        return _completable(function, resource.completers)
 
     def remove_resource(self, uri: str) -> None:
-        """Take a resource or template out again; clients are told."""
+        """Remove a resource or template and notify clients.
+
+        Args:
+            uri: The URI or URI template that it was registered with.
+
+        Raises:
+            ConfigError: There is no such resource, a tool shows it, or it is part of a skill.
+        """
         registry: Registry[Any] = self._templates if "{" in uri else self._resources
-        if self._apps:
+        if self._offers_apps:
             from .apps import check_unused
 
-            check_unused(uri, self._tools, lambda view: self._at(view) is registry.get(uri))
+            check_unused(uri, self._tools, lambda view: self._find(view) is registry.get(uri))
         if self._skills is not None and self._skills.holds(uri):
-            raise ConfigError(
-                f"{uri} belongs to a skill, which is taken out as a whole with remove_skill"
-            )
+            raise ConfigError(f"{uri} is part of a skill; remove the skill with remove_skill")
         registry.remove(uri)
         if self._watch is not None:
-            self._watch.drop(uri)
+            self._watch.remove(uri)
 
     def add_file(
-        self, path: "str | Path", /, *, uri: str | None = None, watch: bool = False, **options: Any
+        self,
+        path: "str | Path",
+        /,
+        *,
+        uri: str | None = None,
+        watch: bool = False,
+        **options: Unpack[ResourceOptions],
     ) -> None:
-        """Serve a file as a resource; it is read anew each time. With `watch`, subscribers are told
-        when it changes."""
+        """Serve a file as a resource. It is read each time that a client asks for it.
+
+        Args:
+            path: The file.
+            uri: Its URI (default: its `file://` URI).
+            watch: Whether to notify subscribers when the file changes. It is polled every
+                `Limits.watch_interval` seconds.
+            **options: The options of `@server.resource`.
+
+        Raises:
+            ConfigError: There is no such file, or the URI is taken.
+        """
         from .served_files import file_resource, file_states
 
-        function, uri, about = file_resource(path, uri)
-        self.add_resource(function, uri, **(about | options))
+        function, uri, defaults = file_resource(path, uri)
+        self.add_resource(function, uri, **cast("ResourceOptions", {**defaults, **options}))
         if watch:
-            self._watched.add(uri, file_states(path, uri))
+            self._file_watcher.add(uri, file_states(path, uri))
 
     def add_directory(
         self,
@@ -263,37 +414,53 @@ class Server(Answering):
         uri: str,
         hidden: bool = False,
         watch: bool = False,
-        **options: Any,
+        **options: Unpack[ResourceOptions],
     ) -> None:
-        """Serve what lies in a directory, under a URI such as `docs://`; there is no way out of it.
-        With `watch`, subscribers are told when a file in it changes."""
+        """Serve the files in a directory, and a listing of them, as resources.
+
+        A URI never leads out of the directory, neither by `..` nor by a link.
+
+        Args:
+            path: The directory.
+            uri: The URI of the directory, such as "docs://".
+            hidden: Whether to serve files whose name begins with a dot.
+            watch: Whether to notify subscribers when a file changes. All files are polled every
+                `Limits.watch_interval` seconds.
+            **options: The options of `@server.resource`.
+
+        Raises:
+            ConfigError: There is no such directory, or the URI is taken or malformed.
+        """
         from .served_files import directory_resources, directory_states
 
-        for function, place, about, complete in directory_resources(path, uri, hidden):
-            made = self.add_resource(function, place, **(about | options))
+        for function, place, defaults, complete in directory_resources(path, uri, hidden):
+            merged = cast("ResourceOptions", {**defaults, **options})
+            registered = self.add_resource(function, place, **merged)
             if complete is not None:
-                made.complete("path")(complete)
+                registered.complete("path")(complete)
         if watch:
-            self._watched.add(place, directory_states(path, uri, hidden))
+            self._file_watcher.add(place, directory_states(path, uri, hidden))
 
     def notify_resource_updated(self, uri: str) -> None:
-        """Tell all who subscribed to this resource that it changed. Works anywhere, from any
-        thread."""
+        """Notify all subscribers of a resource that it changed. Works anywhere, from any thread.
+
+        Args:
+            uri: The URI of the resource.
+        """
         self._tell("notifications/resources/updated", UriParams(uri=uri))
 
     @property
-    def _watched(self) -> "Watch":
-        from .watching import Watch
+    def _file_watcher(self) -> "FileWatcher":
+        from .served_files import FileWatcher
 
         with self._lock:
             if self._watch is None:
-                self._watch = Watch(self._noticed, self.limits)
-                self._watch.run(bool(self._listeners))
+                self._watch = FileWatcher(self._on_file_change, self.limits)
+                self._watch.set_running(bool(self._listeners))
             return self._watch
 
-    def _noticed(self, uri: str) -> None:
-        """A file that is watched has changed. The other processes of this server see it by
-        themselves."""
+    def _on_file_change(self, uri: str) -> None:
+        # Listeners that join several processes are left out: each process sees the change itself.
         for listener in self._listeners:
             if listener not in self._unwatched:
                 listener("notifications/resources/updated", UriParams(uri=uri))
@@ -304,56 +471,97 @@ class Server(Answering):
     def prompt(self, function: Callable[P, R], /) -> Completable[P, R]: ...
     @overload
     def prompt(
-        self,
-        name: str | None = None,
-        /,
-        *,
-        title: str | None = None,
-        description: str | None = None,
-        icons: list[Icon] | None = None,
-        meta: Meta | None = None,
-        scopes: Sequence[str] | str = (),
+        self, name: str | None = None, /, **options: Unpack[PromptOptions]
     ) -> Callable[[Callable[P, R]], Completable[P, R]]: ...
-    def prompt(self, first: Any = None, /, **options: Any) -> Any:
-        """Register a function as a prompt: `@server.prompt`, or `@server.prompt(title=…)`."""
-        return _decorate(self.add_prompt, first, options)
+    def prompt(self, function_or_name: Any = None, /, **options: Unpack[PromptOptions]) -> Any:
+        """Register a function as a prompt: `@server.prompt`, or `@server.prompt(title=…)`.
 
-    def add_prompt(self, function: Callable[P, R], /, **options: Any) -> Completable[P, R]:
-        """Register a function as a prompt, with the options of `@server.prompt`."""
-        entry = self._enforceable(
-            prompts.entry(function, **_known("prompt", prompts.entry, options))
-        )
-        self._prompts.add(entry.listed.name, entry)
-        return _completable(function, entry.completers)
+        The parameters of the function become the arguments of the prompt. It returns a text, a
+        `Message`, or a list of them.
+
+        Args:
+            function_or_name: The function, or the name of the prompt (see `name`).
+            name: The name of the prompt (default: the name of the function).
+            title: The name to show to people.
+            description: What the prompt is for (default: the docstring).
+            icons: Pictures that a client may show.
+            meta: The `_meta` of the listed prompt.
+            scopes: The scopes that a caller's token needs. Other callers do not see the prompt.
+
+        Returns:
+            The function itself, with `.complete` to complete its arguments; or a decorator, if
+            options are given.
+
+        Raises:
+            ConfigError: The name is taken, or an option is not valid.
+            SchemaError: A parameter has a type that a text cannot be converted to.
+        """
+        return _decorate(self.add_prompt, function_or_name, options)
+
+    def add_prompt(
+        self, function: Callable[P, R], /, **options: Unpack[PromptOptions]
+    ) -> Completable[P, R]:
+        """Register a function as a prompt.
+
+        Args:
+            function: The function that returns the messages.
+            **options: The options of `@server.prompt`.
+
+        Returns:
+            The function, with `.complete` to complete its arguments.
+
+        Raises:
+            ConfigError: The name is taken, or an option is not valid.
+        """
+        _check_options("prompt", compile_prompt, options)
+        prompt = self._check_enforceable(compile_prompt(function, **options))
+        self._prompts.add(prompt.listed.name, prompt)
+        return _completable(function, prompt.completers)
 
     def remove_prompt(self, name: str) -> None:
-        """Take a prompt out again; clients are told."""
+        """Remove a prompt and notify clients.
+
+        Args:
+            name: The name of the prompt.
+
+        Raises:
+            ConfigError: There is no such prompt.
+        """
         self._prompts.remove(name)
 
     # apps
 
-    @overload
-    def app(
-        self,
-        uri: str,
-        /,
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        connect_domains: Sequence[str] = (),
-        resource_domains: Sequence[str] = (),
-        frame_domains: Sequence[str] = (),
-        base_uri_domains: Sequence[str] = (),
-        permissions: Sequence[str] = (),
-        domain: str | None = None,
-        prefers_border: bool | None = None,
-    ) -> Callable[[F], F]: ...
-    @overload
-    def app(self, uri: str, /, **options: Any) -> Callable[[F], F]: ...
-    def app(self, uri: str, /, **options: Any) -> Callable[[F], F]:
-        """Register a function that gives an HTML document as an app, for tools to point to with
-        `ui=`. The other options are those of a resource."""
+    def app(self, uri: str, /, **options: Unpack[AppOptions]) -> Callable[[F], F]:
+        """Register a function that returns an HTML document as an app (MCP Apps).
+
+        Tools refer to it with `ui=`; clients that support apps show it with their results.
+
+        Args:
+            uri: The URI of the app, such as "ui://weather/view".
+            name: The name of the app (default: the name of the function).
+            title: The name to show to people.
+            description: What the app shows (default: the docstring).
+            icons: Pictures that a client may show.
+            meta: The `_meta` of the listed resource.
+            scopes: The scopes that a caller's token needs. Other callers do not see the app.
+            size: The size of the document in bytes, if it is known.
+            annotations: For whom the app is, how important it is, and when it changed.
+            cache: How long clients may keep the document (default: what `Server(cache=…)` says).
+            connect_domains: Origins that the app may connect to.
+            resource_domains: Origins that the app may load scripts, styles, images and fonts from.
+            frame_domains: Origins that the app may embed in frames.
+            base_uri_domains: Origins that the app may use as its base URI.
+            permissions: What the app may use: "camera", "microphone", "geolocation",
+                "clipboardWrite".
+            domain: The origin that the client should serve the app from.
+            prefers_border: Whether the client should draw a border around the app.
+
+        Returns:
+            A decorator that returns the function.
+
+        Raises:
+            ConfigError: The URI is taken or malformed, or an option is not valid.
+        """
 
         def decorate(function: F) -> F:
             self.add_app(uri, function, **options)
@@ -361,33 +569,49 @@ class Server(Answering):
 
         return decorate
 
-    def add_app(self, uri: str, html: "str | Path | AnyFunction", /, **options: Any) -> None:
-        """Register an app, with the options of `@server.app`: its document, a path to it, or a
-        function that gives it."""
+    def add_app(
+        self,
+        uri: str,
+        html: "str | Path | Callable[..., Any]",
+        /,
+        **options: Unpack[AppOptions],
+    ) -> None:
+        """Register an app (MCP Apps).
+
+        Args:
+            uri: The URI of the app, such as "ui://weather/view".
+            html: The HTML document, a path to it, or a function that returns it.
+            **options: The options of `@server.app`.
+
+        Raises:
+            ConfigError: The URI is taken or malformed, this is not an HTML document, or an option
+                is not valid.
+        """
         from .apps import app_resource
 
-        function, about = app_resource(uri, html, options)
-        self._with_apps()
-        self.add_resource(function, uri, **about)
+        function, resource_options = app_resource(uri, html, dict(options))
+        self._offer_apps()
+        self.add_resource(function, uri, **cast("ResourceOptions", resource_options))
 
-    def _with_apps(self, tool: Tool | None = None) -> None:
-        """Offer apps from now on; and see to it that the one is there that a tool points to."""
+    def _offer_apps(self, tool: Tool | None = None) -> None:
+        """Declare the extension for apps; ConfigError if a tool refers to an app that is not
+        registered."""
         from ..extensions.apps.offering import offering
         from ..extensions.apps.settings import resource_uri
 
-        if tool is not None and (uri := resource_uri(tool)) is not None and self._at(uri) is None:
+        if tool is not None and (uri := resource_uri(tool)) is not None and self._find(uri) is None:
             raise ConfigError(
                 f"Tool {tool.name!r}: there is no app {uri!r} yet; register it before its tools"
             )
         with self._lock:
-            if not self._apps:
+            if not self._offers_apps:
                 self.add_extension(
                     offering(
                         lambda name: _meta_of(self._tools.get(name)),
-                        lambda uri: _meta_of(self._at(uri)),
+                        lambda uri: _meta_of(self._find(uri)),
                     )
                 )
-                self._apps = True
+                self._offers_apps = True
 
     # skills
 
@@ -402,12 +626,27 @@ class Server(Answering):
         cache: Cache | None = None,
         scopes: Sequence[str] | str = (),
     ) -> str:
-        """Serve a folder with a SKILL.md as a skill; returns the URI of that file. It is read now,
-        and kept. `dynamic`: its other files are read when they are asked for, and clients cannot
-        verify them."""
-        from . import skills
+        """Serve a folder with a SKILL.md file as a skill. The folder is read now and kept in
+        memory.
 
-        entry = skills.entry(
+        Args:
+            folder: The folder.
+            uri: The URI of the folder (default: "skill://" and the name of the skill).
+            dynamic: Whether to read the other files only when a client asks for them. Clients
+                cannot verify them then.
+            hidden: Whether to serve files whose name begins with a dot.
+            cache: How long clients may keep the files (default: what `Server(cache=…)` says).
+            scopes: The scopes that a caller's token needs. Other callers do not see the skill.
+
+        Returns:
+            The URI of its SKILL.md.
+
+        Raises:
+            ConfigError: The folder is not a skill, it is too large, or the URI is taken.
+        """
+        from .skills import Skills, load_skill
+
+        skill = load_skill(
             folder,
             uri=uri,
             dynamic=dynamic,
@@ -418,26 +657,31 @@ class Server(Answering):
         )
         with self._lock:
             if self._skills is None:
-                offered = skills.Skills(
-                    self._resources, self._caching, self._page_size, self.limits
-                )
-                self.add_extension(offered.extension)
-                self._skills = offered
-        self._skills.registry.add(entry.listed.uri, self._enforceable(entry))
+                skills = Skills(self._resources, self._caching, self._page_size, self.limits)
+                self.add_extension(skills.extension)
+                self._skills = skills
+        self._skills.registry.add(skill.listed.uri, self._check_enforceable(skill))
         added: list[str] = []
         try:
-            for function, place, options in self._skills.parts(entry):
-                self.add_resource(function, place, **options)
+            for function, place, options in self._skills.parts(skill):
+                self.add_resource(function, place, **cast("ResourceOptions", options))
                 added.append(place)
-        except BaseException:  # something else is served there
-            self._skills.registry.remove(entry.listed.uri)
+        except BaseException:  # something else is served at that URI
+            self._skills.registry.remove(skill.listed.uri)
             for place in added:
                 self.remove_resource(place)
             raise
-        return entry.listed.uri
+        return skill.listed.uri
 
     def remove_skill(self, uri: str) -> None:
-        """Take a skill out again, with all its files; clients are told that resources changed."""
+        """Remove a skill with all its files and notify clients.
+
+        Args:
+            uri: The URI of its SKILL.md, as `add_skill` returned it.
+
+        Raises:
+            ConfigError: There is no such skill.
+        """
         from .skills import template
 
         if self._skills is None:
@@ -449,36 +693,47 @@ class Server(Answering):
     # pages that users are sent to
 
     def check_url(self, url: str, user: str | None) -> str:
-        """At a page that `ctx.bind_url` made the URL of: the id of its question, if `user` (the
-        visitor's id, as the page itself knows it) is who was asked; UrlRefused if not. Takes the
-        URL or its ticket."""
+        """Check at a page that its visitor is the user for whom `ctx.bind_url` made the URL.
+
+        Args:
+            url: The URL of the visit, or only its ticket.
+            user: The id of the visitor, as the page itself knows it.
+
+        Returns:
+            The id that was given to `bind_url`.
+
+        Raises:
+            UrlRefused: It is another user, or the ticket is forged or too old.
+        """
         from ..connection.visiting import check
 
         return check(self.ring, url, self.name, user)
 
     def elicitation_complete(self, id: str) -> None:
-        """Tell the client whose user was sent to a page that they are done there. Works anywhere,
-        from any thread."""
+        """Notify the client that its user is done at a page. Works anywhere, from any thread.
+
+        Args:
+            id: The id that was given to `ctx.elicit_url`.
+        """
         self._tell(
             "notifications/elicitation/complete", ElicitationCompleteParams(elicitation_id=id)
         )
 
     # tasks
 
-    def _with_tasks(self) -> None:
-        """Run tools as tasks from now on, where they say so."""
+    def _offer_tasks(self) -> None:
         from .tasking import tasking
 
         if self.tasks is None:
             self.tasks = tasking(
-                self, self._tasks_given, lambda name: _terms_of(self._tools.get(name)),
+                self, self._tasks_option, lambda name: _terms_of(self._tools.get(name)),
                 self._go_on, self._tell, ends=self._lifespan is not None,
             )  # fmt: skip
             self._answer_with(self.tasks.handlers)
 
     async def _go_on(self, call: Call) -> Any:
-        """Answer the call that a task began with, where it is not there any more: by the same
-        chain, inside of tasks."""
+        """Answer the call of a task that is no longer connected: by the same chain of extensions,
+        inside of tasks."""
         assert self.tasks is not None
         name = call.method.name
         return await compose(self.extensions.inside(self.tasks.extension, name), self._inner[name])(
@@ -488,8 +743,15 @@ class Server(Answering):
     # extensions
 
     def add_extension(self, extension: Extension) -> None:
-        """Give it one more extension. Clients that are connected in the handshake era do not hear
-        of it any more."""
+        """Offer one more extension of the protocol. Clients of the handshake era that are already
+        connected are not told.
+
+        Args:
+            extension: The extension.
+
+        Raises:
+            ConfigError: There already is an extension with its id, or with one of its methods.
+        """
         self.extensions.add(extension)
         self.capabilities.extensions = self.extensions.declared
         cacheable = {method.name for method in extension.methods if method.cacheable}
@@ -508,23 +770,49 @@ class Server(Answering):
             self._admissions += (self.extensions.admit,)
 
     def notify(self, method: str, params: Params) -> None:
-        """Tell all who declared an extension what it has a notification for: in the handshake era
-        each client, in the other those that listen to changes. Works anywhere, from any thread."""
+        """Send a notification of an extension to all clients that declared the extension.
+
+        In the handshake era every connected client gets it, in the stateless era those that listen
+        to changes. Works anywhere, from any thread.
+
+        Args:
+            method: The method of the notification.
+            params: Its parameters.
+
+        Raises:
+            ConfigError: No extension of this server sends this notification.
+        """
         row = None if method in METHODS else self.extensions.find(method, None)
         if row is None or row.result is not None or row.sender == "client":
             raise ConfigError(
-                f"{method!r} is no notification that an extension of this server sends"
+                f"{method!r} is not a notification that an extension of this server sends"
             )
         self._tell(method, params)
 
     # running
 
-    def run(self, transport: str = "stdio", **options: Any) -> None:
-        """Serve until the client goes away (stdio), or until stopped: "http", "sse" or "websocket",
-        with the options of `asgi` and `host`, `port`, `path`, `workers`, `certfile`, `keyfile`."""
+    def run(self, transport: Transport = "stdio", **options: Unpack[RunOptions]) -> None:
+        """Serve until the client disconnects (stdio), or until the process is stopped.
+
+        Args:
+            transport: "stdio", "http" (streamable HTTP), "sse" (HTTP+SSE of 2024-11-05) or
+                "websocket". stdio has no options.
+            host: The address to bind to (default: "127.0.0.1", only this machine).
+            port: The port to bind to (default: 8000; 0 takes a free one).
+            path: The path of the endpoint (default: "/mcp", "/sse" or "/ws").
+            workers: How many processes serve (default: 1).
+            certfile: The file of the TLS certificate (default: no TLS).
+            keyfile: The file of its private key.
+            ready: A function that is called with the URL when clients can connect.
+            endpoint: With "sse" and "websocket", the path of streamable HTTP (default: "/mcp").
+            **options: All options of `asgi` as well.
+
+        Raises:
+            ConfigError: An option is unknown or not valid, or the port is in use.
+        """
         _check_transport(transport, options)
         if "DOVETAIL_ISOLATED" in os.environ:
-            return  # this is the child process of an isolated tool, which only wants the tool
+            return  # this is the child process of an isolated tool, which needs only the tool
         if transport == "stdio":
             from ..serve.stdio import run_stdio
 
@@ -535,9 +823,19 @@ class Server(Answering):
             self._go_online(options)
             run_http(self, self.lifespan, transport, options)
 
-    async def run_async(self, transport: str = "stdio", **options: Any) -> None:
-        """`run`, in a loop that is running already: until the client goes away, or this is
-        cancelled. Signals are yours, and there are no `workers`."""
+    async def run_async(
+        self, transport: Transport = "stdio", **options: Unpack[RunOptions]
+    ) -> None:
+        """Serve in the event loop that is running, until the client disconnects or this is
+        cancelled. Signals are not handled.
+
+        Args:
+            transport: "stdio", "http", "sse" or "websocket".
+            **options: The options of `run`, except `workers`.
+
+        Raises:
+            ConfigError: An option is unknown or not valid, or the port is in use.
+        """
         _check_transport(transport, options)
         if transport == "stdio":
             from ..serve.stdio import serve_stdio
@@ -549,38 +847,76 @@ class Server(Answering):
             self._go_online(options)
             await serve_http(self, self.lifespan, transport, options)
 
-    def asgi(self, path: str = "", **options: Any) -> "App":
-        """An ASGI application that serves every revision over HTTP, to be run by any ASGI server or
-        mounted in any other. The options are those of `dovetail.serve.options.Options`:
-        docs/guides/http.md has them all."""
+    def asgi(self, path: str = "", **options: Unpack[AsgiOptions]) -> "App":
+        """Return an ASGI application that serves every revision over HTTP, to be run by any ASGI
+        server or mounted in another application.
+
+        Args:
+            path: The path of the endpoint, below the mount point (default: the mount point).
+            sse: Whether, or at which path, to serve HTTP+SSE of 2024-11-05 (True: "/sse", with
+                "/message").
+            websocket: Whether, or at which path, to serve WebSocket (True: "/ws").
+            health: The path of the health check (default: "/health"; None for none).
+            metrics: The path of the metrics for Prometheus (default: None, not served).
+            metrics_auth: Who may read the metrics if the server has `auth=`: a scope, or False for
+                anybody.
+            hosts: Host names that requests may be sent to, besides the bound address and localhost;
+                "*" allows any.
+            origins: Origins of web pages that may call the server (CORS); "*" allows any.
+            public_url: The URL by which clients reach the server. Its host and origin are allowed.
+            sessions: Whether clients of the handshake era get a session (default: True). Without
+                one, they have neither GET streams nor resumption.
+            json_only: Whether to answer every POST with a single JSON body. Notifications during a
+                call are dropped then.
+            long_polling: How many seconds a GET that accepts only JSON waits for messages (default:
+                None, not offered).
+            keys: Secrets that seal session ids and tickets, newest first (default: the environment
+                variable DOVETAIL_KEYS, else random keys of this process and its workers).
+            events: A function that makes the store of event streams (default: a bounded one in
+                memory).
+            bus: A function that joins the processes of one server (`run(workers=…)` brings one).
+            routes: An ASGI application that answers at all other paths. It gets no lifespan events.
+
+        Raises:
+            ConfigError: An option is unknown or not valid.
+        """
         from ..serve.app import App
         from ..serve.options import ServeOptions
 
         self._go_online(options)
         return App(self, self.lifespan, ServeOptions.create(path=path, **options))
 
-    async def handle(self, request: HttpRequest, **options: Any) -> HttpResponse:
-        """Answer one HTTP request and leave nothing running: for serverless functions. Replies are
-        JSON."""
+    async def handle(self, request: HttpRequest, **options: Unpack[HandleOptions]) -> HttpResponse:
+        """Answer one HTTP request and leave nothing running, for serverless functions. The response
+        is a single JSON body.
+
+        Args:
+            request: The request.
+            **options: The options of `asgi`.
+
+        Raises:
+            ConfigError: An option is unknown or not valid.
+        """
         from ..serve.serverless import handle
 
-        self._go_online(options, alone=False)
+        self._go_online(options, single_process=False)
         return await handle(self, self.lifespan, request, options)
 
     async def serve(self, channel: Channel) -> None:
-        """Hold one conversation over a channel of your own, until the other side ends it."""
+        """Serve one client over a channel of your own, until the client disconnects.
+
+        Args:
+            channel: Moves messages as bytes; see `dovetail.ports.Channel`.
+        """
         from ..serve import serve_channel
 
         await serve_channel(self, channel, self.lifespan, grace=self.limits.shutdown)
 
     def lifespan(self) -> AbstractAsyncContextManager[Any]:
-        """What is entered before the first request and left after the last; its value is
-        `ctx.state`."""
-        return (
-            self._own_lifespan()
-            if self.tasks is None
-            else self.tasks.keeper.living(self._own_lifespan())
-        )
+        """Return the context manager that is entered before the first request and left after the
+        last; its value is `ctx.state`."""
+        own = self._own_lifespan()
+        return own if self.tasks is None else self.tasks.keeper.living(own)
 
     def _own_lifespan(self) -> AbstractAsyncContextManager[Any]:
         if self._lifespan is None:
@@ -592,13 +928,14 @@ class Server(Answering):
         takes_server = bool(signature(self._lifespan).parameters)
         return self._lifespan(self) if takes_server else self._lifespan()
 
-    def _go_online(self, options: Mapping[str, Any], *, alone: bool = True) -> None:
-        """From here on strangers may call. `alone`: the next request comes to this process too."""
+    def _go_online(self, options: Mapping[str, Any], *, single_process: bool = True) -> None:
+        """Check the settings for callers from a network. `single_process`: all requests come to
+        this process."""
         self._keys = options.get("keys", self._keys)
-        alone = alone and (options.get("workers") or 1) == 1
-        if not alone and self.tasks is not None and not self.tasks.keeper.store.shared:
+        single_process = single_process and (options.get("workers") or 1) == 1
+        if not single_process and self.tasks is not None and not self.tasks.keeper.store.shared:
             raise ConfigError(
-                "Several processes have to share their tasks: keep them in a file, "
+                "Several processes have to share their tasks. Keep them in a file: "
                 'Server(tasks="tasks.db")'
             )
         if self.guard is None and self.scopes:
@@ -607,7 +944,7 @@ class Server(Answering):
 
 
 def _capabilities(experimental: dict[str, Any] | None) -> ServerCapabilities:
-    """Everything, always, since whatever there is may come while it runs."""
+    # All of them, always, because components of any kind may be added while the server runs.
     return ServerCapabilities(
         tools=ListCapability(list_changed=True),
         resources=ResourcesCapability(subscribe=True, list_changed=True),
@@ -618,30 +955,29 @@ def _capabilities(experimental: dict[str, Any] | None) -> ServerCapabilities:
     )
 
 
-def _guard(given: Any) -> Guard | None:
-    """What was given as `auth=`, if it is a guard; else what to write instead."""
-    if given is None or (
-        not isinstance(given, type) and all(hasattr(given, part) for part in GUARD)
+def _check_guard(auth: Any) -> Guard | None:
+    if auth is None or (
+        not isinstance(auth, type) and all(hasattr(auth, name) for name in GUARD_METHODS)
     ):
-        return cast("Guard | None", given)
-    what = f"the class {given.__name__}" if isinstance(given, type) else f"a {type(given).__name__}"
+        return cast("Guard | None", auth)
+    what = f"the class {auth.__name__}" if isinstance(auth, type) else f"a {type(auth).__name__}"
     raise ConfigError(
         f'auth= takes a guard, not {what}: Bearer(jwt("https://issuer.example")), '
         f"Provider(users={{…}}) or ApiKeys({{…}})"
     )
 
 
-def _meta_of(entry: Any) -> Meta | None:
-    return None if entry is None else entry.listed.meta
+def _meta_of(component: Any) -> Meta | None:
+    return None if component is None else component.listed.meta
 
 
-def _terms_of(entry: tools.Entry | None) -> "Terms | None":
+def _terms_of(tool: RegisteredTool | None) -> "Terms | None":
     from ..extensions.tasks.terms import FORBIDDEN
 
-    return None if entry is None else entry.task or FORBIDDEN
+    return None if tool is None else tool.task or FORBIDDEN
 
 
-def _revisions(names: Sequence[str]) -> tuple[Revision, ...]:
+def _find_revisions(names: Sequence[str]) -> tuple[Revision, ...]:
     unknown = [name for name in names if name not in BY_NAME]
     if unknown or not names:
         raise ConfigError(f"Unknown revisions {unknown}; there are {', '.join(BY_NAME)}")
@@ -649,19 +985,20 @@ def _revisions(names: Sequence[str]) -> tuple[Revision, ...]:
 
 
 def _check_transport(transport: str, options: Mapping[str, Any]) -> None:
-    if transport not in TRANSPORTS:
-        raise ConfigError(f"There is no transport {transport!r}; there are {', '.join(TRANSPORTS)}")
+    known = get_args(Transport)
+    if transport not in known:
+        raise ConfigError(f"There is no transport {transport!r}; there are {', '.join(known)}")
     if transport == "stdio" and options:
-        raise ConfigError(f"stdio takes no options, but got {', '.join(options)}")
+        raise ConfigError(f"stdio has no options, but got {', '.join(options)}")
 
 
-def _decorate(add: Callable[..., Any], first: Any, options: dict[str, Any]) -> Any:
+def _decorate(add: Callable[..., Any], function_or_name: Any, options: Mapping[str, Any]) -> Any:
     """Both forms of a decorator: bare, or with options (the name may come first)."""
-    if callable(first):
-        add(first, **options)
-        return first
-    if first is not None:
-        options = {"name": first, **options}
+    if callable(function_or_name):
+        add(function_or_name, **options)
+        return function_or_name
+    if function_or_name is not None:
+        options = {"name": function_or_name, **options}
 
     def decorate(function: F) -> F:
         add(function, **options)
@@ -670,16 +1007,14 @@ def _decorate(add: Callable[..., Any], first: Any, options: dict[str, Any]) -> A
     return decorate
 
 
-def _known(kind: str, entry: Any, options: dict[str, Any]) -> dict[str, Any]:
-    """The options of a decorator, where it has all of them."""
-    takes = entry.__kwdefaults__
-    for name in options.keys() - takes.keys():
+def _check_options(kind: str, compile: Any, options: Mapping[str, Any]) -> None:
+    known = compile.__kwdefaults__
+    for name in options.keys() - known.keys():
         from difflib import get_close_matches
 
-        close = get_close_matches(name, takes, n=1)
-        hint = f"did you mean {close[0]}=?" if close else f"it takes {', '.join(takes)}"
-        raise ConfigError(f"@server.{kind} takes no {name}=; {hint}")
-    return options
+        close = get_close_matches(name, known, n=1)
+        hint = f"did you mean {close[0]}=?" if close else f"it has {', '.join(known)}"
+        raise ConfigError(f"@server.{kind} has no option {name}=; {hint}")
 
 
 def _completable(function: Callable[P, R], completers: Completers) -> Completable[P, R]:
@@ -696,5 +1031,5 @@ def _completable(function: Callable[P, R], completers: Completers) -> Completabl
     try:
         function.complete = complete  # type: ignore[attr-defined]
     except AttributeError:
-        pass  # a bound method takes no attributes
+        pass  # attributes of a bound method cannot be set
     return cast("Completable[P, R]", function)

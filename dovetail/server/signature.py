@@ -24,7 +24,7 @@ from typing import Annotated, Any, TypeAlias, Union, get_args, get_origin, get_t
 import msgspec
 from msgspec import NODEFAULT, Raw, Struct
 
-from ..errors import SchemaError
+from ..errors import InvalidParams, SchemaError
 from ..schema import (
     Schema,
     Shape,
@@ -37,7 +37,6 @@ from ..schema import (
     inline_definitions,
     merge_definitions,
 )
-from .arguments import EMPTY, ArgumentError
 
 Bound: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
 """What to call the function with."""
@@ -92,8 +91,8 @@ class Signature:
         self.parameters: tuple[Parameter, ...] = ()
         self.context = context.name if context else None
         """The parameter that is given the Context."""
-        self.returns = EMPTY
-        """The return annotation, if there is one."""
+        self.returns: Any = Any
+        """The return annotation; Any if there is none."""
         self.description: str | None = None
         """The docstring, without what it says about parameters."""
         self._keywords = [
@@ -139,7 +138,7 @@ class Signature:
             )
 
         self = cls(function, name, listed, contexts[0] if contexts else None)
-        self.returns = hints.get("return", EMPTY)
+        self.returns = hints.get("return", Any)
         self.description, told = read_docstring(_docstring(function, inner))
         named = [one for one in listed if one not in starred and one not in contexts]
         self.parameters = tuple(
@@ -172,7 +171,7 @@ class Signature:
         )
 
     def bind(self, raw: bytes | Raw, context: object | None = None) -> Bound:
-        """The call that these JSON arguments ask for; ArgumentError where the function does not
+        """The call that these JSON arguments ask for; InvalidParams where the function does not
         take them."""
         try:
             values = _astuple(self._decode(raw))
@@ -237,7 +236,7 @@ class Signature:
             if name not in known
         ]
         if problems:
-            raise ArgumentError("; ".join(problems))
+            raise InvalidParams("; ".join(problems))
         return tuple(collected)
 
 
@@ -249,11 +248,11 @@ def decode_object(raw: bytes | Raw, name: str) -> dict[str, Any]:
         if isinstance(values, str) and values.lstrip()[:1] == "{":
             values = _parse(values.encode())
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise ArgumentError(f"The arguments of {name} are not valid JSON: {error}") from None
+        raise InvalidParams(f"The arguments of {name} are not valid JSON: {error}") from None
     if values is None:
         return {}
     if not isinstance(values, dict):
-        raise ArgumentError(
+        raise InvalidParams(
             f"The arguments of {name} must be an object, got {describe_value(values)}"
         )
     return values

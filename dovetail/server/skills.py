@@ -41,12 +41,18 @@ from ..limits import Limits
 from ..ports import Answer, Call, Principal
 from ..protocol.content import ResourceContents
 from ..protocol.resources import Resource
-from . import resources, scopes
 from .caching import Cache, Caching
 from .files import DIRECTORY, Directory, contents_of, known_type, plain_path
-from .pagination import page
-from .registry import Registry, Snapshot
-from .scopes import given as given_scopes
+from .registry import (
+    Registry,
+    Snapshot,
+    make_page,
+    parse_scopes,
+    require_scopes,
+    scopes_in,
+    visible_to,
+)
+from .resources import RegisteredResource
 
 LOOKED_AT = 10_000
 """Entries of a folder that are looked at, before it counts as none that is meant as a skill."""
@@ -55,7 +61,7 @@ _REST = "{+path}"
 Files = dict[str, bytes]
 
 
-class Entry(Struct, frozen=True, eq=False):
+class RegisteredSkill(Struct, frozen=True, eq=False):
     """A skill in the registry."""
 
     listed: SkillEntry
@@ -83,7 +89,7 @@ class Entry(Struct, frozen=True, eq=False):
         return contents_of(data, path, uri)
 
 
-def entry(
+def load_skill(
     folder: str | Path,
     *,
     uri: str | None = None,
@@ -92,7 +98,7 @@ def entry(
     cache: Cache | None = None,
     scopes: Sequence[str] | str = (),
     limits: Limits,
-) -> Entry:
+) -> RegisteredSkill:
     """A folder as a skill; ConfigError where it is none."""
     place = Path(folder)
     found = Directory(place, hidden=hidden, limit=limits.skill_bytes)
@@ -111,13 +117,13 @@ def entry(
         frontmatter=frontmatter,
         resources=DYNAMIC if dynamic else manifest,
     )
-    return Entry(
+    return RegisteredSkill(
         listed,
         files,
         folders,
         found if dynamic else None,
         cache,
-        given_scopes(scopes, f"Skill {listed.uri}"),
+        parse_scopes(scopes, f"Skill {listed.uri}"),
     )
 
 
@@ -232,7 +238,7 @@ class Skills:
 
     def __init__(
         self,
-        served: Registry[resources.Entry],
+        served: Registry[RegisteredResource],
         caching: Caching,
         page_size: int | None,
         limits: Limits,
@@ -243,7 +249,7 @@ class Skills:
             page_size,
             limits,
         )
-        self.registry: Registry[Entry] = Registry(
+        self.registry: Registry[RegisteredSkill] = Registry(
             "skill", lambda came, went: None
         )  # its resources tell of it
         answers: dict[str, Answer] = {
@@ -259,7 +265,9 @@ class Skills:
             mutual=False,  # clients declare nothing
         )
 
-    def parts(self, entry: Entry) -> Iterator[tuple[Callable[..., Any], str, dict[str, Any]]]:
+    def parts(
+        self, entry: RegisteredSkill
+    ) -> Iterator[tuple[Callable[..., Any], str, dict[str, Any]]]:
         """What has to be registered for a skill: the function, URI and options of each resource."""
         listed = entry.listed
         options: dict[str, Any] = {"cache": entry.cache, "scopes": entry.scopes}
@@ -289,16 +297,16 @@ class Skills:
 
     async def _list(self, call: Call) -> ListSkillsResult:
         hints = self._caching.hints(call.name)
-        if hints and scopes.needed(self.registry.now):
+        if hints and scopes_in(self.registry.now):
             hints["cache_scope"] = "private"
 
-        def make(entries: list[Entry], cursor: str | None) -> ListSkillsResult:
+        def make(entries: list[RegisteredSkill], cursor: str | None) -> ListSkillsResult:
             return ListSkillsResult(
                 skills=[entry.listed for entry in entries], next_cursor=cursor, **hints
             )
 
-        seen = scopes.view(self.registry.now, call.principal)
-        return page(call, seen, self._page_size, make)  # type: ignore[no-any-return]
+        seen = visible_to(call.principal, self.registry.now)
+        return make_page(call, seen, self._page_size, make)  # type: ignore[no-any-return]
 
     async def _get(self, call: Call) -> GetSkillResult:
         entry = self.registry.get(call.params.uri)
@@ -306,28 +314,28 @@ class Skills:
             raise InvalidParams(
                 f"There is no skill {call.params.uri}", data={"uri": call.params.uri}
             )
-        scopes.check(entry, call.principal, f"Skill {call.params.uri}")
+        require_scopes(entry, call.principal, f"Skill {call.params.uri}")
         hints = self._caching.hints(call.name, entry.cache)
         if hints and entry.scopes:
             hints["cache_scope"] = "private"
         return GetSkillResult(skill=entry.listed, **hints)
 
     async def _read_directory(self, call: Call) -> ReadDirectoryResult:
-        from .running import threads
+        from .execution import run_in_thread
 
         look = partial(self._children, call.params.uri, call.principal)
-        found = await threads(self._limits).run(look)  # what is dynamic has to be looked at
+        found = await run_in_thread(look, self._limits)  # what is dynamic has to be looked at
 
         def make(items: list[Resource], cursor: str | None) -> ReadDirectoryResult:
             return ReadDirectoryResult(resources=items, next_cursor=cursor)
 
-        return page(call, Snapshot(found), self._page_size, make)  # type: ignore[no-any-return]
+        return make_page(call, Snapshot(found), self._page_size, make)  # type: ignore[no-any-return]
 
     def _children(self, directory: str, principal: Principal | None) -> dict[str, Resource]:
         """What lies in a directory: of a skill, of several that are one in another, or above
         them."""
-        skills = scopes.view(self.registry.now, principal).items.values()
-        served = scopes.view(self._served.now, principal).items
+        skills = visible_to(principal, self.registry.now).items.values()
+        served = visible_to(principal, self._served.now).items
         roots = [f"{skill.listed.root}/" for skill in skills]
         uris = [
             uri for uri in served if uri.startswith(tuple(roots))
@@ -344,7 +352,7 @@ class Skills:
         }
 
 
-def _child(uri: str, name: str, served: Mapping[str, resources.Entry]) -> Resource:
+def _child(uri: str, name: str, served: Mapping[str, RegisteredResource]) -> Resource:
     known = served.get(uri)
     if known is not None:
         return known.listed

@@ -1,22 +1,29 @@
 """Tools: functions that a model can call.
 
-`tools/call` binds the raw arguments to the function's signature, runs it (on the loop, on a worker
-thread, or in a child process), and turns what it returns into a result. Whatever goes wrong inside
-the function is a result too, with the text for the model; only a call that names no tool is an
+`tools/call` binds the raw arguments to the function's signature, runs the function (on the loop, on
+a worker thread, or in a child process), and turns what it returns into a result. A failure inside
+the function is a result too, with the text for the model; only a call of an unknown tool is an
 error of the protocol.
+
+A result is content for the model and data for programs. The returned value is encoded once: those
+bytes are the structured content, and the text is the same bytes. A value that is not an object is
+wrapped as `{"result": …}`, in the value and in its schema. Content (and the helpers Image, Audio
+and File) passes through; a list may mix it with anything else.
 """
 
 import re
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args, get_origin
 
+import msgspec
 from msgspec import Raw, Struct
 
 from ..errors import (
     CannotAsk,
     ConfigError,
+    InvalidOutput,
     InvalidParams,
     NotFound,
     ProtocolError,
@@ -26,22 +33,20 @@ from ..errors import (
 from ..limits import Limits
 from ..ports import Call
 from ..protocol.base import Icon, Meta
+from ..protocol.content import (
+    AudioContent,
+    EmbeddedResource,
+    ImageContent,
+    OtherContent,
+    ResourceLink,
+    TextContent,
+)
 from ..protocol.lifecycle import InputRequired
 from ..protocol.tools import Tool, ToolAnnotations, ToolExecution, ToolResult
-from ..schema import Unencodable
-from .arguments import ArgumentError
+from ..schema import Shape, TypeMismatch, Unencodable
 from .context import Context
-from .results import (
-    Finish,
-    conforming,
-    describes_object,
-    failed,
-    finish_any,
-    finish_bare,
-    finisher,
-    plain,
-)
-from .scopes import given as given_scopes
+from .media import Media
+from .registry import parse_scopes
 
 if TYPE_CHECKING:
     from ..extensions.tasks.terms import Terms
@@ -50,30 +55,45 @@ if TYPE_CHECKING:
     from .signature import Signature
 
 NAME = re.compile(r"[A-Za-z0-9_.\-]{1,128}")
+CONTENT = (
+    TextContent,
+    ImageContent,
+    AudioContent,
+    ResourceLink,
+    EmbeddedResource,
+    OtherContent,
+    Media,
+)
+ANY_SHAPE = Shape(Any)
+MAX_KNOWN_TYPES = 1000
+_UNSPECIFIC = (Any, None, type(None), list, tuple, list[Any])
+"""Return annotations that say nothing about the result, or do not say whether it has content."""
+_decode_json = msgspec.json.Decoder().decode
 
 Bind = Callable[[Any, Any], tuple[tuple[Any, ...], dict[str, Any]]]
+MakeResult = Callable[[Any], ToolResult]
 
 
-class Entry(Struct, frozen=True, eq=False):
+class RegisteredTool(Struct, frozen=True, eq=False):
     """A tool in the registry: what is listed, and how it runs."""
 
     listed: Tool
     signature: "Signature"
     bind: Bind
-    finish: Finish
+    make_result: MakeResult
     timeout: float | None
     isolated: bool
     direct: bool
-    """Whether it runs on the loop with nothing around it."""
+    """Whether it runs on the loop, without a timeout or a child process."""
     mirrors: "tuple[HeaderParam, ...]" = ()
     """The parameters that HTTP requests repeat in their headers."""
     scopes: tuple[str, ...] = ()
-    """What a token must have to call it."""
+    """The scopes that a token needs to call it."""
     task: "Terms | None" = None
     """On what terms it runs as a task."""
 
 
-def entry(
+def compile_tool(
     function: Callable[..., Any],
     *,
     name: str | None = None,
@@ -91,8 +111,8 @@ def entry(
     resumable: bool = False,
     ui: str | None = None,
     visibility: Sequence[str] | str | None = None,
-) -> Entry:
-    """Compile a function into a tool."""
+) -> RegisteredTool:
+    """Compile a function into a tool; the options are those of `Server.tool`."""
     name = name or getattr(function, "__name__", "") or type(function).__name__
     _check_name(name)
     if ui is not None or visibility is not None or (meta and "ui" in meta):
@@ -103,9 +123,9 @@ def entry(
 
     signature = Signature.of(function, context_type=Context, free=schema is not None)
     _check_signature(name, signature)
-    finish, described = finisher(name, signature.returns)
-    bind = signature.bind if schema is None else _checked(name, schema, signature)
-    input_schema = signature.schema if schema is None else _object_schema(name, schema)
+    make_result, described = _result_maker(name, signature.returns)
+    bind = signature.bind if schema is None else _bind_by_schema(name, schema, signature)
+    input_schema = signature.schema if schema is None else _check_object_schema(name, schema)
     tool = Tool(
         name=name,
         input_schema=input_schema,
@@ -119,15 +139,20 @@ def entry(
     )
     if isolate is not None:
         _check_isolated(isolate, function, signature, name)
-    direct = signature.is_async and timeout is None and isolate is None
     if output_schema is not None:
-        given = finish_any if describes_object(output_schema) else finish_bare
-        finish = conforming(name, given, _compiled(output_schema))
-    taken = given_scopes(scopes, f"Tool {name!r}")
-    terms = _terms(name, signature, task, resumable)
-    mirrors = _mirrors(name, input_schema)
-    return Entry(
-        tool, signature, bind, finish, timeout, isolate is not None, direct, mirrors, taken, terms
+        make = make_any_result if describes_object(output_schema) else _make_unwrapped_result
+        make_result = _validating(name, make, _compile_schema(output_schema))
+    return RegisteredTool(
+        tool,
+        signature,
+        bind,
+        make_result,
+        timeout,
+        isolated=isolate is not None,
+        direct=signature.is_async and timeout is None and isolate is None,
+        mirrors=_mirrors(name, input_schema),
+        scopes=parse_scopes(scopes, f"Tool {name!r}"),
+        task=_terms(name, signature, task, resumable),
     )
 
 
@@ -143,126 +168,57 @@ def _terms(name: str, signature: "Signature", task: str | None, resumable: bool)
 
 def _check_name(name: str) -> None:
     if name == "<lambda>":
-        raise ConfigError("A lambda has no name of its own; give it one with name=…")
+        raise ConfigError("A lambda has no name; give the tool one with name=…")
     if not NAME.fullmatch(name):
         advice = (
-            "names should be 1 to 128 of A-Z, a-z, 0-9, `_`, `-` and `.`, for some "
-            "clients refuse others"
+            "use 1 to 128 of A-Z, a-z, 0-9, `_`, `-` and `.`, because some clients reject "
+            "other names"
         )
-        warnings.warn(f"Tool name {name!r}: {advice}", stacklevel=_level())
+        warnings.warn(f"Tool name {name!r}: {advice}", stacklevel=_user_stack_level())
 
 
 def _check_signature(name: str, signature: "Signature") -> None:
     if signature.yields:
         raise ConfigError(
-            f"Tool {name!r} is a generator; return the result, and tell of what comes before "
-            "by ctx.progress"
+            f"Tool {name!r} is a generator; return the result, and report intermediate steps "
+            "with ctx.progress"
         )
     if signature.context is None and any(
-        one.name == "ctx" and one.annotation is Any for one in signature.parameters
+        parameter.name == "ctx" and parameter.annotation is Any
+        for parameter in signature.parameters
     ):
         advice = (
-            "is an argument that the model has to give; if it is meant to be the "
+            "is an argument that the model has to provide; if it is meant to be the "
             "context, write `ctx: Context`"
         )
-        warnings.warn(f"Tool {name!r}: `ctx` {advice}", stacklevel=_level())
+        warnings.warn(f"Tool {name!r}: `ctx` {advice}", stacklevel=_user_stack_level())
 
 
-def _level() -> int:
-    """How far up the stack the user's own code is."""
+def _user_stack_level() -> int:
+    """The `stacklevel` of the first frame outside of this package, for a caller that warns."""
     level, frame = 2, sys._getframe(2)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("dovetail."):
         level, frame = level + 1, frame.f_back
     return level
 
 
-async def call_tool(
-    entry: Entry, call: Call, context: Context | None, limits: Limits, mask: bool
-) -> ToolResult | InputRequired:
-    """Run a tool for a call."""
-    try:
-        args, kwargs = entry.bind(call.params.arguments, context)
-    except ArgumentError as error:
-        if call.revision.tool_errors:
-            return failed(str(error))
-        raise InvalidParams(str(error)) from None
-    try:
-        if entry.direct:
-            value = await entry.signature.function(*args, **kwargs)
-        else:
-            value = await _run(entry, call, args, kwargs, limits)
-        return value if type(value) is InputRequired else entry.finish(value)
-    except (ToolError, NotFound) as error:
-        return failed(str(error))
-    except ProtocolError:
-        raise
-    except CannotAsk as error:
-        if call.revision.stateless:
-            raise
-        return failed(str(error))  # older revisions have no error for it
-    except BaseException as error:
-        if call.cancelled or call.cut_off is not None:
-            raise
-        return failed(explain(entry.listed.name, error, mask))
-
-
-async def _run(
-    entry: Entry, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], limits: Limits
-) -> Any:
-    from .running import run_function, within
-
-    function, name = entry.signature.function, entry.listed.name
-    if entry.isolated:
-        from .isolation import run_isolated
-
-        return await run_isolated(function, args, kwargs, limits, entry.timeout, name)
-    work = run_function(function, entry.signature.is_async, args, kwargs, limits)
-    return await (work if entry.timeout is None else within(entry.timeout, name, call, work))
-
-
 def _check_isolated(
     isolate: str, function: Callable[..., Any], signature: "Signature", name: str
 ) -> None:
     if isolate != "process":
-        raise ConfigError(f'isolate={isolate!r}: the only way to isolate a tool is "process"')
+        raise ConfigError(f'isolate={isolate!r}: the only supported value is "process"')
     from .isolation import check_isolatable
 
     check_isolatable(function, signature.context is not None, name)
 
 
-def opened(result: ToolResult) -> ToolResult:
-    """A result whose structured content is a value again, for middleware to look at."""
-    if type(result.structured_content) is Raw:
-        result.structured_content = plain(result.structured_content)
-    return result
-
-
-def explain(name: str, error: BaseException, mask: bool) -> str:
-    """What the model is told of an exception; the traceback goes to the log."""
-    import logging
-
-    logging.getLogger("dovetail.server").warning("%s failed", name, exc_info=error)
-    if mask:
-        return f"{name} failed"
-    if isinstance(error, TimeoutError) and str(error):
-        return str(error)
-    text = str(error)
-    if isinstance(error, Unencodable):
-        return f"{name} returned what cannot be sent: {text}"
-    if isinstance(error, KeyError):
-        return f"KeyError: {text}"  # the key alone says little
-    if isinstance(error, Exception):
-        return text or type(error).__name__
-    return f"{name} ended with {type(error).__name__}" + (f": {text}" if text else "")
-
-
-def _compiled(schema: dict[str, Any]) -> "Validator":
+def _compile_schema(schema: dict[str, Any]) -> "Validator":
     from ..schema.validation import compile
 
     return compile(schema)
 
 
-def _object_schema(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+def _check_object_schema(name: str, schema: dict[str, Any]) -> dict[str, Any]:
     if schema.get("type") != "object":
         raise SchemaError(f'Tool {name!r}: an input schema must have "type": "object"')
     return schema
@@ -271,7 +227,7 @@ def _object_schema(name: str, schema: dict[str, Any]) -> dict[str, Any]:
 def _mirrors(name: str, schema: dict[str, Any]) -> "tuple[HeaderParam, ...]":
     from ..schema.header import KEYWORD
 
-    if KEYWORD not in repr(schema):  # nearly always; then nothing more is loaded
+    if KEYWORD not in repr(schema):  # nearly always, and then nothing more is loaded
         return ()
     from ..protocol.header_params import find_header_params
 
@@ -281,16 +237,276 @@ def _mirrors(name: str, schema: dict[str, Any]) -> "tuple[HeaderParam, ...]":
         raise SchemaError(f"Tool {name!r}: {error}") from None
 
 
-def _checked(name: str, schema: dict[str, Any], signature: "Signature") -> Bind:
-    """Arguments checked by a JSON schema that was given, and passed on as they are."""
-    validator = _compiled(schema)
+def _bind_by_schema(name: str, schema: dict[str, Any], signature: "Signature") -> Bind:
+    """Validate arguments with a JSON schema that the user gave, and pass them on unchanged."""
+    validator = _compile_schema(schema)
     from .signature import decode_object
 
     def bind(raw: Raw, context: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         values = decode_object(raw, name)
         problems = validator.problems(values)
         if problems:
-            raise ArgumentError("; ".join(problems))
+            raise InvalidParams("; ".join(problems))
         return signature.pass_on(values, context)
 
     return bind
+
+
+# --------------------------------------------------------------------------------------------------
+# calls
+
+
+async def call_tool(
+    tool: RegisteredTool, call: Call, context: Context | None, limits: Limits, mask: bool
+) -> ToolResult | InputRequired:
+    """Run a tool for a call."""
+    try:
+        args, kwargs = tool.bind(call.params.arguments, context)
+    except InvalidParams as error:
+        if call.revision.tool_errors:
+            return make_error_result(str(error))
+        raise
+    try:
+        if tool.direct:
+            value = await tool.signature.function(*args, **kwargs)
+        else:
+            value = await _run(tool, call, args, kwargs, limits)
+        return value if type(value) is InputRequired else tool.make_result(value)
+    except (ToolError, NotFound) as error:
+        return make_error_result(str(error))
+    except ProtocolError:
+        raise
+    except CannotAsk as error:
+        if call.revision.stateless:
+            raise
+        return make_error_result(str(error))  # older revisions have no error code for it
+    except BaseException as error:
+        if call.cancelled or call.cut_off is not None:
+            raise
+        return make_error_result(describe_failure(tool.listed.name, error, mask))
+
+
+async def _run(
+    tool: RegisteredTool, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], limits: Limits
+) -> Any:
+    from .execution import run_function, run_with_timeout
+
+    function, name = tool.signature.function, tool.listed.name
+    if tool.isolated:
+        from .isolation import run_isolated
+
+        return await run_isolated(function, args, kwargs, limits, tool.timeout, name)
+    work = run_function(function, tool.signature.is_async, args, kwargs, limits)
+    return await (
+        work if tool.timeout is None else run_with_timeout(work, tool.timeout, name, call)
+    )
+
+
+def describe_failure(name: str, error: BaseException, mask: bool) -> str:
+    """Return the text of an exception for the model, and log the traceback."""
+    import logging
+
+    logging.getLogger("dovetail.server").warning("%s failed", name, exc_info=error)
+    if mask:
+        return f"{name} failed"
+    if isinstance(error, TimeoutError) and str(error):
+        return str(error)
+    text = str(error)
+    if isinstance(error, Unencodable):
+        return f"{name} returned a value that cannot be sent: {text}"
+    if isinstance(error, KeyError):
+        return f"KeyError: {text}"  # the key alone says little
+    if isinstance(error, Exception):
+        return text or type(error).__name__
+    return f"{name} ended with {type(error).__name__}" + (f": {text}" if text else "")
+
+
+# --------------------------------------------------------------------------------------------------
+# results
+
+
+def _result_maker(name: str, returns: Any) -> tuple[MakeResult, dict[str, Any] | None]:
+    """Return what turns values of this return annotation into results, and the output schema, if
+    there is one."""
+    if returns in _UNSPECIFIC or _is_content_annotation(returns):
+        return make_any_result, None
+    try:
+        shape = Shape(returns)
+        schema = shape.output_schema
+    except SchemaError:
+        # A return type that no schema can describe is no reason to refuse the tool: it is listed
+        # without an output schema.
+        return make_any_result, None
+    if describes_object(schema):
+        return _typed_result_maker(name, shape, b"", b""), schema
+    definitions = {"$defs": schema["$defs"]} if "$defs" in schema else {}
+    inner = {key: value for key, value in schema.items() if key != "$defs"}
+    wrapped = {
+        "type": "object",
+        "properties": {"result": inner},
+        "required": ["result"],
+        **definitions,
+    }
+    return _typed_result_maker(name, shape, b'{"result":', b"}"), wrapped
+
+
+def _typed_result_maker(name: str, shape: Shape, before: bytes, after: bytes) -> MakeResult:
+    """Return what turns values of a type into results that match the output schema.
+
+    The encoded value is decoded again as the type, to check it. That is not necessary for pydantic,
+    which has checked it already, and for a plain value of exactly that type.
+    """
+    encode = shape.encode
+    exact_type = shape.annotation if shape.annotation in (int, str, bool) else None
+    check = None if shape.native is Raw else shape.decode
+
+    def make_result(value: Any) -> ToolResult:
+        if _has_content(value):
+            result = make_any_result(value)
+            if not result.is_error:
+                _check_structured(name, shape, result, bool(before))
+            return result
+        try:
+            data = encode(value)
+        except Unencodable as error:
+            return make_result(_without_surrogates(value, error))
+        if check is not None and type(value) is not exact_type:
+            try:
+                check(data)
+            except TypeMismatch as problem:
+                raise _invalid_output(name, problem) from None
+        text = value if type(value) is str else data.decode()
+        return ToolResult(
+            content=[TextContent(text)], structured_content=Raw(before + data + after)
+        )
+
+    return make_result
+
+
+def _check_structured(name: str, shape: Shape, result: ToolResult, wrapped: bool) -> None:
+    structured = result.structured_content
+    try:
+        shape.convert(structured["result"] if wrapped else structured)
+    except (TypeMismatch, TypeError, KeyError) as problem:
+        raise _invalid_output(name, problem, result) from None
+
+
+def _invalid_output(name: str, problem: object, result: ToolResult | None = None) -> InvalidOutput:
+    return InvalidOutput(
+        f"{name} returned a value that does not match its output schema: {problem}", result
+    )
+
+
+def _validating(name: str, make: MakeResult, validator: "Validator") -> MakeResult:
+    """Wrap `make` so that its results are validated against a schema that the user gave."""
+
+    def make_result(value: Any) -> ToolResult:
+        result = make(value)
+        structured = result.structured_content
+        if type(structured) is Raw:
+            structured = _decode_json(structured)
+        problems = [] if result.is_error else validator.problems(structured)
+        if problems:
+            raise _invalid_output(name, "; ".join(problems), result)
+        return result
+
+    return make_result
+
+
+def make_any_result(value: Any) -> ToolResult:
+    """Make a result of a value without an output schema."""
+    if isinstance(value, ToolResult):
+        return value
+    if value is None:
+        return ToolResult(content=[])
+    if isinstance(value, CONTENT):
+        return ToolResult(content=[_content_block(value)])
+    if _has_content(value):
+        return ToolResult(content=[_content_block(item) for item in value])
+    try:
+        data = ANY_SHAPE.encode(value)
+    except Unencodable as error:
+        return make_any_result(_without_surrogates(value, error))
+    return _structured_result(
+        value, data, data if data[:1] == b"{" else b'{"result":' + data + b"}"
+    )
+
+
+def _make_unwrapped_result(value: Any) -> ToolResult:
+    """Make a result for a schema that does not describe an object: nothing is wrapped."""
+    if _has_content(value):
+        return make_any_result(value)
+    data = ANY_SHAPE.encode(value)
+    return _structured_result(value, data, data)
+
+
+def _structured_result(value: Any, data: bytes, structured: bytes) -> ToolResult:
+    return ToolResult(
+        content=[TextContent(value if type(value) is str else data.decode())],
+        structured_content=Raw(structured),
+    )
+
+
+def make_error_result(text: str) -> ToolResult:
+    """Make a result that tells the model what went wrong."""
+    return ToolResult(content=[TextContent(text)], is_error=True)
+
+
+def decode_structured(result: ToolResult) -> ToolResult:
+    """Decode the structured content of a result in place, for middleware to look at."""
+    if type(result.structured_content) is Raw:
+        result.structured_content = _decode_json(result.structured_content)
+    return result
+
+
+def _without_surrogates(value: Any, error: Unencodable) -> Any:
+    """Replace lone surrogates in a value; raise `error` if something else is wrong with it."""
+    if not isinstance(error.__cause__, UnicodeEncodeError):
+        raise error
+    from ..connection.outgoing import valid  # loads logging, so not before it is needed
+
+    return valid(value)
+
+
+_content_types: dict[type, bool] = {}
+
+
+def _has_content(value: Any) -> bool:
+    """Whether the value is content, a result, or a list with content in it. Asked for each result,
+    so the answer is cached by type (0.1 µs instead of 0.9 µs)."""
+    kind = type(value)
+    if kind is list or kind is tuple:
+        return any(isinstance(item, CONTENT) for item in value)
+    known = _content_types.get(kind)
+    if known is None:
+        if len(_content_types) > MAX_KNOWN_TYPES:
+            _content_types.clear()  # the program creates types at run time
+        known = _content_types[kind] = issubclass(kind, (*CONTENT, ToolResult))
+    return known
+
+
+def _content_block(item: Any) -> Any:
+    if isinstance(item, Media):
+        return item.content()
+    if isinstance(item, CONTENT):
+        return item
+    return TextContent(item if isinstance(item, str) else ANY_SHAPE.encode(item).decode())
+
+
+def _is_content_annotation(annotation: Any) -> bool:
+    """Whether the annotation names content or a full result, which have no output schema."""
+    if isinstance(annotation, type):
+        return issubclass(annotation, (*CONTENT, ToolResult))
+    if get_origin(annotation) is None:
+        return False
+    return any(_is_content_annotation(arg) for arg in get_args(annotation))
+
+
+def describes_object(schema: dict[str, Any]) -> bool:
+    """Whether everything that matches the schema is an object."""
+    reference = schema.get("$ref", "")
+    if reference.startswith("#/$defs/"):
+        return describes_object(
+            schema["$defs"][reference.removeprefix("#/$defs/")] | {"$defs": schema["$defs"]}
+        )
+    return schema.get("type") == "object"

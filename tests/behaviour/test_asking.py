@@ -22,7 +22,7 @@ from dovetail.limits import Limits
 from dovetail.protocol.base import CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION
 from dovetail.protocol.client_features import ElicitParams, ElicitResult
 from dovetail.protocol.lifecycle import InputRequired
-from dovetail.server import rooted
+from dovetail.server import root_paths
 from dovetail.testing import Bare, Taped, bare
 from dovetail.transports.process import spawn
 from tests.behaviour.asking import ANSWERS, BOOKED, UNASKED, build
@@ -687,7 +687,7 @@ async def test_a_path_is_held_against_the_roots(in_memory: AskingTalk, tmp_path:
 
     @server.tool
     async def open_it(path: str, ctx: Context) -> str:
-        return str(rooted.resolve(await ctx.list_roots(), path))
+        return str(root_paths.resolve(await ctx.list_roots(), path))
 
     async with in_memory(server, roots=[inside, gone]) as client:
         gone.rmdir()

@@ -68,7 +68,7 @@ async def test_a_tool_that_breaks_its_own_schema_has_failed(
         server.add_tool(inferred, name="lie")
     async with in_memory(server) as client:
         with pytest.raises(
-            ToolError, match="lie returned what breaks its own output schema"
+            ToolError, match="lie returned a value that does not match its output schema"
         ) as caught:
             await client.call_tool("lie")
         assert caught.value.result.structured_content is None

@@ -112,9 +112,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"debug": True}, 'log_level="DEBUG"'),
     ({"session_idle_timeout": 5}, "session_idle"),
     ({"sampling_handler": print}, "CannotAsk"),
-    ({"on_duplicate": "replace"}, "two of one name are an error"),
-    ({"strict_input_validation": True}, "is taken for one"),
-    ({"nonsense": 1}, "takes no nonsense="),
+    ({"on_duplicate": "replace"}, "two components with the same name are always an error"),
+    ({"strict_input_validation": True}, "is accepted as a number"),
+    ({"nonsense": 1}, "has no option nonsense="),
 ]
 
 
@@ -147,7 +147,7 @@ METHODS = ["mount", "import_server", "from_openapi", "as_proxy", "add_middleware
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_method_that_is_not_there_says_what_to_use(name: str) -> None:
-    with pytest.raises(AttributeError, match=rf"FastMCP\.{name} is not here: ."):
+    with pytest.raises(AttributeError, match=rf"has no FastMCP\.{name}: ."):
         getattr(FastMCP("s"), name)
 
 
@@ -163,10 +163,10 @@ def test_a_name_that_cannot_be_imported_says_what_to_use(name: str) -> None:
 
 
 OPTIONS: list[tuple[dict[str, Any], str]] = [
-    ({"version": "2"}, "no version of its own"),
+    ({"version": "2"}, "has no version"),
     ({"enabled": False}, r"remove_tool\(\)"),
     ({"auth": print}, "scopes="),
-    ({"serializer": str}, "returns what it wants"),
+    ({"serializer": str}, "returns what is to be sent"),
     ({"exclude_args": ["a"]}, "Context"),
     ({"app": True}, "ui="),
     ({"run_in_thread": False}, "async def"),
@@ -499,9 +499,9 @@ async def test_a_session_tells_of_changes() -> None:
 
 @pytest.mark.parametrize("name", ["get_state", "set_state", "session_id", "nonsense"])
 async def test_what_a_context_lacks_is_said(name: str) -> None:
-    with pytest.raises(ToolError, match=rf"Context\.{name} is not here"):
+    with pytest.raises(ToolError, match=rf"has no Context\.{name}"):
         await context_of(lambda ctx: getattr(ctx, name))
-    with pytest.raises(ToolError, match=rf"ServerSession\.{name} is not here"):
+    with pytest.raises(ToolError, match=rf"has no ServerSession\.{name}"):
         await context_of(lambda ctx: getattr(ctx.session, name))
 
 

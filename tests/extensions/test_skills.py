@@ -425,7 +425,7 @@ def test_what_a_skill_needs_is_taken_out_with_it_only(tmp_path: Path) -> None:
     uri = server.add_skill(folder(tmp_path))
     for part in ("skill://pdf/SKILL.md", "skill://pdf/{+path}"):
         with pytest.raises(
-            ConfigError, match="belongs to a skill, which is taken out as a whole with remove_skill"
+            ConfigError, match="is part of a skill; remove the skill with remove_skill"
         ):
             server.remove_resource(part)
     server.remove_skill(uri)

@@ -12,8 +12,7 @@ from dovetail.extensions.skills.frontmatter import FrontMatterError, differences
 from dovetail.protocol.uri_template import UriTemplate
 from dovetail.revisions import STATELESS
 from dovetail.sealing import Forged, KeyRing
-from dovetail.server.pagination import page
-from dovetail.server.registry import Snapshot
+from dovetail.server.registry import Snapshot, make_page
 
 from .engine import Target
 from .mutator import Mutator, text_of
@@ -246,7 +245,7 @@ def _page(cursor: str | None, method: str) -> tuple[list[str], str | None]:
     call: Any = SimpleNamespace(
         params=SimpleNamespace(cursor=cursor), revision=STATELESS[-1], name=method
     )
-    made: tuple[list[str], str | None] = page(
+    made: tuple[list[str], str | None] = make_page(
         call, SNAPSHOT, 7, lambda items, following: (items, following)
     )
     return made

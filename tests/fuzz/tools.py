@@ -9,9 +9,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from dovetail.errors import SchemaError
+from dovetail.errors import InvalidParams, SchemaError
 from dovetail.schema.validation import compile
-from dovetail.server.arguments import ArgumentError
 from dovetail.server.signature import Signature
 
 from .engine import Target
@@ -67,7 +66,7 @@ has room for."""
 
 
 def check_arguments(data: bytes) -> bool:
-    """A call, or ArgumentError with reasons; and what the announced schema allows is never
+    """A call, or InvalidParams with reasons; and what the announced schema allows is never
     refused."""
     try:
         values = msgspec.json.decode(data)
@@ -78,7 +77,7 @@ def check_arguments(data: bytes) -> bool:
         allowed = False
     try:
         args, kwargs = SIGNATURE.bind(data)
-    except ArgumentError as error:
+    except InvalidParams as error:
         assert str(error)
         assert not allowed, error
         return False

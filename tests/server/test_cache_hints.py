@@ -12,7 +12,7 @@ from dovetail.ports import Answer, Call
 from dovetail.protocol.base import CLIENT_CAPABILITIES, PROTOCOL_VERSION, Params
 from dovetail.protocol.client_features import ElicitParams
 from dovetail.protocol.lifecycle import InputRequired
-from dovetail.server import pagination
+from dovetail.server import registry
 from dovetail.testing import Bare, bare, pair
 
 META = {PROTOCOL_VERSION: "2026-07-28", CLIENT_CAPABILITIES: {}}
@@ -130,8 +130,8 @@ async def test_all_pages_have_one_scope_and_each_is_encoded_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     encoded: list[Any] = []
-    encode: Callable[[Any], bytes] = pagination.encode  # type: ignore[attr-defined]
-    monkeypatch.setattr(pagination, "encode", lambda value: encoded.append(value) or encode(value))
+    encode: Callable[[Any], bytes] = registry.encode  # type: ignore[attr-defined]
+    monkeypatch.setattr(registry, "encode", lambda value: encoded.append(value) or encode(value))
     async with bare(build(cache=Cache(60, "public"), page_size=1)) as peer:
         for _ in range(3):
             first = (await peer.ask("tools/list", {"_meta": META}))["result"]

@@ -15,7 +15,8 @@ from msgspec import Meta, Struct
 
 from dovetail.errors import ConfigError, InvalidParams, SchemaError
 from dovetail.protocol.client_features import ElicitResult
-from dovetail.server.forms import Elicited, Form, answered
+from dovetail.server.context import Accepted, Cancelled, Declined, read_answer
+from dovetail.server.forms import Form
 from tests.spec import flaws, needs_spec
 
 
@@ -494,20 +495,24 @@ def test_choices_may_be_typed_in_where_there_are_no_lists_of_choices() -> None:
 
 
 def test_an_accepted_answer_is_true_and_has_data() -> None:
-    accepted = answered(Form.of(bool), ElicitResult(action="accept", content={"value": False}))
-    assert accepted == Elicited("accept", False)
+    accepted = read_answer(
+        ElicitResult(action="accept", content={"value": False}), Form.of(bool).accept
+    )
+    assert accepted == Accepted(False)
     assert accepted
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
 def test_a_refused_answer_is_false_whatever_it_carries(action: Any) -> None:
-    refused = answered(Form.of(bool), ElicitResult(action=action, content={"value": "nonsense"}))
-    assert refused == Elicited(action)
+    refused = read_answer(
+        ElicitResult(action=action, content={"value": "nonsense"}), Form.of(bool).accept
+    )
+    assert refused == (Declined() if action == "decline" else Cancelled())
     assert not refused
 
 
 def test_an_answer_to_a_url_has_no_data() -> None:
-    assert answered(None, ElicitResult(action="accept", content={"a": 1})) == Elicited("accept")
+    assert read_answer(ElicitResult(action="accept", content={"a": 1})) == Accepted(None)
 
 
 # --------------------------------------------------------------------------------------------------

@@ -287,7 +287,7 @@ async def test_log_messages_that_are_too_many_are_dropped_and_counted() -> None:
         clock.now += 1
         await client.call_tool("chatter", {"lines": 1})
         assert heard[5:] == [
-            ("dovetail", "45 log messages were dropped here: they were too many"),
+            ("dovetail", "45 log messages were dropped: the rate limit was exceeded"),
             (None, 0),
         ]
         clock.now += 100

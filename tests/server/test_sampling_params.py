@@ -31,7 +31,7 @@ from dovetail.protocol.content import (
 from dovetail.protocol.prompts import Message
 from dovetail.protocol.tools import Tool
 from dovetail.server.media import Audio, File, Image
-from dovetail.server.sampling import Sampled, create
+from dovetail.server.sampling import Sampled, make_request
 from tests.spec import flaws, needs_spec
 
 
@@ -60,7 +60,7 @@ def wire(params: Any) -> Any:
 
 
 def test_a_string_is_all_that_is_needed() -> None:
-    assert wire(create("hello")) == {
+    assert wire(make_request("hello")) == {
         "messages": [{"role": "user", "content": {"type": "text", "text": "hello"}}],
         "maxTokens": 1000,
     }
@@ -94,23 +94,27 @@ def test_a_string_is_all_that_is_needed() -> None:
     ],
 )
 def test_a_message_is_made_of_what_is_at_hand(given: Any, role: str, content: Any) -> None:
-    made = create(given).messages
+    made = make_request(given).messages
     assert made == [SamplingMessage(role, content)]  # type: ignore[arg-type]
-    assert create(["first", given]).messages == [
+    assert make_request(["first", given]).messages == [
         SamplingMessage("user", TextContent("first")),
         *made,
     ]
 
 
 def test_a_list_inside_the_list_is_one_message_of_several_blocks() -> None:
-    assert create([["look", Image(data=b"png")]]).messages == [
+    assert make_request([["look", Image(data=b"png")]]).messages == [
         user(TextContent("look"), ImageContent("cG5n", "image/png"))
     ]
 
 
 def test_what_a_message_carries_besides_stays() -> None:
-    assert create(SamplingMessage("user", TextContent("hi"), {"a": 1})).messages[0].meta == {"a": 1}
-    assert create({"role": "user", "content": "hi", "_meta": {"a": 1}}).messages[0].meta == {"a": 1}
+    assert make_request(SamplingMessage("user", TextContent("hi"), {"a": 1})).messages[0].meta == {
+        "a": 1
+    }
+    assert make_request({"role": "user", "content": "hi", "_meta": {"a": 1}}).messages[0].meta == {
+        "a": 1
+    }
 
 
 @pytest.mark.parametrize(
@@ -132,7 +136,7 @@ def test_what_a_message_carries_besides_stays() -> None:
 )
 def test_what_no_message_can_hold_is_refused(given: Any, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
-        create(given)
+        make_request(given)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -140,7 +144,7 @@ def test_what_no_message_can_hold_is_refused(given: Any, why: str) -> None:
 
 
 def test_all_settings_travel_in_wire_form() -> None:
-    params = create(
+    params = make_request(
         "hello",
         system_prompt="be brief",
         max_tokens=5,
@@ -178,7 +182,7 @@ def test_all_settings_travel_in_wire_form() -> None:
     ],
 )
 def test_a_model_is_hinted_at_in_any_of_these_ways(given: Any) -> None:
-    assert create("hello", model_preferences=given).model_preferences == ModelPreferences(
+    assert make_request("hello", model_preferences=given).model_preferences == ModelPreferences(
         hints=[ModelHint("small")]
     )
 
@@ -211,11 +215,11 @@ def test_a_model_is_hinted_at_in_any_of_these_ways(given: Any) -> None:
 )
 def test_settings_that_make_no_sense_are_refused(settings: Any, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
-        create("hello", **settings)
+        make_request("hello", **settings)
 
 
 def test_one_stop_sequence_is_not_taken_for_its_letters() -> None:
-    assert create("hello", stop_sequences="END").stop_sequences == ["END"]
+    assert make_request("hello", stop_sequences="END").stop_sequences == ["END"]
 
 
 def test_tools_are_given_as_values_as_dicts_or_as_functions() -> None:
@@ -223,7 +227,7 @@ def test_tools_are_given_as_values_as_dicts_or_as_functions() -> None:
         """Tell the weather."""
         return city
 
-    tools = create(
+    tools = make_request(
         "hello", tools=[weather, {"name": "b", "inputSchema": {"type": "object"}}, Tool("c", {})]
     ).tools
     assert tools is not None
@@ -236,16 +240,16 @@ def test_a_function_that_cannot_be_a_tool_is_refused() -> None:
     def anything(*args: Any) -> None: ...
 
     with pytest.raises(SchemaError, match="anything"):
-        create("hello", tools=[anything])
+        make_request("hello", tools=[anything])
 
 
 def test_no_tools_at_all_need_no_capability() -> None:
-    assert create("hello", tools=[]).tools is None
+    assert make_request("hello", tools=[]).tools is None
 
 
 @pytest.mark.parametrize("given", ["none", ToolChoice("none"), {"mode": "none"}])
 def test_a_tool_choice_is_a_word_or_a_value(given: Any) -> None:
-    assert create("hello", tool_choice=given).tool_choice == ToolChoice("none")
+    assert make_request("hello", tool_choice=given).tool_choice == ToolChoice("none")
 
 
 # --------------------------------------------------------------------------------------------------
@@ -269,7 +273,7 @@ def test_a_tool_choice_is_a_word_or_a_value(given: Any) -> None:
     ],
 )
 def test_a_conversation_with_every_use_answered_is_sent(conversation: Any) -> None:
-    assert len(create(conversation).messages) == len(conversation)
+    assert len(make_request(conversation).messages) == len(conversation)
 
 
 @pytest.mark.parametrize(
@@ -306,7 +310,7 @@ def test_a_conversation_with_every_use_answered_is_sent(conversation: Any) -> No
     ],
 )
 def test_a_conversation_out_of_balance_is_refused(conversation: Any, why: str) -> None:
-    assert re.search(why, find_tool_mismatch(create(conversation).messages) or "")
+    assert re.search(why, find_tool_mismatch(make_request(conversation).messages) or "")
 
 
 @given(st.lists(st.lists(st.uuids().map(str), min_size=1, max_size=3), max_size=4), st.data())
@@ -352,7 +356,7 @@ def test_an_answer_shows_its_parts_be_they_one_or_several() -> None:
 
 def test_an_answer_goes_on_as_a_message_of_the_conversation() -> None:
     answer = Sampled(CreateMessageResult(role="assistant", content=[use("1"), use("2")], model="m"))
-    messages = create(["hi", answer, [result(one.id) for one in answer.tool_uses]]).messages
+    messages = make_request(["hi", answer, [result(one.id) for one in answer.tool_uses]]).messages
     assert [message.role for message in messages] == ["user", "assistant", "user"]
     assert messages[1].content == [use("1"), use("2")]
 
@@ -363,7 +367,7 @@ def test_every_request_is_one_by_the_official_schema(revision: str) -> None:
     def weather(city: str) -> str:
         return city
 
-    params = create(
+    params = make_request(
         ["hi", Image(data=b"png"), Audio(data=b"wav"), assistant(use()), result()],
         system_prompt="be brief",
         model_preferences={"hints": ["small"], "costPriority": 0, "speedPriority": 1},

@@ -11,8 +11,7 @@ import pytest
 
 from dovetail import Limits, Server
 from dovetail.errors import ConfigError
-from dovetail.server.served_files import directory_states, file_states
-from dovetail.server.watching import Watch
+from dovetail.server.served_files import FileWatcher, directory_states, file_states
 from dovetail.testing import pair
 
 FAST = Limits(watch_interval=0.005)
@@ -110,18 +109,18 @@ async def test_files_in_a_watched_directory_are_told_of_each_and_the_listing_whe
 
 def test_a_change_of_contents_alone_leaves_the_listing_alone(folder: Path) -> None:
     told: list[str] = []
-    watch = Watch(told.append, FAST)
+    watch = FileWatcher(told.append, FAST)
     watch.add("docs", directory_states(folder, "docs://", False))
     (folder / "a b.txt").write_text("longer")
-    assert watch._changed() == ["docs://a%20b.txt"]
-    assert watch._changed() == []
+    assert watch._find_changes() == ["docs://a%20b.txt"]
+    assert watch._find_changes() == []
 
 
 @pytest.mark.parametrize("how", ["size", "time", "file"])
 def test_size_time_and_identity_each_tell_a_change(folder: Path, how: str) -> None:
     path = folder / "a b.txt"
     os.utime(path, ns=(1, 1))
-    watch = Watch(lambda uri: None, FAST)
+    watch = FileWatcher(lambda uri: None, FAST)
     watch.add("it", file_states(path, "files://it"))
     if how == "size":
         path.write_text("longer")
@@ -132,7 +131,7 @@ def test_size_time_and_identity_each_tell_a_change(folder: Path, how: str) -> No
         (folder / "new").write_text("two")
         os.utime(folder / "new", ns=(1, 1))
         (folder / "new").replace(path)
-    assert watch._changed() == ["files://it"]
+    assert watch._find_changes() == ["files://it"]
 
 
 async def test_nobody_looks_before_the_first_listener_nor_after_the_last(folder: Path) -> None:
@@ -164,22 +163,22 @@ async def test_a_file_may_be_watched_from_the_middle_of_a_conversation_until_it_
         (folder / "a b.txt").write_text("longer")
         await heard.until("files://it")
         server.remove_resource("files://it")
-        assert server._watched._seen == {}
+        assert server._file_watcher._seen == {}
 
 
 def test_what_can_be_watched_is_bounded(folder: Path) -> None:
     server = Server("files", limits=Limits(watched=3))
     server.add_directory(folder, uri="docs://", watch=True)  # two files and the listing
-    with pytest.raises(ConfigError, match=r"more than 3 files to watch, which is Limits\.watched"):
+    with pytest.raises(ConfigError, match=r"more than 3 files to watch \(Limits\.watched\)"):
         server.add_file(folder / "a b.txt", uri="files://it", watch=True)
 
 
 def test_a_directory_that_grows_beyond_the_bound_is_watched_as_far_as_it_goes(folder: Path) -> None:
-    watch = Watch(lambda uri: None, Limits(watched=3))
+    watch = FileWatcher(lambda uri: None, Limits(watched=3))
     watch.add("docs", directory_states(folder, "docs://", False))
     for number in range(10):
         (folder / f"z{number}").write_text("")
-    assert watch._changed() == ["docs://"]
+    assert watch._find_changes() == ["docs://"]
     assert len(watch._seen["docs"][1]) == 3
 
 
@@ -193,10 +192,10 @@ def test_what_cannot_be_looked_at_does_not_end_the_looking(
             raise RuntimeError("a broken disk")
         yield "files://it", 1
 
-    watch = Watch(lambda uri: None, FAST)
+    watch = FileWatcher(lambda uri: None, FAST)
     watch.add("broken", source)
     watch.add("it", file_states(folder / "a b.txt", "files://well"))
     broken = True
     (folder / "a b.txt").write_text("longer")
-    assert watch._changed() == ["files://well"]
-    assert "Cannot look after broken" in caplog.text
+    assert watch._find_changes() == ["files://well"]
+    assert "Cannot watch broken" in caplog.text

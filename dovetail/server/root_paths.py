@@ -27,7 +27,7 @@ _FILE = re.compile(r"file:(?://([^/]*)|(?!//))(/.*)", re.IGNORECASE | re.DOTALL)
 _DRIVE = re.compile(r"^/([A-Za-z])[:|](?:/|$)")
 
 
-def inside(roots: Iterable[Root], path: "str | os.PathLike[str]") -> bool:
+def is_inside(roots: Iterable[Root], path: "str | os.PathLike[str]") -> bool:
     """Whether a path is one of the roots, or in a directory that is one."""
     return _found(_places(roots), path) is not None
 

@@ -34,18 +34,37 @@ from ..protocol.resources import ReadResourceResult, UriParams
 from ..protocol.tools import ToolResult
 from ..protocol.utilities import CompleteResult, PromptReference
 from ..revisions import Revision
-from . import prompts, resources, scopes, tools
-from .caching import Caching, took_a_round
+from .caching import Caching, asked_the_client
 from .context import Context
 from .guards.rates import Limiter, Rates
-from .pagination import encoded_page, page
-from .registry import Registry, Snapshot
+from .prompts import RegisteredPrompt, bind_arguments, make_prompt_result
+from .registry import (
+    Registry,
+    Snapshot,
+    make_encoded_page,
+    make_page,
+    may_use,
+    require_scopes,
+    scopes_in,
+    union_of_scopes,
+    visible_to,
+)
+from .resources import (
+    AnyResource,
+    RegisteredResource,
+    RegisteredTemplate,
+    bind_variables,
+    make_contents,
+    match_template,
+    not_found,
+)
+from .tools import RegisteredTool, call_tool, decode_structured, describe_failure
 
 if TYPE_CHECKING:
     from ..protocol.header_params import HeaderParam
     from ..sealing import KeyRing
     from .forms import Form
-    from .watching import Watch
+    from .served_files import FileWatcher
 
 E = TypeVar("E")
 Admission = Callable[[Method, Any, Caller], None]
@@ -56,7 +75,7 @@ UNGUARDED = (
 )
 
 
-class Answering:
+class Handlers:
     """What is registered, and what becomes of calls to it."""
 
     context_type: type[Context] = Context
@@ -90,15 +109,15 @@ class Answering:
         self._listeners: tuple[Listener, ...] = ()
         self._unwatched: frozenset[Listener] = frozenset()
         """Those that do not hear of what is watched."""
-        self._watch: Watch | None = None
-        self._tools: Registry[tools.Entry] = Registry("tool", self._announce("tools"))
-        self._resources: Registry[resources.Entry] = Registry(
+        self._watch: FileWatcher | None = None
+        self._tools: Registry[RegisteredTool] = Registry("tool", self._announce("tools"))
+        self._resources: Registry[RegisteredResource] = Registry(
             "resource", self._announce("resources")
         )
-        self._templates: Registry[resources.TemplateEntry] = Registry(
+        self._templates: Registry[RegisteredTemplate] = Registry(
             "template", self._announce("resources")
         )
-        self._prompts: Registry[prompts.Entry] = Registry("prompt", self._announce("prompts"))
+        self._prompts: Registry[RegisteredPrompt] = Registry("prompt", self._announce("prompts"))
         self._inner: dict[str, Answer] = {
             "server/discover": self._discover,
             "tools/list": self._lists("tools/list", self._tools, "tools"),
@@ -117,8 +136,8 @@ class Answering:
         """The same with all that extensions wrap around it."""
         self._used: dict[str, Callable[[Any], Any]] = {
             "tools/call": lambda params: self._tools.get(params.name),
-            "resources/read": lambda params: self._at(params.uri),
-            "resources/subscribe": lambda params: self._at(params.uri),
+            "resources/read": lambda params: self._find(params.uri),
+            "resources/subscribe": lambda params: self._find(params.uri),
             "prompts/get": lambda params: self._prompts.get(params.name),
         }
         self._needed: tuple[Any, tuple[str, ...]] = ((), ())
@@ -184,15 +203,15 @@ class Answering:
         if find is not None and caller.principal is not None and self.scopes:
             entry = find(params)
             if entry is not None:
-                scopes.check(
+                require_scopes(
                     entry,
                     caller.principal,
                     getattr(params, method.named) if method.named else method.name,
                 )
 
-    def _enforceable(self, entry: E) -> E:
+    def _check_enforceable(self, entry: E) -> E:
         """The same, unless it has scopes that nobody would ask for."""
-        if self._networked and self.guard is None and scopes.union([entry]):
+        if self._networked and self.guard is None and union_of_scopes([entry]):
             raise ConfigError(UNGUARDED)
         return entry
 
@@ -208,7 +227,7 @@ class Answering:
         if self._needed[0] != now:
             self._needed = (
                 now,
-                tuple(sorted(frozenset[str]().union(*(scopes.needed(one) for one in now)))),
+                tuple(sorted(frozenset[str]().union(*(scopes_in(one) for one in now)))),
             )
         return self._needed[1]
 
@@ -217,8 +236,8 @@ class Answering:
         nothing."""
         if principal is None or not isinstance(params, UriParams) or not self.scopes:
             return True
-        entry = self._at(params.uri)
-        return entry is None or scopes.may(entry, principal)
+        entry = self._find(params.uri)
+        return entry is None or may_use(entry, principal)
 
     # changes
 
@@ -239,7 +258,7 @@ class Answering:
     def _heard_by(self, listeners: tuple[Listener, ...]) -> None:
         self._listeners = listeners
         if self._watch is not None:
-            self._watch.run(bool(listeners))
+            self._watch.set_running(bool(listeners))
 
     def _announce(self, kind: str) -> Callable[[dict[str, Any], dict[str, Any]], None]:
         def changed(came: dict[str, Any], went: dict[str, Any]) -> None:
@@ -280,17 +299,17 @@ class Answering:
 
         def make(entries: list[Any], cursor: str | None) -> Any:
             hints = self._caching.hints(method)
-            if hints and scopes.needed(registry.now):
+            if hints and scopes_in(registry.now):
                 hints["cache_scope"] = "private"
             return result(
                 **{field: [entry.listed for entry in entries], "next_cursor": cursor}, **hints
             )
 
         async def answer(call: Call) -> Any:
-            seen = scopes.view(registry.now, call.principal)
+            seen = visible_to(call.principal, registry.now)
             if method in self._changed:
-                return page(call, seen, self._page_size, make)
-            return encoded_page(call, seen, self._page_size, make, self._signed)
+                return make_page(call, seen, self._page_size, make)
+            return make_encoded_page(call, seen, self._page_size, make, self._signed)
 
         return answer
 
@@ -302,10 +321,10 @@ class Answering:
         if entry is None:
             raise InvalidParams(f"Unknown tool: {call.params.name}")
         context = self.context_type(call, self) if entry.signature.context else None
-        result = await tools.call_tool(entry, call, context, self.limits, self._mask)
+        result = await call_tool(entry, call, context, self.limits, self._mask)
         if "tools/call" not in self._changed or isinstance(result, InputRequired):
             return result
-        return tools.opened(result)
+        return decode_structured(result)
 
     async def _read_resource(self, call: Call) -> ReadResourceResult | InputRequired:
         entry, values = self._found(call.params.uri)
@@ -315,7 +334,7 @@ class Answering:
         personal = entry.signature.context is not None
         hints = (
             {}
-            if took_a_round(call)
+            if asked_the_client(call)
             else self._caching.hints("resources/read", entry.cache, personal)
         )
         if entry.scopes and hints:
@@ -325,7 +344,7 @@ class Answering:
     async def read(self, uri: str, call: Call) -> list[ResourceContents]:
         """The contents of a resource, on behalf of a call to something else."""
         entry, values = self._found(uri)
-        scopes.check(entry, call.principal, f"Resource {uri}")
+        require_scopes(entry, call.principal, f"Resource {uri}")
         contents = await self._read(entry, values, uri, call)
         if isinstance(contents, InputRequired):
             raise InternalError(
@@ -333,31 +352,31 @@ class Answering:
             )
         return contents
 
-    def _at(self, uri: str) -> resources.Entry | resources.TemplateEntry | None:
+    def _find(self, uri: str) -> AnyResource | None:
         """What is found under a URI, if anything is."""
         found = self._resources.get(uri)
         if found is not None:
             return found
-        matched = resources.match(self._templates.now, uri)
+        matched = match_template(self._templates.now, uri)
         return None if matched is None else matched[0]
 
-    def _found(self, uri: str) -> tuple[resources.Entry | resources.TemplateEntry, dict[str, Any]]:
+    def _found(self, uri: str) -> tuple[AnyResource, dict[str, Any]]:
         """What is read under a URI, with the values of its variables."""
         entry = self._resources.get(uri)
-        found = (entry, {}) if entry is not None else resources.match(self._templates.now, uri)
+        found = (entry, {}) if entry is not None else match_template(self._templates.now, uri)
         if found is None:
-            raise resources.not_found(uri)
+            raise not_found(uri)
         return found
 
     async def _read(
         self,
-        entry: resources.Entry | resources.TemplateEntry,
+        entry: AnyResource,
         values: dict[str, Any],
         uri: str,
         call: Call,
     ) -> list[ResourceContents] | InputRequired:
         context = self.context_type(call, self)
-        args, kwargs = resources.bind(entry, values, uri, context)
+        args, kwargs = bind_variables(entry, values, uri, context)
         try:
             value = await self._run(entry, args, kwargs, f"Resource {uri}")
         except NotFound as error:
@@ -366,22 +385,20 @@ class Answering:
         return (
             value
             if isinstance(value, InputRequired)
-            else resources.contents(value, uri, entry.mime_type)
+            else make_contents(value, uri, entry.listed.mime_type)
         )
 
     async def _get_prompt(self, call: Call) -> GetPromptResult | InputRequired:
         entry = self._prompts.get(call.params.name)
         if entry is None:
             raise InvalidParams(f"Unknown prompt: {call.params.name}")
-        args, kwargs = prompts.bind(
+        args, kwargs = bind_arguments(
             entry, call.params.arguments or {}, self.context_type(call, self)
         )
         value = await self._run(entry, args, kwargs, f"Prompt {call.params.name}")
-        return value if isinstance(value, InputRequired) else prompts.result(entry, value)
+        return value if isinstance(value, InputRequired) else make_prompt_result(entry, value)
 
     async def _complete(self, call: Call) -> CompleteResult:
-        from .running import threads
-
         reference, argument, context = call.params.ref, call.params.argument, call.params.context
         chosen = (context.arguments if context else None) or {}
         owner = self._completed(reference, call.principal)
@@ -390,29 +407,27 @@ class Answering:
             raise InvalidParams(
                 f"There is no argument {argument.name!r} to complete; there are {sorted(known)}"
             )
-        return await owner.completers.complete(
-            argument.name, argument.value, chosen, threads(self.limits).run
-        )
+        return await owner.completers.complete(argument.name, argument.value, chosen, self.limits)
 
     def _completed(
         self, reference: Any, principal: Principal | None
-    ) -> prompts.Entry | resources.Entry | resources.TemplateEntry:
-        found: prompts.Entry | resources.Entry | resources.TemplateEntry | None
+    ) -> RegisteredPrompt | AnyResource:
+        found: RegisteredPrompt | AnyResource | None
         if isinstance(reference, PromptReference):
             found, what = self._prompts.get(reference.name), f"prompt: {reference.name}"
         else:
             found, what = (
-                self._templates.get(reference.uri) or self._at(reference.uri),
+                self._templates.get(reference.uri) or self._find(reference.uri),
                 f"resource template: {reference.uri}",
             )
-        if found is None or not scopes.may(found, principal):
+        if found is None or not may_use(found, principal):
             raise InvalidParams(f"Unknown {what}")
         return found
 
     async def _run(
         self, entry: Any, args: tuple[Any, ...], kwargs: dict[str, Any], what: str
     ) -> Any:
-        from .running import run_function
+        from .execution import run_function
 
         signature = entry.signature
         try:
@@ -426,7 +441,7 @@ class Answering:
         except BaseException as error:
             if type(error).__name__ == "CancelledError":
                 raise
-            raise InternalError(tools.explain(what, error, self._mask)) from None
+            raise InternalError(describe_failure(what, error, self._mask)) from None
 
 
 async def _locally(call: Call) -> Any:

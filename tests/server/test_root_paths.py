@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dovetail import Context, Server
 from dovetail.errors import MissingCapability, ToolError
 from dovetail.protocol.client_features import Root
-from dovetail.server.rooted import inside, local_path, resolve
+from dovetail.server.root_paths import is_inside, local_path, resolve
 from dovetail.testing import pair
 
 posix = pytest.mark.skipif(os.name == "nt", reason="paths of POSIX")
@@ -34,7 +34,7 @@ def root(path: Path) -> Root:
     "path", [".", "in", "in/file", "in/../in/file", "not/there/yet", "./in//file", "../home/in"]
 )
 def test_a_path_in_a_root_is_inside(home: Path, path: str) -> None:
-    assert inside([root(home)], f"{home}/{path}")
+    assert is_inside([root(home)], f"{home}/{path}")
     assert resolve([root(home)], home / path) == (home / path).resolve()
 
 
@@ -42,7 +42,7 @@ def test_a_path_in_a_root_is_inside(home: Path, path: str) -> None:
     "path", ["..", "../home2/file", "../home2", "in/../../file", "../..", "../file", "../nothing"]
 )
 def test_a_path_beside_a_root_is_outside(home: Path, path: str) -> None:
-    assert not inside([root(home)], f"{home}/{path}")
+    assert not is_inside([root(home)], f"{home}/{path}")
     with pytest.raises(
         ToolError, match=r"is outside of the client's roots: only .*home may be used"
     ):
@@ -52,49 +52,49 @@ def test_a_path_beside_a_root_is_outside(home: Path, path: str) -> None:
 def test_a_link_is_where_it_leads(home: Path) -> None:
     (home / "out").symlink_to(home.parent / "home2")
     (home.parent / "way").symlink_to(home / "in")
-    assert not inside([root(home)], home / "out" / "file")
-    assert inside([root(home)], home.parent / "way" / "file")
+    assert not is_inside([root(home)], home / "out" / "file")
+    assert is_inside([root(home)], home.parent / "way" / "file")
     assert resolve([root(home)], home.parent / "way" / "file") == (home / "in" / "file").resolve()
 
 
 def test_a_root_that_is_a_link_means_what_it_leads_to(home: Path) -> None:
     (home.parent / "link").symlink_to(home)
-    assert inside([root(home.parent / "link")], home / "in" / "file")
+    assert is_inside([root(home.parent / "link")], home / "in" / "file")
 
 
 def test_links_that_lead_in_a_circle_are_no_trouble(home: Path) -> None:
     (home / "a").symlink_to(home / "b")
     (home / "b").symlink_to(home / "a")
     (home / "c").symlink_to(home.parent)
-    assert inside([root(home)], home / "a") in (True, False)
-    assert not inside([root(home)], home / "c" / "file")
+    assert is_inside([root(home)], home / "a") in (True, False)
+    assert not is_inside([root(home)], home / "c" / "file")
 
 
 def test_a_root_that_is_a_file_holds_itself_only(home: Path) -> None:
     file = home / "in" / "file"
-    assert inside([root(file)], file)
-    assert not inside([root(file)], file / "more")
-    assert not inside([root(file)], file.parent)
-    assert not inside([root(file)], file.with_name("file2"))
+    assert is_inside([root(file)], file)
+    assert not is_inside([root(file)], file / "more")
+    assert not is_inside([root(file)], file.parent)
+    assert not is_inside([root(file)], file.with_name("file2"))
 
 
 def test_a_root_that_is_gone_holds_nothing(home: Path) -> None:
-    assert not inside([root(home / "gone")], home / "gone" / "file")
+    assert not is_inside([root(home / "gone")], home / "gone" / "file")
 
 
 @posix
 def test_the_root_of_all_holds_all(home: Path) -> None:
-    assert inside([Root("file:///")], home)
-    assert inside([Root("file:///")], "/")
+    assert is_inside([Root("file:///")], home)
+    assert is_inside([Root("file:///")], "/")
 
 
 def test_a_relative_path_counts_from_where_the_server_runs(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(home)
-    assert inside([root(home)], "in/file")
+    assert is_inside([root(home)], "in/file")
     assert resolve([root(home)], "in/file").is_absolute()
-    assert not inside([root(home)], "../file")
+    assert not is_inside([root(home)], "../file")
 
 
 def test_any_of_several_roots_will_do(home: Path) -> None:
@@ -104,7 +104,7 @@ def test_any_of_several_roots_will_do(home: Path) -> None:
         root(home.parent / "home2"),
         root(home),
     ]
-    assert inside(iter(roots), home / "in")
+    assert is_inside(iter(roots), home / "in")
     assert resolve(iter(roots), home / "in") == home / "in"
 
 
@@ -122,13 +122,13 @@ def test_any_of_several_roots_will_do(home: Path) -> None:
     ],
 )
 def test_roots_that_are_no_files_here_hold_nothing(uri: str) -> None:
-    assert not inside([Root(uri)], "/")
+    assert not is_inside([Root(uri)], "/")
     with pytest.raises(ToolError, match="it has named none that are files"):
         resolve([Root(uri)], "/")
 
 
 def test_a_path_that_cannot_be_is_outside(home: Path) -> None:
-    assert not inside([root(home)], f"{home}/a\0b")
+    assert not is_inside([root(home)], f"{home}/a\0b")
     with pytest.raises(ToolError):
         resolve([root(home)], f"{home}/a\0b")
 
@@ -136,8 +136,8 @@ def test_a_path_that_cannot_be_is_outside(home: Path) -> None:
 @posix
 def test_a_uri_is_decoded_once_and_nothing_is_cut_off(home: Path) -> None:
     strange = home.parent / "a b#c%41"
-    assert inside([root(strange)], strange)
-    assert not inside([Root(f"file://{home.parent}/a#b")], home.parent / "a")
+    assert is_inside([root(strange)], strange)
+    assert not is_inside([Root(f"file://{home.parent}/a#b")], home.parent / "a")
 
 
 @posix
@@ -190,7 +190,7 @@ def test_dots_never_lead_out(steps: list[str]) -> None:
     base = os.path.realpath("/usr")
     path = "/".join([base, *steps])
     expected = os.path.normpath(path)
-    assert inside([Root("file:///usr")], path) == (
+    assert is_inside([Root("file:///usr")], path) == (
         expected == base or expected.startswith(f"{base}/")
     )
 

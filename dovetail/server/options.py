@@ -1,0 +1,110 @@
+"""The keyword options of `Server`'s methods, for type checkers; `Server` describes them.
+
+They are declared once here and taken as `**options`. At run time an unknown option is a ConfigError
+with a hint, raised where the option would be used.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
+
+from ..protocol.base import Icon, Meta
+from ..protocol.content import Annotations
+from ..protocol.tools import ToolAnnotations
+from .caching import Cache
+
+if TYPE_CHECKING:
+    from ..ports import Bus
+    from ..transports.http.server.event_store import Events
+
+Transport: TypeAlias = Literal["stdio", "http", "sse", "websocket"]
+
+
+class ComponentOptions(TypedDict, total=False):
+    """What tools, resources and prompts have in common."""
+
+    name: str | None
+    title: str | None
+    description: str | None
+    icons: list[Icon] | None
+    meta: Meta | None
+    scopes: Sequence[str] | str
+
+
+class PromptOptions(ComponentOptions, total=False):
+    """The options of `Server.prompt`."""
+
+
+class ToolOptions(ComponentOptions, total=False):
+    """The options of `Server.tool`."""
+
+    annotations: ToolAnnotations | dict[str, Any] | None
+    schema: dict[str, Any] | None
+    output_schema: dict[str, Any] | None
+    timeout: float | None
+    isolate: Literal["process"] | None
+    task: Literal["optional", "required"] | None
+    resumable: bool
+    ui: str | None
+    visibility: Sequence[str] | str | None
+
+
+class ResourceOptions(ComponentOptions, total=False):
+    """The options of `Server.resource`."""
+
+    mime_type: str | None
+    size: int | None
+    annotations: Annotations | dict[str, Any] | None
+    cache: Cache | None
+
+
+class AppOptions(ComponentOptions, total=False):
+    """The options of `Server.app`."""
+
+    size: int | None
+    annotations: Annotations | dict[str, Any] | None
+    cache: Cache | None
+    connect_domains: Sequence[str]
+    resource_domains: Sequence[str]
+    frame_domains: Sequence[str]
+    base_uri_domains: Sequence[str]
+    permissions: Sequence[str]
+    domain: str | None
+    prefers_border: bool | None
+
+
+class AsgiOptions(TypedDict, total=False):
+    """The options of `Server.asgi` besides the path, and of `Server.handle`."""
+
+    sse: str | bool
+    websocket: str | bool
+    health: str | None
+    metrics: str | None
+    metrics_auth: str | bool | None
+    hosts: Sequence[str] | str
+    origins: Sequence[str] | str
+    public_url: str | None
+    sessions: bool
+    json_only: bool
+    long_polling: float | None
+    keys: Sequence[str | bytes] | None
+    events: "Callable[[], Events] | None"
+    bus: "Callable[[], Awaitable[Bus]] | None"
+    routes: Callable[[Any, Any, Any], Awaitable[None]] | None
+
+
+class HandleOptions(AsgiOptions, total=False):
+    """The options of `Server.handle`."""
+
+    path: str
+
+
+class RunOptions(HandleOptions, total=False):
+    """The options of `Server.run` and `Server.run_async`."""
+
+    host: str
+    port: int
+    workers: int
+    certfile: str | None
+    keyfile: str | None
+    endpoint: str
+    ready: Callable[[str], None] | None
