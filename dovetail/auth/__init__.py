@@ -8,55 +8,53 @@ from typing import TYPE_CHECKING
 from ..lazy import lazy
 
 if TYPE_CHECKING:
-    from .apikeys import ApiKeys
-    from .browser import Browser, LoopbackBrowser, Visit
-    from .credentials import (
+    from .client.browser import Browser, LoopbackBrowser, Visit
+    from .client.credentials import (
         BearerToken,
         ClientCredentials,
         EnterpriseManaged,
         OAuth,
         WorkloadIdentity,
     )
+    from .client.store import FileStore, KeychainStore, MemoryStore, Store, default_store
     from .dpop import Checker
-    from .guard import Bearer
-    from .introspection_verifier import introspection
-    from .jwt_verifier import jwt
     from .provider.clients import KnownClient
     from .provider.passwords import hash_password
-    from .provider.server import Provider
+    from .provider.provider import Provider
     from .provider.storage import SqliteStorage, Storage
     from .provider.upstream import Upstream
-    from .store import FileStore, KeychainStore, MemoryStore, Store, default_store
-    from .tokens import TokenRefused, Verifier, static_tokens
+    from .server.guards import ApiKeys, Bearer
+    from .server.jwt import jwt
+    from .server.verifiers import TokenRefused, Verifier, introspection, static_tokens
 
 _HOMES = {
-    "ApiKeys": "apikeys",
-    "Bearer": "guard",
-    "BearerToken": "credentials",
-    "Browser": "browser",
+    "ApiKeys": "server.guards",
+    "Bearer": "server.guards",
+    "BearerToken": "client.credentials",
+    "Browser": "client.browser",
     "Checker": "dpop",
-    "ClientCredentials": "credentials",
-    "EnterpriseManaged": "credentials",
-    "FileStore": "store",
-    "KeychainStore": "store",
+    "ClientCredentials": "client.credentials",
+    "EnterpriseManaged": "client.credentials",
+    "FileStore": "client.store",
+    "KeychainStore": "client.store",
     "KnownClient": "provider.clients",
-    "LoopbackBrowser": "browser",
-    "MemoryStore": "store",
-    "OAuth": "credentials",
-    "Provider": "provider.server",
+    "LoopbackBrowser": "client.browser",
+    "MemoryStore": "client.store",
+    "OAuth": "client.credentials",
+    "Provider": "provider.provider",
     "SqliteStorage": "provider.storage",
     "Storage": "provider.storage",
-    "Store": "store",
-    "TokenRefused": "tokens",
+    "Store": "client.store",
+    "TokenRefused": "server.verifiers",
     "Upstream": "provider.upstream",
-    "Verifier": "tokens",
-    "Visit": "browser",
-    "WorkloadIdentity": "credentials",
-    "default_store": "store",
+    "Verifier": "server.verifiers",
+    "Visit": "client.browser",
+    "WorkloadIdentity": "client.credentials",
+    "default_store": "client.store",
     "hash_password": "provider.passwords",
-    "introspection": "introspection_verifier",
-    "jwt": "jwt_verifier",
-    "static_tokens": "tokens",
+    "introspection": "server.verifiers",
+    "jwt": "server.jwt",
+    "static_tokens": "server.verifiers",
 }
 
 __all__ = [

@@ -17,8 +17,8 @@ from msgspec import Struct
 from ..ports import HttpResponse
 from .documents import ErrorReply, words
 
-LONGEST = 16 * 1024
-MOST = 64
+MAX_HEADER_LENGTH = 16 * 1024
+MAX_PARTS = 64
 
 _TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _PART = re.compile(
@@ -39,10 +39,10 @@ class Challenge(Struct, frozen=True):
     token68: str | None = None
 
 
-class Demand(Struct, frozen=True):
+class AccessRequirements(Struct, frozen=True):
     """What a refusal asks for, seen from a client with OAuth."""
 
-    metadata: str | None = None
+    metadata_url: str | None = None
     """Where the server's metadata is."""
     scopes: tuple[str, ...] = ()
     error: str = ""
@@ -53,20 +53,20 @@ class Demand(Struct, frozen=True):
     """The header that an API key is wanted in, where no token is."""
 
     @property
-    def why(self) -> str:
+    def reason(self) -> str:
         """What the server says is wrong, in brackets, fit to be shown; empty where it says
         nothing."""
         said = ErrorReply(error=self.error, error_description=self.description or None)
         return f" ({said.text})" if self.error else ""
 
 
-def parse(headers: Mapping[str, str]) -> list[Challenge]:
+def parse_challenges(headers: Mapping[str, str]) -> list[Challenge]:
     """The challenges of these headers, in order; header names are lower case."""
-    text = headers.get("www-authenticate", "")[:LONGEST]
+    text = headers.get("www-authenticate", "")[:MAX_HEADER_LENGTH]
     found: list[Challenge] = []
     parameters: dict[str, str] = {}
     at = 0
-    for _ in range(MOST):
+    for _ in range(MAX_PARTS):
         part = _PART.match(text, at)
         if part is None:
             break
@@ -83,9 +83,9 @@ def parse(headers: Mapping[str, str]) -> list[Challenge]:
     return found
 
 
-def demand(answer: HttpResponse) -> Demand:
+def read_requirements(answer: HttpResponse) -> AccessRequirements:
     """What this refusal asks for: the Bearer and DPoP challenges taken together."""
-    challenges = parse(answer.headers)
+    challenges = parse_challenges(answer.headers)
     asked = [challenge for challenge in challenges if challenge.scheme in ("bearer", "dpop")]
     keys = (
         challenge.parameters.get("header", "")
@@ -99,8 +99,8 @@ def demand(answer: HttpResponse) -> Demand:
             "",
         )
 
-    return Demand(
-        metadata=first("resource_metadata") or None,
+    return AccessRequirements(
+        metadata_url=first("resource_metadata") or None,
         scopes=words(first("scope")),
         error=first("error"),
         description=first("error_description"),
@@ -109,7 +109,7 @@ def demand(answer: HttpResponse) -> Demand:
     )
 
 
-def write(scheme: str, parameters: Mapping[str, str]) -> str:
+def format_challenge(scheme: str, parameters: Mapping[str, str]) -> str:
     """A challenge as a header has it. What a header cannot carry is left out of the values."""
     written = (f'{name}="{_quoted(value)}"' for name, value in parameters.items())
     return " ".join(filter(None, (scheme, ", ".join(written))))

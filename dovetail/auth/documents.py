@@ -17,13 +17,13 @@ from msgspec.structs import FieldInfo, fields
 
 from ..text import one_line
 
-LONGEST = 256 * 1024
+MAX_DOCUMENT_BYTES = 256 * 1024
 """Bytes of a document that are read at all."""
 
 T = TypeVar("T", bound=Struct)
 
 
-class Secret(Struct):
+class SecretStruct(Struct):
     """Something whose fields are nobody's business."""
 
     def __repr__(self) -> str:
@@ -94,7 +94,7 @@ class ClientMetadata(Struct, kw_only=True, omit_defaults=True):
     software_version: str | None = None
 
 
-class ClientInformation(Secret, kw_only=True, omit_defaults=True):
+class ClientInformation(SecretStruct, kw_only=True, omit_defaults=True):
     """What a registration is answered with: https://www.rfc-editor.org/rfc/rfc7591#section-3.2.1"""
 
     client_id: str
@@ -110,7 +110,7 @@ class ClientInformation(Secret, kw_only=True, omit_defaults=True):
     scope: str | None = None
 
 
-class TokenReply(Secret, kw_only=True, omit_defaults=True):
+class TokenReply(SecretStruct, kw_only=True, omit_defaults=True):
     """What a token request is answered with: https://www.rfc-editor.org/rfc/rfc6749#section-5.1"""
 
     access_token: str
@@ -137,18 +137,18 @@ class ErrorReply(Struct, kw_only=True, omit_defaults=True):
         )
 
 
-def read(data: bytes, kind: type[T]) -> T | None:
+def read_document(data: bytes, kind: type[T]) -> T | None:
     """The document in these bytes; None where they are none of this kind, or too many."""
-    if len(data) > LONGEST:
+    if len(data) > MAX_DOCUMENT_BYTES:
         return None
     try:
         raw = decode(data)
     except (DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    return understood(raw, kind) if isinstance(raw, dict) else None
+    return convert_document(raw, kind) if isinstance(raw, dict) else None
 
 
-def understood(raw: dict[str, Any], kind: type[T]) -> T | None:
+def convert_document(raw: dict[str, Any], kind: type[T]) -> T | None:
     """What these fields say as a document of this kind, without those that make no sense."""
     try:
         return convert(raw, kind, strict=False)
@@ -176,7 +176,7 @@ def _fits(raw: dict[str, Any], field: FieldInfo) -> bool:
     return True
 
 
-def listed(scopes: Iterable[str] | str | None) -> tuple[str, ...]:
+def parse_scopes(scopes: Iterable[str] | str | None) -> tuple[str, ...]:
     """Scopes as a user gives them: a list, or words in a string."""
     return words(scopes) if isinstance(scopes, str) else tuple(scopes or ())
 

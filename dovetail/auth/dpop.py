@@ -22,12 +22,16 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from ..net import split_origin
+from ..ports import HttpResponse
 from ..sealing import Forged, KeyRing
 from . import jose
+from .challenges import read_requirements
+from .documents import ErrorReply, read_document
+from .urls import origin, to_http_scheme
 
-TYPE: Final = "dpop+jwt"
-PURPOSE: Final = "dpop nonce"
-PROVABLE: Final = ("ES256", "ES384", "Ed25519", "EdDSA", "PS256", "RS256")
+PROOF_TYPE: Final = "dpop+jwt"
+NONCE_PURPOSE: Final = "dpop nonce"
+PROOF_ALGORITHMS: Final = ("ES256", "ES384", "Ed25519", "EdDSA", "PS256", "RS256")
 
 
 class ProofRefused(ValueError):
@@ -38,16 +42,16 @@ class ProofRefused(ValueError):
         self.nonce = nonce
 
 
-class Prover:
+class DpopSigner:
     """A client's key, and the proofs that it makes. Without a key of before, there is a new one."""
 
     def __init__(self, key: Mapping[str, Any] | None = None, algorithm: str = "ES256") -> None:
-        self.jwk: dict[str, Any] = dict(key) if key is not None else jose.generate(algorithm)
+        self.jwk: dict[str, Any] = dict(key) if key is not None else jose.generate_key(algorithm)
         """The key, private parts and all: to be kept where tokens are kept."""
         self.algorithm = algorithm
         self.thumbprint = jose.thumbprint(self.jwk)
-        self._key = jose.load(self.jwk)
-        self._header = {"typ": TYPE, "alg": algorithm, "jwk": jose.public(self.jwk)}
+        self._key = jose.load_key(self.jwk)
+        self._header = {"typ": PROOF_TYPE, "alg": algorithm, "jwk": jose.public_jwk(self.jwk)}
 
     def __repr__(self) -> str:
         return f"Prover({self.thumbprint!r})"
@@ -63,7 +67,7 @@ class Prover:
             "iat": int(time.time()),
         }
         if access_token is not None:
-            claims["ath"] = hashed(access_token)
+            claims["ath"] = jose.s256(access_token)
         if nonce is not None:
             claims["nonce"] = nonce
         return jose.sign(self._header, claims, self._key)
@@ -78,7 +82,7 @@ class Checker:
         *,
         required: bool = False,
         nonces: bool = False,
-        algorithms: Collection[str] = PROVABLE,
+        algorithms: Collection[str] = PROOF_ALGORITHMS,
         window: float = 60.0,
         remembered: int = 100_000,
     ) -> None:
@@ -97,7 +101,7 @@ class Checker:
         nonce, made = self._nonce
         now = time.time()
         if not 0 <= now - made < self._window / 2:
-            self._nonce = nonce, _ = ring.seal(PURPOSE, int(now).to_bytes(8)), now
+            self._nonce = nonce, _ = ring.seal(NONCE_PURPOSE, int(now).to_bytes(8)), now
         return nonce
 
     def check(
@@ -120,7 +124,7 @@ class Checker:
         made = claims.get("iat")
         if claims.get("htm") != method:
             raise ProofRefused("it is for another method")
-        if not same_place(claims.get("htu"), url):
+        if not is_same_url(claims.get("htu"), url):
             raise ProofRefused(
                 "it is for another URL than this server goes by; the server may have to say "
                 "public_url="
@@ -130,7 +134,7 @@ class Checker:
             or not now - self._window <= made <= now + self._window
         ):
             raise ProofRefused(f"its iat is not within {self._window:g} s of this server's clock")
-        if access_token is not None and not _equal(claims.get("ath"), hashed(access_token)):
+        if access_token is not None and not _equal(claims.get("ath"), jose.s256(access_token)):
             raise ProofRefused("it is for another access token")
         found = jose.thumbprint(header["jwk"])
         if thumbprint is not None and not compare_digest(found, thumbprint):
@@ -143,23 +147,23 @@ class Checker:
     def _verified(self, proof: str) -> tuple[dict[str, Any], dict[str, Any]]:
         def key(header: Mapping[str, Any]) -> Any:
             jwk = header.get("jwk")
-            if not isinstance(jwk, dict) or jose.PRIVATE & jwk.keys():
-                raise jose.Unverified("its header has no public key")
-            return jose.load(jwk)
+            if not isinstance(jwk, dict) or jose.PRIVATE_MEMBERS & jwk.keys():
+                raise jose.InvalidJwt("its header has no public key")
+            return jose.load_key(jwk)
 
         try:
             header, claims = jose.verify(proof, key, self.algorithms)
-        except jose.Unverified as problem:
+        except jose.InvalidJwt as problem:
             raise ProofRefused(str(problem)) from None
-        if str(header.get("typ")).lower() != TYPE:
-            raise ProofRefused(f"its typ is not {TYPE}")
+        if str(header.get("typ")).lower() != PROOF_TYPE:
+            raise ProofRefused(f"its typ is not {PROOF_TYPE}")
         return header, claims
 
     def _timely(self, nonce: Any, ring: KeyRing, now: float) -> bool:
         if not isinstance(nonce, str):
             return False
         try:
-            made = int.from_bytes(ring.open(PURPOSE, nonce))
+            made = int.from_bytes(ring.open(NONCE_PURPOSE, nonce))
         except Forged:
             return False
         return made - 1 <= now <= made + 2 * self._window
@@ -190,14 +194,7 @@ class Checker:
             )  # also of what is too old: a clock may be put back
 
 
-def hashed(token: str) -> str:
-    """A token as a proof names it: RFC 9449, 4.2, `ath`."""
-    from base64 import urlsafe_b64encode
-
-    return urlsafe_b64encode(sha256(token.encode()).digest()).rstrip(b"=").decode()
-
-
-def same_place(claimed: Any, url: str) -> bool:
+def is_same_url(claimed: Any, url: str) -> bool:
     """Whether two URLs are the same but for query and fragment: RFC 9449, 4.3, as far as spelling
     goes."""
     try:
@@ -212,3 +209,70 @@ def _place(url: str) -> tuple[str, str, int, str]:
 
 def _equal(claimed: Any, wanted: str) -> bool:
     return isinstance(claimed, str) and compare_digest(claimed.encode(), wanted.encode())
+
+
+# --- merged from proofs.py (integrate, then remove this comment)
+# A client's side of DPoP: its key, made when first needed, and the nonces that servers want in the
+# proofs.
+#
+# A nonce holds for the origin it came from (https://www.rfc-editor.org/rfc/rfc9449#section-8.2),
+# until the next one comes. A request that was refused for want of one is made again with a fresh
+# proof, once.
+
+MAX_ORIGINS = 16
+MAX_NONCE_LENGTH = 1024
+NONCE_NEEDED = "use_dpop_nonce"
+
+
+class DpopClient:
+    """One key, and what each origin wants to see in its proofs."""
+
+    __slots__ = ("_jwk", "_nonces", "_prover")
+
+    def __init__(self) -> None:
+        self._jwk: dict[str, Any] | None = None
+        self._prover: DpopSigner | None = None
+        self._nonces: dict[str, str] = {}
+
+    @property
+    def jwk(self) -> dict[str, Any] | None:
+        """The key, private parts and all; None while there is none."""
+        return self._jwk if self._prover is None else self._prover.jwk
+
+    def adopt(self, jwk: dict[str, Any] | None) -> None:
+        """Go on with the key of before, if there was one."""
+        if jwk is not None and jwk != self.jwk:
+            self._jwk, self._prover = jwk, None
+
+    def header(self, method: str, url: str, access_token: str | None = None) -> str:
+        """A proof for this request, good once."""
+        return self.prover().proof(
+            method, to_http_scheme(url), access_token, self._nonces.get(origin(url))
+        )
+
+    def prover(self) -> "DpopSigner":
+        """What makes proofs, with the key of before or a new one; ConfigError where none can be
+        made."""
+        if self._prover is None:
+            self._prover = DpopSigner(self._jwk)
+        return self._prover
+
+    def heard(self, url: str, answer: HttpResponse) -> bool:
+        """Remember the nonce of an answer; whether there is one."""
+        nonce, home = answer.headers.get("dpop-nonce", ""), origin(url)
+        if not 0 < len(nonce) <= MAX_NONCE_LENGTH:
+            return False
+        self._nonces.pop(home, None)
+        self._nonces[home] = nonce
+        if len(self._nonces) > MAX_ORIGINS:
+            del self._nonces[next(iter(self._nonces))]
+        return True
+
+    def wanted(self, url: str, answer: HttpResponse) -> bool:
+        """Whether this refusal only wants a nonce, and brought one along."""
+        if not self.heard(url, answer) or answer.status not in (400, 401):
+            return False
+        refusal = read_document(answer.body, ErrorReply)
+        return read_requirements(answer).error == NONCE_NEEDED or (
+            refusal is not None and refusal.error == NONCE_NEEDED
+        )

@@ -6,8 +6,10 @@ key can never be taken for a shared secret. A key says by its type which algorit
 caller says which it takes at all.
 """
 
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Collection, Mapping
 from functools import cache
+from hashlib import sha256
 from typing import Any, Final
 
 import msgspec
@@ -19,15 +21,15 @@ ALGORITHMS: Final = (
     "RS512",
 )  # fmt: skip
 """All that are spoken; RFC 7518, 3.1, RFC 8037 and RFC 9864."""
-LONGEST: Final = 16 * 1024
+MAX_TOKEN_LENGTH: Final = 16 * 1024
 """Characters of a token; a longer one is not looked at."""
-PRIVATE: Final = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth", "k"})
+PRIVATE_MEMBERS: Final = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth", "k"})
 """The members of a key that only its owner may have."""
-MODULUS: Final = (2048 // 6, 8192 // 6 + 1)
+RSA_MODULUS_LENGTHS: Final = (2048 // 6, 8192 // 6 + 1)
 """How long the `n` of an RSA key may be in base64: shorter is weak, longer keeps us busy."""
-EXPONENT: Final = 6
+MAX_RSA_EXPONENT_LENGTH: Final = 6
 """How long its `e` may be: 32 bits and more than anybody uses; what is longer keeps us busy too."""
-_CURVES: Final = {
+_KEY_TYPES: Final = {
     "ES256": ("EC", "P-256"),
     "ES384": ("EC", "P-384"),
     "ES512": ("EC", "P-521"),
@@ -35,43 +37,52 @@ _CURVES: Final = {
 }
 
 
-class Unverified(ValueError):
+class InvalidJwt(ValueError):
     """Not a token that was signed by the key in question; the text says why, and holds nothing of
     the token."""
 
 
-def generate(algorithm: str = "ES256") -> dict[str, Any]:
+def generate_key(algorithm: str = "ES256") -> dict[str, Any]:
     """A new key for this algorithm, as a JWK with its private parts."""
-    kind, size = _CURVES.get(algorithm, ("OKP", "Ed25519"))
+    kind, size = _KEY_TYPES.get(algorithm, ("OKP", "Ed25519"))
     key: dict[str, Any] = _library("jwk").generate_key(kind, size).as_dict(private=True)
     return key
 
 
-def load(jwk: Mapping[str, Any]) -> Any:
+def load_key(jwk: Mapping[str, Any]) -> Any:
     """A key, ready for use; Unverified where it is none, or too weak or too long to be used."""
     modulus = jwk.get("n")
-    if isinstance(modulus, str) and not MODULUS[0] <= len(modulus) <= MODULUS[1]:
-        raise Unverified("its RSA key has not between 2048 and 8192 bits")
-    if isinstance(exponent := jwk.get("e"), str) and len(exponent) > EXPONENT:
-        raise Unverified("the exponent of its RSA key is longer than 32 bits")
+    if (
+        isinstance(modulus, str)
+        and not RSA_MODULUS_LENGTHS[0] <= len(modulus) <= RSA_MODULUS_LENGTHS[1]
+    ):
+        raise InvalidJwt("its RSA key has not between 2048 and 8192 bits")
+    if isinstance(exponent := jwk.get("e"), str) and len(exponent) > MAX_RSA_EXPONENT_LENGTH:
+        raise InvalidJwt("the exponent of its RSA key is longer than 32 bits")
     library = _library("jwk")
     try:
         return library.import_key(
             {name: value for name, value in jwk.items() if name not in ("alg", "use", "key_ops")}
         )
     except Exception:
-        raise Unverified("its key cannot be read") from None
+        raise InvalidJwt("its key cannot be read") from None
 
 
-def public(jwk: Mapping[str, Any]) -> dict[str, Any]:
+def public_jwk(jwk: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a key that everybody may see."""
-    return {name: value for name, value in jwk.items() if name not in PRIVATE}
+    return {name: value for name, value in jwk.items() if name not in PRIVATE_MEMBERS}
 
 
 def thumbprint(jwk: Mapping[str, Any]) -> str:
     """What a key is known by: RFC 7638, with SHA-256."""
-    found: str = load(public(jwk)).thumbprint()
+    found: str = load_key(public_jwk(jwk)).thumbprint()
     return found
+
+
+def s256(text: str) -> str:
+    """Return the SHA-256 of a text in base64url: a PKCE code challenge (RFC 7636, 4.2), or the
+    `ath` of a DPoP proof (RFC 9449, 4.2)."""
+    return urlsafe_b64encode(sha256(text.encode()).digest()).rstrip(b"=").decode()
 
 
 def sign(header: Mapping[str, Any], claims: Mapping[str, Any], key: Any) -> str:
@@ -83,14 +94,14 @@ def sign(header: Mapping[str, Any], claims: Mapping[str, Any], key: Any) -> str:
     return made
 
 
-def peek(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def decode_unverified(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """What a token says of itself, before anybody knows whether it is true; Unverified where it
     says nothing."""
     head, _, rest = token.partition(".")
     body, dot, _ = rest.partition(".")
-    if len(token) > LONGEST or not dot:
-        raise Unverified("it is no signed token")
-    return document(_decoded(head)), document(_decoded(body))
+    if len(token) > MAX_TOKEN_LENGTH or not dot:
+        raise InvalidJwt("it is no signed token")
+    return decode_payload(_decoded(head)), decode_payload(_decoded(body))
 
 
 def verify(
@@ -98,40 +109,38 @@ def verify(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Header and claims of a token that was signed by this key, or by the one that a function finds
     for its header; Unverified for any other."""
-    if len(token) > LONGEST:
-        raise Unverified(f"it is longer than {LONGEST} characters")
-    header, _ = peek(token)
+    if len(token) > MAX_TOKEN_LENGTH:
+        raise InvalidJwt(f"it is longer than {MAX_TOKEN_LENGTH} characters")
+    header, _ = decode_unverified(token)
     algorithm = header.get("alg")
     if not isinstance(algorithm, str) or algorithm not in algorithms or algorithm not in ALGORITHMS:
-        raise Unverified("its algorithm is not one that is taken here")
+        raise InvalidJwt("its algorithm is not one that is taken here")
     if "crit" in header:  # RFC 7515, 4.1.11: we know none of what it may name
-        raise Unverified("it demands extensions that are not known here")
+        raise InvalidJwt("it demands extensions that are not known here")
     found = key(header) if callable(key) else key
     try:
         signed = _library("jws").deserialize_compact(token, found, registry=_registry(algorithm))
     except Exception:  # whatever the library makes of what a stranger sent
-        raise Unverified("its signature does not fit") from None
-    return header, document(signed.payload)
+        raise InvalidJwt("its signature does not fit") from None
+    return header, decode_payload(signed.payload)
 
 
-def document(raw: bytes) -> dict[str, Any]:
+def decode_payload(raw: bytes) -> dict[str, Any]:
     """The JSON object in these bytes; Unverified where there is none."""
     try:
         found = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise Unverified("it is no signed token")
+        raise InvalidJwt("it is no signed token")
     return found
 
 
 def _decoded(part: str) -> bytes:
-    from base64 import urlsafe_b64decode
-
     try:
         return urlsafe_b64decode(part + "=" * (-len(part) % 4))
     except ValueError:
-        raise Unverified("it is no signed token") from None
+        raise InvalidJwt("it is no signed token") from None
 
 
 @cache
@@ -139,11 +148,11 @@ def _registry(algorithm: str) -> Any:
     """What the library takes for one algorithm. Headers may be as long as a key in them is, and say
     what we do not know."""
     taken = _library("jws").JWSRegistry(algorithms=[algorithm], strict_check_header=False)
-    taken.max_header_length = LONGEST
+    taken.max_header_length = MAX_TOKEN_LENGTH
     return taken
 
 
-def required() -> None:
+def require_library() -> None:
     """Complain now rather than at the first token, without loading anything."""
     from importlib.util import find_spec
 

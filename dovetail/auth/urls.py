@@ -10,13 +10,13 @@ from urllib.parse import SplitResult, urlsplit
 
 from .. import net
 from ..errors import Unauthorized
-from ..net import HTTP_SCHEMES, is_confidential, is_loopback, is_private
+from ..net import HTTP_SCHEMES, is_loopback, is_private
 from ..text import one_line
 
-LONGEST = 4096
-RESOURCE = "/.well-known/oauth-protected-resource"
-SERVER = "/.well-known/oauth-authorization-server"
-OPENID = "/.well-known/openid-configuration"
+MAX_URL_LENGTH = 4096
+RESOURCE_METADATA_PATH = "/.well-known/oauth-protected-resource"
+SERVER_METADATA_PATH = "/.well-known/oauth-authorization-server"
+OPENID_METADATA_PATH = "/.well-known/openid-configuration"
 
 
 def is_local(url: str) -> bool:
@@ -26,7 +26,7 @@ def is_local(url: str) -> bool:
     return is_private((parts and parts.hostname) or "")
 
 
-def safe(url: str, what: str) -> str:
+def require_safe(url: str, what: str) -> str:
     """The same URL, if it may be used; `what` names it in the refusal."""
     parts = _split(url)
     if parts is None or parts.fragment or "#" in url:
@@ -38,22 +38,22 @@ def safe(url: str, what: str) -> str:
     return url
 
 
-def confidential(url: str) -> bool:
+def is_confidential(url: str) -> bool:
     """Whether what is sent there stays between here and there."""
-    return _split(url) is not None and is_confidential(url)
+    return _split(url) is not None and net.is_confidential(url)
 
 
 def require_confidential(url: str) -> None:
     """Refuse to send a secret where others could read it:
     https://www.rfc-editor.org/rfc/rfc6750#section-5.3"""
-    if not confidential(url):
+    if not is_confidential(url):
         raise Unauthorized(
             f"{one_line(url)}: credentials are only sent over https, or to localhost. "
             "Use an https URL."
         )
 
 
-def http_form(url: str) -> str:
+def to_http_scheme(url: str) -> str:
     """The URL of a request of HTTP, also where a conversation over WebSocket begins with it."""
     scheme, colon, rest = url.partition(":")
     return f"{HTTP_SCHEMES.get(scheme.lower(), scheme)}{colon}{rest}"
@@ -64,20 +64,20 @@ def origin(url: str) -> str:
     return "" if _split(url) is None else net.origin(url)
 
 
-def canonical(url: str) -> str:
+def canonical_url(url: str) -> str:
     """The URL of a server as its name: no query, no fragment, no slash that stands alone."""
     parts = _split(url)
     return "" if parts is None else origin(url) + (parts.path if parts.path != "/" else "")
 
 
 @lru_cache(256)
-def place(url: str) -> str:
+def audience_of(url: str) -> str:
     """The same as tokens name it, with or without a slash at its end; empty for what is no URL, or
     more than that."""
-    return "" if {"?", "#"} & {*url} else canonical(url).rstrip("/")
+    return "" if {"?", "#"} & {*url} else canonical_url(url).rstrip("/")
 
 
-def covers(resource: str, url: str) -> bool:
+def covers_url(resource: str, url: str) -> bool:
     """Whether a resource of this name is what is at this URL, or contains it.
 
     RFC 9728 wants the two identical where the name is in the path of the metadata; metadata at the
@@ -93,25 +93,36 @@ def covers(resource: str, url: str) -> bool:
     return asked.path.rstrip("/") == below or asked.path.startswith(f"{below}/")
 
 
-def resource_wells(url: str) -> list[str]:
+def resource_metadata_urls(url: str) -> list[str]:
     """Where the metadata of the server at this URL may be, in order:
     https://www.rfc-editor.org/rfc/rfc9728#section-3.1"""
     path = urlsplit(url).path.rstrip("/")
-    return list(dict.fromkeys((f"{origin(url)}{RESOURCE}{path}", f"{origin(url)}{RESOURCE}")))
+    return list(
+        dict.fromkeys(
+            (
+                f"{origin(url)}{RESOURCE_METADATA_PATH}{path}",
+                f"{origin(url)}{RESOURCE_METADATA_PATH}",
+            )
+        )
+    )
 
 
-def server_wells(issuer: str) -> list[str]:
+def server_metadata_urls(issuer: str) -> list[str]:
     """Where the metadata of this issuer may be, in order:
     https://www.rfc-editor.org/rfc/rfc8414#section-3.1 and 5"""
     base, path = origin(issuer), urlsplit(issuer).path.rstrip("/")
     if not path:
-        return [base + SERVER, base + OPENID]
-    return [f"{base}{SERVER}{path}", f"{base}{OPENID}{path}", f"{base}{path}{OPENID}"]
+        return [base + SERVER_METADATA_PATH, base + OPENID_METADATA_PATH]
+    return [
+        f"{base}{SERVER_METADATA_PATH}{path}",
+        f"{base}{OPENID_METADATA_PATH}{path}",
+        f"{base}{path}{OPENID_METADATA_PATH}",
+    ]
 
 
 def _split(url: str) -> SplitResult | None:
     if (
-        len(url) > LONGEST
+        len(url) > MAX_URL_LENGTH
         or not url.isprintable()
         or not url.isascii()
         or any(letter in url for letter in ' \\"<>')

@@ -45,11 +45,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> None:
     """Do it."""
     from ..auth import LoopbackBrowser
-    from ..auth.urls import confidential
+    from ..auth.urls import is_confidential
 
     name, found = logins.login_name(options), logins.find_server_config(options)
     assert found is not None
-    if not confidential(name):
+    if not is_confidential(name):
         raise ConfigError(
             f"{name}: a login goes over https only, or stays on this machine; use an https URL"
         )

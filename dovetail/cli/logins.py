@@ -16,7 +16,7 @@ from .output import bold, dim, print_line
 
 if TYPE_CHECKING:
     from ..auth import OAuth, Store
-    from ..auth.browser import Browser
+    from ..auth.client.browser import Browser
     from ..config import ServerConfig
 
 TARGET = "the URL of a server, or an mcp.json that names it"
@@ -47,10 +47,10 @@ def find_server_config(options: argparse.Namespace) -> "ServerConfig | None":
 
 def login_name(options: argparse.Namespace) -> str:
     """The name that its login is kept under."""
-    from ..auth.urls import canonical
+    from ..auth.urls import canonical_url
 
     found = find_server_config(options)
-    if found is None or found.url is None or not (name := canonical(found.url)):
+    if found is None or found.url is None or not (name := canonical_url(found.url)):
         raise ConfigError(f"a login is for {TARGET}; {options.target} is neither")
     return name
 
@@ -64,9 +64,9 @@ def saved_auth(options: argparse.Namespace) -> "OAuth | str | None":
         return None
     if isinstance(found.auth, str) and found.auth != "oauth":
         return found.auth
-    from ..auth.urls import confidential
+    from ..auth.urls import is_confidential
 
-    if not confidential(found.url):
+    if not is_confidential(found.url):
         return None  # a login never goes there, and perhaps nobody wants one
     try:
         return make_oauth(found, False)
@@ -107,21 +107,21 @@ def explain_refusal(options: argparse.Namespace, refusal: Unauthorized) -> Unaut
 
 async def describe_login(name: str, store: "Store") -> dict[str, Any] | None:
     """What is kept of a login, without anything that is secret."""
-    from ..auth.records import record
+    from ..auth.client.store import read_record
 
-    tokens = record(await store.load(name)).tokens
+    tokens = read_record(await store.load(name)).tokens
     if tokens is None:
         return None
     return {
         "server": name,
         "user": tokens.user,
         "issuer": tokens.issuer,
-        "client": tokens.client.client_id,
-        "scopes": list(tokens.granted or tokens.asked),
+        "client": tokens.registration.client_id,
+        "scopes": list(tokens.granted_scopes or tokens.requested_scopes),
         "expires": None
         if tokens.expires_at is None
         else time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(tokens.expires_at)),
-        "expired": tokens.ended(time.time()),
+        "expired": tokens.is_expired(time.time()),
         "renews": tokens.refresh_token is not None,
     }
 

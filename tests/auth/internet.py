@@ -13,8 +13,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import parse_qs, unquote_plus, urlsplit
 
-from dovetail.auth import pkce
-from dovetail.auth.flow import Go
+from dovetail.auth.client.flow import OpenPage
+from dovetail.auth.provider.token_endpoint import matches_challenge
 from dovetail.errors import DovetailError, Unauthorized
 from dovetail.ports import HttpRequest, HttpResponse
 
@@ -153,7 +153,7 @@ class Issuer:
                 or code["client_id"] != client_id
                 or code["redirect_uri"] != asked["redirect_uri"]
                 or code["resource"] != asked["resource"]
-                or not pkce.matches(asked["code_verifier"], code["code_challenge"])
+                or not matches_challenge(asked["code_verifier"], code["code_challenge"])
             ):
                 return reply({"error": "invalid_grant"}, 400)
         elif asked["grant_type"] == "refresh_token":
@@ -201,7 +201,7 @@ def run(
             return end.value
         came = problem = None
         try:
-            if isinstance(step, Go):
+            if isinstance(step, OpenPage):
                 assert visit is not None
                 came = visit(step.url)
             else:

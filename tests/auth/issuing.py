@@ -18,8 +18,8 @@ class Issuer:
 
     def __init__(self, algorithm: str = "ES256") -> None:
         self.algorithm = algorithm
-        self.key = {**jose.generate(algorithm), "kid": "first"}
-        self.listed: list[dict[str, Any]] = [jose.public(self.key)]
+        self.key = {**jose.generate_key(algorithm), "kid": "first"}
+        self.listed: list[dict[str, Any]] = [jose.public_jwk(self.key)]
         self.url = ""
         self.asked: list[str] = []
         self.known: dict[str, dict[str, Any]] = {}
@@ -45,11 +45,11 @@ class Issuer:
         """A token for this audience. A claim or header that is None is left out."""
         usual = {"typ": "at+jwt", "alg": self.algorithm, "kid": self.key["kid"], **(header or {})}
         said = {name: value for name, value in usual.items() if value is not None}
-        return jose.sign(said, self.claims(audience, **claims), jose.load(key or self.key))
+        return jose.sign(said, self.claims(audience, **claims), jose.load_key(key or self.key))
 
     def rotate(self) -> None:
-        self.key = {**jose.generate(self.algorithm), "kid": f"key {len(self.listed) + 1}"}
-        self.listed.append(jose.public(self.key))
+        self.key = {**jose.generate_key(self.algorithm), "kid": f"key {len(self.listed) + 1}"}
+        self.listed.append(jose.public_jwk(self.key))
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         path = scope["path"]

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
 import msgspec
 import pytest
 
-from dovetail.auth import Provider, hash_password, pkce
+from dovetail.auth import Provider, hash_password, jose
 from dovetail.auth.provider import passwords
 from dovetail.errors import ConnectFailed
 from dovetail.ports import HttpRequest, HttpResponse, Principal, Site
@@ -141,7 +141,7 @@ class Agent:
             "client_id": client_id,
             "redirect_uri": LOCAL,
             "state": "xyz",
-            "code_challenge": pkce.challenge(VERIFIER),
+            "code_challenge": jose.s256(VERIFIER),
             "code_challenge_method": "S256",
             "resource": self.site.url,
             **changes,

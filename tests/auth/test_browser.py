@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from dovetail.auth import browser as browsers
-from dovetail.auth.browser import LoopbackBrowser, Visit
+from dovetail.auth.client import browser as browsers
+from dovetail.auth.client.browser import LoopbackBrowser, Visit
 from dovetail.errors import ConfigError, Unauthorized
 
 LOGIN = "https://login.example/authorize?client_id=me&state=s1"
@@ -70,7 +70,7 @@ async def test_the_login_ends_at_the_same_port_each_time_where_that_is_free(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with quiet().session() as visit:
-        monkeypatch.setattr(browsers, "USUAL", urlsplit(visit.redirect_uri).port)
+        monkeypatch.setattr(browsers, "DEFAULT_PORT", urlsplit(visit.redirect_uri).port)
         async with quiet().session() as other:
             assert other.redirect_uri != visit.redirect_uri
     async with quiet().session() as again:
@@ -212,25 +212,25 @@ async def test_what_is_no_http_is_turned_away(raw: bytes) -> None:
 async def test_a_request_that_is_too_long_is_hung_up_on() -> None:
     async with quiet().session() as visit:
         try:
-            said = await request(visit, "/callback?code=" + "c" * 2 * browsers.LONGEST)
+            said = await request(visit, "/callback?code=" + "c" * 2 * browsers.MAX_REQUEST_BYTES)
         except ConnectionResetError:
             said = b""
         assert said == b""
 
 
 async def test_a_request_that_never_ends_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(browsers, "SLOWEST", 0.05)
+    monkeypatch.setattr(browsers, "REQUEST_TIMEOUT_SECONDS", 0.05)
     async with quiet().session() as visit:
         assert await request(visit, "", raw=b"GET /callback?code=c HTTP/1.1\r\n") == b""
 
 
 async def test_connections_beyond_the_bound_are_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(browsers, "MOST", 2)
+    monkeypatch.setattr(browsers, "MAX_CONNECTIONS", 2)
     async with quiet().session() as visit:
         port = urlsplit(visit.redirect_uri).port
         idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        assert await asyncio.wait_for(reader.read(), browsers.SLOWEST / 2) == b""
+        assert await asyncio.wait_for(reader.read(), browsers.REQUEST_TIMEOUT_SECONDS / 2) == b""
         for _, one in [*idle, (reader, writer)]:
             one.close()
 

@@ -6,12 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.auth.challenges import Challenge, demand, parse, write
+from dovetail.auth.challenges import (
+    Challenge,
+    format_challenge,
+    parse_challenges,
+    read_requirements,
+)
 from dovetail.ports import HttpResponse
 
 
 def of(text: str) -> list[Challenge]:
-    return parse({"www-authenticate": text})
+    return parse_challenges({"www-authenticate": text})
 
 
 @pytest.mark.requirement("auth-challenge-parsed")
@@ -67,16 +72,18 @@ def test_a_refusal_is_what_bearer_and_dpop_ask_for_together() -> None:
             'scope="a b a", error="e"'
         },
     )
-    asked = demand(answer)
-    assert (asked.metadata, asked.scopes, asked.error) == ("https://m", ("a", "b"), "e")
+    asked = read_requirements(answer)
+    assert (asked.metadata_url, asked.scopes, asked.error) == ("https://m", ("a", "b"), "e")
     assert asked.schemes == {"bearer", "dpop"}
 
 
 def test_what_is_written_is_read_again() -> None:
-    written = write("Bearer", {"error": 'a "quoted" \\ word\r\nInjected: yes', "scope": "x y"})
+    written = format_challenge(
+        "Bearer", {"error": 'a "quoted" \\ word\r\nInjected: yes', "scope": "x y"}
+    )
     assert "\r" not in written and "\n" not in written
     assert of(written)[0].parameters == {"error": 'a "quoted" \\ wordInjected: yes', "scope": "x y"}
-    assert write("DPoP", {}) == "DPoP"
+    assert format_challenge("DPoP", {}) == "DPoP"
 
 
 @given(st.text(max_size=200) | st.text(alphabet='Bearer,="\\ a', max_size=200))

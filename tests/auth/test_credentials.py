@@ -16,11 +16,11 @@ from dovetail.auth import (
     MemoryStore,
     OAuth,
     WorkloadIdentity,
-    bound,
 )
-from dovetail.auth.bound import OPERATIONS, Bound
-from dovetail.auth.jose import peek
-from dovetail.auth.records import Record, record
+from dovetail.auth.client import bound_credentials as bound
+from dovetail.auth.client.bound_credentials import MAX_OPERATIONS, BoundCredentials
+from dovetail.auth.client.store import ServerRecord, read_record
+from dovetail.auth.jose import decode_unverified
 from dovetail.errors import ConfigError, ConnectFailed, TimedOut, Unauthorized
 from dovetail.ports import Credentials, HttpRequest, HttpResponse
 
@@ -87,18 +87,18 @@ class World:
         self.store = MemoryStore()
         self.now = 1_000_000.0
 
-    def client(self, **settings: Any) -> Bound:
+    def client(self, **settings: Any) -> BoundCredentials:
         bound = OAuth(store=self.store, browser=self.person, **settings).bind(
             SERVER, self.internet.fetch
         )
         return self.on_time(bound)
 
-    def on_time(self, bound: Bound) -> Bound:
+    def on_time(self, bound: BoundCredentials) -> BoundCredentials:
         bound._now = lambda: self.now
         return bound
 
-    async def kept(self) -> Record:
-        return record(await self.store.load(SERVER))
+    async def kept(self) -> ServerRecord:
+        return read_record(await self.store.load(SERVER))
 
 
 @pytest.fixture
@@ -471,14 +471,14 @@ async def test_a_server_that_wants_ever_other_scopes_is_given_up(world: World) -
 
 async def test_what_was_asked_for_is_not_remembered_without_end(world: World) -> None:
     client = world.client()
-    for number in range(OPERATIONS + 10):
+    for number in range(MAX_OPERATIONS + 10):
         asked = f'Bearer error="insufficient_scope", scope="scope-{number}"'
         with pytest.raises(Unauthorized):
             await client.refused(
                 "POST", SERVER, HttpResponse(status=403, headers={"www-authenticate": asked})
             )
         client.heard(HttpResponse())
-    assert len(client._steps) == OPERATIONS
+    assert len(client._steps) == MAX_OPERATIONS
 
 
 async def test_calls_that_lack_the_same_scope_at_once_are_all_helped_by_one_login(
@@ -667,7 +667,7 @@ async def test_no_credentials_show_a_secret(world: World) -> None:
     for one in (client, client._record, client._plan, *others):
         assert "hidden" not in repr(one) and "access-1" not in repr(one)
     kept = await world.kept()
-    assert all(known.client_secret is None for known in kept.clients.values())
+    assert all(known.client_secret is None for known in kept.registrations.values())
 
 
 async def test_credentials_at_no_server_cannot_be_used(world: World) -> None:
@@ -754,7 +754,7 @@ async def test_a_logout_forgets_and_has_the_tokens_ended(world: World) -> None:
 async def test_a_logout_forgets_whatever_the_issuer_does(
     world: World, endpoint: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bound, "PARTING", 0.01)
+    monkeypatch.setattr(bound, "LOGOUT_SECONDS", 0.01)
     fetch = world.internet.fetch
 
     async def lame(request: HttpRequest) -> HttpResponse:
@@ -800,7 +800,9 @@ async def test_bound_tokens_come_with_a_fresh_proof_each(world: World) -> None:
     client = world.client()
     assert await world.server.ask(client) == 200
     assert await world.server.ask(world.client()) == 200
-    (first, one), (second, two) = (peek(seen["dpop"]) for seen in world.server.seen[-2:])
+    (first, one), (second, two) = (
+        decode_unverified(seen["dpop"]) for seen in world.server.seen[-2:]
+    )
     assert world.server.seen[-1]["authorization"] == "DPoP access-1"
     assert first["jwk"] == second["jwk"], "a restart keeps the key"
     assert one["jti"] != two["jti"] and one["ath"] == two["ath"] and one["htu"] == SERVER
@@ -815,9 +817,9 @@ async def test_the_servers_nonce_goes_into_the_next_proof(world: World) -> None:
     wanted = {"www-authenticate": 'DPoP error="use_dpop_nonce"', "dpop-nonce": "n-1"}
     await client.headers("POST", SERVER)
     assert await client.refused("POST", SERVER, HttpResponse(status=401, headers=wanted)) is True
-    assert peek((await client.headers("POST", SERVER))["dpop"])[1]["nonce"] == "n-1"
+    assert decode_unverified((await client.headers("POST", SERVER))["dpop"])[1]["nonce"] == "n-1"
     client.heard(HttpResponse(headers={"dpop-nonce": "n-2"}))
-    assert peek((await client.headers("POST", SERVER))["dpop"])[1]["nonce"] == "n-2"
+    assert decode_unverified((await client.headers("POST", SERVER))["dpop"])[1]["nonce"] == "n-2"
     with pytest.raises(Unauthorized):
         for number in range(100):
             await client.headers("POST", SERVER)
@@ -887,7 +889,7 @@ async def test_a_program_gets_in_with_its_key(world: World) -> None:
     client = ClientCredentials("me", private_key=pem.decode()).bind(SERVER, world.internet.fetch)
     assert await world.server.ask(client) == 200
     (asked,) = world.issuer.forms
-    header, claims = peek(asked["client_assertion"])
+    header, claims = decode_unverified(asked["client_assertion"])
     assert header["alg"] == "ES256"
     assert (claims["iss"], claims["sub"], claims["aud"]) == ("me", "me", ISSUER)
     assert claims["exp"] - claims["iat"] <= 300 and claims["jti"]
@@ -1053,4 +1055,4 @@ async def test_a_token_that_no_header_can_carry_is_refused_without_being_shown(
 
 
 def test_what_is_kept_says_nothing_that_cannot_be_written(world: World) -> None:
-    assert json.loads(Record().data()) == {}
+    assert json.loads(ServerRecord().encode()) == {}

@@ -5,8 +5,18 @@ from typing import Any
 import pytest
 
 from dovetail.auth import urls
-from dovetail.auth.discovery import HOPS, ISSUERS, Place, find
-from dovetail.auth.documents import LONGEST, ResourceMetadata, ServerMetadata, read
+from dovetail.auth.client.discovery import (
+    MAX_ISSUERS,
+    MAX_REQUESTS_PER_DOCUMENT,
+    DiscoveryResult,
+    discover,
+)
+from dovetail.auth.documents import (
+    MAX_DOCUMENT_BYTES,
+    ResourceMetadata,
+    ServerMetadata,
+    read_document,
+)
 from dovetail.errors import ConnectFailed, TimedOut, Unauthorized
 from dovetail.ports import HttpResponse
 from dovetail.text import one_line
@@ -16,9 +26,9 @@ from .internet import ISSUER, NOT_FOUND, SERVER, Internet, Issuer, describe, rep
 ROOT = "https://mcp.example.com/.well-known/oauth-protected-resource"
 
 
-def search(internet: Internet, url: str = SERVER, hint: str | None = None) -> Place:
-    place = run(find(url, hint, lambda issuers: issuers, lambda server: None), internet)
-    assert isinstance(place, Place)
+def search(internet: Internet, url: str = SERVER, hint: str | None = None) -> DiscoveryResult:
+    place = run(discover(url, hint, lambda issuers: issuers, lambda server: None), internet)
+    assert isinstance(place, DiscoveryResult)
     return place
 
 
@@ -48,7 +58,7 @@ def test_without_it_the_path_is_tried_and_then_the_root(internet: Internet) -> N
 
 
 def test_a_server_at_the_root_is_asked_once() -> None:
-    assert urls.resource_wells("https://a.example/") == [
+    assert urls.resource_metadata_urls("https://a.example/") == [
         "https://a.example/.well-known/oauth-protected-resource"
     ]
 
@@ -231,7 +241,7 @@ def test_of_very_many_issuers_only_some_are_looked_at(internet: Internet) -> Non
     )
     with pytest.raises(Unauthorized, match=r"https://as0\.example.*no metadata"):
         search(internet)
-    assert len(internet.asked) == 1 + 2 * ISSUERS
+    assert len(internet.asked) == 1 + 2 * MAX_ISSUERS
 
 
 def test_a_server_that_names_no_issuer_is_told_so(internet: Internet) -> None:
@@ -289,7 +299,10 @@ def test_a_page_that_is_no_document_counts_as_none(internet: Internet, body: byt
 
 
 def test_a_document_that_is_too_long_is_not_read() -> None:
-    assert read(b'{"resource": "' + b"a" * LONGEST + b'"}', ResourceMetadata) is None
+    assert (
+        read_document(b'{"resource": "' + b"a" * MAX_DOCUMENT_BYTES + b'"}', ResourceMetadata)
+        is None
+    )
 
 
 def test_redirects_are_followed_within_the_origin_and_not_for_ever(internet: Internet) -> None:
@@ -303,7 +316,7 @@ def test_redirects_are_followed_within_the_origin_and_not_for_ever(internet: Int
     internet.pages[f"GET {ROOT}"] = NOT_FOUND
     internet.asked.clear()
     search(internet)
-    assert internet.urls.count("https://mcp.example.com/here.json") == HOPS - 1
+    assert internet.urls.count("https://mcp.example.com/here.json") == MAX_REQUESTS_PER_DOCUMENT - 1
 
 
 @pytest.mark.parametrize(
@@ -327,7 +340,7 @@ def test_a_redirect_to_what_is_no_address_leads_nowhere(internet: Internet, targ
 
 
 def test_fields_that_make_no_sense_spare_the_rest() -> None:
-    found = read(
+    found = read_document(
         b'{"issuer": "https://a", "scopes_supported": "a b", "jwks_uri": null, "token_endpoint": "https://a/t"}',
         ServerMetadata,
     )

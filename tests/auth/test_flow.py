@@ -5,19 +5,19 @@ from typing import Any
 
 import pytest
 
-from dovetail.auth.challenges import Demand
+from dovetail.auth.challenges import AccessRequirements
+from dovetail.auth.client.flow import FlowOptions, acquire_tokens, refresh_tokens
+from dovetail.auth.client.registration import ClientIdentity
+from dovetail.auth.client.store import ClientRegistration, ServerRecord, TokenSet, read_record
 from dovetail.auth.documents import ErrorReply
-from dovetail.auth.flow import Plan, acquire, refresh
-from dovetail.auth.proofs import Proofs
-from dovetail.auth.records import Client, Record, Tokens, record
-from dovetail.auth.registration import Identity
+from dovetail.auth.dpop import DpopClient
 from dovetail.errors import ConfigError, ConnectFailed, DovetailError, Unauthorized
 from dovetail.ports import HttpResponse
 
 from .internet import ISSUER, REDIRECT, SERVER, Internet, Issuer, describe, reply, run
 
 NOW = 1_000_000.0
-NOTHING = Demand()
+NOTHING = AccessRequirements()
 
 
 class World:
@@ -27,24 +27,26 @@ class World:
         self.internet = Internet()
         self.issuer = Issuer(self.internet, **metadata)
         self.described = describe(self.internet)
-        self.record = Record()
-        self.proofs = Proofs()
+        self.record = ServerRecord()
+        self.proofs = DpopClient()
 
     def login(
         self,
-        demand: Demand = NOTHING,
+        demand: AccessRequirements = NOTHING,
         *,
         redirect_uri: str = REDIRECT,
         dpop: bool | None = None,
         **identity: Any,
-    ) -> Tokens:
+    ) -> TokenSet:
         scopes = identity.pop("scopes", ())
-        plan = Plan(url=SERVER, identity=Identity(**identity), scopes=scopes, dpop=dpop)
-        flow = acquire(
+        plan = FlowOptions(
+            url=SERVER, identity=ClientIdentity(**identity), scopes=scopes, dpop=dpop
+        )
+        flow = acquire_tokens(
             plan, self.record, demand, self.proofs, lambda: NOW, redirect_uri=redirect_uri
         )
         tokens = run(flow, self.internet, self.issuer.visit)
-        assert isinstance(tokens, Tokens)
+        assert isinstance(tokens, TokenSet)
         return tokens
 
 
@@ -69,7 +71,7 @@ def test_a_login_ends_with_tokens(world: World) -> None:
 def test_the_resource_is_repeated_letter_by_letter(world: World) -> None:
     world.described["resource"] = "https://MCP.example.com:443/mcp/"
     tokens = world.login()
-    run(refresh(tokens, Identity(), world.proofs, lambda: NOW), world.internet)
+    run(refresh_tokens(tokens, ClientIdentity(), world.proofs, lambda: NOW), world.internet)
     assert {visit["resource"] for visit in world.issuer.visits} == {
         "https://MCP.example.com:443/mcp/"
     }
@@ -115,8 +117,10 @@ def test_a_server_of_the_local_network_may_send_the_browser_there(
 ) -> None:
     describe(world.internet, server)
     world.issuer.metadata["authorization_endpoint"] = "http://localhost:8080/authorize"
-    plan = Plan(url=server, identity=Identity())
-    flow = acquire(plan, world.record, NOTHING, world.proofs, lambda: NOW, redirect_uri=REDIRECT)
+    plan = FlowOptions(url=server, identity=ClientIdentity())
+    flow = acquire_tokens(
+        plan, world.record, NOTHING, world.proofs, lambda: NOW, redirect_uri=REDIRECT
+    )
     assert run(flow, world.internet, world.issuer.visit).access_token
 
 
@@ -222,23 +226,23 @@ def test_scopes_come_from_the_challenge_else_from_the_metadata(
     asked: str | None,
 ) -> None:
     world.described["scopes_supported"] = supported
-    tokens = world.login(Demand(scopes=challenged), scopes=wanted)
+    tokens = world.login(AccessRequirements(scopes=challenged), scopes=wanted)
     assert world.issuer.visits[0].get("scope") == asked
-    assert " ".join(tokens.asked) == (asked or "")
+    assert " ".join(tokens.requested_scopes) == (asked or "")
 
 
 @pytest.mark.requirement("auth-step-up-union")
 def test_more_scopes_are_asked_for_together_with_those_of_before(world: World) -> None:
-    world.record.tokens = world.login(Demand(scopes=("basic",)))
-    tokens = world.login(Demand(scopes=("write",), error="insufficient_scope"))
+    world.record.tokens = world.login(AccessRequirements(scopes=("basic",)))
+    tokens = world.login(AccessRequirements(scopes=("write",), error="insufficient_scope"))
     assert world.issuer.visits[1]["scope"] == "basic write"
-    assert tokens.asked == ("basic", "write")
+    assert tokens.requested_scopes == ("basic", "write")
 
 
 @pytest.mark.requirement("auth-offline-access")
 def test_offline_access_is_asked_for_where_the_issuer_has_it() -> None:
     world = World(scopes_supported=["a", "offline_access"])
-    world.login(Demand(scopes=("a",)))
+    world.login(AccessRequirements(scopes=("a",)))
     assert world.issuer.visits[0]["scope"] == "a offline_access"
     assert world.issuer.visits[0]["prompt"] == "consent"
 
@@ -247,7 +251,7 @@ def test_offline_access_is_asked_for_where_the_issuer_has_it() -> None:
 @pytest.mark.parametrize("supported", [None, [], ["a"]])
 def test_offline_access_is_not_asked_for_elsewhere(supported: list[str] | None) -> None:
     world = World(scopes_supported=supported)
-    world.login(Demand(scopes=("a", "offline_access")))
+    world.login(AccessRequirements(scopes=("a", "offline_access")))
     assert world.issuer.visits[0]["scope"] == "a"
     assert "prompt" not in world.issuer.visits[0]
 
@@ -335,12 +339,20 @@ def test_a_lifetime_that_makes_no_sense_is_none(world: World, lifetime: Any) -> 
 
 
 def test_tokens_of_before_stand_until_they_are_replaced(world: World) -> None:
-    tokens = world.login(Demand(scopes=("a",)))
+    tokens = world.login(AccessRequirements(scopes=("a",)))
     world.issuer.extra = {"refresh_token": None}
-    renewed = run(refresh(tokens, Identity(), world.proofs, lambda: NOW + 100), world.internet)
+    renewed = run(
+        refresh_tokens(tokens, ClientIdentity(), world.proofs, lambda: NOW + 100), world.internet
+    )
     assert (renewed.access_token, renewed.refresh_token) == ("access-2", tokens.refresh_token)
-    assert (renewed.asked, renewed.granted, renewed.expires_at) == (("a",), ("a",), NOW + 3700)
-    refused = run(refresh(tokens, Identity(), world.proofs, lambda: NOW), world.internet)
+    assert (renewed.requested_scopes, renewed.granted_scopes, renewed.expires_at) == (
+        ("a",),
+        ("a",),
+        NOW + 3700,
+    )
+    refused = run(
+        refresh_tokens(tokens, ClientIdentity(), world.proofs, lambda: NOW), world.internet
+    )
     assert isinstance(refused, ErrorReply) and refused.error == "invalid_grant"
 
 
@@ -356,7 +368,7 @@ def test_a_refresh_token_never_goes_in_the_clear(world: World) -> None:
     tokens = world.login()
     tokens.token_endpoint = "http://as.example.com/token"
     with pytest.raises(Unauthorized, match="https"):
-        run(refresh(tokens, Identity(), world.proofs, lambda: NOW), world.internet)
+        run(refresh_tokens(tokens, ClientIdentity(), world.proofs, lambda: NOW), world.internet)
     assert "http://as.example.com/token" not in world.internet.urls
 
 
@@ -368,10 +380,17 @@ def test_an_endpoint_with_a_query_keeps_it(world: World) -> None:
         pages.append(url)
         raise Unauthorized("closed")
 
-    plan = Plan(url=SERVER, identity=Identity())
+    plan = FlowOptions(url=SERVER, identity=ClientIdentity())
     with pytest.raises(Unauthorized):
         run(
-            acquire(plan, world.record, Demand(), world.proofs, lambda: NOW, redirect_uri=REDIRECT),
+            acquire_tokens(
+                plan,
+                world.record,
+                AccessRequirements(),
+                world.proofs,
+                lambda: NOW,
+                redirect_uri=REDIRECT,
+            ),
             world.internet,
             visit,
         )
@@ -384,7 +403,7 @@ def test_an_endpoint_with_a_query_keeps_it(world: World) -> None:
 def test_a_server_that_wants_bound_tokens_gets_them(world: World) -> None:
     world.issuer.metadata["dpop_signing_alg_values_supported"] = ["ES256"]
     world.issuer.extra = {"token_type": "DPoP"}
-    assert world.login(Demand(schemes=frozenset({"dpop"}))).scheme == "DPoP"
+    assert world.login(AccessRequirements(schemes=frozenset({"dpop"}))).scheme == "DPoP"
     assert all(
         "dpop" in request.headers
         for request in world.internet.asked
@@ -414,14 +433,14 @@ def test_a_key_that_cannot_be_made_is_noticed_before_the_login(
 
 
 def test_a_nonce_that_is_wanted_goes_into_a_new_proof_once(world: World) -> None:
-    from dovetail.auth.jose import peek
+    from dovetail.auth.jose import decode_unverified
 
     world.issuer.metadata["dpop_signing_alg_values_supported"] = ["ES256"]
     world.issuer.check = lambda request: reply({"error": "use_dpop_nonce"}, 400, dpop_nonce="n-1")
     with pytest.raises(Unauthorized, match="use_dpop_nonce"):
         world.login(dpop=True)
     proofs = [
-        peek(request.headers["dpop"])[1]
+        decode_unverified(request.headers["dpop"])[1]
         for request in world.internet.asked
         if request.url.endswith("/token")
     ]
@@ -443,18 +462,20 @@ def test_a_bound_token_is_not_renewed_into_one_that_is_not(world: World) -> None
     tokens = world.login(dpop=True)
     world.issuer.extra = {}
     with pytest.raises(Unauthorized, match="Bearer token for a DPoP one"):
-        run(refresh(tokens, Identity(), world.proofs, lambda: NOW), world.internet)
+        run(refresh_tokens(tokens, ClientIdentity(), world.proofs, lambda: NOW), world.internet)
 
 
 # what is kept
 
 
 def test_a_record_survives_being_kept(world: World) -> None:
-    world.record.tokens = world.login(Demand(scopes=("a",)))
-    again = record(world.record.data())
+    world.record.tokens = world.login(AccessRequirements(scopes=("a",)))
+    again = read_record(world.record.encode())
     assert again == world.record
-    assert record(b"rubbish") == record(b"[" * 10_000) == record(None) == Record()
-    assert record(b'{"jwk":' + b'{"a":' * 2000 + b"1" + b"}" * 2001) == Record()
+    assert (
+        read_record(b"rubbish") == read_record(b"[" * 10_000) == read_record(None) == ServerRecord()
+    )
+    assert read_record(b'{"jwk":' + b'{"a":' * 2000 + b"1" + b"}" * 2001) == ServerRecord()
 
 
 def test_secrets_are_shown_by_nothing(world: World) -> None:
@@ -463,8 +484,8 @@ def test_secrets_are_shown_by_nothing(world: World) -> None:
         [
             world.record,
             world.record.tokens,
-            Identity(client_id="a", client_secret="hidden"),
-            Client(client_id="hidden"),
+            ClientIdentity(client_id="a", client_secret="hidden"),
+            ClientRegistration(client_id="hidden"),
         ]
     )
     assert "access-" not in shown and "refresh-" not in shown and "hidden" not in shown

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from dovetail.auth import Bearer, TokenRefused, static_tokens
-from dovetail.auth.challenges import demand
-from dovetail.auth.guard import KEPT, expanded
-from dovetail.auth.tokens import Kept, digest, scopes_of
+from dovetail.auth.challenges import read_requirements
+from dovetail.auth.server.guards import MAX_CACHED_TOKENS, expand_scopes
+from dovetail.auth.server.verifiers import TokenCache, scopes_of_claim, token_digest
 from dovetail.errors import ConfigError, ConnectFailed
 from dovetail.ports import HttpRequest, HttpResponse, Principal, Site
 from dovetail.sealing import key_ring
@@ -68,7 +68,7 @@ async def test_what_is_kept_ends_with_the_token() -> None:
     assert isinstance(await guard.admit(asks(), SITE), Principal)
     while not isinstance(answer := await guard.admit(asks(), SITE), HttpResponse):
         pass
-    assert demand(answer).error == "invalid_token"
+    assert read_requirements(answer).error == "invalid_token"
 
 
 async def test_what_is_kept_for_one_place_does_not_hold_for_another() -> None:
@@ -89,13 +89,13 @@ async def test_a_refusal_is_not_kept() -> None:
 
 async def test_no_more_is_kept_than_there_is_room_for() -> None:
     guard = Bearer(Counting(60))
-    for number in range(KEPT + 10):
+    for number in range(MAX_CACHED_TOKENS + 10):
         await guard.admit(asks(f"token{number}"), SITE)
-    assert len(guard._kept._rows) == KEPT
+    assert len(guard._cache._rows) == MAX_CACHED_TOKENS
 
 
 def test_what_was_used_last_is_kept_longest() -> None:
-    kept = Kept(2)
+    kept = TokenCache(2)
     until = time.time() + 60
     kept.put("a", 1, until, 60)
     kept.put("b", 2, until, 60)
@@ -125,7 +125,9 @@ async def test_each_verifier_sees_only_the_tokens_of_its_issuer() -> None:
         Counting(0, None),
     )
     guard = Bearer(one, two, any_of_them)
-    token = jose.sign({"alg": "ES256"}, {"iss": "https://two.example"}, jose.load(jose.generate()))
+    token = jose.sign(
+        {"alg": "ES256"}, {"iss": "https://two.example"}, jose.load_key(jose.generate_key())
+    )
     await guard.admit(asks(token), SITE)
     await guard.admit(asks("opaque"), SITE)
     assert (one.asked, two.asked, any_of_them.asked) == (0, 1, 2)
@@ -136,7 +138,7 @@ async def test_a_verifier_that_refuses_leaves_the_word_to_the_others() -> None:
         raise TokenRefused("it is too blue")
 
     answer = await Bearer(refuses).admit(asks(), SITE)
-    assert isinstance(answer, HttpResponse) and "too blue" in demand(answer).description
+    assert isinstance(answer, HttpResponse) and "too blue" in read_requirements(answer).description
     assert isinstance(
         await Bearer(refuses, static_tokens({"token": "ada"})).admit(asks(), SITE), Principal
     )
@@ -152,7 +154,7 @@ async def test_a_reason_with_quotes_and_newlines_stays_in_its_header() -> None:
         "\r" not in answer.headers["www-authenticate"]
         and "\n" not in answer.headers["www-authenticate"]
     )
-    assert demand(answer).scopes == ()
+    assert read_requirements(answer).scopes == ()
 
 
 async def test_who_cannot_be_asked_is_no_reason_to_let_anybody_in() -> None:
@@ -198,7 +200,7 @@ async def test_offline_access_is_never_asked_for() -> None:
         authorization_servers=["https://i.example"],
     )
     answer = await guard.admit(HttpRequest(url=SITE.url), SITE)
-    assert isinstance(answer, HttpResponse) and demand(answer).scopes == ("read",)
+    assert isinstance(answer, HttpResponse) and read_requirements(answer).scopes == ("read",)
     assert guard.metadata(SITE).scopes_supported == ["read"]
 
 
@@ -235,24 +237,24 @@ def test_a_table_that_makes_no_sense_is_refused_and_not_shown(table: Any) -> Non
 
 @pytest.mark.requirement("authorization-token-storage")
 def test_nothing_that_is_kept_holds_a_token() -> None:
-    assert b"secret" not in digest("secret") and digest("secret") == digest("secret") != digest(
-        "secrets"
-    )
+    assert b"secret" not in token_digest("secret") and token_digest("secret") == token_digest(
+        "secret"
+    ) != token_digest("secrets")
 
 
 # scopes
 
 
 def test_scopes_are_read_as_words_or_one_by_one() -> None:
-    assert scopes_of("a b  a") == ("a", "b")
-    assert scopes_of(["a", 7, "b"]) == ("a", "b")
-    assert scopes_of(None) == scopes_of({"a": 1}) == ()
+    assert scopes_of_claim("a b  a") == ("a", "b")
+    assert scopes_of_claim(["a", 7, "b"]) == ("a", "b")
+    assert scopes_of_claim(None) == scopes_of_claim({"a": 1}) == ()
 
 
 def test_implied_scopes_are_found_all_the_way_and_in_circles() -> None:
-    assert expanded(["a"], {"a": ["b"], "b": ["c", "a"]}) == ("a", "b", "c")
-    assert expanded(["a"], None) == ("a",)
-    assert len(expanded(["a"], lambda scope: [scope + "x"])) <= 1001
+    assert expand_scopes(["a"], {"a": ["b"], "b": ["c", "a"]}) == ("a", "b", "c")
+    assert expand_scopes(["a"], None) == ("a",)
+    assert len(expand_scopes(["a"], lambda scope: [scope + "x"])) <= 1001
 
 
 # configuration

@@ -12,8 +12,8 @@ import pytest
 
 from dovetail import Context, HttpRequest, Limits, Server
 from dovetail.auth import ApiKeys, Bearer, Checker, jwt, static_tokens
-from dovetail.auth.challenges import demand, parse
-from dovetail.auth.dpop import Prover
+from dovetail.auth.challenges import parse_challenges, read_requirements
+from dovetail.auth.dpop import DpopSigner
 from dovetail.errors import ConfigError, ConnectFailed
 from dovetail.ports import HttpResponse, Principal
 from dovetail.serve import auth_gate as gate
@@ -53,7 +53,7 @@ def guarded(*, guard: Any = None, **options: Any) -> Server:
 
 
 def asked(answer: Answer) -> Any:
-    return demand(HttpResponse(headers=answer.headers))
+    return read_requirements(HttpResponse(headers=answer.headers))
 
 
 async def said(answer: Answer) -> str:
@@ -71,7 +71,7 @@ async def test_without_a_token_nobody_gets_in_and_everybody_hears_where_to_get_o
     async with hosted(guarded()) as site:
         answer = await site.ask("tools/list")
         assert answer.status == 401
-        (challenge,) = parse(answer.headers)
+        (challenge,) = parse_challenges(answer.headers)
         assert challenge.scheme == "bearer"
         assert challenge.parameters == {
             "resource_metadata": f"http://127.0.0.1:{site.port}{WELL_KNOWN}/mcp"
@@ -307,7 +307,7 @@ async def test_streams_end_when_the_token_is_revoked() -> None:
 async def test_a_websocket_ends_when_the_token_is_revoked_and_not_before() -> None:
     from websockets.asyncio.client import connect
 
-    prover = Prover()
+    prover = DpopSigner()
     revocable = Revocable(cnf={"jkt": prover.thumbprint})
     async with on_socket(guarded(guard=Bearer(revocable)).asgi("/mcp", websocket=True)) as port:
         url = f"ws://127.0.0.1:{port}/ws"
@@ -401,12 +401,12 @@ async def test_a_websocket_is_opened_with_a_token_and_refused_with_the_challenge
             with pytest.raises(InvalidStatus) as refusal:
                 await connect(url, additional_headers=headers)
             assert refusal.value.response.status_code == 401
-            found = demand(
+            found = read_requirements(
                 HttpResponse(
                     headers={"www-authenticate": refusal.value.response.headers["www-authenticate"]}
                 )
             )
-            assert found.metadata == f"http://127.0.0.1:{port}{WELL_KNOWN}/ws"
+            assert found.metadata_url == f"http://127.0.0.1:{port}{WELL_KNOWN}/ws"
         with pytest.raises(InvalidStatus) as refusal:
             await connect(f"{url}?access_token=ada-token")
         assert refusal.value.response.status_code == 400
@@ -436,7 +436,7 @@ async def test_the_old_pair_needs_the_token_of_the_same_user_at_both_ends() -> N
     async with hosted(guarded(), sse=True) as site:
         refused = await site.send("GET", {"Accept": "text/event-stream"}, path="/sse")
         assert refused.status == 401
-        assert asked(refused).metadata == f"http://127.0.0.1:{site.port}{WELL_KNOWN}/sse"
+        assert asked(refused).metadata_url == f"http://127.0.0.1:{site.port}{WELL_KNOWN}/sse"
         stream = await site.send("GET", {"Accept": "text/event-stream", **ADA}, path="/sse")
         place = (await stream.next()).data
         message = modern("tools/call", {"name": "whoami", "arguments": {}})[0]
@@ -494,7 +494,7 @@ async def test_a_serverless_function_is_guarded_too() -> None:
     options = {"public_url": "https://mcp.example/mcp"}
     refused = await guarded().handle(call, **options)
     assert refused.status == 401
-    assert demand(refused).metadata == f"https://mcp.example/mcp{WELL_KNOWN}"
+    assert read_requirements(refused).metadata_url == f"https://mcp.example/mcp{WELL_KNOWN}"
     call.headers = {**given, "authorization": "Bearer ada-token"}
     assert (
         json.loads((await guarded().handle(call, **options)).body)["result"]["content"][0]["text"]
@@ -551,7 +551,7 @@ async def test_below_a_mount_point_the_metadata_is_below_it_too() -> None:
             app, path=url if inner else f"{url}/"
         ) as site:  # it sends on who leaves out the slash
             origin = f"http://127.0.0.1:{site.port}"
-            place = asked(await site.ask("tools/list")).metadata
+            place = asked(await site.ask("tools/list")).metadata_url
             assert place == f"{origin}/api{WELL_KNOWN}{inner}"
             assert (await document(site, place.removeprefix(origin)))["resource"] == origin + url
             assert await said(await site.call("whoami", ADA)) == "ada"
@@ -598,7 +598,7 @@ async def test_behind_a_proxy_the_public_url_is_what_tokens_are_for(
     async with hosted(guarded(), path, public_url=public) as site:
         site.path = path or "/"
         assert (
-            asked(await site.ask("tools/list", headers={"Host": "mcp.example"})).metadata
+            asked(await site.ask("tools/list", headers={"Host": "mcp.example"})).metadata_url
             == metadata
         )
         assert (await document(site, WELL_KNOWN))["resource"] == resource
@@ -617,7 +617,7 @@ async def test_the_server_goes_by_its_name_without_a_slash_at_the_end(public: st
 
 async def test_without_an_authorization_server_there_is_no_metadata() -> None:
     async with hosted(guarded(guard=Bearer(tokens()))) as site:
-        assert asked(await site.ask("tools/list")).metadata is None
+        assert asked(await site.ask("tools/list")).metadata_url is None
         assert (await site.send("GET", {}, path=WELL_KNOWN)).status == 404
 
 
@@ -712,7 +712,7 @@ async def test_tokens_are_never_logged(caplog: pytest.LogCaptureFixture) -> None
 
 
 async def test_a_bound_token_takes_a_proof_on_each_request() -> None:
-    prover, thief = Prover(), Prover()
+    prover, thief = DpopSigner(), DpopSigner()
     bound = Principal("ada", claims={"cnf": {"jkt": prover.thumbprint}})
     server = guarded(
         guard=Bearer(
@@ -722,7 +722,7 @@ async def test_a_bound_token_takes_a_proof_on_each_request() -> None:
     async with hosted(server) as site:
         url = f"http://127.0.0.1:{site.port}/mcp"
 
-        def headers(by: Prover, **how: Any) -> dict[str, str]:
+        def headers(by: DpopSigner, **how: Any) -> dict[str, str]:
             proof = by.proof(
                 how.get("method", "POST"), how.get("url", url), how.get("token", "t0k3n")
             )
@@ -741,7 +741,7 @@ async def test_a_bound_token_takes_a_proof_on_each_request() -> None:
         ]
         for given in bad:
             answer = await site.call("whoami", given)
-            (challenge,) = parse(answer.headers)
+            (challenge,) = parse_challenges(answer.headers)
             assert (answer.status, challenge.scheme) == (401, "dpop")
             assert challenge.parameters["error"] == "invalid_dpop_proof"
             assert "ES256" in challenge.parameters["algs"]
@@ -759,7 +759,7 @@ async def test_a_token_bound_in_an_unknown_way_is_refused() -> None:
 
 
 async def test_where_proofs_are_required_with_nonces_the_server_hands_them_out() -> None:
-    prover = Prover()
+    prover = DpopSigner()
     bound = Principal("ada", claims={"cnf": {"jkt": prover.thumbprint}})
     verifier = static_tokens({"t0k3n": bound, "plain": "bob"})
     server = guarded(

@@ -10,7 +10,7 @@ import pytest
 
 from dovetail import Context, Server
 from dovetail.auth import Bearer, TokenRefused, introspection
-from dovetail.auth.introspection_verifier import AT_ONCE
+from dovetail.auth.server.verifiers import MAX_CONCURRENT_REQUESTS
 from dovetail.errors import ConfigError, ConnectFailed
 from dovetail.ports import HttpRequest, HttpResponse
 
@@ -115,7 +115,7 @@ async def test_tokens_that_are_made_up_keep_only_so_many_questions_under_way() -
         await flood[-1]
     go.set()
     await asyncio.gather(*flood, return_exceptions=True)
-    assert asked == AT_ONCE
+    assert asked == MAX_CONCURRENT_REQUESTS
     assert await verify("another", here) is None
 
 

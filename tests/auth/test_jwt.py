@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dovetail.auth import Bearer, TokenRefused, jose, jwt
-from dovetail.auth.jwt_verifier import FRESH, JwtVerifier
+from dovetail.auth.server.jwt import KEYS_LIFETIME_SECONDS, JwtVerifier
 from dovetail.errors import ConfigError, ConnectFailed
 from dovetail.ports import HttpRequest, HttpResponse, Principal, Site
 from dovetail.sealing import key_ring
@@ -144,7 +144,7 @@ async def test_a_public_key_is_never_taken_for_a_shared_secret() -> None:
     import hmac
 
     async with verified("RS256") as (issuer, verify):
-        public = jose.load(jose.public(issuer.key))
+        public = jose.load_key(jose.public_jwk(issuer.key))
         for secret in (public.as_pem(private=False), json.dumps(issuer.listed[0]).encode()):
             signed = unsigned(issuer.token(HERE), "HS256")[:-1]
             tag = hmac.digest(secret, signed.encode(), "sha256")
@@ -161,7 +161,7 @@ async def test_a_shared_secret_in_the_issuers_keys_is_no_key() -> None:
 
 async def test_a_forged_signature_is_refused() -> None:
     async with verified() as (issuer, verify):
-        impostor = {**jose.generate(), "kid": "first"}
+        impostor = {**jose.generate_key(), "kid": "first"}
         with pytest.raises(TokenRefused, match="signature"):
             await verify(issuer.token(HERE, key=impostor), SITE)
         head, body, tail = issuer.token(HERE).split(".")
@@ -177,8 +177,8 @@ async def test_a_forged_signature_is_refused() -> None:
 
 async def test_a_key_that_the_token_brings_along_is_not_used() -> None:
     async with verified() as (issuer, verify):
-        impostor = {**jose.generate(), "kid": "evil"}
-        for header in ({"jwk": jose.public(impostor)}, {"jku": "http://127.0.0.1:9/keys"}):
+        impostor = {**jose.generate_key(), "kid": "evil"}
+        for header in ({"jwk": jose.public_jwk(impostor)}, {"jku": "http://127.0.0.1:9/keys"}):
             with pytest.raises(TokenRefused):
                 await verify(
                     issuer.token(HERE, key=impostor, header={"kid": "evil", **header}), SITE
@@ -193,7 +193,7 @@ async def test_an_algorithm_that_was_not_agreed_on_is_refused() -> None:
 
 async def test_a_key_for_another_use_or_algorithm_is_not_used() -> None:
     async with verified() as (issuer, verify):
-        spare = jose.public({**jose.generate(), "kid": "spare"})
+        spare = jose.public_jwk({**jose.generate_key(), "kid": "spare"})
         issuer.listed = [{**issuer.listed[0], "use": "enc"}, spare]
         with pytest.raises(TokenRefused):
             await verify(issuer.token(HERE), SITE)
@@ -215,7 +215,7 @@ async def test_what_is_no_token_is_refused(nonsense: str) -> None:
 async def test_an_endless_token_is_not_even_looked_at() -> None:
     async with verified() as (issuer, verify):
         with pytest.raises(TokenRefused):
-            await verify(issuer.token(HERE, more="x" * jose.LONGEST), SITE)
+            await verify(issuer.token(HERE, more="x" * jose.MAX_TOKEN_LENGTH), SITE)
         assert issuer.asked == []
 
 
@@ -263,14 +263,14 @@ async def test_a_token_of_a_key_that_was_withdrawn_is_refused_once_the_keys_are_
         guard = Bearer(verify)
         request = HttpRequest(url=HERE, headers={"authorization": f"Bearer {issuer.token(HERE)}"})
         verify._keys._fetched = verify._keys._tried = (
-            time.monotonic() - FRESH - 1
+            time.monotonic() - KEYS_LIFETIME_SECONDS - 1
         )  # as if the next to fetch were due
         assert isinstance(await guard.admit(request, SITE), Principal)
-        assert 0 < verify.keeps <= FRESH
-        issuer.listed = [jose.public(jose.generate())]
+        assert 0 < verify.keeps <= KEYS_LIFETIME_SECONDS
+        issuer.listed = [jose.public_jwk(jose.generate_key())]
         assert isinstance(await guard.admit(request, SITE), Principal)  # kept
         with pytest.MonkeyPatch.context() as patch:
-            later = time.time() + FRESH
+            later = time.time() + KEYS_LIFETIME_SECONDS
             patch.setattr(time, "time", lambda: later)
             verify._keys._fetched = verify._keys._tried = float("-inf")
             answer = await guard.admit(HttpRequest(url=HERE, headers=request.headers), SITE)

@@ -22,7 +22,7 @@ from dovetail.auth import (
     jwt,
     static_tokens,
 )
-from dovetail.auth.guard import expanded
+from dovetail.auth.server.guards import expand_scopes
 from dovetail.errors import ConfigError, Unauthorized
 from dovetail.ports import Principal
 from dovetail.serve.http import _websocket
@@ -92,7 +92,7 @@ def test_credentials_for_a_server_that_asks_nobody_are_a_mistake(target: Any) ->
 
 async def test_words_in_a_string_are_scopes_everywhere() -> None:
     assert Bearer(static_tokens({"t": "ada"}), scopes="read write").scopes == ("read", "write")
-    assert expanded(["admin"], {"admin": "read write"}) == ("admin", "read", "write")
+    assert expand_scopes(["admin"], {"admin": "read write"}) == ("admin", "read", "write")
     known = KnownClient(id="nightly", secret="a-long-enough-secret", scopes="read write")
     provider = Provider(
         users=HASHES, storage=":memory:", scopes="read write", required="read", clients=[known]

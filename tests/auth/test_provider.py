@@ -7,9 +7,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from dovetail import Server
-from dovetail.auth import KnownClient, Provider, hash_password, jose, pkce
-from dovetail.auth.dpop import Checker, Prover
+from dovetail.auth import KnownClient, Provider, hash_password, jose
+from dovetail.auth.dpop import Checker, DpopSigner
 from dovetail.auth.provider.passwords import check_password
+from dovetail.auth.provider.token_endpoint import matches_challenge
 from dovetail.errors import ConfigError
 from dovetail.ports import HttpRequest, HttpResponse, Principal
 
@@ -429,9 +430,9 @@ async def test_a_document_is_kept_as_long_as_its_server_says(
 
 
 async def test_a_described_client_proves_itself_with_its_key() -> None:
-    web, key = Web(), jose.generate()
+    web, key = Web(), jose.generate_key()
     web.pages[DOCUMENT] = described(
-        token_endpoint_auth_method="private_key_jwt", jwks={"keys": [jose.public(key)]}
+        token_endpoint_auth_method="private_key_jwt", jwks={"keys": [jose.public_jwk(key)]}
     )
     agent = Agent(provider(), site(web))
     code = await agent.code(DOCUMENT)
@@ -451,7 +452,7 @@ def assertion(client: str, key: dict[str, object], **changes: object) -> dict[st
         "jti": token_urlsafe(),
         **changes,
     }
-    signed = jose.sign({"alg": "ES256"}, claims, jose.load(key))
+    signed = jose.sign({"alg": "ES256"}, claims, jose.load_key(key))
     return {
         "client_assertion": signed,
         "client_assertion_type": "urn:ietf:params:oauth:client-assertion-type:jwt-bearer",
@@ -459,10 +460,10 @@ def assertion(client: str, key: dict[str, object], **changes: object) -> dict[st
 
 
 async def test_a_known_client_acts_for_itself_with_a_secret_or_a_key() -> None:
-    key = jose.generate()
+    key = jose.generate_key()
     known = [
         KnownClient(id="cron", secret="hush hush, said the vault", scopes=("read",)),
-        KnownClient(id="bot", jwks={"keys": [jose.public(key)]}),
+        KnownClient(id="bot", jwks={"keys": [jose.public_jwk(key)]}),
     ]
     agent = Agent(Provider(clients=known, scopes=["read", "write"], storage=":memory:"))
     own = {"grant_type": "client_credentials"}
@@ -517,14 +518,14 @@ async def test_a_registration_nobody_uses_is_forgotten_and_one_in_use_is_not() -
 async def test_a_token_asked_for_with_a_proof_is_bound_to_its_key() -> None:
     agent = Agent(provider())
     client = (await agent.register())["client_id"]
-    prover, thief = Prover(), Prover()
+    prover, thief = DpopSigner(), DpopSigner()
     proof = {"dpop": prover.proof("POST", f"{BASE}/token")}
     fields = {"client_id": client, "grant_type": "authorization_code", "code_verifier": VERIFIER}
     reply = decoded(await agent.form("/token", {**fields, "code": await agent.code(client)}, proof))
     assert reply["token_type"] == "DPoP"
     assert await agent.who(reply["access_token"]) is None
 
-    async def admitted(key: Prover) -> bool:
+    async def admitted(key: DpopSigner) -> bool:
         proof = key.proof("POST", URL, reply["access_token"])
         headers = {"authorization": f"DPoP {reply['access_token']}", "dpop": proof}
         request = HttpRequest(method="POST", path="/mcp", url=URL, headers=headers)
@@ -550,7 +551,7 @@ async def test_a_token_asked_for_with_a_proof_is_bound_to_its_key() -> None:
 async def test_a_proof_without_the_nonce_is_told_it() -> None:
     agent = Agent(provider(dpop=Checker(required=True, nonces=True)))
     client = (await agent.register())["client_id"]
-    prover = Prover()
+    prover = DpopSigner()
     fields = {"client_id": client, "grant_type": "authorization_code", "code_verifier": VERIFIER}
     fields["code"] = await agent.code(client)
     first = await agent.form("/token", fields, {"dpop": prover.proof("POST", f"{BASE}/token")})
@@ -626,7 +627,7 @@ async def test_the_issuer_may_be_given() -> None:
         decoded(await agent.get("/.well-known/oauth-authorization-server"))["issuer"]
         == "https://login.example"
     )
-    assert pkce.matches(VERIFIER, pkce.challenge(VERIFIER))
+    assert matches_challenge(VERIFIER, jose.s256(VERIFIER))
     assert csrf(await agent.get(agent.wish((await agent.register())["client_id"])))
 
 

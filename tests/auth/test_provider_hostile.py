@@ -10,8 +10,10 @@ from urllib.parse import quote, urlencode
 import msgspec
 import pytest
 
-from dovetail.auth import KnownClient, Provider, SqliteStorage, jose, pkce
-from dovetail.auth.provider import authorize, clients, passwords, redirects
+from dovetail.auth import KnownClient, Provider, SqliteStorage, jose
+from dovetail.auth.provider import authorization_endpoint as authorize
+from dovetail.auth.provider import clients, passwords
+from dovetail.auth.provider import clients as redirects
 from dovetail.errors import ConfigError
 from dovetail.ports import HttpRequest, HttpResponse
 
@@ -198,7 +200,7 @@ async def test_a_code_is_good_for_a_minute() -> None:
 @pytest.mark.requirement("provider-pkce")
 @pytest.mark.parametrize(
     "verifier",
-    ["", "w" * 43, VERIFIER + "x", VERIFIER.upper(), pkce.challenge(VERIFIER), "x" * 200],
+    ["", "w" * 43, VERIFIER + "x", VERIFIER.upper(), jose.s256(VERIFIER), "x" * 200],
 )
 async def test_a_code_without_its_verifier_is_worth_nothing_from_then_on(verifier: str) -> None:
     agent, client = await ready()
@@ -552,7 +554,7 @@ async def test_what_cannot_be_a_redirect_uri_cannot_be_registered(uris: Any) -> 
     ],
 )
 def test_an_address_that_does_not_exist_is_no_redirect_uri(uri: str) -> None:
-    assert not redirects.acceptable(uri)
+    assert not redirects.is_allowed_redirect(uri)
 
 
 @pytest.mark.parametrize(
@@ -565,7 +567,7 @@ def test_an_address_that_does_not_exist_is_no_redirect_uri(uri: str) -> None:
     ],
 )
 def test_native_programs_have_their_schemes(uri: str) -> None:
-    assert redirects.acceptable(uri, ("cursor", "com.example.app"))
+    assert redirects.is_allowed_redirect(uri, ("cursor", "com.example.app"))
 
 
 @pytest.mark.parametrize(
@@ -604,7 +606,7 @@ async def test_no_user_has_the_name_of_a_client_that_acts_for_itself() -> None:
     ],
 )
 def test_a_policy_names_the_way_back_as_policies_can(uri: str, source: str) -> None:
-    assert redirects.origin(uri) == source
+    assert redirects.policy_source(uri) == source
 
 
 @pytest.mark.parametrize(
@@ -713,10 +715,11 @@ async def test_a_client_that_proves_itself_wrongly_or_twice_is_refused() -> None
     ],
 )
 async def test_an_assertion_that_says_the_wrong_thing_is_refused(changes: dict[str, Any]) -> None:
-    key = jose.generate()
+    key = jose.generate_key()
     agent = Agent(
         Provider(
-            clients=[KnownClient(id="bot", jwks={"keys": [jose.public(key)]})], storage=":memory:"
+            clients=[KnownClient(id="bot", jwks={"keys": [jose.public_jwk(key)]})],
+            storage=":memory:",
         )
     )
     fields = {
@@ -728,16 +731,17 @@ async def test_an_assertion_that_says_the_wrong_thing_is_refused(changes: dict[s
 
 
 async def test_an_assertion_is_good_once_and_only_by_the_right_key() -> None:
-    key = jose.generate()
+    key = jose.generate_key()
     agent = Agent(
         Provider(
-            clients=[KnownClient(id="bot", jwks={"keys": [jose.public(key)]})], storage=":memory:"
+            clients=[KnownClient(id="bot", jwks={"keys": [jose.public_jwk(key)]})],
+            storage=":memory:",
         )
     )
     fields = {"grant_type": "client_credentials", **assertion("bot", key)}
     assert (await agent.form("/token", fields)).status == 200
     refused(await agent.form("/token", fields), "invalid_client", 401)
-    forged = {"grant_type": "client_credentials", **assertion("bot", jose.generate())}
+    forged = {"grant_type": "client_credentials", **assertion("bot", jose.generate_key())}
     refused(await agent.form("/token", forged), "invalid_client", 401)
     for junk in ("", "a.b.c", "eyJhbGciOiJub25lIn0.e30."):
         answer = await agent.form(

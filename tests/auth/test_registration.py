@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dovetail.auth import ClientCredentials, OAuth
-from dovetail.auth.records import REGISTRATIONS, Client, Record
+from dovetail.auth.client.store import MAX_REGISTRATIONS, ClientRegistration, ServerRecord
 from dovetail.errors import ConfigError, ConnectFailed, Unauthorized
 from dovetail.ports import HttpResponse
 
@@ -156,7 +156,7 @@ def test_a_way_of_proving_that_nobody_asked_for_is_refused(world: World) -> None
 @pytest.mark.parametrize("when", [NOW - 1, NOW, NOW + 30])
 def test_a_registration_that_ends_is_made_anew(world: World, when: float) -> None:
     world.login()
-    world.record.clients[ISSUER].expires_at = when
+    world.record.registrations[ISSUER].expires_at = when
     world.login()
     assert world.issuer.visits[1]["client_id"] == "client-2-as.example.com"
 
@@ -171,16 +171,18 @@ def test_zero_means_that_a_registration_never_ends(world: World) -> None:
 
     world.internet.pages[f"POST {ISSUER}/register"] = forever
     world.login()
-    assert world.record.clients[ISSUER].expires_at is None
+    assert world.record.registrations[ISSUER].expires_at is None
 
 
 @pytest.mark.requirement("auth-redirect-registered")
 def test_another_redirect_uri_or_wider_scopes_need_another_registration(world: World) -> None:
-    from dovetail.auth.challenges import Demand
+    from dovetail.auth.challenges import AccessRequirements
 
-    world.login(Demand(scopes=("a",)))
-    world.login(Demand(scopes=("a",)), redirect_uri="http://127.0.0.1:4000/callback")
-    world.login(Demand(scopes=("a", "b")), redirect_uri="http://127.0.0.1:4000/callback")
+    world.login(AccessRequirements(scopes=("a",)))
+    world.login(AccessRequirements(scopes=("a",)), redirect_uri="http://127.0.0.1:4000/callback")
+    world.login(
+        AccessRequirements(scopes=("a", "b")), redirect_uri="http://127.0.0.1:4000/callback"
+    )
     assert [asked.get("scope") for asked in world.issuer.registered] == ["a", "a", "a b"]
 
 
@@ -188,7 +190,7 @@ def test_an_issuer_that_forgot_this_client_is_registered_at_again(world: World) 
     world.login()
     world.issuer.clients.clear()
     tokens = world.login()
-    assert tokens.client.client_id == "client-2-as.example.com"
+    assert tokens.registration.client_id == "client-2-as.example.com"
     assert len(world.issuer.visits) == 3
 
 
@@ -223,12 +225,12 @@ def test_another_issuer_is_registered_at_anew_and_sees_nothing_of_the_first(worl
     world.record.tokens = world.login()
     move(world)
     tokens = world.login()
-    assert tokens.issuer == OTHER and tokens.client.client_id == "client-1-other.example.com"
+    assert tokens.issuer == OTHER and tokens.registration.client_id == "client-1-other.example.com"
     seen = b" ".join(
         request.url.encode() + request.body for request in world.internet.to("other.example.com")
     )
     assert b"as.example.com" not in seen and b"access-1" not in seen and b"refresh-1" not in seen
-    assert set(world.record.clients) == {ISSUER, OTHER}
+    assert set(world.record.registrations) == {ISSUER, OTHER}
 
 
 @pytest.mark.requirement("auth-given-per-issuer", "auth-given-moved")
@@ -264,11 +266,11 @@ def test_of_several_issuers_the_one_is_chosen_that_knows_this_client(world: Worl
 
 
 def test_registrations_are_bounded_and_the_last_one_stays() -> None:
-    record = Record()
-    for number in range(3 * REGISTRATIONS):
-        record.register(f"https://as{number}.example", Client(client_id=str(number)))
-    assert len(record.clients) == REGISTRATIONS
-    assert f"https://as{3 * REGISTRATIONS - 1}.example" in record.clients
+    record = ServerRecord()
+    for number in range(3 * MAX_REGISTRATIONS):
+        record.register(f"https://as{number}.example", ClientRegistration(client_id=str(number)))
+    assert len(record.registrations) == MAX_REGISTRATIONS
+    assert f"https://as{3 * MAX_REGISTRATIONS - 1}.example" in record.registrations
 
 
 @pytest.mark.parametrize("wrong", [{}, {"client_secret": "a", "private_key": "b"}])

@@ -9,7 +9,7 @@ import pytest
 
 from dovetail import Cache, Client, Context, Server
 from dovetail.auth import Bearer, static_tokens
-from dovetail.auth.challenges import demand
+from dovetail.auth.challenges import read_requirements
 from dovetail.errors import ConfigError, Forbidden
 from dovetail.ports import HttpResponse, Principal
 
@@ -86,7 +86,7 @@ def scoped(
 
 
 def asked(answer: Answer) -> Any:
-    return demand(HttpResponse(headers=answer.headers))
+    return read_requirements(HttpResponse(headers=answer.headers))
 
 
 async def names(answer: Answer, field: str, by: str = "name") -> list[str]:
@@ -110,7 +110,7 @@ async def test_a_tool_that_takes_more_than_the_token_has_is_refused_with_all_tha
         assert answer.status == 403
         wanted = asked(answer)
         assert (wanted.error, wanted.scopes) == ("insufficient_scope", ("read", "write"))
-        assert wanted.metadata == f"http://127.0.0.1:{site.port}{WELL_KNOWN}/mcp"
+        assert wanted.metadata_url == f"http://127.0.0.1:{site.port}{WELL_KNOWN}/mcp"
         error = await answer.error()
         assert (error["code"], error["data"]) == (Forbidden.code, {"scopes": ["read", "write"]})
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dovetail.auth import SqliteStorage
-from dovetail.auth.provider.storage import key
+from dovetail.auth.provider.storage import row_key
 from dovetail.errors import ConfigError, Overloaded
 
 from .provider_kit import Agent, Clock, provider
@@ -176,5 +176,5 @@ async def test_nothing_in_the_file_lets_anybody_in(tmp_path: Path) -> None:
 
 
 def test_a_key_tells_nothing_and_no_two_lists_of_parts_share_one() -> None:
-    assert key("a", "x", "yz") != key("a", "xy", "z") != key("a", "xyz")
-    assert "secret" not in key("a", "secret")
+    assert row_key("a", "x", "yz") != row_key("a", "xy", "z") != row_key("a", "xyz")
+    assert "secret" not in row_key("a", "secret")

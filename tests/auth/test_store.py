@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from dovetail.auth import store as stores
-from dovetail.auth.store import (
+from dovetail.auth.client import store as stores
+from dovetail.auth.client.store import (
     FileStore,
     KeychainStore,
     MemoryStore,
@@ -124,7 +124,7 @@ async def test_what_fails_under_a_lock_is_passed_on_as_it_is_and_frees_it(store:
 async def test_a_lock_that_is_never_free_is_given_up(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stores, "PATIENCE", 0.05)
+    monkeypatch.setattr(stores, "LOCK_TIMEOUT_SECONDS", 0.05)
     async with store.lock(HERE):
         with pytest.raises(TimedOut, match="another program has been logging in"):
             async with store.lock(HERE):

@@ -9,7 +9,8 @@ from urllib.parse import parse_qsl, urlsplit
 import msgspec
 import pytest
 
-from dovetail.auth import Provider, Upstream, jose, pkce
+from dovetail.auth import Provider, Upstream, jose
+from dovetail.auth.provider.token_endpoint import matches_challenge
 from dovetail.errors import ConfigError
 from dovetail.ports import HttpRequest, HttpResponse
 
@@ -22,7 +23,7 @@ class Idp:
     """An OpenID provider with one user, who is always logged in."""
 
     def __init__(self, web: Web, **metadata: Any) -> None:
-        self.key = {**jose.generate(), "kid": "one", "alg": "ES256"}
+        self.key = {**jose.generate_key(), "kid": "one", "alg": "ES256"}
         self.codes: dict[str, dict[str, str]] = {}
         self.refresh: str | None = "r0"
         self.claims: dict[str, Any] = {}
@@ -40,7 +41,7 @@ class Idp:
             "scopes_supported": ["openid", "offline_access"],
             **metadata,
         }
-        web.pages[f"{ISSUER}/keys"] = lambda request: {"keys": [jose.public(self.key)]}
+        web.pages[f"{ISSUER}/keys"] = lambda request: {"keys": [jose.public_jwk(self.key)]}
         web.pages[f"{ISSUER}/token"] = self.token
 
     def visit(self, url: str, **changes: str) -> str:
@@ -76,7 +77,7 @@ class Idp:
                 }
             )
         asked = self.codes.pop(form["code"])
-        assert pkce.matches(form["code_verifier"], asked["code_challenge"])
+        assert matches_challenge(form["code_verifier"], asked["code_challenge"])
         signed = self.signed({"nonce": asked["nonce"], **self.claims})
         tokens = {
             "access_token": "up",
@@ -97,7 +98,7 @@ class Idp:
             "name": "Ada",
             **changes,
         }
-        return jose.sign(self.header, claims, jose.load(self.signer or self.key))
+        return jose.sign(self.header, claims, jose.load_key(self.signer or self.key))
 
     @staticmethod
     def reply(data: dict[str, Any], status: int = 200) -> HttpResponse:
@@ -292,7 +293,7 @@ async def test_an_id_token_that_says_the_wrong_thing_lets_nobody_in(claims: dict
 
 async def test_an_id_token_by_another_key_or_none_lets_nobody_in() -> None:
     agent, idp, client = await ready()
-    idp.signer = jose.generate()
+    idp.signer = jose.generate_key()
     assert (
         returned(await agent.get(idp.visit(await there(agent, client))))["error"] == "access_denied"
     )
@@ -305,7 +306,7 @@ async def test_an_id_token_by_another_key_or_none_lets_nobody_in() -> None:
 async def test_keys_that_were_changed_are_fetched_anew() -> None:
     agent, idp, client = await ready()
     await tokens(agent, idp, client)
-    idp.key = {**jose.generate(), "kid": "two", "alg": "ES256"}
+    idp.key = {**jose.generate_key(), "kid": "two", "alg": "ES256"}
     idp.header, idp.refresh = {"alg": "ES256", "kid": "two"}, "r0"
     assert "access_token" in await tokens(agent, idp, client)
 

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from dovetail import Cache, Client, Context, Limits, Rate, Rates, Server
 from dovetail.auth import Bearer
-from dovetail.auth.dpop import Checker, ProofRefused, Prover
+from dovetail.auth.dpop import Checker, DpopSigner, ProofRefused
 from dovetail.auth.provider import web
 from dovetail.errors import InvalidParams, Overloaded
 from dovetail.ports import HttpRequest, HttpResponse, Principal, Site
@@ -142,18 +142,18 @@ async def test_rates_are_neither_filled_nor_emptied_by_a_jump(clock: Jump, jump:
 
 def test_nobody_is_kept_out_of_a_provider_because_its_clock_was_put_back() -> None:
     now = [1e9]
-    rates = web.Rates(3, 10.0, lambda: now[0])
+    rates = web.AttemptLimiter(3, 10.0, lambda: now[0])
     for _ in range(3):
-        rates.spend("ada")
-    with pytest.raises(web.Refused, match="too many"):
-        rates.spend("ada")
+        rates.require("ada")
+    with pytest.raises(web.OAuthError, match="too many"):
+        rates.require("ada")
     now[0] -= DAY
     for _ in range(3):
-        rates.spend("ada")
-    with pytest.raises(web.Refused, match="too many"):
-        rates.spend("ada")
+        rates.require("ada")
+    with pytest.raises(web.OAuthError, match="too many"):
+        rates.require("ada")
     now[0] += 10.1
-    rates.spend("ada")
+    rates.require("ada")
 
 
 @JUMPS
@@ -263,7 +263,7 @@ async def test_a_token_that_has_expired_by_the_calendar_is_not_good_any_more_how
 def test_a_proof_is_not_taken_twice_because_the_clock_went_there_and_back(
     clock: Jump, there: float
 ) -> None:
-    checker, prover = Checker(), Prover()
+    checker, prover = Checker(), DpopSigner()
 
     def check(proof: str) -> str:
         return checker.check(proof, "POST", SITE.url, ring=RING)

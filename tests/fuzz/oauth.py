@@ -16,19 +16,26 @@ from urllib.parse import urlsplit
 from msgspec.json import encode
 
 from dovetail.auth import challenges, documents, jose, urls
-from dovetail.auth.discovery import Place, find, must
+from dovetail.auth.client.discovery import DiscoveryResult, discover, require_metadata
+from dovetail.auth.client.store import read_record
 from dovetail.auth.dpop import Checker, ProofRefused
-from dovetail.auth.introspection_verifier import introspection
-from dovetail.auth.jwt_verifier import JwtVerifier, jwt
-from dovetail.auth.provider import redirects
-from dovetail.auth.provider.clients import Clients
-from dovetail.auth.provider.fetching import Documents, Unavailable, parse, pick
-from dovetail.auth.provider.web import Refused, fields, refusal
-from dovetail.auth.records import record
-from dovetail.auth.tokens import TokenRefused
+from dovetail.auth.provider import clients as redirects
+from dovetail.auth.provider.clients import ClientRegistry
+from dovetail.auth.provider.web import (
+    DocumentCache,
+    DocumentUnavailable,
+    OAuthError,
+    error_response,
+    parse_fields,
+    parse_object,
+    pick_key,
+)
+from dovetail.auth.server.jwt import JwtVerifier, jwt
+from dovetail.auth.server.verifiers import TokenRefused, introspection
 from dovetail.errors import ConnectFailed, Unauthorized
 from dovetail.ports import HttpRequest, HttpResponse, Principal, Site
 from dovetail.sealing import KeyRing
+from dovetail.text import MAX_MESSAGE_CHARS
 
 from .engine import Target
 from .mutator import Mutator, text_of
@@ -53,7 +60,7 @@ def answering(body: bytes) -> Site:
     """A server whose fetches are all answered with this."""
 
     async def fetch(request: HttpRequest) -> HttpResponse:
-        assert urls.confidential(request.url), request.url
+        assert urls.is_confidential(request.url), request.url
         return HttpResponse(headers=JSON_HEADERS, body=body)
 
     return Site(HERE, "https://mcp.example.com", RING, fetch, fetch)
@@ -118,13 +125,13 @@ def make_document(rng: Mutator) -> bytes:
 def check_document(data: bytes) -> bool:
     """A document or None; written again it is read as the same, and secrets are not shown."""
     kind, _ = KINDS[int(data[:1])]
-    found = documents.read(data[1:], kind)
+    found = documents.read_document(data[1:], kind)
     if found is None:
         return False
-    assert documents.read(encode(found), kind) == found
-    assert not isinstance(found, documents.Secret) or "secret" not in repr(found)
+    assert documents.read_document(encode(found), kind) == found
+    assert not isinstance(found, documents.SecretStruct) or "secret" not in repr(found)
     if isinstance(found, documents.ErrorReply):
-        assert found.text.isprintable() and len(found.text) <= documents.SHOWN + 1
+        assert found.text.isprintable() and len(found.text) <= MAX_MESSAGE_CHARS + 1
     return True
 
 
@@ -141,9 +148,9 @@ def make_record(rng: Mutator) -> bytes:
         "expires_at": 9,
     }
     kept = {
-        "tokens": tokens | {"client": client},
-        "clients": {ISSUER: client},
-        "asked": ["a"],
+        "tokens": tokens | {"registration": client},
+        "registrations": {ISSUER: client},
+        "requested_scopes": ["a"],
         "jwk": {"kty": "EC"},
     }
     return rng.json(kept)
@@ -151,10 +158,10 @@ def make_record(rng: Mutator) -> bytes:
 
 def check_record(data: bytes) -> bool:
     """What was kept, or a new record; it can always be kept again."""
-    found = record(data)
-    assert record(found.data()).data() == found.data() and "secret" not in repr(found)
+    found = read_record(data)
+    assert read_record(found.encode()).encode() == found.encode() and "secret" not in repr(found)
     if found.tokens is not None:
-        assert found.tokens.ended(0.0) in (True, False) and found.tokens.ending(1e12) in (
+        assert found.tokens.is_expired(0.0) in (True, False) and found.tokens.is_expiring(1e12) in (
             True,
             False,
         )
@@ -186,8 +193,8 @@ def check_search(data: bytes) -> bool:
     """A place whose addresses are all safe, or a refusal; a few requests, and none of them in the
     clear."""
     try:
-        said = parse(data)
-    except Unavailable:
+        said = parse_object(data)
+    except DocumentUnavailable:
         return False
     instead = said.get("instead")
     statuses = (
@@ -197,7 +204,7 @@ def check_search(data: bytes) -> bool:
     headers = {"location": location} if isinstance(location, str) else {}
 
     def answered(request: HttpRequest) -> HttpResponse:
-        assert request.method == "GET" and urls.confidential(request.url), request.url
+        assert request.method == "GET" and urls.is_confidential(request.url), request.url
         if statuses:
             return HttpResponse(status=statuses.pop(0), headers=headers)
         described = "protected-resource" in request.url or request.url == hint
@@ -207,25 +214,29 @@ def check_search(data: bytes) -> bool:
 
     try:
         place = _driven(
-            find(HERE, hint if isinstance(hint, str) else None, lambda found: found, _gives_tokens),
+            discover(
+                HERE, hint if isinstance(hint, str) else None, lambda found: found, _gives_tokens
+            ),
             answered,
         )
     except (Unauthorized, ConnectFailed) as refused:
         assert str(refused).isprintable()
         return False
     assert (
-        urls.covers(place.resource, HERE)
-        and urls.confidential(place.server.issuer)
-        and urls.confidential(place.token_endpoint)
+        urls.covers_url(place.resource, HERE)
+        and urls.is_confidential(place.server.issuer)
+        and urls.is_confidential(place.token_endpoint)
     )
     return True
 
 
 def _gives_tokens(server: documents.ServerMetadata) -> None:
-    must(server, token_endpoint=...)
+    require_metadata(server, token_endpoint=...)
 
 
-def _driven(search: Generator[HttpRequest, HttpResponse, Place], answered: Any) -> Place:
+def _driven(
+    search: Generator[HttpRequest, HttpResponse, DiscoveryResult], answered: Any
+) -> DiscoveryResult:
     try:
         request = next(search)
         for _ in range(100):
@@ -255,20 +266,20 @@ def make_challenge(rng: Mutator) -> bytes:
 def check_challenge(data: bytes) -> bool:
     """Challenges, the same each time; each of them, written by us, is read as the same."""
     headers = {"www-authenticate": data.decode("latin-1")}
-    found = challenges.parse(headers)
-    assert challenges.parse(headers) == found and len(found) <= challenges.MOST
+    found = challenges.parse_challenges(headers)
+    assert challenges.parse_challenges(headers) == found and len(found) <= challenges.MAX_PARTS
     for one in found:
         if one.parameters and all(
             value.isascii() and value.isprintable() for value in one.parameters.values()
         ):
-            again = challenges.parse(
-                {"www-authenticate": challenges.write(one.scheme, one.parameters)}
+            again = challenges.parse_challenges(
+                {"www-authenticate": challenges.format_challenge(one.scheme, one.parameters)}
             )
             assert [(each.scheme, each.parameters) for each in again] == [
                 (one.scheme, one.parameters)
             ]
-    asked = challenges.demand(HttpResponse(status=401, headers=headers))
-    assert asked.why.isprintable() and len(asked.why) < 400
+    asked = challenges.read_requirements(HttpResponse(status=401, headers=headers))
+    assert asked.reason.isprintable() and len(asked.reason) < 400
     return bool(found)
 
 
@@ -281,12 +292,12 @@ SIGNING: dict[str, Any] = KEYS["signing"]
 
 @cache
 def _key() -> Any:
-    return jose.load(SIGNING)
+    return jose.load_key(SIGNING)
 
 
 @cache
 def _verifier() -> JwtVerifier:
-    return jwt(ISSUER, keys=[jose.public(SIGNING)])
+    return jwt(ISSUER, keys=[jose.public_jwk(SIGNING)])
 
 
 CLAIMS = {
@@ -338,7 +349,7 @@ def check_token(data: bytes) -> bool:
         assert str(refused)
         return False
     assert isinstance(principal, Principal) and isinstance(principal.id, str) and principal.expires
-    assert how == b"+" or jose.peek(token) == jose.peek(_signed())
+    assert how == b"+" or jose.decode_unverified(token) == jose.decode_unverified(_signed())
     return True
 
 
@@ -352,7 +363,7 @@ def make_proof(rng: Mutator) -> bytes:
         "ath": "x",
         "nonce": "n",
     }
-    header = {"typ": "dpop+jwt", "alg": "Ed25519", "jwk": jose.public(SIGNING)}
+    header = {"typ": "dpop+jwt", "alg": "Ed25519", "jwk": jose.public_jwk(SIGNING)}
     return _either(rng, header, claims)
 
 
@@ -388,10 +399,10 @@ def make_keys(rng: Mutator) -> bytes:
 def check_keys(data: bytes) -> bool:
     """Keys that can be used, or Unverified."""
     try:
-        found = parse(data)
-        jwk = pick(found, {"kid": "ES256"})
-        assert jose.load(jose.public(jwk)) is not None and jose.thumbprint(jwk)
-    except (Unavailable, jose.Unverified):
+        found = parse_object(data)
+        jwk = pick_key(found, {"kid": "ES256"})
+        assert jose.load_key(jose.public_jwk(jwk)) is not None and jose.thumbprint(jwk)
+    except (DocumentUnavailable, jose.InvalidJwt):
         return False
     return True
 
@@ -427,28 +438,31 @@ def check_client(data: bytes) -> bool:
     """A client, described by its document or registered, with addresses that are fit to be sent
     back to; or a refusal."""
     clock = iter(range(0, 10**9, 1000))
-    clients = Clients(
-        [], _Nothing(), Documents(now=lambda: float(next(clock))), now=lambda: float(next(clock))
+    clients = ClientRegistry(
+        [],
+        _Nothing(),
+        DocumentCache(now=lambda: float(next(clock))),
+        now=lambda: float(next(clock)),
     )  # type: ignore[arg-type]
     taken = 0
     try:
         found = awaited(clients.find(str(CLIENT["client_id"]), ISSUER, answering(data)))
         assert (
-            all(redirects.acceptable(uri) for uri in found.redirect_uris)
+            all(redirects.is_allowed_redirect(uri) for uri in found.redirect_uris)
             and found.name.isprintable()
         )
         taken += 1
-    except Refused as refused:
-        assert refusal(refused).status in range(400, 500)
+    except OAuthError as refused:
+        assert error_response(refused).status in range(400, 500)
     try:
         answer = awaited(clients.register(HttpRequest(body=data), ISSUER))
         again = json.loads(answer.body)
         assert answer.status == 201 and all(
-            redirects.acceptable(uri) for uri in again["redirect_uris"]
+            redirects.is_allowed_redirect(uri) for uri in again["redirect_uris"]
         )
         taken += 1
-    except Refused as refused:
-        assert refusal(refused).status in range(400, 500)
+    except OAuthError as refused:
+        assert error_response(refused).status in range(400, 500)
     return taken > 0
 
 
@@ -474,27 +488,32 @@ def check_address(data: bytes) -> bool:
     so in any order."""
     one, _, other = text_of(data).partition("\n")
     for uri in (one, other):
-        if redirects.acceptable(uri):
+        if redirects.is_allowed_redirect(uri):
             parts = urlsplit(uri)
             assert (
                 "@" not in parts.netloc
                 and not parts.fragment
-                and parts.netloc.lower() == redirects.host(uri)
+                and parts.netloc.lower() == redirects.redirect_host(uri)
             )
             assert parts.scheme == "https" or urls.is_loopback(parts.hostname)
-            assert redirects.matches(uri, uri) and redirects.is_loopback(uri) == (
+            assert redirects.redirect_matches(uri, uri) and redirects.is_loopback_redirect(uri) == (
                 parts.scheme == "http"
             )
-        if urls.confidential(uri):
-            assert urls.origin(urls.origin(uri)) == urls.origin(uri) and urls.canonical(
-                urls.canonical(uri)
-            ) == urls.canonical(uri)
-            assert urls.covers(urls.canonical(uri), uri) and urls.covers(urls.origin(uri), uri)
-    taken = redirects.acceptable(one), redirects.acceptable(other)
-    if all(taken) and redirects.matches(one, other):
-        assert redirects.matches(other, one) and urlsplit(one).hostname == urlsplit(other).hostname
+        if urls.is_confidential(uri):
+            assert urls.origin(urls.origin(uri)) == urls.origin(uri) and urls.canonical_url(
+                urls.canonical_url(uri)
+            ) == urls.canonical_url(uri)
+            assert urls.covers_url(urls.canonical_url(uri), uri) and urls.covers_url(
+                urls.origin(uri), uri
+            )
+    taken = redirects.is_allowed_redirect(one), redirects.is_allowed_redirect(other)
+    if all(taken) and redirects.redirect_matches(one, other):
+        assert (
+            redirects.redirect_matches(other, one)
+            and urlsplit(one).hostname == urlsplit(other).hostname
+        )
     try:
-        assert urls.safe(one, "it") == one
+        assert urls.require_safe(one, "it") == one
     except Unauthorized as refused:
         assert str(refused).isprintable()
     assert urls.is_local(one) in (True, False)
@@ -511,9 +530,9 @@ def make_form(rng: Mutator) -> bytes:
 def check_form(data: bytes) -> bool:
     """Fields, each once and none empty, or a refusal."""
     try:
-        found, resources = fields(data)
-    except Refused as refused:
-        assert json.loads(refusal(refused).body)["error"]
+        found, resources = parse_fields(data)
+    except OAuthError as refused:
+        assert json.loads(error_response(refused).body)["error"]
         return False
     assert all(found.values()) and all(resources) and "resource" not in found
     return True

@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from hashlib import sha256
 from hmac import compare_digest
 from typing import Any, Literal
-from urllib.parse import unquote_plus
+from urllib.parse import unquote_plus, urlsplit
 
 import msgspec
 from msgspec import Struct
@@ -30,23 +30,31 @@ from ...net import LOOPBACK_SPELLINGS
 from ...ports import Fetch, HttpRequest, HttpResponse, Site
 from ...text import strip_unsafe
 from .. import jose
-from ..documents import listed
-from . import redirects
-from .fetching import Documents, Unavailable, moment, parse, pick
-from .storage import Storage, key
-from .web import LONGEST, Rates, Refused, json
+from ..documents import parse_scopes
+from .storage import Storage, row_key
+from .web import (
+    MAX_BODY_BYTES,
+    AttemptLimiter,
+    DocumentCache,
+    DocumentUnavailable,
+    OAuthError,
+    json_response,
+    parse_object,
+    pick_key,
+    to_timestamp,
+)
 
-LIFE, UNUSED = 90 * 86400.0, 86400.0
-URIS = 10
-SECRET = 16
+USED_LIFETIME_SECONDS, UNUSED_LIFETIME_SECONDS = 90 * 86400.0, 86400.0
+MAX_REDIRECT_URIS = 10
+MIN_SECRET_LENGTH = 16
 """Characters that the secret of a known client has at least."""
-NAME = 80
+MAX_NAME_LENGTH = 80
 ASSERTION_LIFE, SKEW = 600.0, 30.0
 ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
-DOCUMENT = re.compile(r"https://[a-z0-9.-]+(:[0-9]{1,5})?/[^/].*", re.IGNORECASE)
-LOCAL_DOCUMENT = re.compile(rf"http://({LOOPBACK_SPELLINGS})(:[0-9]{{1,5}})?/[^/].*")
-METHODS = ("none", "client_secret_basic", "client_secret_post", "private_key_jwt")
-GRANTS = ("authorization_code", "refresh_token")
+DOCUMENT_URL = re.compile(r"https://[a-z0-9.-]+(:[0-9]{1,5})?/[^/].*", re.IGNORECASE)
+LOCAL_DOCUMENT_URL = re.compile(rf"http://({LOOPBACK_SPELLINGS})(:[0-9]{{1,5}})?/[^/].*")
+CLIENT_AUTH_METHODS = ("none", "client_secret_basic", "client_secret_post", "private_key_jwt")
+GRANT_TYPES = ("authorization_code", "refresh_token")
 Source = Literal["known", "described", "registered"]
 
 
@@ -66,65 +74,65 @@ class KnownClient(Struct, frozen=True, kw_only=True):
         return f"KnownClient(id={self.id!r})"
 
 
-class Client(Struct, frozen=True, omit_defaults=True):
+class OAuthClient(Struct, frozen=True, omit_defaults=True):
     """A client, wherever it is known from."""
 
     id: str
     name: str
     source: Source
     redirect_uris: tuple[str, ...] = ()
-    method: str = "none"
+    auth_method: str = "none"
     secret: str = ""
     """The digest of it."""
     jwks: dict[str, Any] | None = None
     jwks_uri: str | None = None
-    grants: tuple[str, ...] = GRANTS
+    grant_types: tuple[str, ...] = GRANT_TYPES
     scopes: tuple[str, ...] | None = None
 
     def redirect(self, asked: str | None) -> str:
         """Where its user is sent back to; Refused where it may not be there."""
         if asked is None and len(self.redirect_uris) == 1:
             return self.redirect_uris[0]
-        if asked is None or not any(redirects.matches(uri, asked) for uri in self.redirect_uris):
-            raise Refused(
+        if asked is None or not any(redirect_matches(uri, asked) for uri in self.redirect_uris):
+            raise OAuthError(
                 "invalid_request", "the redirect URI is not one that this client has registered"
             )
         return asked
 
 
-class Clients:
+class ClientRegistry:
     """All that can be known of clients."""
 
     def __init__(
         self,
         known: Iterable[KnownClient],
         storage: Storage,
-        documents: Documents,
+        documents: DocumentCache,
         *,
         schemes: Collection[str] = (),
         described: bool = True,
         private: bool = False,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self._known = {client.id: _known(client, schemes) for client in known}
+        self._known = {client.id: _client_from_config(client, schemes) for client in known}
         self._storage, self._documents, self._now = storage, documents, now
         self._schemes, self._takes_described, self._private = tuple(schemes), described, private
-        self._rates = Rates(100, 6.0, now)
+        self._rates = AttemptLimiter(100, 6.0, now)
 
     async def find(
         self, id: str | None, issuer: str, site: Site, address: str | None = None
-    ) -> Client:
+    ) -> OAuthClient:
         """The client of this id, for whoever asks from this address; Refused where there is
         none."""
         if id is None:
-            raise Refused("invalid_request", "the client_id is missing")
+            raise OAuthError("invalid_request", "the client_id is missing")
         if client := self._known.get(id):
             return client
-        if row := await self._storage.get(key("client", issuer, id)):
-            return msgspec.json.decode(row, type=Client)
+        if row := await self._storage.get(row_key("client", issuer, id)):
+            return msgspec.json.decode(row, type=OAuthClient)
         if self._takes_described and self._is_document(id):
             return await self._described(id, site, address)
-        raise Refused(
+        raise OAuthError(
             "invalid_client", "this client is not known here; it may have to register again", 401
         )
 
@@ -134,34 +142,40 @@ class Clients:
 
     async def register(self, request: HttpRequest, issuer: str) -> HttpResponse:
         """The registration endpoint: https://www.rfc-editor.org/rfc/rfc7591#section-3."""
-        self._rates.spend(request.address)
-        if len(request.body) > LONGEST:
-            raise Refused(
-                "invalid_client_metadata", f"the metadata is longer than {LONGEST} bytes", 413
+        self._rates.require(request.address)
+        if len(request.body) > MAX_BODY_BYTES:
+            raise OAuthError(
+                "invalid_client_metadata",
+                f"the metadata is longer than {MAX_BODY_BYTES} bytes",
+                413,
             )
         try:
-            metadata = parse(request.body)
-        except Unavailable:
-            raise Refused("invalid_client_metadata", "the body is no JSON object") from None
-        client = _read(secrets.token_urlsafe(16), metadata, "registered", self._schemes)
+            metadata = parse_object(request.body)
+        except DocumentUnavailable:
+            raise OAuthError("invalid_client_metadata", "the body is no JSON object") from None
+        client = _client_from_metadata(
+            secrets.token_urlsafe(16), metadata, "registered", self._schemes
+        )
         shown: dict[str, Any] = {}
-        if client.method.startswith("client_secret"):
+        if client.auth_method.startswith("client_secret"):
             secret = secrets.token_urlsafe(32)
             client = msgspec.structs.replace(client, secret=_digest(secret))
             shown = {"client_secret": secret, "client_secret_expires_at": 0}
         now = self._now()
         await self._storage.add(
-            key("client", issuer, client.id), msgspec.json.encode(client), now + UNUSED
+            row_key("client", issuer, client.id),
+            msgspec.json.encode(client),
+            now + UNUSED_LIFETIME_SECONDS,
         )
-        return json(
+        return json_response(
             {
                 "client_id": client.id,
                 "client_id_issued_at": int(now),
                 **shown,
                 "client_name": client.name,
                 "redirect_uris": client.redirect_uris,
-                "token_endpoint_auth_method": client.method,
-                "grant_types": client.grants,
+                "token_endpoint_auth_method": client.auth_method,
+                "grant_types": client.grant_types,
                 "response_types": ["code"],
                 "application_type": "web"
                 if metadata.get("application_type") == "web"
@@ -170,39 +184,39 @@ class Clients:
             201,
         )
 
-    async def used(self, client: Client, issuer: str) -> None:
+    async def used(self, client: OAuthClient, issuer: str) -> None:
         """Somebody consented to this client, or it came for a token: remember it for longer."""
         if client.source == "registered":
             row = msgspec.json.encode(client)
             await self._storage.change(
-                key("client", issuer, client.id), row, row, self._now() + LIFE
+                row_key("client", issuer, client.id), row, row, self._now() + USED_LIFETIME_SECONDS
             )
 
     async def authenticate(
         self, request: HttpRequest, fields: Mapping[str, str], issuer: str, site: Site
-    ) -> Client:
+    ) -> OAuthClient:
         """The client that calls the token endpoint, and can prove it:
         https://www.rfc-editor.org/rfc/rfc6749#section-2.3."""
         scheme, _, credentials = request.headers.get("authorization", "").partition(" ")
-        basic = _basic(credentials) if scheme.lower() == "basic" else None
+        basic = _parse_basic(credentials) if scheme.lower() == "basic" else None
         ways = [basic is not None, "client_secret" in fields, "client_assertion" in fields]
         if sum(ways) > 1:
-            raise Refused("invalid_request", "the client proves itself in more than one way")
+            raise OAuthError("invalid_request", "the client proves itself in more than one way")
         headers = {"www-authenticate": 'Basic realm="token"'} if basic else {}
-        wrong = Refused(
+        wrong = OAuthError(
             "invalid_client", "the client is not known here, or its proof is wrong", 401, headers
         )
         assertion = fields.get("client_assertion")
-        id = basic[0] if basic else fields.get("client_id") or _claimed(assertion)
+        id = basic[0] if basic else fields.get("client_id") or _subject_of(assertion)
         if fields.get("client_id", id) != id:
-            raise Refused(
+            raise OAuthError(
                 "invalid_request", "the client_id is not that of the Authorization header"
             )
         try:
             client = await self.find(id, issuer, site, request.address)
-        except Refused as refused:
+        except OAuthError as refused:
             raise (wrong if refused.error == "invalid_client" else refused) from None
-        if client.method == "private_key_jwt":
+        if client.auth_method == "private_key_jwt":
             if assertion is None or fields.get("client_assertion_type") != ASSERTION:
                 raise wrong
             await self._check_assertion(client, assertion, issuer, site, request.address)
@@ -213,61 +227,59 @@ class Clients:
         return client
 
     def _is_document(self, id: str) -> bool:
-        if (
-            len(id) > redirects.LONGEST
-            or not redirects.SAFE.fullmatch(id)
-            or redirects.DOTS.search(id)
-        ):
+        if len(id) > MAX_URI_LENGTH or not SAFE_CHARACTERS.fullmatch(id) or DOT_SEGMENTS.search(id):
             return False
-        return bool(DOCUMENT.fullmatch(id) or (self._private and LOCAL_DOCUMENT.fullmatch(id)))
+        return bool(
+            DOCUMENT_URL.fullmatch(id) or (self._private and LOCAL_DOCUMENT_URL.fullmatch(id))
+        )
 
     def _fetch(self, site: Site) -> Fetch:
         return site.reach if self._private and site.reach is not None else site.fetch
 
-    async def _described(self, url: str, site: Site, address: str | None) -> Client:
+    async def _described(self, url: str, site: Site, address: str | None) -> OAuthClient:
         try:
             document = await self._documents.get(url, self._fetch(site), address=address)
-        except Unavailable as problem:
-            raise Refused(
+        except DocumentUnavailable as problem:
+            raise OAuthError(
                 "invalid_client",
                 f"the document that describes this client cannot be had: {problem}",
             ) from None
         if document.get("client_id") != url:
-            raise Refused(
+            raise OAuthError(
                 "invalid_client", "the document that describes this client is for another client_id"
             )
         if not isinstance(document.get("client_name"), str) or "client_secret" in document:
-            raise Refused(
+            raise OAuthError(
                 "invalid_client",
                 "the document that describes this client has no client_name, or has a "
                 "client_secret",
             )
-        client = _read(
+        client = _client_from_metadata(
             url, {"token_endpoint_auth_method": "none", **document}, "described", self._schemes
         )
-        if client.method.startswith("client_secret"):
-            raise Refused(
+        if client.auth_method.startswith("client_secret"):
+            raise OAuthError(
                 "invalid_client", "a client that is described by a document can have no secret"
             )
         return client
 
     async def _check_assertion(
-        self, client: Client, assertion: str, issuer: str, site: Site, address: str | None
+        self, client: OAuthClient, assertion: str, issuer: str, site: Site, address: str | None
     ) -> None:
         # https://www.rfc-editor.org/rfc/rfc7523#section-3
         try:
-            header, claims = jose.peek(assertion)
+            header, claims = jose.decode_unverified(assertion)
             if client.jwks_uri:
                 jwk = await self._documents.key(client.jwks_uri, self._fetch(site), header, address)
             else:
-                jwk = pick(client.jwks or {}, header)
-            jose.verify(assertion, lambda _: jose.load(jwk), jose.ALGORITHMS)
-        except (jose.Unverified, Unavailable) as problem:
-            raise Refused(
+                jwk = pick_key(client.jwks or {}, header)
+            jose.verify(assertion, lambda _: jose.load_key(jwk), jose.ALGORITHMS)
+        except (jose.InvalidJwt, DocumentUnavailable) as problem:
+            raise OAuthError(
                 "invalid_client", f"the client_assertion is refused: {problem}", 401
             ) from None
         now, jti = self._now(), claims.get("jti")
-        ends, starts = moment(claims.get("exp")), moment(claims.get("nbf", 0))
+        ends, starts = to_timestamp(claims.get("exp")), to_timestamp(claims.get("nbf", 0))
         audience = claims.get("aud")
         audiences = audience if isinstance(audience, list) else [audience]
         checks = (
@@ -288,44 +300,50 @@ class Clients:
         )
         for sound, reason in checks:
             if not sound:
-                raise Refused("invalid_client", f"the client_assertion is refused: {reason}", 401)
+                raise OAuthError(
+                    "invalid_client", f"the client_assertion is refused: {reason}", 401
+                )
         if not await self._storage.add(
-            key("assertion", issuer, client.id, str(jti)), b"", ends + SKEW
+            row_key("assertion", issuer, client.id, str(jti)), b"", ends + SKEW
         ):
-            raise Refused("invalid_client", "the client_assertion was used before", 401)
+            raise OAuthError("invalid_client", "the client_assertion was used before", 401)
 
 
-def _known(client: KnownClient, schemes: Collection[str]) -> Client:
+def _client_from_config(client: KnownClient, schemes: Collection[str]) -> OAuthClient:
     for uri in client.redirect_uris:
-        if not redirects.acceptable(uri, schemes):
+        if not is_allowed_redirect(uri, schemes):
             allowed = ", ".join(("https", "http on a loopback address", *schemes))
             raise ConfigError(
                 f"{client}: {uri!r} is no redirect URI that is allowed here ({allowed}); say "
                 "schemes="
             )
-    if client.secret is not None and len(client.secret) < SECRET:
+    if client.secret is not None and len(client.secret) < MIN_SECRET_LENGTH:
         remedy = 'make one with: python -c "import secrets; print(secrets.token_urlsafe(32))"'
         raise ConfigError(
-            f"{client}: its secret has fewer than {SECRET} characters and could be guessed; "
-            f"{remedy}"
+            f"{client}: its secret has fewer than {MIN_SECRET_LENGTH} characters and could be "
+            f"guessed; {remedy}"
         )
     method = (
         "private_key_jwt" if client.jwks else "client_secret_basic" if client.secret else "none"
     )
-    return Client(
+    return OAuthClient(
         id=client.id,
         name=client.name or client.id,
         source="known",
         redirect_uris=tuple(client.redirect_uris),
-        method=method,
+        auth_method=method,
         secret=_digest(client.secret) if client.secret else "",
         jwks=client.jwks,
-        grants=(*GRANTS, "client_credentials") if client.secret or client.jwks else GRANTS,
-        scopes=None if client.scopes is None else listed(client.scopes),
+        grant_types=(*GRANT_TYPES, "client_credentials")
+        if client.secret or client.jwks
+        else GRANT_TYPES,
+        scopes=None if client.scopes is None else parse_scopes(client.scopes),
     )
 
 
-def _read(id: str, metadata: Mapping[str, Any], source: Source, schemes: Collection[str]) -> Client:
+def _client_from_metadata(
+    id: str, metadata: Mapping[str, Any], source: Source, schemes: Collection[str]
+) -> OAuthClient:
     """A client as it describes itself; what is not known is ignored:
     https://www.rfc-editor.org/rfc/rfc7591#section-2."""
 
@@ -334,44 +352,47 @@ def _read(id: str, metadata: Mapping[str, Any], source: Source, schemes: Collect
         if value is None:
             return list(default)
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise Refused("invalid_client_metadata", f"{name} must be a list of strings")
+            raise OAuthError("invalid_client_metadata", f"{name} must be a list of strings")
         return value
 
     uris = texts("redirect_uris", ())
-    if not 1 <= len(uris) <= URIS:
-        raise Refused("invalid_redirect_uri", f"there must be between 1 and {URIS} redirect_uris")
-    if not all(redirects.acceptable(uri, schemes) for uri in uris):
-        raise Refused(
+    if not 1 <= len(uris) <= MAX_REDIRECT_URIS:
+        raise OAuthError(
+            "invalid_redirect_uri", f"there must be between 1 and {MAX_REDIRECT_URIS} redirect_uris"
+        )
+    if not all(is_allowed_redirect(uri, schemes) for uri in uris):
+        raise OAuthError(
             "invalid_redirect_uri",
             "each of redirect_uris must be https, http on a loopback address, or have a "
             "scheme that is allowed here",
         )
-    grants = [grant for grant in texts("grant_types", GRANTS) if grant in GRANTS]
+    grants = [grant for grant in texts("grant_types", GRANT_TYPES) if grant in GRANT_TYPES]
     if "authorization_code" not in grants or "code" not in texts("response_types", ("code",)):
-        raise Refused(
+        raise OAuthError(
             "invalid_client_metadata",
             "only the authorization_code grant with response type code is given",
         )
     method = metadata.get("token_endpoint_auth_method") or "client_secret_basic"
     jwks, jwks_uri = metadata.get("jwks"), metadata.get("jwks_uri")
     keyed = isinstance(jwks, dict) or (
-        isinstance(jwks_uri, str) and bool(DOCUMENT.fullmatch(jwks_uri))
+        isinstance(jwks_uri, str) and bool(DOCUMENT_URL.fullmatch(jwks_uri))
     )
-    if method not in METHODS or (method == "private_key_jwt" and not keyed):
-        raise Refused(
+    if method not in CLIENT_AUTH_METHODS or (method == "private_key_jwt" and not keyed):
+        raise OAuthError(
             "invalid_client_metadata",
-            f"token_endpoint_auth_method must be one of {', '.join(METHODS)}, the last with keys",
+            f"token_endpoint_auth_method must be one of {', '.join(CLIENT_AUTH_METHODS)}, the last "
+            "with keys",
         )
     name = metadata.get("client_name")
-    return Client(
+    return OAuthClient(
         id=id,
-        name=strip_unsafe(name)[:NAME] if isinstance(name, str) else "",
+        name=strip_unsafe(name)[:MAX_NAME_LENGTH] if isinstance(name, str) else "",
         source=source,
         redirect_uris=tuple(uris),
-        method=method,
+        auth_method=method,
         jwks=jwks if method == "private_key_jwt" and isinstance(jwks, dict) else None,
         jwks_uri=jwks_uri if method == "private_key_jwt" and not isinstance(jwks, dict) else None,
-        grants=tuple(grants),
+        grant_types=tuple(grants),
     )
 
 
@@ -379,17 +400,102 @@ def _digest(secret: str) -> str:
     return sha256(secret.encode()).hexdigest()
 
 
-def _basic(credentials: str) -> tuple[str, str]:
+def _parse_basic(credentials: str) -> tuple[str, str]:
     try:
         id, _, secret = b64decode(credentials.strip(), validate=True).decode().partition(":")
     except ValueError:
-        raise Refused("invalid_client", "the Authorization header cannot be read", 401) from None
+        raise OAuthError("invalid_client", "the Authorization header cannot be read", 401) from None
     return unquote_plus(id), unquote_plus(secret)
 
 
-def _claimed(assertion: str | None) -> str | None:
+def _subject_of(assertion: str | None) -> str | None:
     try:
-        subject = jose.peek(assertion)[1].get("sub") if assertion else None
-    except jose.Unverified:
+        subject = jose.decode_unverified(assertion)[1].get("sub") if assertion else None
+    except jose.InvalidJwt:
         return None
     return subject if isinstance(subject, str) else None
+
+
+# --- merged from redirects.py (integrate, then remove this comment)
+# Where a client may have its user sent back to.
+#
+# A URI is taken as text and never repaired: what a browser might read in another way than we do
+# (userinfo, backslashes, control characters, dot segments) is no redirect URI. Asked for and
+# registered one have to be the same, letter by letter; only the port of a loopback address may
+# differ, as a native program takes whichever is free:
+# https://www.rfc-editor.org/rfc/rfc8252#section-7.3.
+
+MAX_URI_LENGTH = 2000
+SAFE_CHARACTERS = re.compile(r"[!$-;=?-\[\]_a-z~]+", re.ASCII)
+"""Printable ASCII without quotes, backslash, `#` (no fragments), `<`, `>`, `^`, `{`, `|`, `}`."""
+DOT_SEGMENTS = re.compile(r"/(\.|%2e){1,2}(?=[/?]|$)", re.IGNORECASE)
+HTTPS_URI = re.compile(
+    r"https://([a-z0-9.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?(?=[/?]|$)", re.IGNORECASE
+)
+LOOPBACK_URI = re.compile(rf"(http://(?:{LOOPBACK_SPELLINGS}))(?::[0-9]{{1,5}})?(?=([/?].*)?$)")
+
+
+def is_allowed_redirect(uri: str, schemes: Collection[str] = ()) -> bool:
+    """Whether anybody may register this: https, http to the user's own machine, or one of these
+    schemes."""
+    if (
+        len(uri) > MAX_URI_LENGTH
+        or not SAFE_CHARACTERS.fullmatch(uri)
+        or DOT_SEGMENTS.search(uri)
+        or not _is_sound(uri)
+    ):
+        return False
+    scheme, colon, rest = uri.partition(":")
+    return bool(
+        HTTPS_URI.match(uri)
+        or LOOPBACK_URI.match(uri)
+        or (scheme in schemes and colon and rest.startswith("/"))
+    )
+
+
+def _is_sound(uri: str) -> bool:
+    """Whether its address, if it is one of IPv6, and its port are some that exist."""
+    try:
+        return urlsplit(uri).port != 0
+    except ValueError:
+        return False
+
+
+def redirect_matches(registered: str, asked: str) -> bool:
+    """Whether the URI that is asked for is the one that was registered."""
+    if registered == asked:
+        return True
+    ours, theirs = LOOPBACK_URI.match(registered), LOOPBACK_URI.match(asked)
+    return (
+        ours is not None
+        and theirs is not None
+        and is_allowed_redirect(asked)
+        and ours.groups() == theirs.groups()
+    )
+
+
+def is_loopback_redirect(uri: str) -> bool:
+    """Whether it leads to a program on the user's own machine."""
+    return LOOPBACK_URI.match(uri) is not None
+
+
+def is_https_redirect(uri: str) -> bool:
+    """Whether it leads to a site that proves by its certificate who it is."""
+    return HTTPS_URI.match(uri) is not None
+
+
+def redirect_host(uri: str) -> str:
+    """What a user is told of it: the host, or the scheme of a native program."""
+    scheme, _, rest = uri.partition(":")
+    if scheme.lower() not in ("https", "http"):
+        return f"{scheme}:"
+    return re.split(r"[/?]", rest[2:], maxsplit=1)[0].lower()
+
+
+def policy_source(uri: str) -> str:
+    """The same as a source of a content security policy."""
+    scheme, _, _ = uri.partition(":")
+    named = scheme.lower() in ("https", "http") and "[" not in redirect_host(
+        uri
+    )  # policies have no word for IPv6
+    return f"{scheme}://{redirect_host(uri)}" if named else f"{scheme}:"

@@ -27,16 +27,16 @@ from msgspec.structs import replace
 
 from ...ports import Principal
 from ...sealing import Forged, KeyRing
-from ..guard import Implies, expanded
-from .storage import Storage, key
+from ..server.guards import ImpliedScopes, expand_scopes
+from .storage import Storage, row_key
 from .upstream import Login
-from .web import Refused
+from .web import OAuthError
 
-CODE_LIFE = 60.0
+CODE_LIFETIME_SECONDS = 60.0
 NEXT, UPSTREAM = "next refresh token", "upstream refresh token"
 
 
-class Access(Struct, frozen=True, omit_defaults=True):
+class AccessToken(Struct, frozen=True, omit_defaults=True):
     """What an access token stands for."""
 
     user: str
@@ -77,7 +77,7 @@ class Grant(Struct, frozen=True, omit_defaults=True):
     """The key that the refresh token is bound to."""
 
 
-class Turn(Struct, frozen=True):
+class GrantExchange(Struct, frozen=True):
     """An exchange that was made: the grant as it is now, and what to give the client."""
 
     id: str
@@ -90,7 +90,7 @@ class Turn(Struct, frozen=True):
     """False where this is the same exchange again, in its time of grace."""
 
 
-class Grants:
+class GrantStore:
     """All that was granted by one issuer or several."""
 
     def __init__(
@@ -117,7 +117,9 @@ class Grants:
         sealed = _seal(code, UPSTREAM, upstream) if upstream else ""
         made = replace(grant, secret=_digest(code), upstream=sealed)
         await self._storage.add(
-            key("grant", issuer, id), msgspec.json.encode(made), self._now() + CODE_LIFE
+            row_key("grant", issuer, id),
+            msgspec.json.encode(made),
+            self._now() + CODE_LIFETIME_SECONDS,
         )
         return code
 
@@ -125,18 +127,18 @@ class Grants:
         """The grant of this client that a secret belongs to. Another client's attempt ends it: the
         secret has leaked."""
         id = secret.partition(".")[0]
-        row = await self._storage.get(key("grant", issuer, id))
+        row = await self._storage.get(row_key("grant", issuer, id))
         if row is None:
-            raise _invalid("it has expired, was revoked or used before, or never was")
+            raise _invalid_grant("it has expired, was revoked or used before, or never was")
         grant = msgspec.json.decode(row, type=Grant)
         if grant.client != client:
             await self.end(issuer, id)
-            raise _invalid("it belongs to another client")
+            raise _invalid_grant("it belongs to another client")
         return id, grant, row
 
     async def redeem(
         self, issuer: str, code: str, client: str, fits: Callable[[Grant], bool]
-    ) -> Turn:
+    ) -> GrantExchange:
         """Exchange a code. One that does not fit its request, or was used before, ends the
         grant."""
         id, grant, row = await self.find(issuer, code, client)
@@ -145,9 +147,11 @@ class Grants:
             if turn is not None:
                 return turn
         await self.end(issuer, id)
-        raise _invalid("it was used before, or redirect_uri or code_verifier do not belong to it")
+        raise _invalid_grant(
+            "it was used before, or redirect_uri or code_verifier do not belong to it"
+        )
 
-    async def refresh(self, issuer: str, token: str, client: str, thumbprint: str) -> Turn:
+    async def refresh(self, issuer: str, token: str, client: str, thumbprint: str) -> GrantExchange:
         """Exchange a refresh token. One that was exchanged before the last ends the grant."""
         for _ in range(2):
             id, grant, row = await self.find(issuer, token, client)
@@ -155,19 +159,23 @@ class Grants:
             if grant.challenge:
                 break
             if grant.thumbprint and grant.thumbprint != thumbprint:
-                raise _invalid("it is bound to another key")
+                raise _invalid_grant("it is bound to another key")
             if digest == grant.secret:
                 turn = await self._turn(issuer, id, grant, row, token)
                 if turn is not None:
                     return turn
             elif digest == grant.previous and self._now() <= grant.turned + self._grace:
-                return Turn(id, grant, row, row, _open(token, NEXT, grant.successor), "", False)
+                return GrantExchange(
+                    id, grant, row, row, _open(token, NEXT, grant.successor), "", False
+                )
             else:
                 break
         await self.end(issuer, id)
-        raise _invalid("it was used before; all that was granted with it has ended")
+        raise _invalid_grant("it was used before; all that was granted with it has ended")
 
-    async def _turn(self, issuer: str, id: str, grant: Grant, row: bytes, old: str) -> Turn | None:
+    async def _turn(
+        self, issuer: str, id: str, grant: Grant, row: bytes, old: str
+    ) -> GrantExchange | None:
         """The next secret in place of this one; None where somebody else was faster."""
         new = f"{id}.{secrets.token_urlsafe(32)}"
         upstream = _open(old, UPSTREAM, grant.upstream) if grant.upstream else ""
@@ -183,65 +191,73 @@ class Grants:
             upstream=_seal(new, UPSTREAM, upstream) if upstream else "",
         )
         after = msgspec.json.encode(turned)
-        if not await self._storage.change(key("grant", issuer, id), row, after, self._ends(turned)):
+        if not await self._storage.change(
+            row_key("grant", issuer, id), row, after, self._ends(turned)
+        ):
             return None
-        return Turn(id, turned, after, row, new, upstream, True)
+        return GrantExchange(id, turned, after, row, new, upstream, True)
 
-    async def undo(self, issuer: str, turn: Turn) -> None:
+    async def undo(self, issuer: str, turn: GrantExchange) -> None:
         """Take an exchange back, of which the client will never hear."""
         before = msgspec.json.decode(turn.before, type=Grant)
         await self._storage.change(
-            key("grant", issuer, turn.id), turn.row, turn.before, self._ends(before)
+            row_key("grant", issuer, turn.id), turn.row, turn.before, self._ends(before)
         )
 
-    async def renewed(self, issuer: str, turn: Turn, login: Login) -> Turn:
+    async def renewed(self, issuer: str, turn: GrantExchange, login: Login) -> GrantExchange:
         """The upstream's login was renewed: keep its new refresh token, and what is said of the
         user by now."""
         upstream = login.refresh_token or ""
         sealed = _seal(turn.secret, UPSTREAM, upstream)
         grant = replace(turn.grant, upstream=sealed, claims=login.claims, ends=login.ends)
         row = msgspec.json.encode(grant)
-        await self._storage.change(key("grant", issuer, turn.id), turn.row, row, self._ends(grant))
-        return Turn(turn.id, grant, row, turn.row, turn.secret, upstream, True)
+        await self._storage.change(
+            row_key("grant", issuer, turn.id), turn.row, row, self._ends(grant)
+        )
+        return GrantExchange(turn.id, grant, row, turn.row, turn.secret, upstream, True)
 
-    async def bind(self, issuer: str, turn: Turn, thumbprint: str) -> Turn:
+    async def bind(self, issuer: str, turn: GrantExchange, thumbprint: str) -> GrantExchange:
         """Bind the refresh token to a key: https://www.rfc-editor.org/rfc/rfc9449#section-5."""
         grant = replace(turn.grant, thumbprint=thumbprint)
         row = msgspec.json.encode(grant)
-        await self._storage.change(key("grant", issuer, turn.id), turn.row, row, self._ends(grant))
-        return Turn(turn.id, grant, row, turn.row, turn.secret, turn.upstream, True)
+        await self._storage.change(
+            row_key("grant", issuer, turn.id), turn.row, row, self._ends(grant)
+        )
+        return GrantExchange(turn.id, grant, row, turn.row, turn.secret, turn.upstream, True)
 
-    async def access(self, issuer: str, id: str | None, access: Access) -> str:
+    async def access(self, issuer: str, id: str | None, access: AccessToken) -> str:
         """An access token, which ends with its grant."""
         token = secrets.token_urlsafe(32)
-        parent = None if id is None else key("grant", issuer, id)
+        parent = None if id is None else row_key("grant", issuer, id)
         row = msgspec.json.encode(access)
-        if not await self._storage.add(key("access", issuer, token), row, access.expires, parent):
-            raise _invalid("it was revoked just now")
+        if not await self._storage.add(
+            row_key("access", issuer, token), row, access.expires, parent
+        ):
+            raise _invalid_grant("it was revoked just now")
         return token
 
-    async def look_up(self, issuer: str, token: str) -> Access | None:
+    async def look_up(self, issuer: str, token: str) -> AccessToken | None:
         """What an access token stands for."""
-        row = await self._storage.get(key("access", issuer, token))
-        return None if row is None else msgspec.json.decode(row, type=Access)
+        row = await self._storage.get(row_key("access", issuer, token))
+        return None if row is None else msgspec.json.decode(row, type=AccessToken)
 
     async def revoke(self, issuer: str, token: str, client: str) -> None:
         """End an access token, or what a refresh token was granted by:
         https://www.rfc-editor.org/rfc/rfc7009#section-2."""
         access = await self.look_up(issuer, token)
         if access is not None and access.client == client:
-            await self._storage.delete(key("access", issuer, token))
+            await self._storage.delete(row_key("access", issuer, token))
         elif access is None and "." in token:
             try:
                 id, grant, _ = await self.find(issuer, token, client)
-            except Refused:
+            except OAuthError:
                 return  # nothing of it is left, as was asked
             if _digest(token) in (grant.secret, grant.previous):
                 await self.end(issuer, id)
 
     async def end(self, issuer: str, id: str) -> None:
         """End a grant, with all its tokens."""
-        await self._storage.delete(key("grant", issuer, id))
+        await self._storage.delete(row_key("grant", issuer, id))
 
     def life(self, grant: Grant) -> float:
         """For how many seconds an access token of this grant is good."""
@@ -253,7 +269,7 @@ class Grants:
 
     def _ends(self, grant: Grant) -> float:
         life = (
-            CODE_LIFE
+            CODE_LIFETIME_SECONDS
             if grant.challenge
             else self._refresh_life
             if grant.refreshes
@@ -262,8 +278,8 @@ class Grants:
         return self._now() + life
 
 
-def _invalid(why: str) -> Refused:
-    return Refused("invalid_grant", f"this code or token is not taken: {why}")
+def _invalid_grant(why: str) -> OAuthError:
+    return OAuthError("invalid_grant", f"this code or token is not taken: {why}")
 
 
 def _digest(secret: str) -> str:
@@ -278,21 +294,21 @@ def _open(secret: str, purpose: str, sealed: str) -> str:
     try:
         return KeyRing([secret.encode()]).open(purpose, sealed).decode()
     except Forged:
-        raise _invalid("it cannot be opened") from None
+        raise _invalid_grant("it cannot be opened") from None
 
 
-def scoped(
-    asked: str | None, granted: tuple[str, ...], implies: Implies | None = None
+def narrow_scopes(
+    asked: str | None, granted: tuple[str, ...], implies: ImpliedScopes | None = None
 ) -> tuple[str, ...]:
     """The scopes of a token, which may be fewer than were granted, or a part of one, never more."""
     wanted = tuple(dict.fromkeys((asked or "").split()))
     kept = tuple(scope for scope in wanted if scope != "offline_access")
-    if not set(kept) <= set(expanded(granted, implies)):
-        raise Refused("invalid_scope", "these scopes are more than were granted")
+    if not set(kept) <= set(expand_scopes(granted, implies)):
+        raise OAuthError("invalid_scope", "these scopes are more than were granted")
     return kept or granted
 
 
-def confirmed(claims: Mapping[str, Any], thumbprint: str) -> dict[str, Any]:
+def bind_claims(claims: Mapping[str, Any], thumbprint: str) -> dict[str, Any]:
     """Claims of a token that is bound to a key:
     https://www.rfc-editor.org/rfc/rfc9449#section-6.1."""
     return {**claims, "cnf": {"jkt": thumbprint}} if thumbprint else dict(claims)

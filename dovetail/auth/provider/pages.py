@@ -75,7 +75,7 @@ LOCK = (
 CHECK = f'{_SVG}<path d="M5 12.5l4.5 4.5L19 7.5"/></svg>'
 
 
-class Asked(Struct, frozen=True):
+class ConsentDetails(Struct, frozen=True):
     """What a person is asked about: the client, and all that helps to know it."""
 
     server: str
@@ -93,8 +93,8 @@ class Asked(Struct, frozen=True):
     """Where the user is to sign in, and what is asked for there."""
 
 
-def login(
-    asked: Asked, csrf: str, problem: str = "", name: str = "", status: int = 200
+def login_page(
+    asked: ConsentDetails, csrf: str, problem: str = "", name: str = "", status: int = 200
 ) -> HttpResponse:
     """Who are you?"""
     shown = f'<p class="bad" role="alert">{escape(problem)}</p>' if problem else ""
@@ -109,10 +109,10 @@ def login(
 <input id="password" name="password" type="password" autocomplete="current-password" maxlength="1000" required{second}>
 <div class="row"><button class="main" name="action" value="login">Sign in</button></div>
 </form>"""  # noqa: E501
-    return page("Sign in", asked.server, body, asked.form, status)
+    return render_page("Sign in", asked.server, body, asked.form, status)
 
 
-def consent(asked: Asked, csrf: str, user: str | None) -> HttpResponse:
+def consent_page(asked: ConsentDetails, csrf: str, user: str | None) -> HttpResponse:
     """May this client come in?"""
     listed = "".join(f"<li>{CHECK}<span>{escape(words)}</span></li>" for words in asked.scopes)
     wants = listed or f"<li>{CHECK}<span>Use {escape(asked.server)} in your name</span></li>"
@@ -145,10 +145,10 @@ def consent(asked: Asked, csrf: str, user: str | None) -> HttpResponse:
 <div class="row"><button name="action" value="deny">Deny</button>
 <button class="main" name="action" value="approve">Allow</button></div>
 </form>"""
-    return page(f"Allow {asked.client}?", asked.server, body, asked.form)
+    return render_page(f"Allow {asked.client}?", asked.server, body, asked.form)
 
 
-def error(
+def error_page(
     server: str, title: str, text: str, status: int = 400, back: tuple[str, str] | None = None
 ) -> HttpResponse:
     """What went wrong; `back` is a way on, as host and URL."""
@@ -159,10 +159,12 @@ def error(
             f'<div class="row"><a class="button" rel="noreferrer" href="{url}">Return to '
             f"{host}</a></div>"
         )
-    return page(title, server, f"<h1>{escape(title)}</h1><p>{escape(text)}</p>{link}", (), status)
+    return render_page(
+        title, server, f"<h1>{escape(title)}</h1><p>{escape(text)}</p>{link}", (), status
+    )
 
 
-def page(
+def render_page(
     title: str, server: str, body: str, form: Iterable[str] = (), status: int = 200
 ) -> HttpResponse:
     """A whole page, with the headers that keep it safe."""

@@ -21,19 +21,19 @@ from inspect import isawaitable
 from typing import TypeAlias
 
 from ...errors import ConfigError, Overloaded
-from .web import Rates
+from .web import AttemptLimiter
 
 COST, BLOCK, PARALLEL = 2**14, 8, 5
 """16 MiB and five rounds:
 https://cheatsheetseries.owasp.org/cheatsheets/Password_Storage_Cheat_Sheet.html#scrypt."""
-DEAREST = 2**20 * 32
+MAX_COST = 2**20 * 32
 """Cost, block and parallel of a stored hash, multiplied: more would keep us busy for minutes."""
-THREADS, WAITING = 2, 32
+THREADS, MAX_WAITING = 2, 32
 """Passwords that are checked at once, and those that may wait for it."""
-LONGEST = 1024
+MAX_PASSWORD_LENGTH = 1024
 """Characters of a password that are looked at."""
 
-Check: TypeAlias = Callable[[str, str], bool | Awaitable[bool]]
+CheckPassword: TypeAlias = Callable[[str, str], bool | Awaitable[bool]]
 """Takes name and password, and says whether they belong together."""
 
 
@@ -53,7 +53,7 @@ def check_password(password: str, hashed: str) -> bool:
     return compare_digest(_digest(password, salt, cost, block, parallel), digest)
 
 
-class Users:
+class UserDirectory:
     """The people who may log in here."""
 
     __slots__ = (
@@ -67,9 +67,9 @@ class Users:
         "_under_way",
     )
 
-    def __init__(self, users: Mapping[str, str] | Check, now: Callable[[], float]) -> None:
+    def __init__(self, users: Mapping[str, str] | CheckPassword, now: Callable[[], float]) -> None:
         self._hashes = None if callable(users) else users
-        self._check: Check = users if callable(users) else self._known
+        self._check: CheckPassword = users if callable(users) else self._known
         for name, hashed in (self._hashes or {}).items():
             try:
                 _parse(hashed)
@@ -84,9 +84,9 @@ class Users:
             f"{cost}${b64encode(os.urandom(16)).decode()}${'A' * 43}="  # as dear as somebody
         )
         self._pairs, self._addresses, self._names = (
-            Rates(5, 30.0, now),
-            Rates(20, 10.0, now),
-            Rates(50, 30.0, now),
+            AttemptLimiter(5, 30.0, now),
+            AttemptLimiter(20, 10.0, now),
+            AttemptLimiter(50, 30.0, now),
         )
         self._threads, self._under_way = ThreadPoolExecutor(THREADS, "dovetail-password"), 0
 
@@ -102,23 +102,23 @@ class Users:
             (self._addresses, address),
             (self._names, name),
         )
-        wait = max(rates.wait(who) for rates, who in tries)
+        wait = max(rates.seconds_to_wait(who) for rates, who in tries)
         if wait > 0:
             return wait
         for (
             rates,
             who,
         ) in tries:  # before it is known to be wrong: many tries at once are many tries
-            rates.count(who)
-        verdict = self._check(name, password[:LONGEST])
+            rates.record(who)
+        verdict = self._check(name, password[:MAX_PASSWORD_LENGTH])
         if not (await verdict if isawaitable(verdict) else verdict):
-            return max(rates.wait(who) for rates, who in tries)
+            return max(rates.seconds_to_wait(who) for rates, who in tries)
         for rates, who in tries:
             rates.forget(who)
         return None
 
     async def _known(self, name: str, password: str) -> bool:
-        if self._under_way >= THREADS + WAITING:
+        if self._under_way >= THREADS + MAX_WAITING:
             raise Overloaded("too many passwords are tried at once")
         hashed = (self._hashes or {}).get(name)
         self._under_way += 1
@@ -140,6 +140,6 @@ def _digest(password: str, salt: bytes, cost: int, block: int, parallel: int) ->
 def _parse(hashed: str) -> tuple[int, int, int, bytes, bytes]:
     kind, cost, block, parallel, salt, digest = hashed.split("$")
     numbers = int(cost), int(block), int(parallel)
-    if kind != "scrypt" or min(numbers) < 1 or numbers[0] * numbers[1] * numbers[2] > DEAREST:
+    if kind != "scrypt" or min(numbers) < 1 or numbers[0] * numbers[1] * numbers[2] > MAX_COST:
         raise ValueError
     return *numbers, b64decode(salt, validate=True), b64decode(digest, validate=True)

@@ -25,18 +25,18 @@ import msgspec
 
 from ...databases import closed_at_fork, connected, own
 from ...errors import ConfigError, Overloaded
-from ..store import data_folder
+from ..client.store import data_folder
 
-ROWS = 100_000
+MAX_ROWS_PER_KIND = 100_000
 """Rows of one kind. Whoever would add another is refused until some have expired."""
-OPEN = ("client", "visit")
+PUBLIC_KINDS = ("client", "visit")
 """Kinds that anybody can add to, without a login. There, a tenth makes room, of what would expire
 first: a client that nobody has used yet, a visit that takes long. Else strangers could keep
 everybody out."""
-SWEEP_TIME = 60.0
+SWEEP_INTERVAL_SECONDS = 60.0
 SWEEP_ADDS = 1000
 """Expired rows go after so many seconds, or so many new rows."""
-BUSY = 2.0
+BUSY_TIMEOUT_SECONDS = 2.0
 """Seconds that a write waits for that of another process."""
 MEMORY = ":memory:"
 
@@ -57,10 +57,10 @@ ADD = """
 INSERT OR IGNORE INTO rows SELECT :key, :data, :expires, :parent
 WHERE :parent IS NULL OR EXISTS (SELECT 1 FROM rows WHERE key = :parent AND expires > :now)
 """
-ROOM = (
+DELETE_OLDEST = (
     "DELETE FROM rows WHERE key IN (SELECT key FROM rows WHERE key GLOB ? ORDER BY expires LIMIT ?)"
 )
-KINDS = "SELECT substr(key, 1, instr(key, ':') - 1), count(*) FROM rows GROUP BY 1"
+COUNT_BY_KIND = "SELECT substr(key, 1, instr(key, ':') - 1), count(*) FROM rows GROUP BY 1"
 
 
 class Storage(Protocol):
@@ -83,7 +83,7 @@ class Storage(Protocol):
         """Remove a row, and all of which it is the parent."""
 
 
-def key(kind: str, *parts: str) -> str:
+def row_key(kind: str, *parts: str) -> str:
     """The name of a row: nobody can tell the parts from it."""
     return f"{kind}:{sha256(msgspec.json.encode(parts)).hexdigest()}"
 
@@ -108,7 +108,7 @@ class SqliteStorage:
         self,
         path: str | os.PathLike[str] | None = None,
         *,
-        rows: int = ROWS,
+        rows: int = MAX_ROWS_PER_KIND,
         now: Callable[[], float] = time.time,
     ) -> None:
         self.path = os.fspath(data_folder() / "provider.sqlite" if path is None else path)
@@ -192,13 +192,13 @@ class SqliteStorage:
     def _sweep(self) -> None:
         self._adds += 1
         now = self._now()
-        if now - self._swept < SWEEP_TIME and self._adds < min(SWEEP_ADDS, self._rows):
+        if now - self._swept < SWEEP_INTERVAL_SECONDS and self._adds < min(SWEEP_ADDS, self._rows):
             return
         self._do("DELETE FROM rows WHERE expires <= ?", (now,))
-        counts = {kind: count for kind, count in self._do(KINDS) if count >= self._rows}
-        for kind in counts.keys() & set(OPEN):
-            self._do(ROOM, (f"{kind}:*", counts[kind] - self._rows * 9 // 10))
-        self._full = counts.keys() - set(OPEN)
+        counts = {kind: count for kind, count in self._do(COUNT_BY_KIND) if count >= self._rows}
+        for kind in counts.keys() & set(PUBLIC_KINDS):
+            self._do(DELETE_OLDEST, (f"{kind}:*", counts[kind] - self._rows * 9 // 10))
+        self._full = counts.keys() - set(PUBLIC_KINDS)
         self._swept, self._adds = now, 0
 
     def _do(self, statement: str, values: Any = ()) -> sqlite3.Cursor:
@@ -214,7 +214,7 @@ class SqliteStorage:
         try:
             if self.path != MEMORY:
                 own(Path(self.path))
-            connection = connected(self.path, BUSY)
+            connection = connected(self.path, BUSY_TIMEOUT_SECONDS)
             connection.executescript(SCHEMA)
         except (OSError, sqlite3.Error) as error:
             remedy = (

@@ -23,24 +23,30 @@ from msgspec.structs import replace
 from ...errors import ConfigError, DovetailError, Unauthorized
 from ...ports import HttpRequest, Site
 from ...text import one_line
-from .. import jose, pkce
-from ..documents import ServerMetadata, TokenReply, understood
-from ..urls import OPENID, safe
-from .fetching import Documents, Unavailable, moment, parse
-from .web import FORM, with_query
+from .. import jose
+from ..documents import ServerMetadata, TokenReply, convert_document
+from ..urls import OPENID_METADATA_PATH, require_safe
+from .web import (
+    FORM_TYPE,
+    DocumentCache,
+    DocumentUnavailable,
+    parse_object,
+    to_timestamp,
+    with_query,
+)
 
-SKEW = 60.0
-UNTOLD = 3600.0
+SKEW_SECONDS = 60.0
+DEFAULT_LIFETIME_SECONDS = 3600.0
 CLAIMS = ("iss", "sub", "email", "email_verified", "name", "preferred_username", "groups")
 """What a tool gets to see of an ID token."""
-ENDED = ("invalid_grant", "interaction_required", "login_required")
+ENDED_ERRORS = ("invalid_grant", "interaction_required", "login_required")
 
 NameUser = Callable[[Mapping[str, Any]], str | None]
 """Takes the claims of an ID token, and gives the user's id here; None for nobody that may come
 in."""
 
 
-class Unreachable(Exception):
+class UpstreamUnreachable(Exception):
     """The upstream does not answer, or not as it should. Nothing is known of the login."""
 
 
@@ -73,7 +79,7 @@ class Upstream:
         now: Callable[[], float] = time.time,
     ) -> None:
         try:
-            self.issuer = safe(issuer, "the issuer of Upstream")
+            self.issuer = require_safe(issuer, "the issuer of Upstream")
         except Unauthorized as error:
             raise ConfigError(str(error)) from None
         self.host = urlsplit(issuer).netloc
@@ -83,7 +89,7 @@ class Upstream:
             dict(parameters or {}),
         )
         self._user = user or (lambda claims: str(claims["sub"]))
-        self._now, self._documents = now, Documents(now)
+        self._now, self._documents = now, DocumentCache(now)
 
     def __repr__(self) -> str:
         return f"Upstream({self.issuer!r}, client_id={self._id!r})"
@@ -101,7 +107,7 @@ class Upstream:
             "scope": " ".join(scopes),
             "state": state,
             "nonce": nonce,
-            "code_challenge": pkce.challenge(verifier),
+            "code_challenge": jose.s256(verifier),
             "code_challenge_method": "S256",
         }
         return with_query(metadata.authorization_endpoint or "", {**self._parameters, **parameters})
@@ -159,29 +165,29 @@ class Upstream:
         """Our tokens live no longer than the upstream's; where it does not say how long, an hour,
         unless it can be asked."""
         if reply.expires_in is None:
-            return None if renewable else self._now() + UNTOLD
+            return None if renewable else self._now() + DEFAULT_LIFETIME_SECONDS
         return self._now() + reply.expires_in
 
     async def _discover(self, site: Site) -> ServerMetadata:
-        url = self.issuer.rstrip("/") + OPENID
+        url = self.issuer.rstrip("/") + OPENID_METADATA_PATH
         try:
-            metadata = understood(
+            metadata = convert_document(
                 await self._documents.get(url, site.reach or site.fetch), ServerMetadata
             )
             if metadata is None or metadata.issuer != self.issuer:
-                raise Unavailable("its metadata is for another issuer")
+                raise DocumentUnavailable("its metadata is for another issuer")
             for endpoint in (
                 metadata.authorization_endpoint,
                 metadata.token_endpoint,
                 metadata.jwks_uri,
             ):
-                safe(endpoint or "", "an endpoint of it")
-        except (Unavailable, Unauthorized) as problem:
-            raise Unreachable(f"{self.issuer}: {problem}") from None
+                require_safe(endpoint or "", "an endpoint of it")
+        except (DocumentUnavailable, Unauthorized) as problem:
+            raise UpstreamUnreachable(f"{self.issuer}: {problem}") from None
         return metadata
 
     async def _ask(self, metadata: ServerMetadata, form: dict[str, str], site: Site) -> TokenReply:
-        headers = {"content-type": FORM, "accept": "application/json"}
+        headers = {"content-type": FORM_TYPE, "accept": "application/json"}
         methods = metadata.token_endpoint_auth_methods_supported or ["client_secret_basic"]
         if self._secret is not None and "client_secret_basic" in methods:
             pair = f"{quote_plus(self._id)}:{quote_plus(self._secret)}"
@@ -197,14 +203,14 @@ class Upstream:
         )
         try:
             answer = await (site.reach or site.fetch)(request)
-            document = parse(answer.body)
-        except (DovetailError, Unavailable) as problem:
-            raise Unreachable(f"{self.issuer}: {problem}") from None
-        if answer.status in (400, 401, 403) and document.get("error") in ENDED:
+            document = parse_object(answer.body)
+        except (DovetailError, DocumentUnavailable) as problem:
+            raise UpstreamUnreachable(f"{self.issuer}: {problem}") from None
+        if answer.status in (400, 401, 403) and document.get("error") in ENDED_ERRORS:
             raise LoginEnded(str(document["error"]))
-        reply = understood(document, TokenReply)
+        reply = convert_document(document, TokenReply)
         if answer.status != 200 or reply is None:
-            raise Unreachable(
+            raise UpstreamUnreachable(
                 f"{self.issuer}: its token endpoint answered {answer.status} "
                 f"{one_line(str(document.get('error', '')))}"
             )
@@ -214,19 +220,23 @@ class Upstream:
         """The claims of an ID token:
         https://openid.net/specs/openid-connect-core-1_0.html#IDTokenValidation."""
         try:
-            header, _ = jose.peek(token)
+            header, _ = jose.decode_unverified(token)
             jwk = await self._documents.key(
                 metadata.jwks_uri or "", site.reach or site.fetch, header
             )
             algorithms = (jwk["alg"],) if isinstance(jwk.get("alg"), str) else jose.ALGORITHMS
-            _, claims = jose.verify(token, lambda _: jose.load(jwk), algorithms)
-        except jose.Unverified as problem:
+            _, claims = jose.verify(token, lambda _: jose.load_key(jwk), algorithms)
+        except jose.InvalidJwt as problem:
             raise LoginEnded(f"the ID token is not taken: {problem}") from None
-        except Unavailable as problem:
-            raise Unreachable(f"{self.issuer}: its keys cannot be had: {problem}") from None
+        except DocumentUnavailable as problem:
+            raise UpstreamUnreachable(f"{self.issuer}: its keys cannot be had: {problem}") from None
         audience = claims.get("aud")
         audiences = audience if isinstance(audience, list) else [audience]
-        now, ends, made = self._now(), moment(claims.get("exp")), moment(claims.get("iat"))
+        now, ends, made = (
+            self._now(),
+            to_timestamp(claims.get("exp")),
+            to_timestamp(claims.get("iat")),
+        )
         checks = (
             (claims.get("iss") == self.issuer, "it is by another issuer"),
             (self._id in audiences, "it is for another client"),
@@ -234,8 +244,8 @@ class Upstream:
                 len(audiences) == 1 or claims.get("azp") == self._id,
                 "it was asked for by another client",
             ),
-            (now < ends + SKEW, "it has expired"),
-            (made <= now + SKEW, "it is from the future"),
+            (now < ends + SKEW_SECONDS, "it has expired"),
+            (made <= now + SKEW_SECONDS, "it is from the future"),
             (isinstance(claims.get("sub"), str) and claims["sub"] != "", "it names nobody"),
         )
         for sound, reason in checks:

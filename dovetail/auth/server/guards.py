@@ -28,28 +28,28 @@ from urllib.parse import parse_qsl, urlsplit
 import msgspec
 from msgspec.structs import replace
 
-from ..errors import ConfigError, ConnectFailed, TimedOut
-from ..ports import HttpRequest, HttpResponse, Principal, Site
-from . import jose
-from .challenges import write
-from .documents import ResourceMetadata, listed
-from .dpop import Checker, ProofRefused
-from .tokens import Kept, TokenRefused, Verifier, digest
-from .urls import RESOURCE
+from ...errors import ConfigError, ConnectFailed, TimedOut
+from ...ports import HttpRequest, HttpResponse, Principal, Site
+from .. import jose
+from ..challenges import format_challenge
+from ..documents import ResourceMetadata, parse_scopes
+from ..dpop import Checker, ProofRefused
+from ..urls import RESOURCE_METADATA_PATH
+from .verifiers import TokenCache, TokenRefused, Verifier, index_principals, token_digest
 
 log = logging.getLogger("dovetail.auth")
 
-Implies: TypeAlias = Mapping[str, Iterable[str] | str] | Callable[[str], Iterable[str] | str]
+ImpliedScopes: TypeAlias = Mapping[str, Iterable[str] | str] | Callable[[str], Iterable[str] | str]
 """The scopes that a scope has in it: `{"admin": ["read", "write"]}`, or a function that says so."""
-Servers: TypeAlias = Sequence[str] | Callable[[Site], Sequence[str]]
+AuthorizationServers: TypeAlias = Sequence[str] | Callable[[Site], Sequence[str]]
 
-KEPT, SCOPES = 10_000, 1_000
+MAX_CACHED_TOKENS, MAX_EXPANDED_SCOPES = 10_000, 1_000
 """Tokens that are kept, and scopes that one may come to."""
-LOCAL: Final = "local"
+LOCAL_ISSUER: Final = "local"
 """What stands for the issuer of a token that has none."""
 _TOKEN: Final = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
-ANYBODY: Final = {"access-control-allow-origin": "*"}
-_PREFLIGHT: Final = ANYBODY | {
+ANY_ORIGIN: Final = {"access-control-allow-origin": "*"}
+_PREFLIGHT: Final = ANY_ORIGIN | {
     "access-control-allow-methods": "GET",
     "access-control-allow-headers": "*, authorization, mcp-protocol-version",
     "access-control-max-age": "86400",
@@ -65,9 +65,9 @@ class Bearer:
         self,
         *verifiers: Verifier,
         scopes: Sequence[str] | str = (),
-        authorization_servers: Servers | None = None,
+        authorization_servers: AuthorizationServers | None = None,
         resource: str | None = None,
-        implies: Implies | None = None,
+        implies: ImpliedScopes | None = None,
         dpop: bool | Checker = False,
     ) -> None:
         if not verifiers:
@@ -82,11 +82,11 @@ class Bearer:
         self._verifiers = verifiers
         self._issuers = [issuer for one in verifiers if (issuer := getattr(one, "issuer", None))]
         self._servers = self._issuers if authorization_servers is None else authorization_servers
-        self.scopes = listed(scopes)
+        self.scopes = parse_scopes(scopes)
         """What everybody needs."""
         self._resource, self._implies = resource, implies
         self._checker = dpop if isinstance(dpop, Checker) else Checker(required=dpop)
-        self._kept = Kept(KEPT)
+        self._cache = TokenCache(MAX_CACHED_TOKENS)
 
     # who is let in
 
@@ -115,9 +115,9 @@ class Bearer:
             return self._refuse(site, 401)
         if self._resource is not None:
             site = replace(site, url=self._resource, sure=True)
-        key = digest(token), site.url
-        who: Principal | None = self._kept.get(key)
-        if who is None and (len(token) > jose.LONGEST or not _TOKEN.fullmatch(token)):
+        key = token_digest(token), site.url
+        who: Principal | None = self._cache.get(key)
+        if who is None and (len(token) > jose.MAX_TOKEN_LENGTH or not _TOKEN.fullmatch(token)):
             return self._refuse(
                 site,
                 400,
@@ -126,9 +126,9 @@ class Bearer:
             )
         try:
             who = who or await self._verified(key, token, site)
-            bound = _bound(who) if "cnf" in who.claims else None
+            bound = _key_thumbprint(who) if "cnf" in who.claims else None
             if prove and (bound or scheme == "dpop" or self._checker.required):
-                self._prove(bound, scheme, token, request, site)
+                self._check_proof(bound, scheme, token, request, site)
         except TokenRefused as why:
             return self._refuse(
                 site, 401, "invalid_token", f"The token is not taken: {why}", proof=scheme == "dpop"
@@ -138,7 +138,7 @@ class Bearer:
             return self._refuse(site, 401, error, f"The DPoP proof is not taken: {why}", proof=True)
         except (ConnectFailed, TimedOut) as why:
             log.warning("No token can be looked at: %s", why)
-            return _said(
+            return _error_response(
                 503,
                 {"retry-after": "5"},
                 "temporarily_unavailable",
@@ -153,39 +153,39 @@ class Bearer:
     async def _verified(self, key: Any, token: str, site: Site) -> Principal:
         reason: Exception = TokenRefused("nobody here knows it")
         silent: Exception | None = None
-        for verifier in self._asked(token):
+        for verifier in self._candidates(token):
             try:
                 found = await verifier(token, site)
                 if found is not None:
-                    return self._keep(key, verifier, found)
+                    return self._remember(key, verifier, found)
             except TokenRefused as refused:
                 reason = refused
             except (ConnectFailed, TimedOut) as out_of_reach:
                 silent = out_of_reach  # who knows what it would have said
         raise silent or reason
 
-    def _asked(self, token: str) -> Sequence[Verifier]:
+    def _candidates(self, token: str) -> Sequence[Verifier]:
         """Those who may know this token."""
         if len(self._verifiers) == 1:
             return self._verifiers
         try:
-            issuer = jose.peek(token)[1].get("iss")
-        except jose.Unverified:
+            issuer = jose.decode_unverified(token)[1].get("iss")
+        except jose.InvalidJwt:
             issuer = None
         return [one for one in self._verifiers if getattr(one, "issuer", None) in (None, issuer)]
 
-    def _keep(self, key: Any, verifier: Verifier, found: Principal) -> Principal:
+    def _remember(self, key: Any, verifier: Verifier, found: Principal) -> Principal:
         if found.expires is not None and found.expires <= time.time():
             raise TokenRefused("it has expired")
         issuer = getattr(verifier, "issuer", None)
-        id = f"{issuer or LOCAL}|{found.id}" if len(self._verifiers) > 1 else found.id
-        who = replace(found, id=id, scopes=expanded(found.scopes, self._implies))
+        id = f"{issuer or LOCAL_ISSUER}|{found.id}" if len(self._verifiers) > 1 else found.id
+        who = replace(found, id=id, scopes=expand_scopes(found.scopes, self._implies))
         keeps = getattr(verifier, "keeps", 0.0)
         if keeps > 0:
-            self._kept.put(key, who, found.expires or float("inf"), keeps)
+            self._cache.put(key, who, found.expires or float("inf"), keeps)
         return who
 
-    def _prove(
+    def _check_proof(
         self, bound: str | None, scheme: str, token: str, request: HttpRequest, site: Site
     ) -> None:
         """Whoever has the token must have the key as well: RFC 9449, 7."""
@@ -215,7 +215,7 @@ class Bearer:
         self, site: Site, status: int, error: str = "", why: str = "", *, proof: bool = False
     ) -> HttpResponse:
         headers = self._challenge(site, error, why, self.scopes, proof=proof)
-        return _said(
+        return _error_response(
             status,
             headers,
             error or "unauthorized",
@@ -226,7 +226,7 @@ class Bearer:
         self, site: Site, error: str, why: str, scopes: tuple[str, ...], *, proof: bool = False
     ) -> dict[str, str]:
         proof = proof or self._checker.required
-        metadata = self._metadata_url(site) if self._issued_by(site) else ""
+        metadata = self._metadata_url(site) if self._issuers_for(site) else ""
         wanted = " ".join(scope for scope in scopes if scope != "offline_access")
         said = {
             "error": error,
@@ -236,7 +236,7 @@ class Bearer:
             "algs": " ".join(self._checker.algorithms) if proof else "",
         }
         told = {name: value for name, value in said.items() if value}
-        headers = {"www-authenticate": write("DPoP" if proof else "Bearer", told)}
+        headers = {"www-authenticate": format_challenge("DPoP" if proof else "Bearer", told)}
         if proof and self._checker.nonces:
             headers["dpop-nonce"] = self._checker.nonce(site.ring)
         return headers
@@ -246,9 +246,9 @@ class Bearer:
     async def respond(self, request: HttpRequest, site: Site) -> HttpResponse | None:
         """The metadata, at any of its places."""
         place = request.path.removeprefix(urlsplit(site.base).path)
-        if not place.startswith(RESOURCE) or not self._issued_by(site):
+        if not place.startswith(RESOURCE_METADATA_PATH) or not self._issuers_for(site):
             return None
-        if place.removeprefix(RESOURCE).rstrip("/") not in (
+        if place.removeprefix(RESOURCE_METADATA_PATH).rstrip("/") not in (
             "",
             urlsplit(site.url).path,
             site.url.removeprefix(site.base),
@@ -258,7 +258,7 @@ class Bearer:
             return HttpResponse(status=204, headers=_PREFLIGHT)
         if request.method not in ("GET", "HEAD"):
             return HttpResponse(status=405, headers={"allow": "GET, HEAD, OPTIONS"})
-        headers = ANYBODY | {
+        headers = ANY_ORIGIN | {
             "content-type": "application/json",
             "cache-control": "public, max-age=300",
         }
@@ -272,7 +272,7 @@ class Bearer:
         supported = [scope for scope in self.scopes if scope != "offline_access"]
         return ResourceMetadata(
             resource=self._resource or site.url,
-            authorization_servers=self._issued_by(site),
+            authorization_servers=self._issuers_for(site),
             scopes_supported=supported or None,
             bearer_methods_supported=["header"],
             dpop_signing_alg_values_supported=list(self._checker.algorithms),
@@ -281,28 +281,28 @@ class Bearer:
 
     def _metadata_url(self, site: Site) -> str:
         if site.url.startswith(site.base):
-            return site.base + RESOURCE + site.url.removeprefix(site.base)
-        return site.base + RESOURCE
+            return site.base + RESOURCE_METADATA_PATH + site.url.removeprefix(site.base)
+        return site.base + RESOURCE_METADATA_PATH
 
-    def _issued_by(self, site: Site) -> list[str]:
+    def _issuers_for(self, site: Site) -> list[str]:
         return list(self._servers(site) if callable(self._servers) else self._servers)
 
 
-def expanded(scopes: Iterable[str], implies: Implies | None) -> tuple[str, ...]:
+def expand_scopes(scopes: Iterable[str], implies: ImpliedScopes | None) -> tuple[str, ...]:
     """Scopes, and all that these have in them."""
     if implies is None:
         return tuple(scopes)
     within = implies if callable(implies) else lambda scope: implies.get(scope, ())
     found = dict.fromkeys(scopes)
     waiting = list(found)
-    while waiting and len(found) < SCOPES:
-        more = [scope for scope in listed(within(waiting.pop())) if scope not in found]
+    while waiting and len(found) < MAX_EXPANDED_SCOPES:
+        more = [scope for scope in parse_scopes(within(waiting.pop())) if scope not in found]
         found.update(dict.fromkeys(more))
         waiting += more
     return tuple(found)
 
 
-def _bound(who: Principal) -> str:
+def _key_thumbprint(who: Principal) -> str:
     """The key that a token is bound to: RFC 9449, 6.1."""
     confirmation = who.claims["cnf"]
     thumbprint = confirmation.get("jkt") if isinstance(confirmation, Mapping) else None
@@ -311,7 +311,82 @@ def _bound(who: Principal) -> str:
     return thumbprint
 
 
-def _said(status: int, headers: Mapping[str, str], error: str, why: str) -> HttpResponse:
+def _error_response(status: int, headers: Mapping[str, str], error: str, why: str) -> HttpResponse:
     told = {"content-type": "application/json", "cache-control": "no-store"}
     body = msgspec.json.encode({"error": error, "error_description": why})
     return HttpResponse(status=status, headers=told | dict(headers), body=body)
+
+
+# --- merged from apikeys.py (integrate, then remove this comment)
+# API keys, for those who need no OAuth: whoever has a key is let in, and is who the key stands
+# for.
+#
+# A key is found by its digest, so how long that takes tells nothing of the keys there are, and a
+# key has to be long enough not to be guessed. It comes in a header of its own, or as a bearer
+# token, which any client can send.
+
+MIN_KEY_LENGTH: Final = 16
+"""Characters of a key. What is drawn at random from letters and digits then has more than 80
+bits."""
+
+
+class ApiKeys:
+    """Lets in who has one of these keys."""
+
+    def __init__(
+        self, keys: Mapping[str, Principal | Mapping[str, Any] | str], *, header: str = "x-api-key"
+    ) -> None:
+        self._keys, self._header = index_principals(keys, "ApiKeys"), header.lower()
+        self.secrets = (self._header,)
+        short = next(
+            (place for place, key in enumerate(keys, 1) if len(key) < MIN_KEY_LENGTH), None
+        )
+        if short is not None:
+            remedy = 'make one with: python -c "import secrets; print(secrets.token_urlsafe(32))"'
+            raise ConfigError(
+                f"ApiKeys: key {short} has fewer than {MIN_KEY_LENGTH} characters and could be "
+                f"guessed; {remedy}"
+            )
+
+    async def admit(self, request: HttpRequest, site: Site) -> Principal | HttpResponse:
+        """Who is calling, or the refusal."""
+        key = request.headers.get(self._header)
+        if key is None:
+            scheme, _, token = request.headers.get("authorization", "").partition(" ")
+            key = token.strip(" ") if scheme.lower() == "bearer" else ""
+        who = self._keys.get(token_digest(key))
+        if who is None or (who.expires is not None and who.expires <= time.time()):
+            return self._refusal(bool(key))
+        return who
+
+    def _refusal(self, given: bool) -> HttpResponse:
+        why = (
+            "The key is not known here"
+            if given
+            else f"This server wants an API key: send it as {self._header}"
+        )
+        body = msgspec.json.encode(
+            {"error": "invalid_token" if given else "unauthorized", "error_description": why}
+        )
+        said = {"error": "invalid_token", "error_description": why} if given else {}
+        headers = {
+            "content-type": "application/json",
+            "cache-control": "no-store",
+            **self._challenge(**said),
+        }
+        return HttpResponse(status=401, headers=headers, body=body)
+
+    async def respond(self, request: HttpRequest, site: Site) -> HttpResponse | None:
+        """There are no pages here."""
+        return None
+
+    def challenge(
+        self, site: Site, principal: Principal, scopes: tuple[str, ...]
+    ) -> Mapping[str, str]:
+        """The headers of a refusal to a caller that was let in, but lacks these scopes."""
+        return self._challenge(error="insufficient_scope", scope=" ".join(scopes))
+
+    def _challenge(self, **parameters: str) -> dict[str, str]:
+        return {
+            "www-authenticate": format_challenge("ApiKey", {"header": self._header, **parameters})
+        }

@@ -17,34 +17,41 @@ from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from ..errors import ConfigError, Unauthorized
-from ..ports import Fetch, HttpResponse
-from ..text import one_line
-from .challenges import demand
-from .documents import listed
-from .grants import Grant, IdentityProvider, client_credentials, enterprise, signer, workload
-from .registration import Identity, check_document_url
-from .urls import confidential, origin, require_confidential
+from ...errors import ConfigError, Unauthorized
+from ...ports import Fetch, HttpResponse
+from ...text import one_line
+from ..challenges import read_requirements
+from ..documents import parse_scopes
+from ..urls import is_confidential, origin, require_confidential
+from .grants import (
+    IdentityProvider,
+    UnattendedGrant,
+    assertion_signer,
+    client_credentials,
+    enterprise_managed,
+    workload_identity,
+)
+from .registration import ClientIdentity, check_document_url
 
 if TYPE_CHECKING:
-    from .bound import Bound
+    from .bound_credentials import BoundCredentials
     from .browser import Browser
     from .store import Store
 
 Token: TypeAlias = str | Callable[[], str | Awaitable[str]]
 """A token, or what gets one whenever it is asked."""
-_sent: ContextVar[str] = ContextVar("dovetail_auth_sent", default="")
+_token_sent: ContextVar[str] = ContextVar("dovetail_auth_sent", default="")
 """What the request of this task carried."""
 
 
-class _Settings:
+class _OAuthCredentials:
     """What all credentials of OAuth have in common."""
 
-    _identity: Identity
+    _identity: ClientIdentity
     _scopes: tuple[str, ...]
     _store: "Store | None"
     _browser: "Browser | Literal[False] | None" = None
-    _grant: Callable[[], Awaitable[Grant]] | None = None
+    _grant: Callable[[], Awaitable[UnattendedGrant]] | None = None
     _dpop: bool | None
     _fresh = False
     named: tuple[str, ...] = ()
@@ -52,19 +59,21 @@ class _Settings:
     extensions: tuple[str, ...] = ()
     """What a client that uses these declares among its capabilities."""
 
-    def bind(self, url: str, fetch: Fetch) -> "Bound":
+    def bind(self, url: str, fetch: Fetch) -> "BoundCredentials":
         """What works for the server at this URL."""
-        from .bound import Bound
-        from .flow import Plan
+        from .bound_credentials import BoundCredentials
+        from .flow import FlowOptions
 
-        plan = Plan(
+        plan = FlowOptions(
             url=url,
             identity=self._identity,
             scopes=self._scopes,
             dpop=self._dpop,
             fresh=self._fresh,
         )
-        return Bound(plan, fetch, self._kept_in(), browser=self._browser or None, grant=self._grant)
+        return BoundCredentials(
+            plan, fetch, self._kept_in(), browser=self._browser or None, grant=self._grant
+        )
 
     def _kept_in(self) -> "Store":
         if self._store is None:
@@ -89,7 +98,7 @@ class _Settings:
         await self.headers("", "")
 
 
-class OAuth(_Settings):
+class OAuth(_OAuthCredentials):
     """A user's login. Without settings it registers itself, opens the browser and remembers what it
     got.
 
@@ -118,7 +127,7 @@ class OAuth(_Settings):
     ) -> None:
         if client_secret is not None and client_id is None:
             raise ConfigError("OAuth: a client_secret belongs to a client_id; give both")
-        self._identity = Identity(
+        self._identity = ClientIdentity(
             client_id=client_id,
             client_secret=client_secret,
             issuer=issuer,
@@ -128,11 +137,11 @@ class OAuth(_Settings):
             name=client_name,
             uri=client_uri,
         )
-        self._scopes = listed(scopes)
+        self._scopes = parse_scopes(scopes)
         self._store, self._browser, self._port, self._dpop = store, browser, redirect_port, dpop
         self._fresh = fresh
 
-    def bind(self, url: str, fetch: Fetch) -> "Bound":
+    def bind(self, url: str, fetch: Fetch) -> "BoundCredentials":
         """What works for the server at this URL."""
         if self._browser is None:
             from .browser import LoopbackBrowser
@@ -148,7 +157,7 @@ class OAuth(_Settings):
         return self._store
 
 
-class ClientCredentials(_Settings):
+class ClientCredentials(_OAuthCredentials):
     """A program's own credentials: a `client_secret`, or a `private_key` (PEM) that it signs with.
     `issuer` says whose they are; without it they belong to the first authorization server that they
     are used at."""
@@ -172,18 +181,18 @@ class ClientCredentials(_Settings):
                 "ClientCredentials: give a client_secret or a private_key, one of them"
             )
         method = None if private_key is None else "private_key_jwt"
-        self._identity = Identity(
-            client_id=client_id, client_secret=client_secret, issuer=issuer, method=method
+        self._identity = ClientIdentity(
+            client_id=client_id, client_secret=client_secret, issuer=issuer, auth_method=method
         )
-        self._sign = None if private_key is None else signer(private_key, algorithm)
-        self._scopes, self._store, self._dpop = listed(scopes), store, dpop
+        self._sign = None if private_key is None else assertion_signer(private_key, algorithm)
+        self._scopes, self._store, self._dpop = parse_scopes(scopes), store, dpop
         self._grant = self._credentials
 
-    async def _credentials(self) -> Grant:
+    async def _credentials(self) -> UnattendedGrant:
         return partial(client_credentials, sign=self._sign)
 
 
-class EnterpriseManaged(_Settings):
+class EnterpriseManaged(_OAuthCredentials):
     """A user's login at an enterprise, passed on: `id_token` is what its identity provider gave (or
     gets one), and `idp_token_endpoint` exchanges it. `client_id` and `client_secret` are those at
     the server's authorization server."""
@@ -204,12 +213,14 @@ class EnterpriseManaged(_Settings):
         store: "Store | None" = None,
         dpop: bool | None = None,
     ) -> None:
-        if not confidential(idp_token_endpoint):
+        if not is_confidential(idp_token_endpoint):
             raise ConfigError(
                 "EnterpriseManaged: idp_token_endpoint has to be https: "
                 f"{one_line(idp_token_endpoint)}"
             )
-        self._identity = Identity(client_id=client_id, client_secret=client_secret, issuer=issuer)
+        self._identity = ClientIdentity(
+            client_id=client_id, client_secret=client_secret, issuer=issuer
+        )
         self._id_token, self.named = id_token, (idp_token_endpoint,)
         self._provider = partial(
             IdentityProvider,
@@ -217,14 +228,17 @@ class EnterpriseManaged(_Settings):
             client_id=idp_client_id,
             client_secret=idp_client_secret,
         )
-        self._scopes, self._store, self._dpop = listed(scopes), store, dpop
+        self._scopes, self._store, self._dpop = parse_scopes(scopes), store, dpop
         self._grant = self._exchange
 
-    async def _exchange(self) -> Grant:
-        return partial(enterprise, provider=self._provider(id_token=await _given(self._id_token)))
+    async def _exchange(self) -> UnattendedGrant:
+        return partial(
+            enterprise_managed,
+            provider=self._provider(id_token=await _resolve_token(self._id_token)),
+        )
 
 
-class WorkloadIdentity(_Settings):
+class WorkloadIdentity(_OAuthCredentials):
     """A program's identity as its platform states it: `assertion` is a JWT, or gets one whenever it
     is needed."""
 
@@ -238,13 +252,13 @@ class WorkloadIdentity(_Settings):
         store: "Store | None" = None,
         dpop: bool | None = None,
     ) -> None:
-        self._identity = Identity(client_id=client_id, issuer=issuer, method="none")
+        self._identity = ClientIdentity(client_id=client_id, issuer=issuer, auth_method="none")
         self._assertion = assertion
-        self._scopes, self._store, self._dpop = listed(scopes), store, dpop
+        self._scopes, self._store, self._dpop = parse_scopes(scopes), store, dpop
         self._grant = self._vouched
 
-    async def _vouched(self) -> Grant:
-        return partial(workload, assertion=await _given(self._assertion))
+    async def _vouched(self) -> UnattendedGrant:
+        return partial(workload_identity, assertion=await _resolve_token(self._assertion))
 
 
 class BearerToken:
@@ -266,18 +280,18 @@ class BearerToken:
         if origin(url) != origin(self._url):
             return {}
         require_confidential(url)
-        _sent.set(token := await _given(self._token))
+        _token_sent.set(token := await _resolve_token(self._token))
         return {"authorization": f"Bearer {token}"}
 
     async def refused(self, method: str, url: str, answer: HttpResponse) -> bool:
         """Ask again with another token, if there is another."""
-        asked = demand(answer)
+        asked = read_requirements(answer)
         if answer.status == 403 and asked.error != "insufficient_scope":
             return False
         if (
             answer.status == 401
             and not isinstance(self._token, str)
-            and _sent.get() != await _given(self._token)
+            and _token_sent.get() != await _resolve_token(self._token)
         ):
             return True
         if answer.status == 403 and asked.scopes:
@@ -286,7 +300,7 @@ class BearerToken:
                 f"{self._url} needs a token with the scopes {needed}; give another one",
                 scopes=asked.scopes,
             )
-        raise Unauthorized(f"{self._url} refuses this token{asked.why}; give another one")
+        raise Unauthorized(f"{self._url} refuses this token{asked.reason}; give another one")
 
     def heard(self, answer: HttpResponse) -> None:
         """Nothing that matters to a token from elsewhere."""
@@ -296,7 +310,7 @@ class BearerToken:
         raise Unauthorized(f"{self._url} refuses this token; give another one")
 
 
-async def _given(token: Token) -> str:
+async def _resolve_token(token: Token) -> str:
     found: Any = token if isinstance(token, str) else token()
     if inspect.isawaitable(found):
         found = await found

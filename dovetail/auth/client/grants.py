@@ -19,33 +19,35 @@ from urllib.parse import quote_plus, urlencode, urlsplit
 
 from msgspec import Struct
 
-from ..errors import ConfigError, ConnectFailed, Unauthorized, missing_extra
-from ..ports import HttpRequest, HttpResponse
-from ..text import one_line
-from .discovery import Place, authorization_server
-from .documents import ErrorReply, Secret, TokenReply, read
-from .proofs import Proofs
-from .records import Client, Tokens
-from .urls import safe
+from ...errors import ConfigError, ConnectFailed, Unauthorized, missing_extra
+from ...ports import HttpRequest, HttpResponse
+from ...text import one_line
+from ..documents import ErrorReply, SecretStruct, TokenReply, read_document
+from ..dpop import DpopClient
+from ..urls import require_safe
+from .discovery import DiscoveryResult, server_metadata
+from .store import ClientRegistration, TokenSet
 
-Reply: TypeAlias = TokenReply | ErrorReply
-Asking: TypeAlias = Generator[HttpRequest, HttpResponse, Reply]
-Sign: TypeAlias = Callable[[str, str], str]
+TokenResult: TypeAlias = TokenReply | ErrorReply
+TokenRequestSteps: TypeAlias = Generator[HttpRequest, HttpResponse, TokenResult]
+SignAssertion: TypeAlias = Callable[[str, str], str]
 """Makes the signed statement of a client (its id) for an issuer."""
-Grant: TypeAlias = Callable[[Place, Client, Sequence[str], Proofs | None], Asking]
+UnattendedGrant: TypeAlias = Callable[
+    [DiscoveryResult, ClientRegistration, Sequence[str], DpopClient | None], TokenRequestSteps
+]
 """Gets tokens for a place, without anybody's help."""
 
-EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
+TOKEN_EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
 JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 ID_JAG = "urn:ietf:params:oauth:token-type:id-jag"
 ID_TOKEN = "urn:ietf:params:oauth:token-type:id_token"
 ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
-STATEMENT_LIFE = 60
-KINDS: Mapping[str, Any] = {"ES": "EC", "RS": "RSA", "PS": "RSA", "Ed": "OKP"}
-TRANSIENT = frozenset({"temporarily_unavailable", "server_error", "slow_down"})
+ASSERTION_SECONDS = 60
+KEY_TYPES: Mapping[str, Any] = {"ES": "EC", "RS": "RSA", "PS": "RSA", "Ed": "OKP"}
+TRANSIENT_ERRORS = frozenset({"temporarily_unavailable", "server_error", "slow_down"})
 
 
-class IdentityProvider(Secret, kw_only=True):
+class IdentityProvider(SecretStruct, kw_only=True):
     """Where an enterprise's users log in, and what one of them got there."""
 
     token_endpoint: str
@@ -54,30 +56,40 @@ class IdentityProvider(Secret, kw_only=True):
     client_secret: str | None = None
 
 
-class _Proven(Struct, frozen=True):
+class _ClientAuthentication(Struct, frozen=True):
     """How a client proves itself in one request."""
 
     form: Mapping[str, str] = {}
     headers: Mapping[str, str] = {}
 
 
-def _basic(client: Client, issuer: str, sign: Sign | None) -> _Proven:
+def _basic(
+    client: ClientRegistration, issuer: str, sign: SignAssertion | None
+) -> _ClientAuthentication:
     # Both halves are form-encoded first: https://www.rfc-editor.org/rfc/rfc6749#section-2.3.1
     pair = f"{quote_plus(client.client_id)}:{quote_plus(client.client_secret or '')}"
-    return _Proven(headers={"authorization": f"Basic {b64encode(pair.encode()).decode()}"})
+    return _ClientAuthentication(
+        headers={"authorization": f"Basic {b64encode(pair.encode()).decode()}"}
+    )
 
 
-def _post(client: Client, issuer: str, sign: Sign | None) -> _Proven:
-    return _Proven(
+def _post(
+    client: ClientRegistration, issuer: str, sign: SignAssertion | None
+) -> _ClientAuthentication:
+    return _ClientAuthentication(
         form={"client_id": client.client_id, "client_secret": client.client_secret or ""}
     )
 
 
-def _none(client: Client, issuer: str, sign: Sign | None) -> _Proven:
-    return _Proven(form={"client_id": client.client_id})
+def _none(
+    client: ClientRegistration, issuer: str, sign: SignAssertion | None
+) -> _ClientAuthentication:
+    return _ClientAuthentication(form={"client_id": client.client_id})
 
 
-def _signed(client: Client, issuer: str, sign: Sign | None) -> _Proven:
+def _signed(
+    client: ClientRegistration, issuer: str, sign: SignAssertion | None
+) -> _ClientAuthentication:
     if sign is None:
         raise ConfigError(
             f"{issuer}: this client proves itself with a private key, and none was given"
@@ -87,10 +99,12 @@ def _signed(client: Client, issuer: str, sign: Sign | None) -> _Proven:
         "client_assertion_type": ASSERTION,
         "client_assertion": sign(client.client_id, issuer),
     }
-    return _Proven(form=form)
+    return _ClientAuthentication(form=form)
 
 
-METHODS: Mapping[str, Callable[[Client, str, Sign | None], _Proven]] = {
+_AUTHENTICATE: Mapping[
+    str, Callable[[ClientRegistration, str, SignAssertion | None], _ClientAuthentication]
+] = {
     "client_secret_basic": _basic,
     "client_secret_post": _post,
     "none": _none,
@@ -98,51 +112,53 @@ METHODS: Mapping[str, Callable[[Client, str, Sign | None], _Proven]] = {
 }
 
 
-def ask(
+def request_token(
     endpoint: str,
     issuer: str,
-    client: Client,
+    client: ClientRegistration,
     form: Mapping[str, str],
-    proofs: Proofs | None = None,
-    sign: Sign | None = None,
-) -> Asking:
+    proofs: DpopClient | None = None,
+    sign: SignAssertion | None = None,
+) -> TokenRequestSteps:
     """One token request, made again if all that it lacked was the server's nonce."""
-    safe(endpoint, f"{issuer}: its token endpoint")
+    require_safe(endpoint, f"{issuer}: its token endpoint")
     answer = HttpResponse()
     for _ in range(2):
         proof = {} if proofs is None else {"dpop": proofs.header("POST", endpoint)}
-        answer = yield _posted(endpoint, issuer, client, form, proof, sign)
+        answer = yield _form_request(endpoint, issuer, client, form, proof, sign)
         if proofs is None or not proofs.wanted(endpoint, answer):
             break
-    return _meaning(endpoint, answer)
+    return _read_reply(endpoint, answer)
 
 
-def revoke(tokens: Tokens, client: Client) -> Generator[HttpRequest, HttpResponse, bool]:
+def revoke_tokens(
+    tokens: TokenSet, client: ClientRegistration
+) -> Generator[HttpRequest, HttpResponse, bool]:
     """Have tokens ended by who gave them out; whether that is done. With a refresh token ends all
     that came of it: https://www.rfc-editor.org/rfc/rfc7009#section-2.1"""
-    server = yield from authorization_server(tokens.issuer)
+    server = yield from server_metadata(tokens.issuer)
     if server.revocation_endpoint is None:
         return False
-    endpoint = safe(server.revocation_endpoint, f"{tokens.issuer}: its revocation_endpoint")
+    endpoint = require_safe(server.revocation_endpoint, f"{tokens.issuer}: its revocation_endpoint")
     kind = "access_token" if tokens.refresh_token is None else "refresh_token"
     form = {"token": tokens.refresh_token or tokens.access_token, "token_type_hint": kind}
-    answer = yield _posted(endpoint, tokens.issuer, client, form)
+    answer = yield _form_request(endpoint, tokens.issuer, client, form)
     return answer.status == 200
 
 
-def _posted(
+def _form_request(
     endpoint: str,
     issuer: str,
-    client: Client,
+    client: ClientRegistration,
     form: Mapping[str, str],
     headers: Mapping[str, str] = {},
-    sign: Sign | None = None,
+    sign: SignAssertion | None = None,
 ) -> HttpRequest:
     """A form, and the proof of who sends it."""
-    prove = METHODS.get(client.method)
+    prove = _AUTHENTICATE.get(client.auth_method)
     if prove is None:
         raise Unauthorized(
-            f"{issuer}: this client cannot prove itself by {one_line(client.method)}"
+            f"{issuer}: this client cannot prove itself by {one_line(client.auth_method)}"
         )
     proven = prove(client, issuer, sign)
     return HttpRequest(
@@ -161,18 +177,18 @@ def _posted(
     )
 
 
-def _meaning(endpoint: str, answer: HttpResponse) -> Reply:
-    refusal = read(answer.body, ErrorReply)
+def _read_reply(endpoint: str, answer: HttpResponse) -> TokenResult:
+    refusal = read_document(answer.body, ErrorReply)
     if (
         answer.status in (408, 429)
         or answer.status >= 500
-        or (refusal is not None and refusal.error in TRANSIENT)
+        or (refusal is not None and refusal.error in TRANSIENT_ERRORS)
     ):
         why = f" ({refusal.text})" if refusal is not None else ""
         raise ConnectFailed(f"{endpoint}: answered {answer.status}{why}; try again later")
     if refusal is not None:  # some say so with status 200
         return refusal
-    reply = read(answer.body, TokenReply) if answer.status in (200, 201) else None
+    reply = read_document(answer.body, TokenReply) if answer.status in (200, 201) else None
     if reply is None:
         raise Unauthorized(
             f"{endpoint}: answered {answer.status}, and neither a token nor a reason; its "
@@ -186,25 +202,34 @@ def _meaning(endpoint: str, answer: HttpResponse) -> Reply:
 
 
 def client_credentials(
-    place: Place,
-    client: Client,
+    place: DiscoveryResult,
+    client: ClientRegistration,
     scopes: Sequence[str],
-    proofs: Proofs | None,
+    proofs: DpopClient | None,
     *,
-    sign: Sign | None = None,
-) -> Asking:
+    sign: SignAssertion | None = None,
+) -> TokenRequestSteps:
     """Tokens for the client itself."""
     form = {
         "grant_type": "client_credentials",
         "resource": place.resource,
         "scope": " ".join(scopes),
     }
-    return (yield from ask(place.token_endpoint, place.server.issuer, client, form, proofs, sign))
+    return (
+        yield from request_token(
+            place.token_endpoint, place.server.issuer, client, form, proofs, sign
+        )
+    )
 
 
-def workload(
-    place: Place, client: Client, scopes: Sequence[str], proofs: Proofs | None, *, assertion: str
-) -> Asking:
+def workload_identity(
+    place: DiscoveryResult,
+    client: ClientRegistration,
+    scopes: Sequence[str],
+    proofs: DpopClient | None,
+    *,
+    assertion: str,
+) -> TokenRequestSteps:
     """Tokens for a workload, whose platform vouches for it. What is refused once is refused for
     good."""
     form = {
@@ -213,26 +238,28 @@ def workload(
         "resource": place.resource,
         "scope": " ".join(scopes),
     }
-    return (yield from ask(place.token_endpoint, place.server.issuer, client, form, proofs))
+    return (
+        yield from request_token(place.token_endpoint, place.server.issuer, client, form, proofs)
+    )
 
 
-def enterprise(
-    place: Place,
-    client: Client,
+def enterprise_managed(
+    place: DiscoveryResult,
+    client: ClientRegistration,
     scopes: Sequence[str],
-    proofs: Proofs | None,
+    proofs: DpopClient | None,
     *,
     provider: IdentityProvider,
-) -> Asking:
+) -> TokenRequestSteps:
     """Tokens for a user whose enterprise decides where it may go: its provider is asked for a
     grant, the server takes it."""
-    at_provider = Client(
+    at_provider = ClientRegistration(
         client_id=provider.client_id,
         client_secret=provider.client_secret,
-        method="none" if provider.client_secret is None else "client_secret_basic",
+        auth_method="none" if provider.client_secret is None else "client_secret_basic",
     )
     form = {
-        "grant_type": EXCHANGE,
+        "grant_type": TOKEN_EXCHANGE,
         "requested_token_type": ID_JAG,
         "subject_token": provider.id_token,
         "subject_token_type": ID_TOKEN,
@@ -241,7 +268,9 @@ def enterprise(
         "scope": " ".join(scopes),
         "client_id": provider.client_id,
     }
-    got = yield from ask(provider.token_endpoint, provider.token_endpoint, at_provider, form)
+    got = yield from request_token(
+        provider.token_endpoint, provider.token_endpoint, at_provider, form
+    )
     if isinstance(got, ErrorReply):
         raise Unauthorized(
             f"{provider.token_endpoint}: the identity provider refuses ({got.text}); log in "
@@ -258,20 +287,22 @@ def enterprise(
         "resource": place.resource,
         "scope": " ".join(scopes),
     }
-    return (yield from ask(place.token_endpoint, place.server.issuer, client, form, proofs))
+    return (
+        yield from request_token(place.token_endpoint, place.server.issuer, client, form, proofs)
+    )
 
 
-def signer(key: str | bytes, algorithm: str) -> Sign:
+def assertion_signer(key: str | bytes, algorithm: str) -> SignAssertion:
     """Signs a client's statements with this private key, a PEM:
     https://www.rfc-editor.org/rfc/rfc7523#section-3"""
-    kind = KINDS.get(algorithm[:2])
+    kind = KEY_TYPES.get(algorithm[:2])
     if kind is None:
         raise ConfigError(f"algorithm: {algorithm} is not known here; ES256 is a good one")
     try:
         from joserfc.jwk import import_key
     except ImportError:
         raise missing_extra("Signing a client assertion", "auth") from None
-    from . import jose
+    from .. import jose
 
     try:
         loaded: Any = import_key(key, kind)
@@ -292,7 +323,7 @@ def signer(key: str | bytes, algorithm: str) -> Sign:
             "iat": now,
         }
         return jose.sign(
-            {"alg": algorithm, "typ": "JWT"}, {**claims, "exp": now + STATEMENT_LIFE}, loaded
+            {"alg": algorithm, "typ": "JWT"}, {**claims, "exp": now + ASSERTION_SECONDS}, loaded
         )
 
     return sign

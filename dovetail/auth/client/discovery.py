@@ -24,30 +24,37 @@ from urllib.parse import urljoin, urlsplit
 
 from msgspec import Struct
 
-from ..errors import ConnectFailed, TimedOut, Unauthorized
-from ..ports import HttpRequest, HttpResponse
-from ..text import one_line
-from .documents import ResourceMetadata, ServerMetadata, read
-from .urls import canonical, covers, origin, resource_wells, safe, server_wells
+from ...errors import ConnectFailed, TimedOut, Unauthorized
+from ...ports import HttpRequest, HttpResponse
+from ...text import one_line
+from ..documents import ResourceMetadata, ServerMetadata, read_document
+from ..urls import (
+    canonical_url,
+    covers_url,
+    origin,
+    require_safe,
+    resource_metadata_urls,
+    server_metadata_urls,
+)
 
-HOPS = 4
+MAX_REQUESTS_PER_DOCUMENT = 4
 """Requests for one document, redirects followed; only within its origin."""
-ISSUERS = 5
+MAX_ISSUERS = 5
 """Authorization servers of one resource that are looked at."""
 ENDPOINTS = ("authorization_endpoint", "token_endpoint", "registration_endpoint")
 
 T = TypeVar("T", bound=Struct)
 R = TypeVar("R")
-Search: TypeAlias = Generator[HttpRequest, HttpResponse, R]
+DiscoverySteps: TypeAlias = Generator[HttpRequest, HttpResponse, R]
 """Yields requests, is sent their answers, and returns what it found."""
-Choose: TypeAlias = Callable[[Sequence[str]], Sequence[str]]
+ChooseIssuers: TypeAlias = Callable[[Sequence[str]], Sequence[str]]
 """Takes the issuers that a server names, and gives back those to be tried, in order; raises where
 none of them will do."""
-Suits: TypeAlias = Callable[[ServerMetadata], None]
+CheckServer: TypeAlias = Callable[[ServerMetadata], None]
 """Raises Unauthorized where this authorization server cannot do what is needed."""
 
 
-class Place(Struct, frozen=True):
+class DiscoveryResult(Struct, frozen=True):
     """Where a token for a server comes from."""
 
     resource: str
@@ -55,7 +62,7 @@ class Place(Struct, frozen=True):
     server: ServerMetadata
     scopes: tuple[str, ...] = ()
     """What it says is needed for a start."""
-    bound: bool = False
+    requires_dpop: bool = False
     """Whether it wants tokens that are bound to a key."""
 
     @property
@@ -64,42 +71,46 @@ class Place(Struct, frozen=True):
         return self.server.token_endpoint or ""
 
 
-def find(url: str, hint: str | None, choose: Choose, suits: Suits) -> Search[Place]:
+def discover(
+    url: str, hint: str | None, choose: ChooseIssuers, suits: CheckServer
+) -> DiscoverySteps[DiscoveryResult]:
     """Where to get a token for the server at `url`. `hint` is the metadata's address as its
     challenge gave it."""
-    described = yield from resource(url, hint)
+    described = yield from resource_metadata(url, hint)
     if described is None:
-        server = yield from conventional(url)
+        server = yield from conventional_server(url)
         choose((server.issuer,))
         suits(server)
-        return Place(canonical(url), server)
+        return DiscoveryResult(canonical_url(url), server)
     if not described.authorization_servers:
         raise Unauthorized(
             f"{url}: its metadata names no authorization server; its operator has to"
         )
     problem: Unauthorized | ConnectFailed | TimedOut | None = None
-    for issuer in choose(described.authorization_servers)[:ISSUERS]:
+    for issuer in choose(described.authorization_servers)[:MAX_ISSUERS]:
         try:
-            server = yield from authorization_server(issuer)
+            server = yield from server_metadata(issuer)
             suits(server)
         except (Unauthorized, ConnectFailed, TimedOut) as error:
             problem = problem or error
             continue
         scopes = tuple(described.scopes_supported or ())
-        return Place(
+        return DiscoveryResult(
             described.resource, server, scopes, described.dpop_bound_access_tokens_required
         )
     raise problem or Unauthorized(f"{url}: no authorization server that it names can be used")
 
 
-def resource(url: str, hint: str | None) -> Search[ResourceMetadata | None]:
+def resource_metadata(url: str, hint: str | None) -> DiscoverySteps[ResourceMetadata | None]:
     """How the server at `url` describes itself; None where it does not."""
-    safe(canonical(url), "the server")
-    wells = resource_wells(url)
+    require_safe(canonical_url(url), "the server")
+    wells = resource_metadata_urls(url)
     if hint is not None:
-        wells = list(dict.fromkeys((safe(hint, f"{url}: the address of its metadata"), *wells)))
-    found = yield from _first(wells, ResourceMetadata)
-    if found is not None and not covers(found.resource, url):
+        wells = list(
+            dict.fromkeys((require_safe(hint, f"{url}: the address of its metadata"), *wells))
+        )
+    found = yield from _first_document(wells, ResourceMetadata)
+    if found is not None and not covers_url(found.resource, url):
         raise Unauthorized(
             f"{url}: its metadata is that of another resource, {one_line(found.resource)}; no "
             "login is safe there"
@@ -107,12 +118,12 @@ def resource(url: str, hint: str | None) -> Search[ResourceMetadata | None]:
     return found
 
 
-def authorization_server(issuer: str) -> Search[ServerMetadata]:
+def server_metadata(issuer: str) -> DiscoverySteps[ServerMetadata]:
     """How this issuer describes itself."""
-    safe(issuer, "the authorization server")
+    require_safe(issuer, "the authorization server")
     if urlsplit(issuer).query:
         raise Unauthorized(f"the authorization server is not a usable issuer: {one_line(issuer)}")
-    found = yield from _first(server_wells(issuer), ServerMetadata)
+    found = yield from _first_document(server_metadata_urls(issuer), ServerMetadata)
     if found is None:
         raise Unauthorized(
             f"{issuer}: this authorization server publishes no metadata; its operator has to "
@@ -123,13 +134,13 @@ def authorization_server(issuer: str) -> Search[ServerMetadata]:
             f"{issuer}: its metadata is that of another issuer, {one_line(found.issuer)}; no "
             "login is safe there"
         )
-    return _sound(found)
+    return _check_endpoints(found)
 
 
-def conventional(url: str) -> Search[ServerMetadata]:
+def conventional_server(url: str) -> DiscoverySteps[ServerMetadata]:
     """The authorization server of a server that does not describe itself: its own origin."""
-    base = safe(origin(url), "the authorization server")
-    found = yield from _first(server_wells(base)[:1], ServerMetadata)
+    base = require_safe(origin(url), "the authorization server")
+    found = yield from _first_document(server_metadata_urls(base)[:1], ServerMetadata)
     if found is None:
         return ServerMetadata(
             issuer=base,
@@ -148,18 +159,18 @@ def conventional(url: str) -> Search[ServerMetadata]:
             f"{base}: its metadata is that of another issuer, {one_line(found.issuer)}; no login "
             "is safe there"
         )
-    return _sound(found)
+    return _check_endpoints(found)
 
 
-def _sound(server: ServerMetadata) -> ServerMetadata:
+def _check_endpoints(server: ServerMetadata) -> ServerMetadata:
     for name in ENDPOINTS:
         endpoint = getattr(server, name)
         if endpoint is not None:
-            safe(endpoint, f"{server.issuer}: its {name}")
+            require_safe(endpoint, f"{server.issuer}: its {name}")
     return server
 
 
-def _first(urls: Sequence[str], kind: type[T]) -> Search[T | None]:
+def _first_document(urls: Sequence[str], kind: type[T]) -> DiscoverySteps[T | None]:
     """The first of these documents that exists. One that merely fails to come is not one that does
     not exist."""
     problem: ConnectFailed | TimedOut | None = None
@@ -176,15 +187,15 @@ def _first(urls: Sequence[str], kind: type[T]) -> Search[T | None]:
     return None
 
 
-def _document(url: str, kind: type[T]) -> Search[T | None]:
+def _document(url: str, kind: type[T]) -> DiscoverySteps[T | None]:
     home = origin(url)
-    for _ in range(HOPS):
+    for _ in range(MAX_REQUESTS_PER_DOCUMENT):
         accepted = {"accept": "application/json"}
         answer = yield HttpRequest(
             method="GET", url=url, path=urlsplit(url).path or "/", headers=accepted
         )
         if answer.status == 200:
-            return read(answer.body, kind)
+            return read_document(answer.body, kind)
         if answer.status == 429 or answer.status >= 500:
             raise ConnectFailed(f"{url}: answered {answer.status}; try again later")
         if answer.status not in (301, 302, 303, 307, 308):
@@ -198,7 +209,7 @@ def _document(url: str, kind: type[T]) -> Search[T | None]:
     return None
 
 
-def must(server: ServerMetadata, **needed: Any) -> None:
+def require_metadata(server: ServerMetadata, **needed: Any) -> None:
     """Raise Unauthorized unless each list of the metadata has the value that is needed, or `...`
     for the field at all."""
     for name, value in needed.items():

@@ -35,25 +35,31 @@ from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 import msgspec
+from msgspec import DecodeError, ValidationError
+from msgspec.json import decode, encode
 
-from ..errors import ConfigError, TimedOut, install_command, missing_extra
-from ..sealing import VARIABLE, Forged, KeyRing, key_ring
+from ...errors import ConfigError, TimedOut, install_command, missing_extra
+from ...sealing import VARIABLE, Forged, KeyRing, key_ring
+from ..documents import SecretStruct
 
 log = logging.getLogger("dovetail.auth")
 
-PURPOSE = "grants"
-SECRET = 32
-LARGEST = 16 * 1024 * 1024
+SEAL_PURPOSE = "grants"
+SECRET_BYTES = 32
+MAX_FILE_BYTES = 16 * 1024 * 1024
 """Bytes of a file that is read at all."""
-PAUSES = (0.002, 0.05)
+LOCK_RETRY_SECONDS = (0.002, 0.05)
 """Seconds between two attempts to get a lock: the first pause, which doubles, and the longest."""
-PATIENCE = 600.0
+LOCK_TIMEOUT_SECONDS = 600.0
 """Seconds that somebody else may hold a lock: a person may be logging in."""
-WRITING = 10.0
+WRITE_TIMEOUT_SECONDS = 10.0
 """Seconds that somebody else may take to write."""
 POSIX = os.name == "posix"
-OTHERS, WRITERS = 0o077, 0o022
-FOLDERS = {"win32": ("APPDATA", "AppData/Roaming"), "darwin": ("", "Library/Application Support")}
+OTHERS_MODE, WRITERS_MODE = 0o077, 0o022
+DATA_FOLDERS = {
+    "win32": ("APPDATA", "AppData/Roaming"),
+    "darwin": ("", "Library/Application Support"),
+}
 """What names the folder of applications' data, and where it is in a user's home; elsewhere as
 freedesktop.org has it."""
 SERVICE, USER = "dovetail", "grants"
@@ -110,7 +116,7 @@ class MemoryStore:
         """Held among tasks and threads."""
         with self._guard:
             lock = self._locks.setdefault(key, Lock())
-        await _patiently(lambda: bool(lock.acquire(blocking=False)), key)
+        await _acquire_with_backoff(lambda: bool(lock.acquire(blocking=False)), key)
         try:
             yield
         finally:
@@ -156,7 +162,7 @@ class FileStore:
         name = blake2b(key.encode(), digest_size=16).hexdigest()
         file = self._open_lock(name)
         try:
-            await _patiently(lambda: _lock(file), key)
+            await _acquire_with_backoff(lambda: _lock(file), key)
             yield
         finally:
             os.close(file)
@@ -171,7 +177,7 @@ class FileStore:
                 return {}, True
             for ring in self._rings(None):
                 try:
-                    return _decode(ring.open(PURPOSE, sealed.decode("ascii"))), True
+                    return _decode(ring.open(SEAL_PURPOSE, sealed.decode("ascii"))), True
                 except (Forged, UnicodeDecodeError, msgspec.MsgspecError):
                     continue
         log.warning(
@@ -183,13 +189,14 @@ class FileStore:
     def _change(self, change: Callable[[dict[str, bytes]], dict[str, bytes]]) -> None:
         file = self._open_lock("file")
         try:
-            deadline = time.monotonic() + WRITING
+            deadline = time.monotonic() + WRITE_TIMEOUT_SECONDS
             while not _lock(file):
                 if time.monotonic() > deadline:
                     raise TimedOut(
-                        f"{self._path}: another process has been writing for {WRITING:g} s"
+                        f"{self._path}: another process has been writing for "
+                        f"{WRITE_TIMEOUT_SECONDS:g} s"
                     )
-                time.sleep(PAUSES[0])
+                time.sleep(LOCK_RETRY_SECONDS[0])
             kept, sound = self._read()
             after = change(kept)
             if sound and after == kept:
@@ -198,7 +205,9 @@ class FileStore:
                 if not sound:
                     os.replace(self._path, self._beside(".damaged"))
                 ring = self._rings(self._make_secret)[0]
-                self._write(self._path, ring.seal(PURPOSE, msgspec.msgpack.encode(after)).encode())
+                self._write(
+                    self._path, ring.seal(SEAL_PURPOSE, msgspec.msgpack.encode(after)).encode()
+                )
         finally:
             os.close(file)
 
@@ -220,7 +229,7 @@ class FileStore:
         return self._load(self._beside(".key"))
 
     def _make_secret(self) -> bytes:
-        secret = token_bytes(SECRET)
+        secret = token_bytes(SECRET_BYTES)
         self._write(self._beside(".key"), secret)
         return secret
 
@@ -237,8 +246,8 @@ class FileStore:
         except FileNotFoundError:
             return None
         with open(number, "rb") as file:
-            _only_ours(number, path)
-            return file.read(LARGEST)
+            _require_private(number, path)
+            return file.read(MAX_FILE_BYTES)
 
     def _write(self, path: Path, data: bytes) -> None:
         """Replace a file whole: who reads it meanwhile reads the old one, and a crash leaves it."""
@@ -274,9 +283,9 @@ class FileStore:
         if not POSIX:
             return  # what lies in a user's profile is that user's
         found = folder.stat()
-        if found.st_uid == os.geteuid() and found.st_mode & OTHERS and not self._given:
+        if found.st_uid == os.geteuid() and found.st_mode & OTHERS_MODE and not self._given:
             folder.chmod(0o700)
-        elif found.st_uid != os.geteuid() or found.st_mode & WRITERS:
+        elif found.st_uid != os.geteuid() or found.st_mode & WRITERS_MODE:
             raise ConfigError(
                 f"{folder}: others may write there, so no login is kept in it: chmod 700 it, "
                 "or take another"
@@ -319,7 +328,7 @@ class KeychainStore(FileStore):
         return None if found is None else str(found).encode()
 
     def _make_secret(self) -> bytes:
-        secret = token_hex(SECRET)
+        secret = token_hex(SECRET_BYTES)
         self._ask(lambda: self._backend.set_password(SERVICE, USER, secret))
         return secret.encode()
 
@@ -342,7 +351,7 @@ def default_store() -> Store:
 
 def data_folder(environment: Mapping[str, str] = os.environ) -> Path:
     """Where this system keeps what belongs to a user's applications."""
-    variable, below = FOLDERS.get(sys.platform, ("XDG_DATA_HOME", ".local/share"))
+    variable, below = DATA_FOLDERS.get(sys.platform, ("XDG_DATA_HOME", ".local/share"))
     try:
         return Path(environment.get(variable) or Path.home() / below) / "dovetail"
     except RuntimeError:
@@ -366,14 +375,14 @@ def _keychain() -> Any:
         return None
 
 
-def _only_ours(number: int, path: Path) -> None:
+def _require_private(number: int, path: Path) -> None:
     """See to it that nobody else can read an open file; refuse what somebody else put there."""
     if not POSIX:
         return
     found = os.fstat(number)
     if found.st_uid != os.geteuid():
         raise ConfigError(f"{path} belongs to another user: remove it, or run as that user")
-    if found.st_mode & OTHERS:
+    if found.st_mode & OTHERS_MODE:
         log.warning("%s could be read by others; it was made private", path)
         os.fchmod(number, 0o600)
 
@@ -381,23 +390,25 @@ def _only_ours(number: int, path: Path) -> None:
 def _replace(new: Path, path: Path) -> None:
     """Put a file in the place of another. Windows refuses that while somebody reads the other,
     which never takes long."""
-    deadline = time.monotonic() + (0 if POSIX else WRITING)
+    deadline = time.monotonic() + (0 if POSIX else WRITE_TIMEOUT_SECONDS)
     while True:
         try:
             return os.replace(new, path)
         except PermissionError:
             if time.monotonic() >= deadline:
                 raise
-            time.sleep(PAUSES[0])
+            time.sleep(LOCK_RETRY_SECONDS[0])
 
 
-async def _patiently(attempt: Callable[[], bool], key: str) -> None:
+async def _acquire_with_backoff(attempt: Callable[[], bool], key: str) -> None:
     """Try until it works. Each pause is a chance to be cancelled."""
     loop = asyncio.get_running_loop()
-    deadline, (pause, longest) = loop.time() + PATIENCE, PAUSES
+    deadline, (pause, longest) = loop.time() + LOCK_TIMEOUT_SECONDS, LOCK_RETRY_SECONDS
     while not attempt():
         if loop.time() > deadline:
-            raise TimedOut(f"{key}: another program has been logging in for {PATIENCE:g} s; end it")
+            raise TimedOut(
+                f"{key}: another program has been logging in for {LOCK_TIMEOUT_SECONDS:g} s; end it"
+            )
         await asyncio.sleep(pause)
         pause = min(2 * pause, longest)
 
@@ -421,3 +432,101 @@ else:
         except BlockingIOError:
             return False
         return True
+
+
+# --- merged from records.py (integrate, then remove this comment)
+# What a client keeps about a server: how it is known there, and what it was given.
+#
+# One record for each server, as bytes in a `Store`. Registrations are kept by issuer, and tokens
+# name the issuer, the endpoint and the client that they belong to: nothing that one authorization
+# server said can ever reach another. Times are absolute: they mean the same after a restart.
+
+MAX_REGISTRATIONS = 8
+"""Authorization servers that one record remembers; the one that was used last is never
+forgotten."""
+RENEW_AHEAD_SECONDS = 60.0
+"""Seconds before its end that a token is renewed, or a fifth of its life if that is less."""
+
+
+class ClientRegistration(SecretStruct, kw_only=True, omit_defaults=True):
+    """How this client is known to one authorization server."""
+
+    client_id: str
+    client_secret: str | None = None
+    auth_method: str = "none"
+    """How it proves itself at the token endpoint."""
+    source: str = "given"
+    """`given` by the user, a `document` of its own, or `registered` on the way."""
+    expires_at: float | None = None
+    redirect_uri: str | None = None
+    scopes: tuple[str, ...] = ()
+    """What it may ask for, as far as it was registered for something."""
+
+
+class TokenSet(SecretStruct, kw_only=True, omit_defaults=True):
+    """What an authorization server gave, and everything that is needed to have it renewed."""
+
+    access_token: str
+    scheme: str
+    """`Bearer` or `DPoP`."""
+    issuer: str
+    token_endpoint: str
+    resource: str
+    registration: ClientRegistration
+    issued_at: float
+    expires_at: float | None = None
+    refresh_token: str | None = None
+    requested_scopes: tuple[str, ...] = ()
+    granted_scopes: tuple[str, ...] = ()
+    user: str | None = None
+    """Who logged in, where the authorization server says so; to be shown, and good for nothing
+    else."""
+
+    def is_expiring(self, now: float) -> bool:
+        """Whether it is time for new ones."""
+        return self.expires_at is not None and now >= self.expires_at - min(
+            RENEW_AHEAD_SECONDS, (self.expires_at - self.issued_at) / 5
+        )
+
+    def is_expired(self, now: float) -> bool:
+        """Whether nobody will take them any more."""
+        return self.expires_at is not None and now >= self.expires_at
+
+
+class ServerRecord(SecretStruct, kw_only=True, omit_defaults=True):
+    """All of it, for one server."""
+
+    tokens: TokenSet | None = None
+    registrations: dict[str, ClientRegistration] = {}
+    """By issuer."""
+    requested_scopes: tuple[str, ...] = ()
+    """What was asked for with tokens that are no more."""
+    metadata_url: str | None = None
+    """Where the server said that its metadata is."""
+    jwk: dict[str, Any] | None = None
+    """The key that tokens are bound to, private parts and all."""
+
+    def register(self, issuer: str, client: ClientRegistration) -> None:
+        """Remember a registration."""
+        others = {known: kept for known, kept in self.registrations.items() if known != issuer}
+        self.registrations = dict([*others.items(), (issuer, client)][-MAX_REGISTRATIONS:])
+
+    def forget(self, issuer: str) -> None:
+        """Forget a registration; tokens know theirs and live on."""
+        self.registrations = {
+            known: kept for known, kept in self.registrations.items() if known != issuer
+        }
+
+    def encode(self) -> bytes:
+        """The record as a store keeps it."""
+        return encode(self)
+
+
+def read_record(data: bytes | None) -> ServerRecord:
+    """The record that was kept; a new one where there is none, or none that can be read."""
+    if data is None:
+        return ServerRecord()
+    try:
+        return decode(data, type=ServerRecord)
+    except (ValidationError, DecodeError, UnicodeDecodeError, RecursionError):
+        return ServerRecord()

@@ -27,28 +27,34 @@ import msgspec
 from msgspec import Struct
 
 from ...ports import HttpRequest, HttpResponse, Site
-from .. import pkce
-from . import pages, redirects
-from .clients import Client, Clients
-from .grants import Grant, Grants
-from .passwords import Users
-from .storage import Storage, key
-from .tokens import target
-from .upstream import Login, LoginEnded, Unreachable, Upstream
-from .web import NO_STORE, Rates, Refused, fields, form, with_query
+from . import pages
+from .clients import (
+    ClientRegistry,
+    OAuthClient,
+    is_https_redirect,
+    is_loopback_redirect,
+    policy_source,
+    redirect_host,
+)
+from .grants import Grant, GrantStore
+from .passwords import UserDirectory
+from .storage import Storage, row_key
+from .token_endpoint import requested_resource
+from .upstream import Login, LoginEnded, Upstream, UpstreamUnreachable
+from .web import NO_STORE, AttemptLimiter, OAuthError, parse_fields, parse_form, with_query
 
 SESSION_LIFE, CONSENT_LIFE, VISIT_LIFE = 8 * 3600.0, 30 * 86400.0, 600.0
-OFFLINE = "offline_access"
+OFFLINE_ACCESS = "offline_access"
 
 
-class Wish(Struct, frozen=True):
+class AuthorizationRequest(Struct, frozen=True):
     """An authorization request of which client and redirect URI are known to belong together, and
     the rest is sound."""
 
     issuer: str
     site: Site
     query: str
-    client: Client
+    client: OAuthClient
     redirect_uri: str
     state: str | None
     resource: str
@@ -59,13 +65,13 @@ class Wish(Struct, frozen=True):
     """Whether the user is to be asked in any case."""
 
 
-class Session(Struct, frozen=True):
+class LoginSession(Struct, frozen=True):
     """Who sits at a browser."""
 
     user: str
 
 
-class Visit(Struct, frozen=True):
+class PendingUpstreamLogin(Struct, frozen=True):
     """A user who was sent to the upstream."""
 
     query: str
@@ -74,16 +80,16 @@ class Visit(Struct, frozen=True):
     verifier: str
 
 
-class Front:
+class AuthorizationEndpoint:
     """The endpoints."""
 
     def __init__(
         self,
-        clients: Clients,
-        grants: Grants,
+        clients: ClientRegistry,
+        grants: GrantStore,
         storage: Storage,
         *,
-        users: Users | None,
+        users: UserDirectory | None,
         upstream: Upstream | None,
         offer: Callable[[Site], Mapping[str, str]],
         usual: tuple[str, ...] = (),
@@ -95,19 +101,19 @@ class Front:
         self._usual = usual
         """What a client gets that names no scopes; without any, all that there are."""
         self._name, self._now = name, now
-        self._rates = Rates(300, 0.2, now)
+        self._rates = AttemptLimiter(300, 0.2, now)
 
     async def authorize(self, request: HttpRequest, issuer: str, site: Site) -> HttpResponse:
         """The authorization endpoint: https://www.rfc-editor.org/rfc/rfc6749#section-3.1."""
         query = urlsplit(request.url).query
-        self._rates.spend(request.address)
-        found, resources = fields(query)
+        self._rates.require(request.address)
+        found, resources = parse_fields(query)
         client = await self._clients.find(found.get("client_id"), issuer, site, request.address)
         uri = client.redirect(found.get("redirect_uri"))
         cookie = _cookie(request.headers.get("cookie", ""), _cookie_name(issuer))
         try:
             wish = self._wish(found, resources, query, client, uri, issuer, site)
-        except Refused as refused:
+        except OAuthError as refused:
             return self._back(
                 uri, found.get("state"), issuer, site, refused, ask=client.source != "known"
             )
@@ -118,15 +124,15 @@ class Front:
     async def callback(self, request: HttpRequest, issuer: str, site: Site) -> HttpResponse:
         """The way back from the upstream."""
         cookie = _cookie(request.headers.get("cookie", ""), _cookie_name(issuer))
-        answer, _ = fields(urlsplit(request.url).query)
-        row = await self._storage.take(key("visit", issuer, answer.get("state", "")))
-        visit = None if row is None else msgspec.json.decode(row, type=Visit)
+        answer, _ = parse_fields(urlsplit(request.url).query)
+        row = await self._storage.take(row_key("visit", issuer, answer.get("state", "")))
+        visit = None if row is None else msgspec.json.decode(row, type=PendingUpstreamLogin)
         if visit is None or not compare_digest(visit.browser, _digest(cookie)):
-            raise Refused(
+            raise OAuthError(
                 "invalid_request",
                 "this login was begun in another browser, or took too long; start again",
             )
-        found, resources = fields(visit.query)
+        found, resources = parse_fields(visit.query)
         client = await self._clients.find(found.get("client_id"), issuer, site, request.address)
         wish = self._wish(
             found,
@@ -143,10 +149,12 @@ class Front:
                 answer, f"{issuer}/callback", visit.nonce, visit.verifier, site
             )
         except LoginEnded as problem:
-            return self._refuse(wish, Refused("access_denied", f"the login was refused: {problem}"))
-        except Unreachable:
             return self._refuse(
-                wish, Refused("server_error", f"{self._upstream.host} cannot be reached")
+                wish, OAuthError("access_denied", f"the login was refused: {problem}")
+            )
+        except UpstreamUnreachable:
+            return self._refuse(
+                wish, OAuthError("server_error", f"{self._upstream.host} cannot be reached")
             )
         return await self._grant(wish, login)
 
@@ -157,35 +165,35 @@ class Front:
         found: Mapping[str, str],
         resources: list[str],
         query: str,
-        client: Client,
+        client: OAuthClient,
         uri: str,
         issuer: str,
         site: Site,
-    ) -> Wish:
+    ) -> AuthorizationRequest:
         if found.get("response_type") != "code":
-            raise Refused("unsupported_response_type", "response_type must be code")
+            raise OAuthError("unsupported_response_type", "response_type must be code")
         if (
             found.get("response_mode", "query") != "query"
             or "request" in found
             or "request_uri" in found
         ):
-            raise Refused(
+            raise OAuthError(
                 "invalid_request", "only plain parameters with response_mode query are understood"
             )
         challenge = found.get("code_challenge", "")
         if found.get("code_challenge_method") != "S256" or not 43 <= len(challenge) <= 128:
-            raise Refused(
+            raise OAuthError(
                 "invalid_request",
                 "PKCE is needed: a code_challenge with code_challenge_method S256",
             )
-        resource = target(resources, site) or site.base
+        resource = requested_resource(resources, site) or site.base
         asked = tuple(dict.fromkeys(found.get("scope", "").split()))
         offered = self._offer(site)
         scopes = tuple(scope for scope in asked if scope in offered)
-        named = [scope for scope in asked if scope != OFFLINE]
+        named = [scope for scope in asked if scope != OFFLINE_ACCESS]
         if named and not scopes:
-            raise Refused("invalid_scope", "none of these scopes exists here")
-        return Wish(
+            raise OAuthError("invalid_scope", "none of these scopes exists here")
+        return AuthorizationRequest(
             issuer=issuer,
             site=site,
             query=query,
@@ -195,7 +203,7 @@ class Front:
             resource=resource,
             challenge=challenge,
             scopes=scopes if named else self._usual or tuple(offered),
-            offline=OFFLINE in asked,
+            offline=OFFLINE_ACCESS in asked,
             ask=not {"consent", "login", "select_account"}.isdisjoint(
                 found.get("prompt", "").split()
             ),
@@ -204,39 +212,44 @@ class Front:
     # showing
 
     async def _show(
-        self, wish: Wish, cookie: str, problem: str = "", name: str = "", status: int = 200
+        self,
+        wish: AuthorizationRequest,
+        cookie: str,
+        problem: str = "",
+        name: str = "",
+        status: int = 200,
     ) -> HttpResponse:
         """What comes next in this browser."""
         fresh = cookie or secrets.token_urlsafe(32)
         session = await self._session(wish.issuer, cookie)
         asked, csrf = self._asked(wish), _csrf(fresh, wish.query)
         if self._upstream is not None:
-            shown = pages.consent(asked, csrf, None)
+            shown = pages.consent_page(asked, csrf, None)
         elif session is None:
-            shown = pages.login(asked, csrf, problem, name, status)
+            shown = pages.login_page(asked, csrf, problem, name, status)
         elif await self._remembered(wish, session.user):
             return await self._grant(wish, Login(session.user))
         else:
-            shown = pages.consent(asked, csrf, session.user)
+            shown = pages.consent_page(asked, csrf, session.user)
         return shown if cookie else _with_cookie(shown, wish.issuer, fresh)
 
-    def _asked(self, wish: Wish) -> pages.Asked:
+    def _asked(self, wish: AuthorizationRequest) -> pages.ConsentDetails:
         client, uri, words = wish.client, wish.redirect_uri, self._offer(wish.site)
         known_by = {
             "known": "this server",
             "described": f"{urlsplit(client.id).netloc}",
             "registered": "nobody: it registered itself",
         }
-        hosts = [redirects.origin(uri)]
+        hosts = [policy_source(uri)]
         if self._upstream is not None:  # and from there to wherever it has its own users log in
-            hosts += ["https:", redirects.origin(self._upstream.issuer)]
-        return pages.Asked(
+            hosts += ["https:", policy_source(self._upstream.issuer)]
+        return pages.ConsentDetails(
             server=self._server(wish.site),
             client=client.name or "A client without a name",
             known_by=known_by[client.source],
-            back_to=f"{redirects.host(uri)} (this computer)"
-            if redirects.is_loopback(uri)
-            else redirects.host(uri),
+            back_to=f"{redirect_host(uri)} (this computer)"
+            if is_loopback_redirect(uri)
+            else redirect_host(uri),
             uri=uri,
             scopes=tuple(words[scope] for scope in wish.scopes),
             warning=_warning(client, uri),
@@ -251,27 +264,33 @@ class Front:
 
     # acting
 
-    async def _act(self, request: HttpRequest, wish: Wish, cookie: str) -> HttpResponse:
-        posted, _ = form(request)
+    async def _act(
+        self, request: HttpRequest, wish: AuthorizationRequest, cookie: str
+    ) -> HttpResponse:
+        posted, _ = parse_form(request)
         if not cookie or not compare_digest(
             posted.get("csrf", "").encode(), _csrf(cookie, wish.query).encode()
         ):
-            raise Refused(
+            raise OAuthError(
                 "invalid_request",
                 "this form is not from a page that was shown in this browser; start again",
                 403,
             )
         act = self._ACTIONS.get(posted.get("action", ""))
         if act is None:
-            raise Refused("invalid_request", "this form has no such button")
+            raise OAuthError("invalid_request", "this form has no such button")
         answer: HttpResponse = await act(self, request, wish, cookie, posted)
         return answer
 
     async def _login(
-        self, request: HttpRequest, wish: Wish, cookie: str, posted: Mapping[str, str]
+        self,
+        request: HttpRequest,
+        wish: AuthorizationRequest,
+        cookie: str,
+        posted: Mapping[str, str],
     ) -> HttpResponse:
         if self._users is None:
-            raise Refused("invalid_request", "nobody logs in on this page")
+            raise OAuthError("invalid_request", "nobody logs in on this page")
         name = posted.get("username", "")[:200]
         wait = await self._users.check(name, posted.get("password", ""), request.address)
         if wait:
@@ -287,23 +306,37 @@ class Front:
         fresh = secrets.token_urlsafe(
             32
         )  # a session from before the login is worth nothing after it
-        row = msgspec.json.encode(Session(name))
-        await self._storage.add(key("session", wish.issuer, fresh), row, self._now() + SESSION_LIFE)
+        row = msgspec.json.encode(LoginSession(name))
+        await self._storage.add(
+            row_key("session", wish.issuer, fresh), row, self._now() + SESSION_LIFE
+        )
         return _with_cookie(_to(f"{wish.issuer}/authorize?{wish.query}"), wish.issuer, fresh)
 
     async def _switch(
-        self, request: HttpRequest, wish: Wish, cookie: str, posted: Mapping[str, str]
+        self,
+        request: HttpRequest,
+        wish: AuthorizationRequest,
+        cookie: str,
+        posted: Mapping[str, str],
     ) -> HttpResponse:
-        await self._storage.delete(key("session", wish.issuer, cookie))
+        await self._storage.delete(row_key("session", wish.issuer, cookie))
         return _to(f"{wish.issuer}/authorize?{wish.query}")
 
     async def _deny(
-        self, request: HttpRequest, wish: Wish, cookie: str, posted: Mapping[str, str]
+        self,
+        request: HttpRequest,
+        wish: AuthorizationRequest,
+        cookie: str,
+        posted: Mapping[str, str],
     ) -> HttpResponse:
-        return self._refuse(wish, Refused("access_denied", "the user said no"))
+        return self._refuse(wish, OAuthError("access_denied", "the user said no"))
 
     async def _approve(
-        self, request: HttpRequest, wish: Wish, cookie: str, posted: Mapping[str, str]
+        self,
+        request: HttpRequest,
+        wish: AuthorizationRequest,
+        cookie: str,
+        posted: Mapping[str, str],
     ) -> HttpResponse:
         if self._upstream is not None:
             return await self._visit(self._upstream, wish, cookie)
@@ -320,38 +353,42 @@ class Front:
         "approve": _approve,
     }
 
-    async def _visit(self, upstream: Upstream, wish: Wish, cookie: str) -> HttpResponse:
+    async def _visit(
+        self, upstream: Upstream, wish: AuthorizationRequest, cookie: str
+    ) -> HttpResponse:
         state, nonce, verifier = (
             secrets.token_urlsafe(32),
             secrets.token_urlsafe(16),
-            pkce.verifier(),
+            secrets.token_urlsafe(32),
         )
         try:
             url = await upstream.visit(f"{wish.issuer}/callback", state, nonce, verifier, wish.site)
-        except Unreachable:
+        except UpstreamUnreachable:
             return self._refuse(
-                wish, Refused("temporarily_unavailable", f"{upstream.host} cannot be reached")
+                wish, OAuthError("temporarily_unavailable", f"{upstream.host} cannot be reached")
             )
-        row = msgspec.json.encode(Visit(wish.query, _digest(cookie), nonce, verifier))
-        await self._storage.add(key("visit", wish.issuer, state), row, self._now() + VISIT_LIFE)
+        row = msgspec.json.encode(
+            PendingUpstreamLogin(wish.query, _digest(cookie), nonce, verifier)
+        )
+        await self._storage.add(row_key("visit", wish.issuer, state), row, self._now() + VISIT_LIFE)
         return _to(url)
 
     # what is remembered
 
-    async def _session(self, issuer: str, cookie: str) -> Session | None:
-        row = await self._storage.get(key("session", issuer, cookie)) if cookie else None
-        session = None if row is None else msgspec.json.decode(row, type=Session)
+    async def _session(self, issuer: str, cookie: str) -> LoginSession | None:
+        row = await self._storage.get(row_key("session", issuer, cookie)) if cookie else None
+        session = None if row is None else msgspec.json.decode(row, type=LoginSession)
         return session if session and self._users and self._users.knows(session.user) else None
 
-    async def _remembered(self, wish: Wish, user: str) -> bool:
-        if wish.ask or not redirects.is_web(wish.redirect_uri):
+    async def _remembered(self, wish: AuthorizationRequest, user: str) -> bool:
+        if wish.ask or not is_https_redirect(wish.redirect_uri):
             # Any program can listen on a loopback port or take a scheme:
             # https://www.rfc-editor.org/rfc/rfc8252#section-8.6
             return False
         row = await self._storage.get(_consent(wish, user))
         return row is not None and set(wish.scopes) <= set(msgspec.json.decode(row, type=list[str]))
 
-    async def _remember(self, wish: Wish, user: str) -> None:
+    async def _remember(self, wish: AuthorizationRequest, user: str) -> None:
         name = _consent(wish, user)
         row = await self._storage.take(name)
         scopes = {*wish.scopes, *(msgspec.json.decode(row, type=list[str]) if row else ())}
@@ -361,10 +398,10 @@ class Front:
 
     # the way back
 
-    async def _grant(self, wish: Wish, login: Login) -> HttpResponse:
+    async def _grant(self, wish: AuthorizationRequest, login: Login) -> HttpResponse:
         client = wish.client
         if self._clients.is_known(login.user):  # whose own tokens go by that name
-            return self._refuse(wish, Refused("access_denied", "this name is taken by a client"))
+            return self._refuse(wish, OAuthError("access_denied", "this name is taken by a client"))
         renewable = self._upstream is None or login.refresh_token is not None
         grant = Grant(
             user=login.user,
@@ -374,44 +411,53 @@ class Front:
             claims=login.claims,
             challenge=wish.challenge,
             redirect_uri=wish.redirect_uri,
-            refreshes=renewable and (wish.offline or "refresh_token" in client.grants),
+            refreshes=renewable and (wish.offline or "refresh_token" in client.grant_types),
             ends=login.ends,
         )
         code = await self._grants.begin(wish.issuer, grant, login.refresh_token or "")
         await self._clients.used(client, wish.issuer)
         return _to(_answer(wish.redirect_uri, wish.state, wish.issuer, {"code": code}))
 
-    def _refuse(self, wish: Wish, refused: Refused) -> HttpResponse:
+    def _refuse(self, wish: AuthorizationRequest, refused: OAuthError) -> HttpResponse:
         return self._back(wish.redirect_uri, wish.state, wish.issuer, wish.site, refused, ask=False)
 
     def _back(
-        self, uri: str, state: str | None, issuer: str, site: Site, refused: Refused, *, ask: bool
+        self,
+        uri: str,
+        state: str | None,
+        issuer: str,
+        site: Site,
+        refused: OAuthError,
+        *,
+        ask: bool,
     ) -> HttpResponse:
         told = {"error": refused.error, "error_description": refused.description}
         url = _answer(uri, state, issuer, told)
         if not ask:
             return _to(url)
         text = f"The program that sent you here made a mistake: {refused.description}."
-        return pages.error(
+        return pages.error_page(
             self._server(site),
             "This request cannot be answered",
             text,
             400,
-            (redirects.host(uri), url),
+            (redirect_host(uri), url),
         )
 
-    def refuse(self, refused: Refused, site: Site) -> HttpResponse:
+    def refuse(self, refused: OAuthError, site: Site) -> HttpResponse:
         """The page of a request that leads nowhere."""
         text = f"{refused.description[:1].upper()}{refused.description[1:]}."
         status = 400 if refused.status == 401 else refused.status  # which is for programs
-        shown = pages.error(self._server(site), "This request cannot be answered", text, status)
+        shown = pages.error_page(
+            self._server(site), "This request cannot be answered", text, status
+        )
         return HttpResponse(
             status=shown.status, headers={**shown.headers, **refused.headers}, body=shown.body
         )
 
 
-def _warning(client: Client, uri: str) -> str:
-    if client.source == "known" or redirects.is_web(uri):
+def _warning(client: OAuthClient, uri: str) -> str:
+    if client.source == "known" or is_https_redirect(uri):
         return (
             ""
             if client.source != "registered"
@@ -438,8 +484,8 @@ def _to(url: str) -> HttpResponse:
     )
 
 
-def _consent(wish: Wish, user: str) -> str:
-    return key("consent", wish.issuer, user, wish.client.id, redirects.host(wish.redirect_uri))
+def _consent(wish: AuthorizationRequest, user: str) -> str:
+    return row_key("consent", wish.issuer, user, wish.client.id, redirect_host(wish.redirect_uri))
 
 
 def _digest(cookie: str) -> str:

@@ -24,17 +24,25 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
-from ..errors import ConfigError, ConnectFailed, DovetailError, TimedOut, Unauthorized
-from ..ports import Fetch, HttpResponse
-from ..text import one_line
-from .challenges import Demand, demand
-from .discovery import resource
-from .documents import ErrorReply
-from .flow import FORGOTTEN, Flow, Go, Plan, acquire, proving, refresh
-from .grants import Grant, revoke
-from .proofs import Proofs
-from .records import Record, Tokens, record
-from .urls import canonical, origin, require_confidential
+from ...errors import ConfigError, ConnectFailed, DovetailError, TimedOut, Unauthorized
+from ...ports import Fetch, HttpResponse
+from ...text import one_line
+from ..challenges import AccessRequirements, read_requirements
+from ..documents import ErrorReply
+from ..dpop import DpopClient
+from ..urls import canonical_url, origin, require_confidential
+from .discovery import resource_metadata
+from .flow import (
+    UNKNOWN_CLIENT_ERRORS,
+    Flow,
+    FlowOptions,
+    OpenPage,
+    acquire_tokens,
+    refresh_tokens,
+    registration_of,
+)
+from .grants import UnattendedGrant, revoke_tokens
+from .store import ServerRecord, TokenSet, read_record
 
 if TYPE_CHECKING:
     from .browser import Browser, Visit
@@ -42,39 +50,39 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("dovetail.auth")
 R = TypeVar("R")
-STEPS = 2
+MAX_STEPS_PER_OPERATION = 2
 """How often more scopes are asked for on account of one operation; with the first login that makes
 three."""
-CLIMB = 4
+MAX_STEPS_IN_A_ROW = 4
 """How often in a row, on account of whatever, before an answer comes that is no refusal."""
-OPERATIONS = 64
-NONCES = 8
+MAX_OPERATIONS = 64
+MAX_NONCES_IN_A_ROW = 8
 """How often in a row a server may want another nonce."""
-PAUSE = 10.0
+RENEW_INTERVAL_SECONDS = 10.0
 """Seconds between attempts to renew what is still good."""
-PARTING = 5.0
+LOGOUT_SECONDS = 5.0
 """Seconds that a logout may take, besides forgetting."""
-GONE = frozenset({"invalid_grant"}) | FORGOTTEN
-NOBODY = Demand()
-KEPT, RENEWED, NEW = "kept", "renewed", "new"
+ENDED_ERRORS = frozenset({"invalid_grant"}) | UNKNOWN_CLIENT_ERRORS
+NO_REQUIREMENTS = AccessRequirements()
+STORED, RENEWED, NEW = "kept", "renewed", "new"
 """How tokens were come by, until the server takes them; then they are as good as any that were
 kept."""
 
-_handed: ContextVar[tuple[Any, int]] = ContextVar("dovetail_auth_handed", default=(None, -1))
+_token_sent: ContextVar[tuple[Any, int]] = ContextVar("dovetail_auth_handed", default=(None, -1))
 
 
-class Bound:
+class BoundCredentials:
     """One server's credentials: `ports.Credentials`, with a login where `grant` is None, else
     without anybody's help."""
 
     def __init__(
         self,
-        plan: Plan,
+        plan: FlowOptions,
         fetch: Fetch,
         store: "Store",
         *,
         browser: "Browser | None" = None,
-        grant: Callable[[], Awaitable[Grant]] | None = None,
+        grant: Callable[[], Awaitable[UnattendedGrant]] | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._plan, self._fetch, self._store, self._browser, self._grant, self._now = (
@@ -85,15 +93,15 @@ class Bound:
             grant,
             now,
         )
-        self._key, self._origin = canonical(plan.url), origin(plan.url)
+        self._key, self._origin = canonical_url(plan.url), origin(plan.url)
         self._fresh = plan.fresh
-        self._record: Record | None = None
-        self._proofs = Proofs()
-        self._demand = NOBODY
+        self._record: ServerRecord | None = None
+        self._proofs = DpopClient()
+        self._demand = NO_REQUIREMENTS
         self._refused: str | None = None
         """The token that was refused last, empty for none at all; None once there has been a
         login."""
-        self._held, self._edition, self._got = "", 0, KEPT
+        self._held, self._edition, self._got = "", 0, STORED
         """The token that is held, the how manieth it is, and how it was come by."""
         self._nonces = self._climb = 0
         self._climbed = -1
@@ -105,10 +113,10 @@ class Bound:
         self._not_before = 0.0
         """When renewing what is still good may be tried again."""
 
-    def bind(self, url: str, fetch: Fetch) -> "Bound":
+    def bind(self, url: str, fetch: Fetch) -> "BoundCredentials":
         """The same, for this URL."""
         plan = replace(self._plan, url=url)
-        return Bound(
+        return BoundCredentials(
             plan, fetch, self._store, browser=self._browser, grant=self._grant, now=self._now
         )
 
@@ -117,9 +125,9 @@ class Bound:
         kept = self._record or await self._load()
         if origin(url) != self._origin:
             return {}  # a token is for the server that it was got for
-        if kept.tokens is not None and not self._fresh and kept.tokens.ending(self._now()):
+        if kept.tokens is not None and not self._fresh and kept.tokens.is_expiring(self._now()):
             kept = await self._ahead(kept.tokens)
-        _handed.set((self, self._edition))
+        _token_sent.set((self, self._edition))
         tokens = kept.tokens
         if tokens is None or self._fresh:
             return {}
@@ -131,29 +139,33 @@ class Bound:
 
     async def refused(self, method: str, url: str, answer: HttpResponse) -> bool:
         """The server answered 401 or 403."""
-        asked = demand(answer)
+        asked = read_requirements(answer)
         kept = self._record or await self._load()
         if origin(url) != self._origin or (
             answer.status == 403 and asked.error != "insufficient_scope"
         ):
             return False
-        if kept.tokens is not None and self._proofs.wanted(url, answer) and self._nonces < NONCES:
+        if (
+            kept.tokens is not None
+            and self._proofs.wanted(url, answer)
+            and self._nonces < MAX_NONCES_IN_A_ROW
+        ):
             self._nonces += 1
             return True
-        holder, edition = _handed.get()
+        holder, edition = _token_sent.get()
         if holder is self and edition != self._edition:
             return True  # what was refused is not what is held now
         asked = self._demand = replace(
-            asked, metadata=asked.metadata or self._demand.metadata or kept.metadata
+            asked, metadata_url=asked.metadata_url or self._demand.metadata_url or kept.metadata_url
         )
         self._refused = self._held
         if answer.status == 403:
             return await self._lacks(method, url, asked, kept)
         if kept.tokens is not None and self._got == NEW:
-            self._got = KEPT  # the next request may try anew
+            self._got = STORED  # the next request may try anew
             raise Unauthorized(
                 f"{self._plan.url} refuses the token that {kept.tokens.issuer} has just given "
-                f"out{asked.why}"
+                f"out{asked.reason}"
             )
         if asked.api_key:
             raise Unauthorized(
@@ -162,11 +174,11 @@ class Bound:
             )
         if not self._fresh and await self._finished(self._renewed(asked)):
             return True
-        raise Unauthorized(f"{self._plan.url} wants a login first{asked.why}", curable=True)
+        raise Unauthorized(f"{self._plan.url} wants a login first{asked.reason}", curable=True)
 
     def heard(self, answer: HttpResponse) -> None:
         """Any other answer: what was sent along was good."""
-        self._got, self._nonces, self._climb = KEPT, 0, 0
+        self._got, self._nonces, self._climb = STORED, 0, 0
         self._proofs.heard(self._plan.url, answer)
 
     async def authorize(self) -> None:
@@ -187,10 +199,10 @@ class Bound:
                 and kept.tokens.access_token != refused
             ):
                 return  # somebody else was here before
-            known, tokens = kept.clients, None
+            known, tokens = kept.registrations, None
             try:
                 async with self._browser.session() as visit:
-                    steps = acquire(
+                    steps = acquire_tokens(
                         self._plan,
                         kept,
                         self._demand,
@@ -200,7 +212,7 @@ class Bound:
                     )
                     tokens = await self._drive(steps, visit)
             finally:
-                if tokens is not None or kept.clients is not known:
+                if tokens is not None or kept.registrations is not known:
                     await self._conclude(kept, tokens)
 
     async def forget(self) -> bool:
@@ -209,30 +221,34 @@ class Bound:
         async with self._store.lock(self._key):  # whoever is renewing them does not bring them back
             tokens = (await self._load()).tokens
             await self._store.delete(self._key)
-            self._hold(Record(), KEPT)
+            self._hold(ServerRecord(), STORED)
             self._unsaved = False
         if tokens is None:
             return False
         try:
-            async with asyncio.timeout(PARTING):
-                return await self._drive(revoke(tokens, proving(tokens, self._plan.identity)))
+            async with asyncio.timeout(LOGOUT_SECONDS):
+                return await self._drive(
+                    revoke_tokens(tokens, registration_of(tokens, self._plan.identity))
+                )
         except (DovetailError, TimeoutError):
             return False
 
-    async def _conclude(self, login: Record, tokens: Tokens | None) -> None:
+    async def _conclude(self, login: ServerRecord, tokens: TokenSet | None) -> None:
         """Keep what a login brought; meanwhile others may have renewed what it did not."""
         async with self._store.lock(self._key):
             kept = await self._load()
-            kept.clients = login.clients
+            kept.registrations = login.registrations
             if tokens is not None:
                 kept.tokens, self._refused, self._fresh = tokens, None, False
             await self._save(kept, NEW)
 
-    async def _lacks(self, method: str, url: str, asked: Demand, kept: Record) -> bool:
+    async def _lacks(
+        self, method: str, url: str, asked: AccessRequirements, kept: ServerRecord
+    ) -> bool:
         """Scopes are missing: ask for them, but not for ever."""
         operation = (method, urlsplit(url).path, asked.scopes)
         edition, taken = self._steps.pop(operation, (-1, 0))
-        before = kept.tokens.asked if kept.tokens is not None else ()
+        before = kept.tokens.requested_scopes if kept.tokens is not None else ()
         if (
             edition != self._edition
         ):  # else somebody was refused at the same time, and one login helps both
@@ -241,12 +257,12 @@ class Bound:
         edition = self._climbed = self._edition
         wanted = one_line(" ".join(asked.scopes)) or "more than was granted"
         self._steps[operation] = edition, taken
-        if taken >= STEPS or self._climb > CLIMB:
+        if taken >= MAX_STEPS_PER_OPERATION or self._climb > MAX_STEPS_IN_A_ROW:
             raise Unauthorized(
-                f"{self._plan.url} wants scopes that asking did not bring: {wanted}{asked.why}",
+                f"{self._plan.url} wants scopes that asking did not bring: {wanted}{asked.reason}",
                 scopes=asked.scopes,
             )
-        while len(self._steps) > OPERATIONS:
+        while len(self._steps) > MAX_OPERATIONS:
             del self._steps[next(iter(self._steps))]
         if self._grant is None:
             raise Unauthorized(
@@ -260,7 +276,7 @@ class Bound:
                 await self._unaided(kept, asked)
         return True
 
-    async def _renewed(self, asked: Demand) -> bool:
+    async def _renewed(self, asked: AccessRequirements) -> bool:
         """Whether tokens that were refused could be replaced without anybody's help."""
         async with self._store.lock(self._key):
             kept = await self._load()
@@ -272,7 +288,7 @@ class Bound:
                 return True
             if tokens is None or tokens.refresh_token is None or self._got == RENEWED:
                 return False
-            described = await self._drive(resource(self._plan.url, asked.metadata))
+            described = await self._drive(resource_metadata(self._plan.url, asked.metadata_url))
             if described is not None and tokens.issuer not in described.authorization_servers:
                 kept.tokens = (
                     None  # it has moved to another authorization server, where these mean nothing
@@ -281,26 +297,28 @@ class Bound:
                 return False
             return await self._refresh(kept, tokens)
 
-    async def _ahead(self, ending: Tokens) -> Record:
+    async def _ahead(self, ending: TokenSet) -> ServerRecord:
         """Renew tokens before they end, if that can be done; until they do, they are good
         enough."""
         now = self._now()
         if (self._grant is not None or ending.refresh_token is not None) and (
-            now >= self._not_before or ending.ended(now)
+            now >= self._not_before or ending.is_expired(now)
         ):
-            self._not_before = now + PAUSE
+            self._not_before = now + RENEW_INTERVAL_SECONDS
             try:
                 await self._finished(self._renew_ending(now))
             except (ConnectFailed, TimedOut, Unauthorized):
-                if ending.ended(now):
+                if ending.is_expired(now):
                     raise
         return self._record or await self._load()
 
     async def _renew_ending(self, now: float) -> None:
         async with self._store.lock(self._key):
             kept = await self._load()
-            if kept.tokens is not None and kept.tokens.ending(now):
-                asked = replace(self._demand, metadata=self._demand.metadata or kept.metadata)
+            if kept.tokens is not None and kept.tokens.is_expiring(now):
+                asked = replace(
+                    self._demand, metadata_url=self._demand.metadata_url or kept.metadata_url
+                )
                 await (
                     self._unaided(kept, asked) if self._grant else self._refresh(kept, kept.tokens)
                 )
@@ -317,31 +335,33 @@ class Bound:
         if not task.cancelled():
             task.exception()  # somebody may wait for it, nobody must
 
-    async def _refresh(self, kept: Record, tokens: Tokens) -> bool:
+    async def _refresh(self, kept: ServerRecord, tokens: TokenSet) -> bool:
         """Whether there are new tokens; under the lock."""
         try:
-            got = await self._drive(refresh(tokens, self._plan.identity, self._proofs, self._now))
+            got = await self._drive(
+                refresh_tokens(tokens, self._plan.identity, self._proofs, self._now)
+            )
         except Unauthorized:
             return False  # an answer that means nothing; a login finds out what is wrong
-        if isinstance(got, Tokens):
+        if isinstance(got, TokenSet):
             kept.tokens = got
-        elif got.error in GONE:
-            kept.tokens, kept.asked = None, tokens.asked
+        elif got.error in ENDED_ERRORS:
+            kept.tokens, kept.requested_scopes = None, tokens.requested_scopes
         if (
             isinstance(got, ErrorReply)
-            and got.error in FORGOTTEN
-            and tokens.client.source == "registered"
+            and got.error in UNKNOWN_CLIENT_ERRORS
+            and tokens.registration.source == "registered"
         ):
             kept.forget(tokens.issuer)
         await self._save(kept, RENEWED)
-        return isinstance(got, Tokens)
+        return isinstance(got, TokenSet)
 
-    async def _unaided(self, kept: Record, asked: Demand) -> None:
+    async def _unaided(self, kept: ServerRecord, asked: AccessRequirements) -> None:
         """Get tokens by a grant that takes nobody's help; under the lock."""
         assert self._grant is not None
         grant = await self._grant()
         kept.tokens = await self._drive(
-            acquire(self._plan, kept, asked, self._proofs, self._now, grant=grant)
+            acquire_tokens(self._plan, kept, asked, self._proofs, self._now, grant=grant)
         )
         await self._save(kept, NEW)
 
@@ -354,7 +374,7 @@ class Bound:
                 step = steps.send(came) if problem is None else steps.throw(problem)
                 came = problem = None
                 try:
-                    if not isinstance(step, Go):
+                    if not isinstance(step, OpenPage):
                         came = await self._fetch(step)
                     elif visit is not None:
                         came = await visit.go(step.url, step.about)
@@ -366,19 +386,22 @@ class Bound:
         finally:
             steps.close()
 
-    async def _load(self) -> Record:
+    async def _load(self) -> ServerRecord:
         """The record as it is kept now."""
         if self._unsaved and self._record is not None:
             return self._record
-        kept = record(await self._store.load(self._key))
+        kept = read_record(await self._store.load(self._key))
         self._proofs.adopt(kept.jwk)
-        return self._hold(kept, KEPT)
+        return self._hold(kept, STORED)
 
-    async def _save(self, kept: Record, got: str = KEPT) -> None:
-        kept.jwk, kept.metadata = self._proofs.jwk, self._demand.metadata or kept.metadata
+    async def _save(self, kept: ServerRecord, got: str = STORED) -> None:
+        kept.jwk, kept.metadata_url = (
+            self._proofs.jwk,
+            self._demand.metadata_url or kept.metadata_url,
+        )
         self._hold(kept, got)
         try:
-            await self._store.save(self._key, kept.data())
+            await self._store.save(self._key, kept.encode())
             self._unsaved = False
         except ConfigError as problem:
             if got == NEW and self._grant is None:
@@ -389,7 +412,7 @@ class Bound:
             log.warning("%s; this program goes on with what it holds, until it ends", problem)
         self._hold(kept, got)  # whoever looked meanwhile has found the old one
 
-    def _hold(self, kept: Record, got: str) -> Record:
+    def _hold(self, kept: ServerRecord, got: str) -> ServerRecord:
         token = kept.tokens.access_token if kept.tokens is not None else ""
         if token != self._held:
             self._held, self._got = token, got

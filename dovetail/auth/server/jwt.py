@@ -16,21 +16,21 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from ..errors import ConfigError, ConnectFailed, TimedOut
-from ..ports import HttpRequest, Principal, Site
-from . import jose
-from .documents import ServerMetadata, read
-from .tokens import FOREVER, TokenRefused, scopes_of
-from .urls import confidential, place, server_wells
+from ...errors import ConfigError, ConnectFailed, TimedOut
+from ...ports import HttpRequest, Principal, Site
+from .. import jose
+from ..documents import ServerMetadata, read_document
+from ..urls import is_confidential, server_metadata_urls
+from .verifiers import FAR_FUTURE, TokenRefused, check_audience, check_times, scopes_of_claim
 
-FRESH: Final = 3600.0
+KEYS_LIFETIME_SECONDS: Final = 3600.0
 """Seconds for which fetched keys are used without asking again."""
-PAUSE: Final = 10.0
+MIN_FETCH_INTERVAL_SECONDS: Final = 10.0
 """Seconds between two fetches, however many unknown keys are named."""
-MOST_KEYS: Final = 100
-KINDS: Final = (None, "jwt", "at+jwt", "application/at+jwt", "application/jwt")
+MAX_KEYS: Final = 100
+ACCESS_TOKEN_TYPES: Final = (None, "jwt", "at+jwt", "application/at+jwt", "application/jwt")
 """What a token may call itself: RFC 9068, 2.1, and what issuers wrote before that."""
-ID_TOKEN: Final = frozenset({"nonce", "at_hash", "c_hash"})
+ID_TOKEN_CLAIMS: Final = frozenset({"nonce", "at_hash", "c_hash"})
 """Claims that only a token for the client itself has: OpenID Connect Core, 2 and 3.3.2.11."""
 
 
@@ -46,20 +46,20 @@ def jwt(
     """Tokens of this issuer, for this server: for its URL, or for another `audience` where the
     issuer knows it by that. The keys are found through the issuer's metadata, unless `jwks_uri` or
     the `keys` themselves are given."""
-    jose.required()
+    jose.require_library()
     strange = [name for name in algorithms if name not in jose.ALGORITHMS]
     if strange or isinstance(algorithms, str) or not algorithms:
         raise ConfigError(
             f"jwt(algorithms={algorithms!r}): give some of {', '.join(jose.ALGORITHMS)}"
         )
     for url in (issuer, jwks_uri or issuer):
-        if not confidential(url):
+        if not is_confidential(url):
             raise ConfigError(
                 f"jwt({url!r}): an issuer and its keys have to be at https (or http on this "
                 "machine)"
             )
     named = (audience,) if isinstance(audience, str) else tuple(audience or ())
-    found = Keys(issuer, jwks_uri, keys)
+    found = IssuerKeys(issuer, jwks_uri, keys)
     return JwtVerifier(issuer, named, found, tuple(algorithms), skew)
 
 
@@ -70,7 +70,7 @@ class JwtVerifier:
         self,
         issuer: str,
         audience: tuple[str, ...],
-        keys: "Keys",
+        keys: "IssuerKeys",
         algorithms: tuple[str, ...],
         skew: float,
     ) -> None:
@@ -80,48 +80,50 @@ class JwtVerifier:
     @property
     def keeps(self) -> float:
         """A token is what it is until it expires, or until its key may have been withdrawn."""
-        return self._keys.life
+        return self._keys.seconds_left
 
     async def __call__(self, token: str, site: Site) -> Principal:
         """Who a token stands for; TokenRefused where it is not good here."""
         try:
-            header, _ = jose.peek(token)
+            header, _ = jose.decode_unverified(token)
             candidates = await self._keys.find(header, site)
             claims = self._verified(token, candidates)
-        except jose.Unverified as why:
+        except jose.InvalidJwt as why:
             raise TokenRefused(str(why)) from None
-        self._judge(header, claims, site)
-        scopes = scopes_of(claims.get("scope")) or scopes_of(claims.get("scp"))
+        self._check_claims(header, claims, site)
+        scopes = scopes_of_claim(claims.get("scope")) or scopes_of_claim(claims.get("scp"))
         client = claims.get("client_id", claims.get("azp"))
-        expires = float(min(claims["exp"], FOREVER)) + self._skew
+        expires = float(min(claims["exp"], FAR_FUTURE)) + self._skew
         return Principal(
             claims["sub"], client if isinstance(client, str) else None, scopes, claims, expires
         )
 
     def _verified(self, token: str, candidates: Iterable[Any]) -> dict[str, Any]:
-        problem = jose.Unverified("it is signed with a key that its issuer does not have")
+        problem = jose.InvalidJwt("it is signed with a key that its issuer does not have")
         for key in candidates:
             try:
                 return jose.verify(token, key, self._algorithms)[1]
-            except jose.Unverified as why:
+            except jose.InvalidJwt as why:
                 problem = why
         raise problem
 
-    def _judge(self, header: Mapping[str, Any], claims: Mapping[str, Any], site: Site) -> None:
+    def _check_claims(
+        self, header: Mapping[str, Any], claims: Mapping[str, Any], site: Site
+    ) -> None:
         kind = header.get("typ")
         if (
             kind.lower() if isinstance(kind, str) else kind
-        ) not in KINDS or ID_TOKEN & claims.keys():
+        ) not in ACCESS_TOKEN_TYPES or ID_TOKEN_CLAIMS & claims.keys():
             raise TokenRefused("it is no access token")
         if claims.get("iss") != self.issuer:
             raise TokenRefused("it is of another issuer")
         if not isinstance(claims.get("sub"), str) or not claims["sub"]:
             raise TokenRefused("it does not say whom it stands for (sub)")
-        timely(claims, self._skew)
+        check_times(claims, self._skew)
         check_audience(claims.get("aud"), self._audience, site)
 
 
-class Keys:
+class IssuerKeys:
     """The keys of one issuer, as far as they are known."""
 
     def __init__(
@@ -132,7 +134,7 @@ class Keys:
         self._fetched = self._tried = float("-inf")
         self._fetching: asyncio.Task[None] | None = None
         if given is not None:
-            self._found = _usable(given)
+            self._found = _usable_keys(given)
             self._fetched = self._tried = float("inf")
             if not self._found:
                 raise ConfigError(
@@ -140,26 +142,26 @@ class Keys:
                 )
 
     @property
-    def life(self) -> float:
+    def seconds_left(self) -> float:
         """Seconds for which they are used without asking again."""
-        return self._fetched + FRESH - time.monotonic()
+        return self._fetched + KEYS_LIFETIME_SECONDS - time.monotonic()
 
     async def find(self, header: Mapping[str, Any], site: Site) -> list[Any]:
         """The keys that a token with this header may be signed with."""
-        known = self._fitting(header)
+        known = self._matching(header)
         now = time.monotonic()
-        if (not known or self.life < 0) and now - self._tried > PAUSE:
+        if (not known or self.seconds_left < 0) and now - self._tried > MIN_FETCH_INTERVAL_SECONDS:
             try:
                 await self._refresh(site)
             except (ConnectFailed, TimedOut):
                 if not known:
                     raise  # else what we have is better than nothing
-            known = self._fitting(header)
+            known = self._matching(header)
         if not self._found:
             raise ConnectFailed(f"{self._issuer}: its keys could not be fetched a moment ago")
         return known
 
-    def _fitting(self, header: Mapping[str, Any]) -> list[Any]:
+    def _matching(self, header: Mapping[str, Any]) -> list[Any]:
         wanted, algorithm = header.get("kid"), header.get("alg")
         return [
             key
@@ -185,7 +187,7 @@ class Keys:
             self._uri = await self._discovered(site)
         document = await _json(self._uri, site)
         listed = document.get("keys")
-        found = _usable(
+        found = _usable_keys(
             [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
         )
         if not found:
@@ -193,14 +195,14 @@ class Keys:
         self._found, self._fetched = found, time.monotonic()
 
     async def _discovered(self, site: Site) -> str:
-        for well in server_wells(self._issuer):
+        for well in server_metadata_urls(self._issuer):
             answer = await _get(well, site)
-            metadata = read(answer.body, ServerMetadata) if answer.status == 200 else None
+            metadata = read_document(answer.body, ServerMetadata) if answer.status == 200 else None
             if metadata is None or metadata.jwks_uri is None:
                 continue
             if metadata.issuer != self._issuer:  # RFC 8414, 3.3: or anybody could speak for it
                 raise ConnectFailed(f"{well}: the metadata is of another issuer")
-            if not confidential(metadata.jwks_uri):
+            if not is_confidential(metadata.jwks_uri):
                 raise ConnectFailed(f"{well}: the jwks_uri has to be https")
             return metadata.jwks_uri
         raise ConnectFailed(
@@ -208,46 +210,15 @@ class Keys:
         )
 
 
-def timely(claims: Mapping[str, Any], skew: float, *, exp: bool = True) -> None:
-    """TokenRefused where a token is not good now. Without `exp`, it need not say until when it
-    is."""
-    now = time.time()
-    until, since, made = (claims.get(name) for name in ("exp", "nbf", "iat"))
-    if not isinstance(until, int | float) and (exp or until is not None):
-        raise TokenRefused("it does not say until when it is good (exp)")
-    if (
-        isinstance(until, int | float) and until <= now - skew
-    ):  # compared as it is: it may have a thousand digits
-        raise TokenRefused("it has expired")
-    for when in (since, made):
-        if when is not None and (not isinstance(when, int | float) or when > now + skew):
-            raise TokenRefused("it is not good yet; look at the clocks")
-
-
-def check_audience(claimed: Any, named: tuple[str, ...], site: Site) -> None:
-    """TokenRefused for a token that is for somebody else: RFC 8707, 2, and RFC 9068, 4."""
-    listed = [claimed] if isinstance(claimed, str) else claimed if isinstance(claimed, list) else []
-    if named:
-        good = any(one in named for one in listed)
-    elif not site.sure:
-        raise TokenRefused(
-            "this server does not know its own URL; it has to say public_url=, or audience="
-        )
-    else:
-        good = any(isinstance(one, str) and place(one) == place(site.url) != "" for one in listed)
-    if not good:
-        raise TokenRefused("it is for another server (aud)")
-
-
-def _usable(listed: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], Any]]:
+def _usable_keys(listed: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], Any]]:
     """Those that are public keys for signatures, ready for use."""
     found = []
-    for jwk in listed[:MOST_KEYS]:
+    for jwk in listed[:MAX_KEYS]:
         if jwk.get("use", "sig") != "sig" or jwk.get("kty") not in ("EC", "OKP", "RSA"):
             continue
         try:
-            found.append((jwk, jose.load(jose.public(jwk))))
-        except jose.Unverified:
+            found.append((jwk, jose.load_key(jose.public_jwk(jwk))))
+        except jose.InvalidJwt:
             continue  # of a kind that we do not know
     return found
 
@@ -263,6 +234,6 @@ async def _json(url: str, site: Site) -> dict[str, Any]:
     if answer.status != 200:
         raise ConnectFailed(f"{url}: HTTP {answer.status}")
     try:
-        return jose.document(answer.body)
-    except jose.Unverified:
+        return jose.decode_payload(answer.body)
+    except jose.InvalidJwt:
         raise ConnectFailed(f"{url}: that is no JSON document") from None

@@ -26,23 +26,23 @@ from threading import Thread
 from typing import Any, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
-from ..errors import ConfigError, Unauthorized
-from ..net import open_in_browser
-from ..text import escape_unsafe
+from ...errors import ConfigError, Unauthorized
+from ...net import open_in_browser
+from ...text import escape_unsafe
 
 HOST, PATH = "127.0.0.1", "/callback"
-USUAL = 28479
+DEFAULT_PORT = 28479
 """The port that is tried first: with another one each time, a client would have to be registered
 anew for each login."""
-TAKEN = 0.1
+PORT_RETRY_SECONDS = 0.1
 """Seconds between two looks at a port that is taken."""
-LONGEST = 16 * 1024
+MAX_REQUEST_BYTES = 16 * 1024
 """Bytes of a request."""
-SLOWEST = 10.0
+REQUEST_TIMEOUT_SECONDS = 10.0
 """Seconds that a request may take to arrive."""
-MOST = 32
+MAX_CONNECTIONS = 32
 """Connections at once."""
-PARTING = 1.0
+CLOSE_TIMEOUT_SECONDS = 1.0
 """Seconds that the last page may take to leave."""
 _URL = re.compile(r"https?://[!-~]+", re.IGNORECASE)
 _REQUEST = re.compile(rb"GET (/[!-~]*) HTTP/1\.[01]\r\n")
@@ -95,12 +95,12 @@ class LoopbackBrowser:
         tell: Callable[[str], None] | None = None,
     ) -> None:
         self._port, self._open, self._timeout = port, open, timeout
-        self._tell = tell if tell is not None else _say
+        self._tell = tell if tell is not None else _print_to_stderr
 
     @asynccontextmanager
     async def session(self) -> AsyncIterator[Visit]:
         """Listen, for as long as this lasts."""
-        visit = _Visit(self._open and _has_browser(), self._timeout, self._tell)
+        visit = _LoopbackVisit(self._open and _has_browser(), self._timeout, self._tell)
         server = await self._listen(visit)
         visit.listens_at(server.sockets[0].getsockname()[1])
         try:
@@ -109,14 +109,16 @@ class LoopbackBrowser:
             server.close()
             await visit.close()
 
-    async def _listen(self, visit: "_Visit") -> asyncio.Server:
+    async def _listen(self, visit: "_LoopbackVisit") -> asyncio.Server:
         """At the port that was chosen, once no other login ends there; else at the usual one, which
         clients are registered with, or at any that is free."""
         waited = 0.0
         while True:
-            for port in (self._port,) if self._port else (USUAL, 0):
+            for port in (self._port,) if self._port else (DEFAULT_PORT, 0):
                 try:
-                    return await asyncio.start_server(visit.serve, HOST, port, limit=LONGEST)
+                    return await asyncio.start_server(
+                        visit.serve, HOST, port, limit=MAX_REQUEST_BYTES
+                    )
                 except OSError as error:
                     problem = error
             if problem.errno != EADDRINUSE or waited >= self._timeout:
@@ -128,11 +130,11 @@ class LoopbackBrowser:
                     f"Port {port} of {HOST} is in use, perhaps by another login; waiting for "
                     "its end"
                 )
-            await asyncio.sleep(TAKEN)
-            waited += TAKEN
+            await asyncio.sleep(PORT_RETRY_SECONDS)
+            waited += PORT_RETRY_SECONDS
 
 
-class _Visit:
+class _LoopbackVisit:
     """One visit, and the requests that arrive meanwhile."""
 
     def __init__(self, open: bool, timeout: float, tell: Callable[[str], None]) -> None:
@@ -159,7 +161,7 @@ class _Visit:
         self._about = escape_unsafe(about)
         self._state = dict(parse_qsl(urlsplit(url).query)).get("state", "")
         self._answer = asyncio.get_running_loop().create_future()
-        stop: Callable[[], object] = _nothing
+        stop: Callable[[], object] = _do_nothing
         try:
             async with asyncio.timeout(self._timeout):
                 stop = await self._send(url, self._answer)
@@ -181,21 +183,21 @@ class _Visit:
         how = "Your browser opens" if self._open else "Visit this page"
         self._tell(f"{how} to log in to {self._about}:\n{url}")
         if self._open:
-            opened = _opening(url)
+            opened = _open_in_thread(url)
             either: tuple[asyncio.Future[Any], ...] = opened, answer
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if not opened.done() or opened.result():
-                return _nothing
-        stop = _each_line(self._pasted)
+                return _do_nothing
+        stop = _read_lines(self._pasted)
         if stop is not None:
             self._tell(
                 "If your browser is on another machine, paste the address here that it ends "
                 "at, and press Enter."
             )
-        return stop or _nothing
+        return stop or _do_nothing
 
     def _pasted(self, line: str) -> None:
-        if line and not self._take(_parameters(urlsplit(line).query)):
+        if line and not self._take(_parse_parameters(urlsplit(line).query)):
             self._tell(
                 "This is not the address that the login ended at; it begins with "
                 + self.redirect_uri
@@ -218,8 +220,8 @@ class _Visit:
         assert task is not None
         self._requests.add(task)
         try:
-            if len(self._requests) <= MOST:
-                async with asyncio.timeout(SLOWEST):
+            if len(self._requests) <= MAX_CONNECTIONS:
+                async with asyncio.timeout(REQUEST_TIMEOUT_SECONDS):
                     writer.write(self._reply(await reader.readuntil(b"\r\n\r\n")))
                     await writer.drain()
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError):
@@ -236,7 +238,7 @@ class _Visit:
         target = urlsplit(line[1].decode())
         if target.path != PATH or self._answer is None:
             return _page(404, "Not found", "There is nothing here.")
-        found = _parameters(target.query)
+        found = _parse_parameters(target.query)
         if not self._take(found):
             return _page(
                 400,
@@ -263,12 +265,12 @@ class _Visit:
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(Unauthorized("The login was given up"))
         if self._requests:
-            await asyncio.wait(self._requests, timeout=PARTING)
+            await asyncio.wait(self._requests, timeout=CLOSE_TIMEOUT_SECONDS)
         for task in self._requests:
             task.cancel()
 
 
-def _parameters(query: str) -> dict[str, str]:
+def _parse_parameters(query: str) -> dict[str, str]:
     """The parameters of an answer; none at all where one stands twice, which the standard forbids.
     https://www.rfc-editor.org/rfc/rfc6749#section-3.1"""
     try:
@@ -304,7 +306,7 @@ def _has_browser() -> bool:
     )
 
 
-def _opening(url: str) -> "asyncio.Future[bool]":
+def _open_in_thread(url: str) -> "asyncio.Future[bool]":
     """Open it in a thread that nobody waits for: some browsers return when they are closed."""
     loop = asyncio.get_running_loop()
     opened = loop.create_future()
@@ -322,7 +324,7 @@ def _opening(url: str) -> "asyncio.Future[bool]":
     return opened
 
 
-def _each_line(take: Callable[[str], None]) -> Callable[[], object] | None:
+def _read_lines(take: Callable[[str], None]) -> Callable[[], object] | None:
     """Hear what is typed, line by line, without waiting for it; returns what ends that. None where
     nobody can type."""
     try:
@@ -333,7 +335,7 @@ def _each_line(take: Callable[[str], None]) -> Callable[[], object] | None:
         def readable() -> None:
             chunk = os.read(number, 4096)
             typed.extend(chunk)
-            if not chunk or len(typed) > LONGEST:
+            if not chunk or len(typed) > MAX_REQUEST_BYTES:
                 loop.remove_reader(number)
             while b"\n" in typed:
                 line, _, rest = bytes(typed).partition(b"\n")
@@ -346,9 +348,9 @@ def _each_line(take: Callable[[str], None]) -> Callable[[], object] | None:
     return partial(loop.remove_reader, number)
 
 
-def _say(text: str) -> None:
+def _print_to_stderr(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     pass

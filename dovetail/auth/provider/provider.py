@@ -24,33 +24,38 @@ from ...errors import ConfigError, ConnectFailed, Overloaded, Unauthorized
 from ...net import network_of
 from ...ports import HttpRequest, HttpResponse, Principal, Site
 from .. import jose
-from ..documents import ServerMetadata, listed
+from ..documents import ServerMetadata, parse_scopes
 from ..dpop import Checker
-from ..guard import Bearer, Implies
-from ..tokens import TokenRefused
-from ..urls import OPENID, SERVER, confidential, place, safe
-from .authorize import OFFLINE, Front
-from .clients import METHODS, Clients, KnownClient
-from .fetching import Documents
-from .grants import Grants
-from .passwords import Check, Users
+from ..server.guards import Bearer, ImpliedScopes
+from ..server.verifiers import TokenRefused
+from ..urls import (
+    OPENID_METADATA_PATH,
+    SERVER_METADATA_PATH,
+    audience_of,
+    is_confidential,
+    require_safe,
+)
+from .authorization_endpoint import OFFLINE_ACCESS, AuthorizationEndpoint
+from .clients import CLIENT_AUTH_METHODS, ClientRegistry, KnownClient
+from .grants import GrantStore
+from .passwords import CheckPassword, UserDirectory
 from .storage import SqliteStorage, Storage
-from .tokens import Tokens
+from .token_endpoint import TokenEndpoint
 from .upstream import Upstream
-from .web import CORS, Refused, json, refusal
+from .web import CORS, DocumentCache, OAuthError, error_response, json_response
 
 log = logging.getLogger("dovetail.auth")
 
 Endpoint: TypeAlias = Callable[[HttpRequest, str, Site], Awaitable[HttpResponse]]
 Route: TypeAlias = tuple[tuple[str, ...], Endpoint]
 """The methods that it takes, and what answers them."""
-PAGES = ("/authorize", "/callback")
+PAGE_PATHS = ("/authorize", "/callback")
 """What people see; the rest is for programs."""
-OVERHEARD = (
+NEEDS_HTTPS = (
     "passwords and tokens go over https only, or stay on this machine; the server has "
     "to say public_url='https://…'"
 )
-SCHEMES = ("cursor", "vscode", "vscode-insiders")
+NATIVE_SCHEMES = ("cursor", "vscode", "vscode-insiders")
 """Schemes of native clients that cannot do without. By the letter, a redirect URI is https or on a
 loopback address:
 https://modelcontextprotocol.io/specification/2026-07-28/basic/authorization/security-considerations#communication-security"""
@@ -63,18 +68,18 @@ class Provider:
     def __init__(
         self,
         *,
-        users: Mapping[str, str] | Check | None = None,
+        users: Mapping[str, str] | CheckPassword | None = None,
         upstream: Upstream | None = None,
         issuer: str | None = None,
         name: str | None = None,
         storage: Storage | str | os.PathLike[str] | None = None,
         scopes: Mapping[str, str] | Sequence[str] | str = (),
         required: Sequence[str] | str = (),
-        implies: Implies | None = None,
+        implies: ImpliedScopes | None = None,
         clients: Iterable[KnownClient] = (),
         register: bool = True,
         documents: bool = True,
-        schemes: Sequence[str] = SCHEMES,
+        schemes: Sequence[str] = NATIVE_SCHEMES,
         private: bool = False,
         access_life: float = 3600.0,
         refresh_life: float = 30 * 86400.0,
@@ -90,28 +95,28 @@ class Provider:
         self._words = (
             dict(scopes)
             if isinstance(scopes, Mapping)
-            else {scope: scope for scope in listed(scopes)}
+            else {scope: scope for scope in parse_scopes(scopes)}
         )
-        self._required = listed(required)
+        self._required = parse_scopes(required)
         self._interactive = users is not None or upstream is not None
         if storage is None or isinstance(storage, str | os.PathLike):
             storage = SqliteStorage(storage, now=now)
         self._checker = checker = dpop if isinstance(dpop, Checker) else Checker(required=dpop)
-        self._users = None if users is None else Users(users, now)
-        self._grants = Grants(
+        self._users = None if users is None else UserDirectory(users, now)
+        self._grants = GrantStore(
             storage, access_life=access_life, refresh_life=refresh_life, grace=grace, now=now
         )
         self._documents = documents and self._interactive
-        self._clients = Clients(
+        self._clients = ClientRegistry(
             known,
             storage,
-            Documents(now),
+            DocumentCache(now),
             schemes=schemes,
             described=documents,
             private=private,
             now=now,
         )
-        tokens = Tokens(
+        tokens = TokenEndpoint(
             self._clients,
             self._grants,
             upstream=upstream,
@@ -121,7 +126,7 @@ class Provider:
             implies=implies,
             now=now,
         )
-        self._front = front = Front(
+        self._front = front = AuthorizationEndpoint(
             self._clients,
             self._grants,
             storage,
@@ -167,8 +172,8 @@ class Provider:
     def stand(self, base: str) -> None:
         """Complain now rather than at the first login, where it is known that this is what the
         world finds us below."""
-        if not confidential(self.issuer or base):
-            raise ConfigError(f"Provider at {base}: {OVERHEARD}")
+        if not is_confidential(self.issuer or base):
+            raise ConfigError(f"Provider at {base}: {NEEDS_HTTPS}")
 
     async def respond(self, request: HttpRequest, site: Site) -> HttpResponse | None:
         """A page or endpoint of the authorization server, or the metadata of the resource; None
@@ -176,10 +181,10 @@ class Provider:
         issuer = self._issuer(site)
         base = urlsplit(issuer).path
         if request.path in (
-            f"{SERVER}{base}",
-            f"{base}{SERVER}",
-            f"{OPENID}{base}",
-            f"{base}{OPENID}",
+            f"{SERVER_METADATA_PATH}{base}",
+            f"{base}{SERVER_METADATA_PATH}",
+            f"{OPENID_METADATA_PATH}{base}",
+            f"{base}{OPENID_METADATA_PATH}",
         ):
             route: Route = (("GET", "HEAD"), self._metadata)
         elif request.path.startswith(base) and request.path[len(base) :] in self._routes:
@@ -187,28 +192,28 @@ class Provider:
         else:
             return await self._guard.respond(request, site)
         methods, endpoint = route
-        person = request.path[len(base) :] in PAGES
+        person = request.path[len(base) :] in PAGE_PATHS
         if request.method == "OPTIONS" and not person:
             return HttpResponse(status=204, headers={**CORS, "access-control-max-age": "86400"})
         if request.method not in methods:
             return HttpResponse(status=405, headers={"allow": ", ".join(methods)})
         try:
-            if not confidential(issuer):
-                raise Refused("invalid_request", OVERHEARD)
+            if not is_confidential(issuer):
+                raise OAuthError("invalid_request", NEEDS_HTTPS)
             return await endpoint(
                 replace(request, address=network_of(request.address or "")), issuer, site
             )
-        except Refused as problem:
+        except OAuthError as problem:
             refused = problem
         except Overloaded as full:
             log.warning("Refused for want of room: %s", full)
-            refused = Refused(
+            refused = OAuthError(
                 "temporarily_unavailable",
                 "this server is too busy; try again later",
                 503,
                 {"retry-after": "60"},
             )
-        return self._front.refuse(refused, site) if person else refusal(refused)
+        return self._front.refuse(refused, site) if person else error_response(refused)
 
     # the parts that need all of it
 
@@ -222,19 +227,19 @@ class Provider:
             token_endpoint=at["/token"],
             registration_endpoint=at.get("/register"),
             revocation_endpoint=at["/revoke"],
-            scopes_supported=[*self._offer(site), OFFLINE],
+            scopes_supported=[*self._offer(site), OFFLINE_ACCESS],
             response_types_supported=["code"] if self._interactive else [],
             response_modes_supported=["query"],
             grant_types_supported=[*grants, "client_credentials"],
-            token_endpoint_auth_methods_supported=list(METHODS),
+            token_endpoint_auth_methods_supported=list(CLIENT_AUTH_METHODS),
             token_endpoint_auth_signing_alg_values_supported=list(jose.ALGORITHMS),
-            revocation_endpoint_auth_methods_supported=list(METHODS),
+            revocation_endpoint_auth_methods_supported=list(CLIENT_AUTH_METHODS),
             code_challenge_methods_supported=["S256"],
             authorization_response_iss_parameter_supported=True,
             client_id_metadata_document_supported=self._documents,
             dpop_signing_alg_values_supported=list(self._checker.algorithms),
         )
-        return json(document, headers={"cache-control": "public, max-age=300"})
+        return json_response(document, headers={"cache-control": "public, max-age=300"})
 
     async def _new_client(self, request: HttpRequest, issuer: str, site: Site) -> HttpResponse:
         return await self._clients.register(request, issuer)
@@ -252,7 +257,7 @@ class Provider:
             raise ConnectFailed(str(busy)) from None
         if (
             access is None
-            or access.resource not in (site.base, place(site.url))
+            or access.resource not in (site.base, audience_of(site.url))
             or not self._knows(access.user, access.client)
         ):
             return None
@@ -273,7 +278,7 @@ class Provider:
 
 
 def _check(
-    users: Mapping[str, str] | Check | None,
+    users: Mapping[str, str] | CheckPassword | None,
     upstream: Upstream | None,
     clients: tuple[KnownClient, ...],
 ) -> None:
@@ -293,6 +298,6 @@ def _check(
 
 def _safe_issuer(url: str) -> str:
     try:
-        return safe(url.rstrip("/"), "Provider(issuer=…)")
+        return require_safe(url.rstrip("/"), "Provider(issuer=…)")
     except Unauthorized as error:
         raise ConfigError(str(error)) from None

@@ -17,49 +17,51 @@ from urllib.parse import urlsplit
 
 from msgspec.json import encode
 
-from ..errors import ConfigError, ConnectFailed, Unauthorized
-from ..net import is_loopback
-from ..ports import HttpRequest, HttpResponse
-from ..text import one_line
-from .discovery import Choose, Place
-from .documents import (
+from ...errors import ConfigError, ConnectFailed, Unauthorized
+from ...net import is_loopback
+from ...ports import HttpRequest, HttpResponse
+from ...text import one_line
+from ..documents import (
     ClientInformation,
     ClientMetadata,
     ErrorReply,
-    Secret,
+    SecretStruct,
     ServerMetadata,
-    read,
+    read_document,
 )
-from .records import Client, Record
+from .discovery import ChooseIssuers, DiscoveryResult
+from .store import ClientRegistration, ServerRecord
 
-METHODS = ("none", "client_secret_basic", "client_secret_post")
+AUTH_METHODS = ("none", "client_secret_basic", "client_secret_post")
 """How a client may prove itself at the token endpoint, those it likes best first."""
-DEFAULT = ("client_secret_basic",)
+DEFAULT_AUTH_METHODS = ("client_secret_basic",)
 """What a server supports that does not say: https://www.rfc-editor.org/rfc/rfc8414#section-2"""
-MARGIN = 60.0
+EXPIRY_MARGIN_SECONDS = 60.0
 
 
-class Identity(Secret, kw_only=True):
+class ClientIdentity(SecretStruct, kw_only=True):
     """What the user says this client is."""
 
     client_id: str | None = None
     client_secret: str | None = None
     issuer: str | None = None
     """Who gave it that name."""
-    method: str | None = None
+    auth_method: str | None = None
     metadata_url: str | None = None
     name: str = "Dovetail"
     uri: str | None = None
 
 
-def chooser(identity: Identity, record: Record) -> Choose:
+def issuer_chooser(identity: ClientIdentity, record: ServerRecord) -> ChooseIssuers:
     """Puts the issuers first that know this client already, and refuses those that a given name is
     not for."""
 
     def choose(issuers: Sequence[str]) -> Sequence[str]:
-        home = identity.issuer or _used_at(identity, record)
+        home = identity.issuer or _issuer_used_before(identity, record)
         if home is None:
-            return sorted(dict.fromkeys(issuers), key=lambda issuer: issuer not in record.clients)
+            return sorted(
+                dict.fromkeys(issuers), key=lambda issuer: issuer not in record.registrations
+            )
         if home not in issuers:
             raise Unauthorized(
                 f"the client id is one of {home}, but the server's authorization is now at "
@@ -88,38 +90,42 @@ def check_document_url(url: str) -> str:
     return url
 
 
-def given(identity: Identity, place: Place, record: Record) -> Client:
+def use_given_client(
+    identity: ClientIdentity, place: DiscoveryResult, record: ServerRecord
+) -> ClientRegistration:
     """The name that the user gave; it is remembered where it was used."""
     if identity.client_id is None:
         raise ConfigError("a client_id is needed")
-    method = identity.method or _method(place.server, identity.client_secret is not None)
-    client = Client(
-        client_id=identity.client_id, client_secret=identity.client_secret, method=method
+    method = identity.auth_method or _choose_auth_method(
+        place.server, identity.client_secret is not None
+    )
+    client = ClientRegistration(
+        client_id=identity.client_id, client_secret=identity.client_secret, auth_method=method
     )
     record.register(
-        place.server.issuer, Client(client_id=identity.client_id)
+        place.server.issuer, ClientRegistration(client_id=identity.client_id)
     )  # only where, its secret is not ours to keep
     return client
 
 
-def obtain(
-    identity: Identity,
-    place: Place,
-    record: Record,
+def obtain_registration(
+    identity: ClientIdentity,
+    place: DiscoveryResult,
+    record: ServerRecord,
     redirect_uri: str,
     scopes: Sequence[str],
     now: float,
-) -> Generator[HttpRequest, HttpResponse, Client]:
+) -> Generator[HttpRequest, HttpResponse, ClientRegistration]:
     """How this client is known at this place, from now on if not before."""
     server = place.server
     if identity.client_id is not None:
-        return given(identity, place, record)
+        return use_given_client(identity, place, record)
     if identity.metadata_url is not None and server.client_id_metadata_document_supported:
-        client = Client(client_id=identity.metadata_url, source="document")
+        client = ClientRegistration(client_id=identity.metadata_url, source="document")
         record.register(server.issuer, client)
         return client
-    known = record.clients.get(server.issuer)
-    if known is not None and _still_good(known, redirect_uri, scopes, now):
+    known = record.registrations.get(server.issuer)
+    if known is not None and _is_usable(known, redirect_uri, scopes, now):
         return known
     if server.registration_endpoint is None:
         raise Unauthorized(
@@ -133,9 +139,9 @@ def obtain(
 
 
 def _register(
-    identity: Identity, server: ServerMetadata, redirect_uri: str, scopes: Sequence[str]
-) -> Generator[HttpRequest, HttpResponse, Client]:
-    offered = server.token_endpoint_auth_methods_supported or DEFAULT
+    identity: ClientIdentity, server: ServerMetadata, redirect_uri: str, scopes: Sequence[str]
+) -> Generator[HttpRequest, HttpResponse, ClientRegistration]:
+    offered = server.token_endpoint_auth_methods_supported or DEFAULT_AUTH_METHODS
     wanted = ClientMetadata(
         redirect_uris=[redirect_uri],
         client_name=identity.name,
@@ -146,7 +152,7 @@ def _register(
         grant_types=["authorization_code", "refresh_token"],
         response_types=["code"],
         token_endpoint_auth_method=next(
-            (method for method in METHODS if method in offered), METHODS[0]
+            (method for method in AUTH_METHODS if method in offered), AUTH_METHODS[0]
         ),
         scope=" ".join(scopes) or None,
     )
@@ -162,24 +168,24 @@ def _register(
         raise ConnectFailed(
             f"{endpoint}: answered {answer.status} to the registration; try again later"
         )
-    made = read(answer.body, ClientInformation) if answer.status in (200, 201) else None
+    made = read_document(answer.body, ClientInformation) if answer.status in (200, 201) else None
     if made is None or not made.client_id:
-        refusal = read(answer.body, ErrorReply)
+        refusal = read_document(answer.body, ErrorReply)
         why = refusal.text if refusal is not None else f"status {answer.status}"
         raise Unauthorized(
             f"{server.issuer} did not register this client ({why}); register one by hand and "
             "give its client_id"
         )
-    method = made.token_endpoint_auth_method or wanted.token_endpoint_auth_method or METHODS[0]
-    if method not in METHODS:
+    method = made.token_endpoint_auth_method or wanted.token_endpoint_auth_method or AUTH_METHODS[0]
+    if method not in AUTH_METHODS:
         raise Unauthorized(
             f"{server.issuer} registered this client for {one_line(method)}, which it did not "
             "ask for and cannot do"
         )
-    return Client(
+    return ClientRegistration(
         client_id=made.client_id,
         client_secret=made.client_secret,
-        method=method if made.client_secret else "none",
+        auth_method=method if made.client_secret else "none",
         source="registered",
         expires_at=made.client_secret_expires_at or None,  # 0 is never: RFC 7591, 3.2.1
         redirect_uri=redirect_uri,
@@ -187,29 +193,31 @@ def _register(
     )
 
 
-def _still_good(client: Client, redirect_uri: str, scopes: Sequence[str], now: float) -> bool:
-    fresh = client.expires_at is None or now < client.expires_at - MARGIN
+def _is_usable(
+    client: ClientRegistration, redirect_uri: str, scopes: Sequence[str], now: float
+) -> bool:
+    fresh = client.expires_at is None or now < client.expires_at - EXPIRY_MARGIN_SECONDS
     enough = not client.scopes or set(scopes) <= set(client.scopes)
     return (
         client.source == "registered" and fresh and enough and client.redirect_uri == redirect_uri
     )
 
 
-def _used_at(identity: Identity, record: Record) -> str | None:
+def _issuer_used_before(identity: ClientIdentity, record: ServerRecord) -> str | None:
     if identity.client_id is None:
         return None
     used = (
         issuer
-        for issuer, client in record.clients.items()
+        for issuer, client in record.registrations.items()
         if client.client_id == identity.client_id
     )
     return next(used, None)
 
 
-def _method(server: ServerMetadata, secret: bool) -> str:
-    offered = server.token_endpoint_auth_methods_supported or DEFAULT
+def _choose_auth_method(server: ServerMetadata, secret: bool) -> str:
+    offered = server.token_endpoint_auth_methods_supported or DEFAULT_AUTH_METHODS
     return (
-        next((method for method in METHODS[1:] if method in offered), METHODS[1])
+        next((method for method in AUTH_METHODS[1:] if method in offered), AUTH_METHODS[1])
         if secret
-        else METHODS[0]
+        else AUTH_METHODS[0]
     )

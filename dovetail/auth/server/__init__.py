@@ -1,0 +1,1 @@
+"""The server side of OAuth: who is let in, and with which tokens."""
