@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from .client.task import TaskHandle, TaskUpdate
     from .connection.extension import Extension
     from .errors import CannotAsk, DovetailError, NotFound, ProtocolError, ToolError
-    from .extensions.skills.reading import Skill
-    from .extensions.skills.vocabulary import SkillEntry
+    from .extensions.skills.reader import Skill
+    from .extensions.skills.wire import SkillEntry
     from .extensions.telemetry import telemetry
     from .limits import Limits
     from .ports import Channel, HttpRequest, HttpResponse
@@ -81,8 +81,8 @@ _HOMES = {
     "Root": "protocol.client_features",
     "Server": "server.server",
     "SharedCache": "client.caching",
-    "Skill": "extensions.skills.reading",
-    "SkillEntry": "extensions.skills.vocabulary",
+    "Skill": "extensions.skills.reader",
+    "SkillEntry": "extensions.skills.wire",
     "TaskHandle": "client.task",
     "TaskUpdate": "client.task",
     "TextContent": "protocol.content",

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, ConnectionClosed
-from ..extensions.skills.reading import Skill
+from ..extensions.skills.reader import Skill
 from .subscriptions import Subscription
 from .task import TaskHandle
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ..connection.connection import OnProgress
     from ..extensions.apps.view import View
-    from ..extensions.skills.vocabulary import SkillEntry
+    from ..extensions.skills.wire import SkillEntry
     from ..protocol.base import Implementation
     from ..protocol.content import ResourceContents
     from ..protocol.lifecycle import ServerCapabilities

@@ -62,8 +62,8 @@ from .tool_results import ResultValidator, TypedToolResult, convert_result
 
 if TYPE_CHECKING:
     from ..extensions.apps.view import View
-    from ..extensions.skills.reading import Skill
-    from ..extensions.skills.vocabulary import SkillEntry
+    from ..extensions.skills.reader import Skill
+    from ..extensions.skills.wire import SkillEntry
     from .blocking import BlockingClient
 
 T = TypeVar("T")
@@ -350,20 +350,20 @@ class Client(Requester):
     async def list_skills(self, *, fresh: bool = False) -> "list[SkillEntry]":
         """The entries of all skills that the server lists; nothing of them is read. One with a
         `problem` cannot be."""
-        from ..extensions.skills.reading import list_skills
+        from ..extensions.skills.reader import list_skills
 
         return await list_skills(self, self._limits, fresh)
 
     async def get_skill(self, uri: str, *, fresh: bool = False) -> "SkillEntry":
         """The entry of the skill whose SKILL.md has this URI, whether it is listed or not."""
-        from ..extensions.skills.reading import get_skill
+        from ..extensions.skills.reader import get_skill
 
         return await get_skill(self, uri, self._limits, fresh)
 
     async def read_skill(self, skill: "str | SkillEntry") -> "Skill":
         """A skill, by its URI or entry: verified against the entry, or else SkillRefused. Its other
         files are read when they are wanted (docs/guides/skills.md)."""
-        from ..extensions.skills.reading import read_skill
+        from ..extensions.skills.reader import read_skill
 
         return await read_skill(self, skill, self._limits)
 

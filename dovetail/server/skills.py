@@ -25,9 +25,9 @@ from msgspec import Struct
 
 from ..connection.extension import Extension
 from ..errors import ConfigError, InvalidParams, NotFound, TooLarge
-from ..extensions.skills import vocabulary
-from ..extensions.skills.frontmatter import FrontMatterError, read
-from ..extensions.skills.vocabulary import (
+from ..extensions.skills import wire
+from ..extensions.skills.frontmatter import FrontMatterError, parse_frontmatter
+from ..extensions.skills.wire import (
     DYNAMIC,
     SKILL_MD,
     GetSkillResult,
@@ -35,7 +35,7 @@ from ..extensions.skills.vocabulary import (
     ReadDirectoryResult,
     SkillEntry,
     SkillFile,
-    uri_in,
+    uri_within,
 )
 from ..limits import Limits
 from ..ports import Answer, Call, Principal
@@ -80,7 +80,7 @@ class RegisteredSkill(Struct, frozen=True, eq=False):
 
     def read(self, path: str) -> ResourceContents:
         """What one of its files holds."""
-        uri = uri_in(self.listed.root, path)
+        uri = uri_within(self.listed.root, path)
         data = self.files.get(path)
         if data is None and self.live is not None:
             data = self.live.data(path, uri)
@@ -109,7 +109,7 @@ def load_skill(
     frontmatter = _frontmatter(files[SKILL_MD], place / SKILL_MD)
     root = _root(frontmatter["name"], place, uri)
     manifest = [
-        SkillFile(uri_in(root, path), vocabulary.digest(data), len(data))
+        SkillFile(uri_within(root, path), wire.digest(data), len(data))
         for path, data in files.items()
     ]
     listed = SkillEntry(
@@ -189,27 +189,30 @@ def _kept(found: Directory, paths: Iterable[str], most: int) -> Files:
 
 def _frontmatter(data: bytes, path: Path) -> dict[str, Any]:
     try:
-        about, _ = read(data.decode(), portable=True)
+        about, _ = parse_frontmatter(data.decode(), portable=True)
     except UnicodeDecodeError:
         raise ConfigError(f"{path} is no text in UTF-8") from None
     except FrontMatterError as error:
         raise ConfigError(f"{path}, {error}") from None
     name, description = about.get("name"), about.get("description")
-    if not isinstance(name, str) or not vocabulary.NAME.fullmatch(name):
+    if not isinstance(name, str) or not wire.NAME.fullmatch(name):
         raise ConfigError(
             f"{path}: {name!r} is no name for a skill; it takes 1 to 64 of a-z, 0-9 and "
             "single hyphens within"
         )
     if not isinstance(description, str) or not description.strip():
         raise ConfigError(f"{path}: a skill needs a description: what it is good for, and when")
-    if (long := len(description)) > vocabulary.DESCRIPTION:
+    if (long := len(description)) > wire.MAX_DESCRIPTION_CHARS:
         raise ConfigError(
-            f"{path}: a description of {long:,} characters; it may have {vocabulary.DESCRIPTION:,}"
+            f"{path}: the description has {long:,} characters; the limit is "
+            f"{wire.MAX_DESCRIPTION_CHARS:,}"
         )
     metadata = about.get("metadata")
-    if isinstance(metadata, dict) and any(key.startswith(vocabulary.RESERVED) for key in metadata):
+    if isinstance(metadata, dict) and any(
+        key.startswith(wire.RESERVED_METADATA_PREFIX) for key in metadata
+    ):
         raise ConfigError(
-            f"{path}: keys of metadata that begin with {vocabulary.RESERVED} are reserved"
+            f"{path}: keys of metadata that begin with {wire.RESERVED_METADATA_PREFIX} are reserved"
         )
     return about
 
@@ -253,14 +256,14 @@ class Skills:
             "skill", lambda came, went: None
         )  # its resources tell of it
         answers: dict[str, Answer] = {
-            vocabulary.LIST.name: self._list,
-            vocabulary.GET.name: self._get,
-            vocabulary.READ_DIRECTORY.name: self._read_directory,
+            wire.LIST.name: self._list,
+            wire.GET.name: self._get,
+            wire.READ_DIRECTORY.name: self._read_directory,
         }
         self.extension = Extension(
-            id=vocabulary.ID,
+            id=wire.ID,
             settings={"directoryRead": True},
-            methods=vocabulary.METHODS,
+            methods=wire.METHODS,
             handlers=answers,
             mutual=False,  # clients declare nothing
         )
@@ -342,8 +345,8 @@ class Skills:
         ]  # all SKILL.md, and what functions give
         for root, skill in zip(roots, skills, strict=True):
             if f"{directory}/".startswith(root):
-                uris += [uri_in(skill.listed.root, path) for path in skill.paths()]
-        found = vocabulary.children(uris, directory) if directory.partition("://")[2] else set()
+                uris += [uri_within(skill.listed.root, path) for path in skill.paths()]
+        found = wire.children(uris, directory) if directory.partition("://")[2] else set()
         if not found:
             raise InvalidParams(f"{directory} is no directory", data={"uri": directory})
         return {

@@ -33,10 +33,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "databases": set(),
     "daemon_future": set(),
     "terminal": LOW | {"schema", "daemon_future"},
+    "yaml_loader": set(),
     "revisions": LOW,
     "ports": LOW | {"revisions"},
     "connection": LOW | {"revisions", "ports", "sealing"},
-    "extensions": LOW | {"revisions", "ports", "sealing", "databases", "connection", "__init__"},
+    "extensions": LOW
+    | {"revisions", "ports", "sealing", "databases", "connection", "__init__", "yaml_loader"},
     "transports": LOW | {"revisions", "ports", "sealing"},
     "serve": VALUES | {"transports", "connection", "sealing"},
     "auth": {"ports", "sealing", "databases"},
@@ -79,6 +81,7 @@ DOORS = {
     "joserfc": {"auth"},
     "keyring": {"auth"},
     "opentelemetry": {"extensions"},
+    "ruamel": {"yaml_loader"},
 }
 """Each third-party library is imported in one place."""
 

@@ -8,7 +8,11 @@ from typing import Any
 
 import pytest
 
-from dovetail.extensions.skills.frontmatter import FrontMatterError, differences, read
+from dovetail.extensions.skills.frontmatter import (
+    FrontMatterError,
+    differing_fields,
+    parse_frontmatter,
+)
 from tests.node import MODULES, NODE
 from tests.system import REMEDY
 
@@ -38,36 +42,57 @@ READ: dict[str, Any] = {
     "a:\n- 1\n- b: 2\n  c: 3\n-\n  - x\n  - - y": {"a": [1, {"b": 2, "c": 3}, ["x", ["y"]]]},
     "a: [x, \"y, z\", {b: 1, 'c':2}, []]": {"a": ["x", "y, z", {"b": 1, "c": 2}, []]},
     "a: [\n  x, # c\n  y\n  ]": {"a": ["x", "y"]},
+    "? a\n: b": {"a": "b"},
+    'a: "x\ny"': {"a": "x y"},
+    "--- # a comment": {},
     "": {},
 }
 REFUSED = {
-    "a: &x 1": "line 2: anchors",
-    "a: 1\nb: *x": "line 3: aliases",
-    "a: !!python/object x": "line 2: tags",
-    "? a\n: b": "keys after",
-    "<<: {a: 1}\n1: x": "line 3: '1' is no text",
-    "a: 1\na: 2": "line 3: 'a' comes a second time",
-    "a: {b: 1, b: 2}": "second time",
-    "a: x: y": "line 2: a colon and a space",
-    "a: b\n  c: d": "line 3: a colon and a space",
-    "a:\n\tb: c": "line 3: a tab",
-    "a:\n    b: 1\n  c: 2": "indentation",
-    "a: 'x": "never ends",
-    'a: "x\ny"': "indented",
-    "a: [x": "never closed",
-    "a: [x] y": "follows where the value has ended",
-    'a: "\\q"': "no escape",
-    'a: "\\ud800"': "half a character",
-    "a: - b": "list begins in a line of its own",
+    "a: &x 1": "line 2, column 4: anchors",
+    "a: &x [1, 2]": "line 2, column 4: anchors",
+    "a: 1\nb: *x": "line 3, column 4: aliases",
+    "a: &x [*x]": "anchors",
+    "a: !!python/object x": "line 2, column 4: tags",
+    "a: !!binary aGk=": "tags",
+    "a: !x {}": "tags",
+    "a: ! x": "tags",
+    "a: !<tag:yaml.org,2002:str> x": "tags",
+    "a: 1\n...\nb: 2": "more than one document",
+    "? [a]\n: b": "line 2, column 3: a key must be a string",
+    "? {a: b}\n: b": "a key must be a string",
+    "~: x": "a key must be a string",
+    "<<: {a: 1}\n1: x": "line 3, column 1: a key must be a string",
+    "a: 1\na: 2": "line 3, column 1: the key 'a' occurs twice",
+    "a: {b: 1, b: 2}": "occurs twice",
+    "a: x: y": "line 2, column 5: mapping values are not allowed here",
+    "a: b\n  c: d": "line 3, column 4: mapping values are not allowed here",
+    "a:\n\tb: c": "line 3, column 1: found character",
+    "a:\n    b: 1\n  c: 2": "line 4, column 3: expected <block end>",
+    "a: 'x": "unexpected end of stream",
+    "a: [x": "expected ',' or ']'",
+    "a: [x] y": "line 2, column 8: expected <block end>",
+    'a: "\\q"': "unknown escape character",
+    'a: "\\ud800"': "half of a surrogate pair",
+    'b: 1\na: "\\U00110000"': "line 3, column 5: an escape for a character that does not exist",
+    'a: "\\UFFFFFFFF"': "an escape for a character that does not exist",
+    "a: - b": "sequence entries are not allowed here",
     "a: .inf": "JSON does not have",
     "a: 1e999": "JSON does not have",
-    "a: @x": "begins with @",
-    "a: x\0": "a character that YAML does not have",
-    "a: x\ry: z": "a character that YAML does not have",
-    "- a": "front matter is a mapping",
-    "just words": "front matter is a mapping",
+    "a: .nan": "JSON does not have",
+    "a: @x": "cannot start any token",
+    "a: x\0": "line 2, column 5: a character that is not allowed",
+    "a: x\ry: z": "a character that is not allowed",
+    "a: 'x\x85  y'": "a character that is not allowed",
+    "a: x\u2028y": "a character that is not allowed",
+    "- a": "front matter must be a mapping",
+    "just words": "front matter must be a mapping",
     "a: " + "[" * 20 + "]" * 20: "nested deeper",
     "\n".join(" " * depth + "k:" for depth in range(20)): "nested deeper",
+    "a: " + "[" * 60_000: "nested deeper",
+    "a: " + "{a: " * 15_000: "nested deeper",
+    "- " * 30_000: "nested deeper",
+    "? " * 30_000: "nested deeper",
+    "a: [" + "x," * 20_000 + "]": "more than 10,000 values",
     "a: " + "x" * 70_000: "longer than",
 }
 DOUBTFUL = [
@@ -88,7 +113,7 @@ DOUBTFUL = [
 
 
 def matter(yaml: str, **options: Any) -> dict[str, Any]:
-    value, body = read(
+    value, body = parse_frontmatter(
         f"---\n{yaml}{'' if yaml.endswith(chr(10)) else chr(10)}---\nbody\n", **options
     )
     assert body == "body\n"
@@ -121,24 +146,26 @@ def test_what_readers_disagree_about_is_refused_where_it_has_to_be_portable(word
 )
 def test_a_file_without_front_matter_has_none(text: str) -> None:
     with pytest.raises(FrontMatterError, match="does not begin with front matter"):
-        read(text)
+        parse_frontmatter(text)
 
 
 def test_front_matter_may_follow_a_byte_order_mark_and_end_the_file() -> None:
-    assert read("\ufeff---\na: b\n---") == ({"a": "b"}, "")
-    assert read("---\r\na: b\r\n---\r\nbody") == ({"a": "b"}, "body")
+    assert parse_frontmatter("\ufeff---\na: b\n---") == ({"a": "b"}, "")
+    assert parse_frontmatter("---\r\na: b\r\n---\r\nbody") == ({"a": "b"}, "body")
 
 
 def test_front_matters_differ_by_field_and_by_type() -> None:
     assert (
-        differences({"a": 1, "b": None, "c": [1, {"d": "x"}]}, {"a": 1.0, "c": [1, {"d": "x"}]})
+        differing_fields(
+            {"a": 1, "b": None, "c": [1, {"d": "x"}]}, {"a": 1.0, "c": [1, {"d": "x"}]}
+        )
         == []
     )
-    assert differences({"a": 1}, {"a": True}) == ["a"]
-    assert differences(
+    assert differing_fields({"a": 1}, {"a": True}) == ["a"]
+    assert differing_fields(
         {"a": "1", "b": [1], "c": {"d": 1}}, {"a": 1, "b": [1, 2], "c": {"e": 1}}
     ) == ["a", "b", "c"]
-    assert differences({"a": "x"}, {"b": "x"}) == ["a", "b"]
+    assert differing_fields({"a": "x"}, {"b": "x"}) == ["a", "b"]
 
 
 N = 30_000

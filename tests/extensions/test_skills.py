@@ -26,7 +26,7 @@ from dovetail.errors import (
     Unauthorized,
 )
 from dovetail.extensions import Extension
-from dovetail.extensions.skills.vocabulary import (
+from dovetail.extensions.skills.wire import (
     ID,
     METHODS,
     GetSkillResult,
@@ -573,12 +573,12 @@ BAD_MATTER = {
     "name: 1\ndescription: x": "1 is no name",
     "name: pdf": "needs a description",
     "name: pdf\ndescription: ''": "needs a description",
-    f"name: pdf\ndescription: {'x' * 1025}": "a description of 1,025 characters; it may have 1,024",
+    f"name: pdf\ndescription: {'x' * 1025}": "has 1,025 characters; the limit is 1,024",
     "name: other\ndescription: x": "is called 'pdf', but its skill 'other'",
-    "name: pdf\ndescription: a: b": "line 3: a colon and a space",
+    "name: pdf\ndescription: a: b": "line 3, column 15: mapping values are not allowed here",
     "name: pdf\ndescription: x\nmetadata: {io.modelcontextprotocol/x: 1}": "reserved",
-    "name: pdf\ndescription: x\ndate: 2026-01-31": "line 4: 2026-01-31 is a text to some readers",
-    "name: pdf\ndescription: &a x\nlicense: *a": "line 3: anchors",
+    "name: pdf\ndescription: x\ndate: 2026-01-31": "line 4, column 7: 2026-01-31 is not a",
+    "name: pdf\ndescription: &a x\nlicense: *a": "line 3, column 14: anchors",
 }
 
 
@@ -760,7 +760,7 @@ class Liar:
             b"---\nname: &a pdf\n---\n",
             listing(resources="dynamic"),
             "frontmatter",
-            "line 2: anchors",
+            "line 2, column 7: anchors",
         ),
     ],
 )

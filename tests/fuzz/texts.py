@@ -8,7 +8,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from dovetail.errors import InvalidParams, SchemaError
-from dovetail.extensions.skills.frontmatter import FrontMatterError, differences, read
+from dovetail.extensions.skills.frontmatter import (
+    FrontMatterError,
+    differing_fields,
+    parse_frontmatter,
+)
 from dovetail.protocol.uri_template import UriTemplate
 from dovetail.revisions import STATELESS
 from dovetail.sealing import Forged, KeyRing
@@ -197,24 +201,24 @@ def check_skill(data: bytes) -> bool:
     the strict read no more."""
     text = text_of(data)
     try:
-        value, rest = read(text)
+        value, rest = parse_frontmatter(text)
     except FrontMatterError as error:
         assert str(error) and len(str(error)) < 70_000
         _portable(text, None)
         return False
     assert text.endswith(rest)
-    again, _ = read(f"---\n{json.dumps(value)}\n---\n")
-    assert differences(value, again) == [], (value, again)
+    again, _ = parse_frontmatter(f"---\n{json.dumps(value)}\n---\n")
+    assert differing_fields(value, again) == [], (value, again)
     _portable(text, value)
     return True
 
 
 def _portable(text: str, value: Any) -> None:
     try:
-        strictly, _ = read(text, portable=True)
+        strictly, _ = parse_frontmatter(text, portable=True)
     except FrontMatterError:
         return
-    assert value is not None and differences(strictly, value) == []
+    assert value is not None and differing_fields(strictly, value) == []
 
 
 # cursors

@@ -25,11 +25,11 @@ from ...protocol.resources import Resource, UriParams
 ID = "io.modelcontextprotocol/skills"
 SKILL_MD = "SKILL.md"
 DYNAMIC: Literal["dynamic"] = "dynamic"
-RESERVED = "io.modelcontextprotocol/"
+RESERVED_METADATA_PREFIX = "io.modelcontextprotocol/"
 """What keys of the front matter's `metadata` may not begin with."""
 NAME = re.compile(r"(?!.*--)[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?")
 """How a skill may be called. https://agentskills.io/specification#name-field"""
-DESCRIPTION = 1024
+MAX_DESCRIPTION_CHARS = 1024
 """Characters of a description."""
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _STRAY = re.compile(r"[\\\0-\x1f\x7f]")
@@ -80,7 +80,7 @@ class SkillEntry(Wire, kw_only=True):
     def files(self) -> dict[str, SkillFile]:
         """Its files by their paths."""
         root = self.root
-        return {path_in(root, file.uri) or "": file for file in self.manifest}
+        return {path_within(root, file.uri) or "": file for file in self.manifest}
 
     @property
     def fingerprint(self) -> str | None:
@@ -140,12 +140,12 @@ def digest(data: bytes) -> str:
     return f"sha256:{sha256(data).hexdigest()}"
 
 
-def uri_in(root: str, path: str) -> str:
+def uri_within(root: str, path: str) -> str:
     """The URI of a file of a skill."""
     return f"{root}/{quote(path)}"
 
 
-def path_in(root: str, uri: str) -> str | None:
+def path_within(root: str, uri: str) -> str | None:
     """The path of a file within its skill; None where it is not within, in any reading of the
     URI."""
     below = uri[len(root) + 1 :]
@@ -164,7 +164,7 @@ def children(paths: Iterable[str], directory: str) -> set[str]:
     return {name + slash for name, slash, _ in (path.partition("/") for path in below)}
 
 
-def judged(value: Any, limits: Limits) -> SkillEntry:
+def check_entry(value: Any, limits: Limits) -> SkillEntry:
     """An entry as it came, with its problem where it has one."""
     try:
         entry = msgspec.convert(value, SkillEntry)
@@ -177,10 +177,10 @@ def judged(value: Any, limits: Limits) -> SkillEntry:
             resources=[],
             problem=f"its entry is not valid: {error}",
         )
-    return msgspec.structs.replace(entry, problem=next(flaws(entry, limits), None))
+    return msgspec.structs.replace(entry, problem=next(find_flaws(entry, limits), None))
 
 
-def flaws(entry: SkillEntry, limits: Limits) -> Iterator[str]:
+def find_flaws(entry: SkillEntry, limits: Limits) -> Iterator[str]:
     """What is wrong with an entry, the worst first."""
     name, description = (entry.frontmatter.get(key) for key in ("name", "description"))
     if not isinstance(name, str) or not NAME.fullmatch(name):
@@ -204,7 +204,7 @@ def flaws(entry: SkillEntry, limits: Limits) -> Iterator[str]:
             "(Limits.skill_bytes)"
         )
     root = entry.root
-    paths = [path_in(root, file.uri) for file in entry.resources]
+    paths = [path_within(root, file.uri) for file in entry.resources]
     for path, file in zip(paths, entry.resources, strict=True):
         if path is None:
             yield f"{file.uri} is not within it"

@@ -24,8 +24,8 @@ from ...errors import InvalidRequest, MethodNotFound, SkillRefused
 from ...limits import Limits
 from ...protocol.base import ListParams
 from ...protocol.resources import UriParams
-from .frontmatter import FrontMatterError, differences, read
-from .vocabulary import (
+from .frontmatter import FrontMatterError, differing_fields, parse_frontmatter
+from .wire import (
     CLIENT,
     DYNAMIC,
     GET,
@@ -36,12 +36,12 @@ from .vocabulary import (
     ReadDirectoryParams,
     SkillEntry,
     SkillFile,
+    check_entry,
     children,
     digest,
-    flaws,
-    judged,
-    path_in,
-    uri_in,
+    find_flaws,
+    path_within,
+    uri_within,
 )
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 REMEDY = "ask for its entry again (client.get_skill) and have it approved again"
 
 
-class Reader(Protocol):
+class SkillClient(Protocol):
     """What is needed of a client."""
 
     extensions: Extensions
@@ -67,12 +67,12 @@ class Reader(Protocol):
         """What a resource holds."""
 
 
-async def list_skills(client: Reader, limits: Limits, fresh: bool) -> list[SkillEntry]:
+async def list_skills(client: SkillClient, limits: Limits, fresh: bool) -> list[SkillEntry]:
     """The entries of all skills that the server lists."""
     listed: list[SkillEntry] = []
     left = limits.skills
     async for page in _pages(client, LIST.name, ListParams(), limits, fresh):
-        entries = [judged(value, limits) for value in page.skills]
+        entries = [check_entry(value, limits) for value in page.skills]
         left -= sum(1 + len(entry.manifest) for entry in entries)
         if left < 0:
             raise InvalidRequest(
@@ -83,9 +83,9 @@ async def list_skills(client: Reader, limits: Limits, fresh: bool) -> list[Skill
     return listed
 
 
-async def get_skill(client: Reader, uri: str, limits: Limits, fresh: bool) -> SkillEntry:
+async def get_skill(client: SkillClient, uri: str, limits: Limits, fresh: bool) -> SkillEntry:
     """The entry of one skill, listed or not."""
-    entry = judged((await _ask(client, GET.name, UriParams(uri=uri), fresh)).skill, limits)
+    entry = check_entry((await _ask(client, GET.name, UriParams(uri=uri), fresh)).skill, limits)
     if entry.uri != uri:
         raise SkillRefused(
             f"{uri}: the server answered with the entry of {entry.uri!r}", "entry", uri
@@ -93,10 +93,10 @@ async def get_skill(client: Reader, uri: str, limits: Limits, fresh: bool) -> Sk
     return entry
 
 
-async def read_skill(client: Reader, skill: str | SkillEntry, limits: Limits) -> "Skill":
+async def read_skill(client: SkillClient, skill: str | SkillEntry, limits: Limits) -> "Skill":
     """A skill that is what its entry says."""
     entry = await get_skill(client, skill, limits, fresh=True) if isinstance(skill, str) else skill
-    problem = entry.problem or next(flaws(entry, limits), None)
+    problem = entry.problem or next(find_flaws(entry, limits), None)
     if problem is not None:
         raise SkillRefused(f"{entry.uri}: {problem}", "entry", entry.uri)
     loaded = Skill(client, entry, limits)
@@ -105,7 +105,7 @@ async def read_skill(client: Reader, skill: str | SkillEntry, limits: Limits) ->
 
 
 async def _pages(
-    client: Reader, method: str, params: Any, limits: Limits, fresh: bool
+    client: SkillClient, method: str, params: Any, limits: Limits, fresh: bool
 ) -> AsyncIterator[Any]:
     for _ in range(limits.pages):
         page = await _ask(client, method, params, fresh)
@@ -116,7 +116,7 @@ async def _pages(
     raise InvalidRequest(f"{method}: the server's list has more than {limits.pages:,} pages")
 
 
-async def _ask(client: Reader, method: str, params: Any, fresh: bool) -> Any:
+async def _ask(client: SkillClient, method: str, params: Any, fresh: bool) -> Any:
     if client.extensions.method(method, stateless=True) is None:
         client.extensions.add(CLIENT)  # not declared, so it is early enough when it is used
     return await client.request(method, params, fresh=fresh)
@@ -125,7 +125,7 @@ async def _ask(client: Reader, method: str, params: Any, fresh: bool) -> Any:
 class Skill:
     """A skill that was read: its SKILL.md, verified, and a way to its other files."""
 
-    def __init__(self, client: Reader, entry: SkillEntry, limits: Limits) -> None:
+    def __init__(self, client: SkillClient, entry: SkillEntry, limits: Limits) -> None:
         self.entry = entry
         """What it was verified against, and will be."""
         self.text = ""
@@ -173,7 +173,7 @@ class Skill:
                 f"{path}: not read, since {self._refused}", self._refused.what, self._refused.uri
             )
         uri = (
-            uri_in(self.entry.root, inside)
+            uri_within(self.entry.root, inside)
             if self.entry.resources == DYNAMIC
             else self._files[inside].uri
         )
@@ -203,10 +203,10 @@ class Skill:
         if contents.text is None:
             raise SkillRefused(f"{contents.uri} is no text", "contents", contents.uri)
         try:
-            stated, self.body = read(contents.text)
+            stated, self.body = parse_frontmatter(contents.text)
         except FrontMatterError as problem:
             raise SkillRefused(f"{contents.uri}, {problem}", "frontmatter", contents.uri) from None
-        if different := differences(stated, self.entry.frontmatter):
+        if different := differing_fields(stated, self.entry.frontmatter):
             raise SkillRefused(
                 f"{contents.uri}: its front matter is not that of its entry; "
                 f"{', '.join(different)} differs. {REMEDY}",
@@ -224,7 +224,9 @@ class Skill:
 
     def _normal(self, path: str) -> str:
         root = self.entry.root
-        inside = path_in(root, path if "://" in path else uri_in(root, posixpath.normpath(path)))
+        inside = path_within(
+            root, path if "://" in path else uri_within(root, posixpath.normpath(path))
+        )
         if inside is None:
             raise SkillRefused(f"{path} leads out of the skill {root}", "unlisted", path)
         return inside
@@ -273,7 +275,7 @@ class Skill:
                 "cannot be listed"
             )
         root = self.entry.root
-        place = uri_in(root, inside) if inside else root
+        place = uri_within(root, inside) if inside else root
         found: set[str] = set()
         async for page in _pages(
             self._client,
@@ -283,7 +285,7 @@ class Skill:
             fresh=True,
         ):
             for child in page.resources:
-                path = path_in(place, child.uri)
+                path = path_within(place, child.uri)
                 if path is not None and "/" not in path:
                     found.add(path + "/" * (child.mime_type == "inode/directory"))
             if len(found) > self._limits.skill_files:

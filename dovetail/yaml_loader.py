@@ -1,0 +1,194 @@
+"""A YAML 1.2 loader for text from people and from strangers, which gives JSON values.
+
+`ruamel.yaml` (the extra `skills`) parses the text into events; the values are built here, so that
+nothing of YAML is used that could surprise a reader. These are refused, with line and column:
+
+    anchors, aliases    a few lines of them can expand to gigabytes
+    tags, directives    they choose a type, or another version of YAML
+    keys                that are not strings, or occur twice in a mapping
+    numbers             that JSON does not have: infinity and not-a-number
+    several documents, deep nesting, long texts, control characters
+
+Plain scalars follow the core schema of YAML 1.2. A few of them mean something else in YAML 1.1
+(`yes`, `2026-01-31`, `012`); `portable=True` refuses these unless they are in quotes.
+https://yaml.org/spec/1.2.2/#103-core-schema
+"""
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from .errors import missing_extra
+
+if TYPE_CHECKING:
+    from ruamel.yaml.events import Event
+
+MAX_CHARACTERS = 64 * 1024
+MAX_DEPTH = 16
+MAX_VALUES = 10_000
+"""Keys, strings, lists and so on; the parser takes about 50 µs for each."""
+
+_CONTROL = re.compile(
+    r"[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff\ud800-\udfff]|\r(?!\n)"
+)
+"""Also line breaks that only some parsers take for such."""
+_BAD_ESCAPE = re.compile(r"\\U(?!00(?:0[0-9a-fA-F]|10))[0-9a-fA-F]{8}")
+_INTEGER = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
+_NUMBER = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_NOT_JSON = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
+_AMBIGUOUS = re.compile(
+    r"(?i:y|n|yes|no|on|off)|=|<<"  # booleans, values and merging
+    r"|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt \t].*)?"  # dates
+    r"|[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?"  # times, in base 60
+    # other bases, digits in groups
+    r"|[-+]?0[0-9_]+|[-+]?0[bxo][0-9a-fA-F_]+|[-+]?(?=.*_)[.0-9][0-9_]*(?:\.[0-9_]*)?"
+    r"|[-+]?[0-9.]+[eE][0-9]+|[-+]?[0-9]+[eE][-+]?[0-9]+|[-+]?[0-9]{16,}"
+)
+_WORDS = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+
+
+class YamlError(ValueError):
+    """Text that is not YAML, or that uses a part of YAML that is not supported."""
+
+
+def load_yaml(text: str, *, portable: bool = False, first_line: int = 1) -> Any:
+    """Parse one YAML document into dicts, lists, strings, numbers, booleans and None.
+
+    Args:
+        text: At most `MAX_CHARACTERS` characters.
+        portable: Also refuse plain scalars that other versions of YAML read differently.
+        first_line: The number of the first line, for error messages.
+
+    Raises:
+        YamlError: The text cannot be read; the message starts with the line and column.
+        ConfigError: `ruamel.yaml` is not installed.
+    """
+    try:
+        from ruamel.yaml import YAML
+        from ruamel.yaml.error import MarkedYAMLError, YAMLError
+    except ImportError:
+        raise missing_extra("Reading the front matter of a skill", "skills") from None
+
+    if len(text) > MAX_CHARACTERS:
+        raise YamlError(f"longer than {MAX_CHARACTERS:,} characters")
+    if control := _CONTROL.search(text):
+        raise _error_at("a character that is not allowed", text, control.start(), first_line)
+    builder = _Builder(YAML(typ="safe", pure=True).parse(text), portable, first_line)
+    try:
+        return builder.document()
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        what = error.problem if error.context is None else f"{error.problem} ({error.context})"
+        raise _error(what, mark.line, mark.column, first_line) from None
+    except YAMLError as error:
+        raise YamlError(" ".join(str(error).split())) from None
+    except (ValueError, OverflowError) as error:
+        if isinstance(error, YamlError):
+            raise
+        escape = _BAD_ESCAPE.search(text)  # ruamel passes it to `chr`
+        at = escape.start() if escape else 0
+        raise _error_at(
+            "an escape for a character that does not exist", text, at, first_line
+        ) from None
+
+
+def _error(what: str, line: int, column: int, first_line: int) -> YamlError:
+    return YamlError(f"line {first_line + line}, column {column + 1}: {what}")
+
+
+def _error_at(what: str, text: str, at: int, first_line: int) -> YamlError:
+    line, column = text.count("\n", 0, at), at - text.rfind("\n", 0, at) - 1
+    return _error(what, line, column, first_line)
+
+
+class _Builder:
+    """Builds JSON values from the events of ruamel's parser."""
+
+    def __init__(self, events: "Iterator[Event]", portable: bool, first_line: int) -> None:
+        self._events, self._portable, self._first_line = events, portable, first_line
+        self._left = MAX_VALUES
+
+    def document(self) -> Any:
+        from ruamel.yaml.events import DocumentStartEvent, StreamEndEvent
+
+        value, has_document = None, False
+        for event in self._events:
+            if isinstance(event, DocumentStartEvent):
+                if has_document:
+                    raise self._refuse(event, "more than one document")
+                if event.version or event.tags:
+                    raise self._refuse(event, "directives are not supported")
+                has_document = True
+                value = self._value(next(self._events), 0)
+            elif isinstance(event, StreamEndEvent):
+                break
+        return value
+
+    def _value(self, event: Any, depth: int) -> Any:
+        from ruamel.yaml.events import AliasEvent, MappingStartEvent, ScalarEvent
+
+        if depth > MAX_DEPTH:
+            raise self._refuse(event, f"nested deeper than {MAX_DEPTH} levels")
+        self._left -= 1
+        if self._left < 0:
+            raise self._refuse(event, f"more than {MAX_VALUES:,} values")
+        if isinstance(event, AliasEvent):
+            raise self._refuse(event, "aliases are not supported")
+        if event.anchor is not None:
+            raise self._refuse(event, "anchors are not supported")
+        if event.tag is not None:
+            raise self._refuse(event, "tags are not supported")
+        if isinstance(event, ScalarEvent):
+            return self._scalar(event)
+        if isinstance(event, MappingStartEvent):
+            return self._mapping(depth)
+        return self._sequence(depth)
+
+    def _mapping(self, depth: int) -> dict[str, Any]:
+        from ruamel.yaml.events import MappingEndEvent
+
+        mapping: dict[str, Any] = {}
+        while not isinstance(event := next(self._events), MappingEndEvent):
+            key = self._value(event, depth + 1)
+            if not isinstance(key, str):
+                raise self._refuse(event, "a key must be a string; put it in quotes")
+            if key in mapping:
+                raise self._refuse(event, f"the key {key!r} occurs twice")
+            mapping[key] = self._value(next(self._events), depth + 1)
+        return mapping
+
+    def _sequence(self, depth: int) -> list[Any]:
+        from ruamel.yaml.events import SequenceEndEvent
+
+        items = []
+        while not isinstance(event := next(self._events), SequenceEndEvent):
+            items.append(self._value(event, depth + 1))
+        return items
+
+    def _scalar(self, event: Any) -> Any:
+        text: str = event.value
+        if event.style:  # in quotes, or a block
+            try:  # JSON escapes some characters as two surrogates
+                return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+            except UnicodeDecodeError:
+                raise self._refuse(event, "an escape for half of a surrogate pair") from None
+        if text in _WORDS:
+            return _WORDS[text]
+        if self._portable and _AMBIGUOUS.fullmatch(text):
+            raise self._refuse(
+                event, f"{text} is not a string in every version of YAML; put it in quotes"
+            )
+        if _INTEGER.fullmatch(text) and len(text) < 19:
+            return int(text, 0 if text[:2] in ("0o", "0x") else 10)
+        number = float(text) if _NUMBER.fullmatch(text) else None
+        if number in (float("inf"), float("-inf")) or _NOT_JSON.fullmatch(text):
+            raise self._refuse(event, f"{text} is a number that JSON does not have")
+        return text if number is None else number
+
+    def _refuse(self, event: Any, what: str) -> YamlError:
+        mark = event.start_mark
+        return _error(what, mark.line, mark.column, self._first_line)
