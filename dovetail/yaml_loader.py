@@ -5,7 +5,7 @@ nothing of YAML is used that could surprise a reader. These are refused, with li
 
     anchors, aliases    a few lines of them can expand to gigabytes
     tags, directives    they choose a type, or another version of YAML
-    keys                that are not strings, or occur twice in a mapping
+    keys                that are explicit (`? key`), not strings, or occur twice in a mapping
     numbers             that JSON does not have: infinity and not-a-number
     several documents, deep nesting, long texts, control characters
 
@@ -68,16 +68,15 @@ def load_yaml(text: str, *, portable: bool = False, first_line: int = 1) -> Any:
         ConfigError: `ruamel.yaml` is not installed.
     """
     try:
-        from ruamel.yaml import YAML
         from ruamel.yaml.error import MarkedYAMLError, YAMLError
     except ImportError:
-        raise missing_extra("Reading the front matter of a skill", "skills") from None
+        raise missing_extra("Reading YAML", "skills") from None
 
     if len(text) > MAX_CHARACTERS:
         raise YamlError(f"longer than {MAX_CHARACTERS:,} characters")
     if control := _CONTROL.search(text):
         raise _error_at("a character that is not allowed", text, control.start(), first_line)
-    builder = _Builder(YAML(typ="safe", pure=True).parse(text), portable, first_line)
+    builder = _Builder(_parse(text), portable, first_line)
     try:
         return builder.document()
     except MarkedYAMLError as error:
@@ -94,6 +93,20 @@ def load_yaml(text: str, *, portable: bool = False, first_line: int = 1) -> Any:
         raise _error_at(
             "an escape for a character that does not exist", text, at, first_line
         ) from None
+
+
+def _parse(text: str) -> "Iterator[Event]":
+    from ruamel.yaml import YAML
+    from ruamel.yaml.scanner import Scanner, ScannerError
+
+    def refuse_explicit_key(scanner: Any) -> None:
+        mark = scanner.reader.get_mark()
+        raise ScannerError(None, None, "explicit keys (?) are not supported", mark)
+
+    yaml = YAML(typ="safe", pure=True)
+    # In brackets, ruamel.yaml takes any question mark for such a key; other parsers do not.
+    yaml.Scanner = type("ImplicitKeyScanner", (Scanner,), {"fetch_key": refuse_explicit_key})
+    return yaml.parse(text)  # type: ignore[no-any-return]
 
 
 def _error(what: str, line: int, column: int, first_line: int) -> YamlError:
@@ -178,6 +191,8 @@ class _Builder:
                 raise self._refuse(event, "an escape for half of a surrogate pair") from None
         if text in _WORDS:
             return _WORDS[text]
+        if text.endswith(":"):  # in brackets; other parsers read a key without a value
+            raise self._refuse(event, "a colon at the end of a plain text; put it in quotes")
         if self._portable and _AMBIGUOUS.fullmatch(text):
             raise self._refuse(
                 event, f"{text} is not a string in every version of YAML; put it in quotes"

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import subprocess
 import time
 from typing import Any
@@ -42,7 +43,6 @@ READ: dict[str, Any] = {
     "a:\n- 1\n- b: 2\n  c: 3\n-\n  - x\n  - - y": {"a": [1, {"b": 2, "c": 3}, ["x", ["y"]]]},
     "a: [x, \"y, z\", {b: 1, 'c':2}, []]": {"a": ["x", "y, z", {"b": 1, "c": 2}, []]},
     "a: [\n  x, # c\n  y\n  ]": {"a": ["x", "y"]},
-    "? a\n: b": {"a": "b"},
     'a: "x\ny"': {"a": "x y"},
     "--- # a comment": {},
     "": {},
@@ -58,8 +58,13 @@ REFUSED = {
     "a: ! x": "tags",
     "a: !<tag:yaml.org,2002:str> x": "tags",
     "a: 1\n...\nb: 2": "more than one document",
-    "? [a]\n: b": "line 2, column 3: a key must be a string",
-    "? {a: b}\n: b": "a key must be a string",
+    "? a\n: b": "line 2, column 1: explicit keys",
+    "a: {? b: c}": "line 2, column 5: explicit keys",
+    "a: [?b]": "explicit keys",
+    "a: [b, c:]": "line 2, column 8: a colon at the end",
+    "a: [:]": "a colon at the end",
+    "[a]: b": "a key must be a string",
+    "{a: b}: b": "a key must be a string",
     "~: x": "a key must be a string",
     "<<: {a: 1}\n1: x": "line 3, column 1: a key must be a string",
     "a: 1\na: 2": "line 3, column 1: the key 'a' occurs twice",
@@ -91,7 +96,7 @@ REFUSED = {
     "a: " + "[" * 60_000: "nested deeper",
     "a: " + "{a: " * 15_000: "nested deeper",
     "- " * 30_000: "nested deeper",
-    "? " * 30_000: "nested deeper",
+    "? " * 30_000: "explicit keys",
     "a: [" + "x," * 20_000 + "]": "more than 10,000 values",
     "a: " + "x" * 70_000: "longer than",
 }
@@ -290,7 +295,10 @@ def made(chance: random.Random) -> str:
 def test_what_is_read_is_what_another_reader_of_yaml_reads() -> None:
     chance = random.Random(2640)
     texts = [*(f"{yaml}\n" for yaml in READ), *(made(chance) for _ in range(3000))]
-    texts = [text for text in texts if "\n---" not in text]
+    # A line break that is escaped, followed by an empty line, is a line break to ruamel.yaml, as
+    # the specification has it, and a space to this one.
+    texts = [text for text in texts if "\n---" not in text and not re.search(r"\\\n\s*\n", text)]
+    texts = [text if text.endswith("\n") else text + "\n" for text in texts]
     command = [NODE, "-e", ORACLE, str(MODULES / "yaml")]
     answers = json.loads(
         subprocess.run(
