@@ -360,7 +360,7 @@ async def test_where_no_window_can_appear_the_address_is_printed(
         with pytest.raises(Unauthorized):
             await visit.go(LOGIN, "evil\x1b[2Jname")
     out, err = capsys.readouterr()
-    assert out == "" and err == f"Visit this page to log in to evil�[2Jname:\n{LOGIN}\n"
+    assert out == "" and err == f"Visit this page to log in to evil\\x1b[2Jname:\n{LOGIN}\n"
 
 
 @pytest.fixture

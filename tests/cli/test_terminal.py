@@ -20,7 +20,7 @@ DANGEROUS = {"Cc", "Cs", "Zl", "Zp"}
     ("text", "shown"),
     [
         ("plain, Tür, 日本, 🦆", "plain, Tür, 日本, 🦆"),
-        ("a\tb", "a\tb"),
+        ("a\tb", r"a\tb"),
         ("\x1b[2J", r"\x1b[2J"),
         ("\x1b]52;c;QUJD\x07", r"\x1b]52;c;QUJD\x07"),
         ("\x1b]8;;http://evil\x1b\\here", r"\x1b]8;;http://evil\x1b\here"),
