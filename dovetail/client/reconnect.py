@@ -13,13 +13,14 @@ turned away did not happen, so it is done again after it.
 
 import asyncio
 import logging
-import random
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, TypeVar, cast
 
 from msgspec.structs import replace
 
+from .. import aio
+from ..aio import BoundedDict, TaskSet
 from ..connection.calling import Calling, Silent
 from ..connection.connection import Connection
 from ..connection.extension import NONE, Extensions
@@ -45,9 +46,9 @@ from .targets import Target
 
 log = logging.getLogger("dovetail.client")
 
-_handshake_servers: dict[str, bool] = {}
-"""Which servers have been found to want the handshake, by their door's key; bounded."""
 MAX_REMEMBERED_ERAS = 1000
+_handshake_servers: BoundedDict[str, bool] = BoundedDict(MAX_REMEMBERED_ERAS)
+"""Which servers have been found to want the handshake, by their door's key; bounded."""
 MAX_LOGINS_PER_CALL = 3
 """How often one call may lead to a login: the first, and for scopes that turn out to be wanted
 too."""
@@ -86,7 +87,7 @@ class ServerLink:
         self._on_notification, self._on_open, self._on_state = on_notification, on_open, on_state
         self._extensions = extensions
         self._opening: asyncio.Task[Calling] | None = None
-        self._background: set[asyncio.Task[None]] = set()
+        self._background = TaskSet()
         self._heartbeat: asyncio.Task[None] | None = None
         self._login: asyncio.Task[None] | None = None
         self._logins = 0
@@ -258,8 +259,6 @@ class ServerLink:
                 probe=True
             )  # it is not of the era any more that it was found to be of
         if key is not None:
-            if len(_handshake_servers) >= MAX_REMEMBERED_ERAS:
-                _handshake_servers.clear()
             _handshake_servers[key] = not calling.spoken.stateless
         return calling
 
@@ -313,9 +312,7 @@ class ServerLink:
                     problem,
                 )
 
-        task = asyncio.get_running_loop().create_task(again())
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
+        self._background.start(again())
 
     async def _set_level(self, calling: Calling) -> None:
         if (
@@ -349,10 +346,7 @@ class ServerLink:
 
     def _close_connection(self, connection: Connection) -> "asyncio.Task[None]":
         """Close what is of no more use, in a task of its own that `close` waits for."""
-        task = asyncio.get_running_loop().create_task(connection.close())
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
-        return task
+        return self._background.start(connection.close())
 
     async def _on_ping_failure(self) -> None:
         if self.session is not None:
@@ -381,7 +375,7 @@ def ping_method(calling: Calling) -> str:
 def backoff(failures: int) -> float:
     """Seconds to wait after so many failures in a row: none at first, then ever longer, and never
     quite the same."""
-    return min(5.0, 0.1 * (2.0 ** max(0, failures) - 1)) * random.uniform(0.5, 1.0)
+    return aio.backoff(failures - 1, 0.1, 5.0) if failures > 0 else 0.0
 
 
 def _with_hint(problem: str) -> str:

@@ -197,7 +197,9 @@ def _bind_credentials(url: str, how: HttpOptions, peers: Any) -> Credentials | N
 
 
 def _from_url(url: str, limits: Limits, how: HttpOptions) -> Target:
+    from ..aio import BoundedDict
     from ..net import PeerAddresses, split_origin
+    from ..transports.http.client.channel import TOOLS
     from ..transports.http.client.http_transport import checked
 
     scheme = url.partition("://")[0].lower()
@@ -208,7 +210,7 @@ def _from_url(url: str, limits: Limits, how: HttpOptions) -> Target:
     asked = url if scheme.startswith("http") else "http" + url[2:]  # how a WebSocket begins
     peers = PeerAddresses(split_origin(url)[1])
     credentials = _bind_credentials(asked, how, peers)
-    mirrors: dict[str, Any] = {}  # what goes into headers is known to the next channel too
+    mirrors: BoundedDict[str, Any] = BoundedDict(TOOLS)  # known to the next channel too
 
     async def over_http() -> Channel:
         from ..transports.http.client.channel import connect

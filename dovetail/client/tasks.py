@@ -28,6 +28,7 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
+from ..aio import TaskSet
 from ..connection.calling import Calling
 from ..connection.connection import OnProgress
 from ..connection.extension import Extension, Kind
@@ -98,7 +99,7 @@ class Tasks:
         self._link, self._request, self._wanted = link, request, wanted
         self._handles: WeakValueDictionary[str | int, TaskHandle] = WeakValueDictionary()
         """By the ids of tasks, and by the tokens under which they report progress."""
-        self._leaving: set[asyncio.Task[None]] = set()
+        self._leaving = TaskSet()
         self.extension = Extension(
             id=EXTENSION,
             methods=EXTENDED,
@@ -306,9 +307,7 @@ class Tasks:
                 pass  # it was over before, or will end by its own time to live
 
         if self._link.session is not None:
-            task = asyncio.get_running_loop().create_task(leave())
-            self._leaving.add(task)
-            task.add_done_callback(self._leaving.discard)
+            self._leaving.start(leave())
 
     async def close(self) -> None:
         """Let what is being cancelled be cancelled."""

@@ -22,7 +22,6 @@ news, and no truth that is not elsewhere too.
 
 import asyncio
 import os
-import random
 import socket
 import tempfile
 from collections.abc import Callable, Coroutine
@@ -33,6 +32,7 @@ from typing import Any
 import msgspec
 from msgspec.msgpack import Decoder, encode
 
+from ..aio import TaskSet, backoff
 from ..limits import DEFAULT
 from ..ports import PARTED
 
@@ -279,7 +279,7 @@ class LocalBus:
         self._handlers: dict[str, Handler] = {}
         self._asks: dict[int, asyncio.Future[Any]] = {}
         self._numbers = count(1)
-        self._handling: set[asyncio.Task[None]] = set()
+        self._handling = TaskSet()
         self._wire: Wire | None = None
         self._lost = asyncio.Event()
         self.tried = asyncio.Event()
@@ -326,7 +326,7 @@ class LocalBus:
 
     async def _stay(self) -> None:
         """Be a member for as long as this runs."""
-        loop, pause = asyncio.get_running_loop(), PAUSE
+        loop, attempt = asyncio.get_running_loop(), 0
         while True:
             self._lost.clear()
             try:
@@ -337,15 +337,13 @@ class LocalBus:
                 tell = log.debug if self.tried.is_set() else log.warning
                 tell("the bus at %s cannot be reached: %s", self._path, error)
             else:
-                pause = PAUSE
+                attempt = 0
                 self.tried.set()
                 await self._lost.wait()
                 log.info("the bus at %s is gone, trying again", self._path)
             self.tried.set()
-            await asyncio.sleep(
-                pause * random.uniform(0.5, 1)
-            )  # members should not all come back at once
-            pause = min(2 * pause, LONGEST_PAUSE)
+            await asyncio.sleep(backoff(attempt, PAUSE, LONGEST_PAUSE))
+            attempt += 1
 
     def _joined(self, wire: Wire) -> None:
         self.alone, self._wire = False, wire
@@ -404,9 +402,7 @@ class LocalBus:
             log.warning("more than %d handlers are running: %r is not heard", HANDLING, topic)
             self._answer(topic, None, number)
         else:
-            task = asyncio.create_task(self._wait(topic, answer, number))
-            self._handling.add(task)
-            task.add_done_callback(self._handling.discard)
+            self._handling.start(self._wait(topic, answer, number))
 
     async def _wait(self, topic: str, running: Coroutine[Any, Any, Any], number: int) -> None:
         answer = None

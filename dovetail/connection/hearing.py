@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
+from ..aio import TaskSet
 from ..errors import Overloaded
 from ..net import network_of
 from ..ports import Call, Caller
@@ -19,7 +20,7 @@ from .answer import EAGER
 
 log = logging.getLogger("dovetail.connection")
 
-_background: set["asyncio.Task[None]"] = set()
+_background = TaskSet()
 
 
 def run_callback(function: Callable[..., Any], *args: Any) -> None:
@@ -30,9 +31,7 @@ def run_callback(function: Callable[..., Any], *args: Any) -> None:
         log.exception("A callback failed")
         return
     if asyncio.iscoroutine(outcome):
-        task = asyncio.get_running_loop().create_task(_logged(lambda: outcome))
-        _background.add(task)
-        task.add_done_callback(_background.discard)
+        _background.start(_logged(lambda: outcome))
 
 
 class Hearing:

@@ -29,6 +29,7 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
+from ..aio import Sweeper
 from ..errors import (
     CannotAsk,
     ConfigError,
@@ -71,7 +72,7 @@ class Asking:
         self._made: KeyRing | None = None
         self._parked: dict[str, Run] = {}
         """Runs that wait for a client to come back, the one that waits longest first."""
-        self._sweeper: asyncio.TimerHandle | None = None
+        self._sweeper = Sweeper(self._limits.parked_time / 4, self._sweep)
         if self._replay and not self.ring.encrypts:
             raise missing_extra('Encrypting answers for resume="replay"', "http")
 
@@ -166,8 +167,7 @@ class Asking:
         self._parked[run.id] = run
         while len(self._parked) > self._limits.parked:
             self._evict(next(iter(self._parked)))
-        if self._sweeper is None:
-            self._sweep()
+        self._sweeper.start()
         return result
 
     def explicit(self, run: Run, call: Call, asked: InputRequired) -> InputRequiredResult:
@@ -195,24 +195,19 @@ class Asking:
     def _evict(self, id: str) -> None:
         self._parked.pop(id).stop()
 
-    def _sweep(self) -> None:
+    def _sweep(self) -> bool:
         oldest = time.monotonic() - self._limits.parked_time
         for id, run in list(self._parked.items()):
             if run.parked > oldest:
                 break
             self._evict(id)
-        self._sweeper = None
-        if self._parked:
-            self._sweeper = asyncio.get_running_loop().call_later(
-                self._limits.parked_time / 4, self._sweep
-            )
+        return bool(self._parked)
 
     def close(self) -> None:
         """The server ends: no run waits any longer."""
         for id in list(self._parked):
             self._evict(id)
-        if self._sweeper is not None:
-            self._sweeper.cancel()
+        self._sweeper.cancel()
 
     # the state
 

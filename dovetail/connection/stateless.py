@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from ..aio import BoundedDict
 from ..errors import InvalidParams, UnsupportedVersion
 from ..jsonrpc.codec import encode
 from ..ports import Caller, Service
@@ -29,7 +30,7 @@ from .handshake import versions
 
 CLIENTS, LONGEST = 256, 4096
 Client = tuple[Implementation | None, ClientCapabilities]
-_clients: dict[bytes, Client] = {}
+_clients: BoundedDict[bytes, Client] = BoundedDict(CLIENTS)
 """Clients seen lately, by what they say of themselves; never more than CLIENTS, and none that says
 too much."""
 
@@ -69,8 +70,6 @@ def _client(meta: Meta) -> Client:
             raise InvalidParams(f"_meta: {error}") from None
         client = info, capabilities
         if len(key) <= LONGEST:
-            if len(_clients) >= CLIENTS:
-                _clients.clear()
             _clients[key] = client
     return client
 

@@ -15,6 +15,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ..aio import TaskSet
 from ..connection.bus import Alone
 from ..connection.desk import ServerDesk
 from ..connection.outgoing import Outgoing
@@ -43,7 +44,7 @@ log = logging.getLogger("dovetail.http")
 
 Address = tuple[str, int | None] | None
 START_FAILED = "The server could not be started"
-_LIFESPANS: set["asyncio.Task[None]"] = set()
+_LIFESPANS = TaskSet()
 """Strong references to the lifespan tasks: an event loop keeps only weak ones, and an application
 that nothing refers to any more still runs until its loop ends."""
 
@@ -206,7 +207,7 @@ class LoopState:
         self.closing = False
         self._service, self._options, self._rules = service, options, rules
         self._ring, self._gate, self._metrics = ring, gate, metrics
-        self._channels: set[asyncio.Task[None]] = set()
+        self._channels = TaskSet()
         """One task for each client of WebSocket or HTTP+SSE."""
         self._listeners: set[OnChange] = set()
         """Called with changes in other processes, to notify those clients."""
@@ -216,8 +217,7 @@ class LoopState:
         self._closing: asyncio.Task[None] | None = None
         self.task = self.loop.create_task(self._run(lifespan()))
         _LIFESPANS.difference_update([task for task in _LIFESPANS if task.get_loop().is_closed()])
-        _LIFESPANS.add(self.task)
-        self.task.add_done_callback(_LIFESPANS.discard)
+        _LIFESPANS.hold(self.task)
 
     # start and end
 
@@ -321,9 +321,7 @@ class LoopState:
             ring=self._key_ring,
             visitor=visitor,
         )
-        task = asyncio.create_task(serving)
-        self._channels.add(task)
-        task.add_done_callback(self._channels.discard)
+        task = self._channels.start(serving)
         expiry = (
             [] if self._gate is None else [asyncio.create_task(self._gate.wait_expired(visitor))]
         )

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
+from ..aio import BoundedDict
 from ..net import HTTP_SCHEMES
 from ..ports import Guard, HttpRequest, HttpResponse, Principal, Service, Site, Visitor
 from ..sealing import KeyRing
@@ -60,7 +61,7 @@ class AuthGate:
         self._places = places
         """The place that a path belongs to, by path; the endpoint is the first."""
         self._public = None if public_url is None else _public(public_url, places)
-        self._sites: dict[tuple[Any, ...], Site] = {}
+        self._sites: BoundedDict[tuple[Any, ...], Site] = BoundedDict(SITES)
         self.secrets = frozenset(
             name.lower().encode() for name in (*SECRETS, *getattr(guard, "secrets", ()))
         )
@@ -135,8 +136,6 @@ class AuthGate:
         key = (scope.get("scheme"), host, scope.get("root_path"), tuple(server or ()), place)
         site = self._sites.get(key)
         if site is None:
-            if len(self._sites) >= SITES:
-                self._sites.clear()
             site = self._sites[key] = self._made(scope, host, server, place)
         return site
 

@@ -18,24 +18,19 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
+from ...aio import TaskSet
 from .store import TaskStore
 
 Perform: TypeAlias = Callable[[str], Coroutine[Any, Any, None]]
 Engine: TypeAlias = Callable[[str, Perform], None]
 
-_working: set["asyncio.Task[None]"] = set()
-"""The loop itself holds its tasks but weakly."""
+hold = TaskSet().hold
+"""Hold a task until it is done: the event loop itself holds it only weakly."""
 
 
 def local(id: str, perform: Perform) -> None:
     """Perform it here and now."""
     hold(asyncio.get_running_loop().create_task(perform(id)))
-
-
-def hold(task: "asyncio.Task[Any]") -> None:
-    """Keep a task of the event loop until it is done."""
-    _working.add(task)
-    task.add_done_callback(_working.discard)
 
 
 class TaskSettings(Struct, frozen=True, kw_only=True, eq=False):

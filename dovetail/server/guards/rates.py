@@ -14,7 +14,6 @@ comparison, and who was idle for long enough need not be remembered: the table i
 forgets those first who have asked nothing for longest.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from math import ceil, inf
 from threading import Lock
@@ -23,6 +22,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from ...aio import LruDict
 from ...errors import ConfigError, Overloaded
 from ...net import network_of
 from ...ports import Call, Caller
@@ -141,7 +141,7 @@ class Limiter:
     """The buckets of one server, for all its event loops and threads."""
 
     def __init__(self, rates: Rates, clock: Callable[[], float] = monotonic) -> None:
-        self._most, self._local, self._clock = rates.callers, rates.local, clock
+        self._local, self._clock = rates.local, clock
         self._rules = {
             name: _rules(name, what, getattr(rates, name)) for name, what in WHAT.items()
         }
@@ -149,7 +149,7 @@ class Limiter:
             name: self._rules["calls"] + _rules(f"tool {name}", f"calls of the tool {name!r}", rate)
             for name, rate in rates.tools.items()
         }
-        self._seen: OrderedDict[str | tuple[str, str], _Seen] = OrderedDict()
+        self._seen: LruDict[str | tuple[str, str], _Seen] = LruDict(rates.callers)
         self._lock = Lock()
 
     def admit(self, method: Method, params: Any, caller: Caller) -> None:
@@ -195,12 +195,8 @@ class Limiter:
 
     def _caller(self, who: str | tuple[str, str]) -> _Seen:
         seen = self._seen.get(who)
-        if seen is not None:
-            self._seen.move_to_end(who)
-            return seen
-        if len(self._seen) >= self._most:
-            self._seen.popitem(last=False)
-        seen = self._seen[who] = _Seen()
+        if seen is None:
+            seen = self._seen[who] = _Seen()
         return seen
 
 

@@ -21,7 +21,6 @@ tells nothing about the server's era.
 
 import asyncio
 import logging
-import random
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from math import inf
@@ -29,6 +28,7 @@ from typing import Any
 
 import msgspec
 
+from ....aio import BoundedDict, TaskSet, backoff
 from ....errors import (
     ConnectFailed,
     ConnectionClosed,
@@ -90,7 +90,7 @@ async def connect(
     verify: Any = True,
     proxy: str | None = None,
     long_polling: bool = False,
-    mirrors: dict[str, tuple[HeaderParam, ...]] | None = None,
+    mirrors: BoundedDict[str, tuple[HeaderParam, ...]] | None = None,
     auth: Credentials | None = None,
     peers: PeerAddresses | None = None,
 ) -> Channel:
@@ -111,13 +111,13 @@ class Http:
         wire: Wire,
         limits: Limits,
         long_polling: bool = False,
-        mirrors: dict[str, tuple[HeaderParam, ...]] | None = None,
+        mirrors: BoundedDict[str, tuple[HeaderParam, ...]] | None = None,
     ) -> None:
         self._wire, self._limits, self._long_polling = wire, limits, long_polling
         self._loop = asyncio.get_running_loop()
         self._receive: Receive
         self._on_end: Ended | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet()
         self._waiting: dict[Id, asyncio.Task[None]] = {}
         """The requests that have no reply yet."""
         self._room = asyncio.Semaphore(limits.in_flight)
@@ -127,7 +127,7 @@ class Http:
         self._session: str | None = None
         self._stateless = False
         self._opened = False
-        self._mirrors = {} if mirrors is None else mirrors
+        self._mirrors = BoundedDict(TOOLS) if mirrors is None else mirrors
         self._find: Callable[[str], Method | None] = METHODS.get
         self._held: list[Id] | None = None
         """Requests made while the channel ends: they never leave, which they are told at the
@@ -221,8 +221,6 @@ class Http:
                 log.warning("The tool %r is left out: %s", tool.name, problem)
                 continue
             kept.append(tool)
-            if len(self._mirrors) >= TOOLS and tool.name not in self._mirrors:
-                self._mirrors.clear()
             self._mirrors[tool.name] = mirrors
         return kept
 
@@ -562,10 +560,7 @@ class Http:
     # the end
 
     def _start(self, work: Any) -> "asyncio.Task[None]":
-        task: asyncio.Task[None] = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        return self._tasks.start(work)
 
     def _drop(self, id: Any) -> None:
         task = self._waiting.pop(id, None) if isinstance(id, int | str) else None
@@ -628,11 +623,7 @@ class _Place:
 
     async def pause(self) -> None:
         """Wait as long as the server asked for, and longer with each attempt in vain."""
-        grown = (
-            min(PATIENCE, RETRY * 2 ** (self.tries - 1)) * random.uniform(0.5, 1.0)
-            if self.tries
-            else 0.0
-        )
+        grown = backoff(self.tries - 1, RETRY, PATIENCE) if self.tries else 0.0
         self.tries += 1
         await asyncio.sleep(max(self.retry, grown))
 

@@ -13,7 +13,6 @@ to.
 """
 
 import asyncio
-import random
 import socket
 from collections.abc import Collection, Mapping
 from email.utils import parsedate_to_datetime
@@ -23,6 +22,7 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
+from ....aio import backoff
 from ....errors import ConfigError, ConnectFailed, ConnectionClosed, TimedOut, TooLarge
 from ....jsonrpc.framing import TooLong
 from ....limits import DEFAULT, KIB, Limits
@@ -179,7 +179,7 @@ async def post_json(
 
 def _pause(asked: str | None, attempt: int) -> float:
     """Seconds until the next attempt, as the service asks for or of our own choice."""
-    own: float = min(LONGEST, PAUSE * 2.0**attempt) * random.uniform(0.5, 1.0)
+    own = backoff(attempt, PAUSE, LONGEST)
     if asked is None:
         return own
     try:

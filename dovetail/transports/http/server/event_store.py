@@ -17,6 +17,7 @@ from itertools import islice
 from secrets import token_hex
 from typing import Protocol
 
+from ....aio import Sweeper
 from ....limits import Limits
 
 
@@ -241,7 +242,7 @@ class MemoryEvents:
         """Those that nobody reads, the one whose reader went first at the front."""
         self._kept = 0
         """Bytes that are held for clients that have gone."""
-        self._sweeper: asyncio.TimerHandle | None = None
+        self._sweeper = Sweeper(limits.event_life / 4, self._sweep)
 
     def __len__(self) -> int:
         return len(self._streams)
@@ -256,14 +257,12 @@ class MemoryEvents:
         """Hold a stream that another process held until now."""
         if len(self._streams) >= 2 * self._limits.streams:
             self._make_room()
-        loop = asyncio.get_running_loop()
-        stream.left = loop.time()
+        stream.left = asyncio.get_running_loop().time()
         stream.weigh = self._weigh
         self._streams[stream.id] = stream
         self._owned.setdefault(stream.owner, set()).add(stream.id)
         self._weigh(stream, stream.size)
-        if self._sweeper is None:
-            self._sweeper = loop.call_later(self._limits.event_life / 4, self._sweep)
+        self._sweeper.start()
 
     def find(self, owner: str, id: str) -> Stream | None:
         """The stream of this session with this id, if it is still held."""
@@ -308,16 +307,13 @@ class MemoryEvents:
             return True
         return False
 
-    def _sweep(self) -> None:
+    def _sweep(self) -> bool:
         """Drop what nobody came back for."""
-        loop = asyncio.get_running_loop()
-        oldest = loop.time() - self._limits.event_life
+        oldest = asyncio.get_running_loop().time() - self._limits.event_life
         while (
             self._left
             and (stream := next(iter(self._left.values()))).left is not None
             and stream.left < oldest
         ):
             self.drop(stream)
-        self._sweeper = (
-            loop.call_later(self._limits.event_life / 4, self._sweep) if self._streams else None
-        )
+        return bool(self._streams)

@@ -53,6 +53,7 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
+from ....aio import BoundedDict
 from ....errors import (
     BY_CODE,
     Forbidden,
@@ -128,9 +129,9 @@ class Policy:
         self.sessions = sessions and bool(self.handshake)
         self.methods = ("GET", "POST", "DELETE") if self.sessions else ("POST",)
         self.poll = poll
-        self.usual: dict[tuple[object, ...], Head] = {}
+        self.usual: BoundedDict[tuple[object, ...], Head] = BoundedDict(MEMO)
         """Heads that passed lately, by all that they are made of."""
-        self.known: dict[tuple[object, ...], tuple[bool, bool]] = {}
+        self.known: BoundedDict[tuple[object, ...], tuple[bool, bool]] = BoundedDict(MEMO)
         """What they accept, by those of their parts that hardly differ between the requests of all
         clients."""
 
@@ -236,15 +237,9 @@ def head(
                 else replace(reject, headers=(*reject.headers, *cors(policy, asked)))
             )
     if len(b"".join(map(b"".join, headers))) <= LONGEST:
-        _remember(policy.usual, key, asked)
-        _remember(policy.known, common, (asked.json, asked.streams))
+        policy.usual[key] = asked
+        policy.known[common] = (asked.json, asked.streams)
     return asked
-
-
-def _remember(memo: dict[Any, Any], key: tuple[object, ...], passed: Any) -> None:
-    if len(memo) >= MEMO:
-        memo.clear()
-    memo[key] = passed
 
 
 def cors(policy: Policy, head: Head) -> list[tuple[bytes, bytes]]:
