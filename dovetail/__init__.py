@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .client.caching import SharedCache
     from .client.client import Client
     from .client.samplers import Model, anthropic_sampler, choose_model, openai_sampler
-    from .client.task import TaskHandle, TaskUpdate
+    from .client.task_handle import TaskHandle, TaskUpdate
     from .connection.extension import Extension
     from .errors import CannotAsk, DovetailError, NotFound, ProtocolError, ToolError
     from .extensions.skills.reader import Skill
@@ -83,8 +83,8 @@ _HOMES = {
     "SharedCache": "client.caching",
     "Skill": "extensions.skills.reader",
     "SkillEntry": "extensions.skills.wire",
-    "TaskHandle": "client.task",
-    "TaskUpdate": "client.task",
+    "TaskHandle": "client.task_handle",
+    "TaskUpdate": "client.task_handle",
     "TextContent": "protocol.content",
     "TextResourceContents": "protocol.content",
     "ToolAnnotations": "protocol.tools",

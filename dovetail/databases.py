@@ -1,12 +1,11 @@
-"""SQLite files that are for their owner alone, in a process that may have one open twice, and may
-fork.
+"""SQLite files that only their owner may read, in a process that may open one twice and may fork.
 
-On POSIX a lock belongs to a process and a file. Whoever closes the file, through any descriptor,
-ends all locks that the process has on it; and a child that was forked has none, though SQLite's
-memory, which it inherits, says that it has. Without its locks a process seems to be gone: the next
-one that closes the file removes the log of it, with all that was written since. So nobody but
-SQLite opens a file that is there already (`own`), and nothing is open while a process forks
-(`Forks`).
+On POSIX, a lock belongs to a process and a file. When a process closes the file, through any
+descriptor, it loses all its locks on it. A forked child has no locks, although the memory of SQLite
+that it inherits says that it does. A process without its locks seems to be gone: the next process
+that closes the file removes its write-ahead log, with everything that was written since. So nothing
+but SQLite opens a file that exists (`create_private_file`), and no file is open while the process
+forks (`close_before_fork`).
 https://sqlite.org/howtocorrupt.html#_posix_advisory_locks_canceled_by_a_separate_thread_doing_close_
 https://sqlite.org/howtocorrupt.html#_carrying_an_open_database_connection_across_a_fork_
 """
@@ -20,27 +19,27 @@ from typing import Protocol
 from weakref import WeakSet
 
 
-class Forks(Protocol):
-    """Has connections, which end before the process forks."""
+class ForkSafe(Protocol):
+    """Closes its connections before the process forks."""
 
     def before_fork(self) -> None:
-        """Close them, and let nobody open any."""
+        """Close all connections, and let nobody open one."""
 
     def after_fork(self, *, child: bool) -> None:
-        """Now they may be opened again, in each of the two."""
+        """Allow connections again. Called in the parent and in the child."""
 
 
-def connected(path: str, patience: float) -> sqlite3.Connection:
-    """A connection for any thread, which waits so many seconds for others."""
-    return sqlite3.connect(path, timeout=patience, isolation_level=None, check_same_thread=False)
+def connect(path: str, timeout: float) -> sqlite3.Connection:
+    """Open a connection for use in any thread, which waits up to `timeout` seconds for locks."""
+    return sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False)
 
 
-def own(path: Path) -> None:
-    """Make a file, unless it is there, and see to it that nobody else may read it."""
-    # SQLite gives the files that it puts beside this one the same permissions.
+def create_private_file(path: Path) -> None:
+    """Create a file if it does not exist, and make sure that nobody else may read it."""
+    # SQLite gives the files that it creates beside this one the same permissions.
     path = path.resolve()
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with _making:  # or another thread might have locks on it before we close it
+    with _creating:  # else another thread might have locks on the file before it is closed here
         try:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         except FileExistsError:
@@ -49,35 +48,36 @@ def own(path: Path) -> None:
                 path.chmod(0o600)
 
 
-def closed_at_fork(store: Forks) -> None:
-    """From now on, as long as it lives."""
+def close_before_fork(store: ForkSafe) -> None:
+    """Close the connections of a store at every fork, for as long as the store exists."""
     with _forking:
         _stores.add(store)
 
 
-_making = Lock()
-_forking = RLock()  # two that fork might wait for each other's stores
-_stores: WeakSet[Forks] = WeakSet()
-_waiting: list[Forks] = []
+_creating = Lock()
+_forking = RLock()  # else two threads that fork might wait for each other's stores
+_stores: WeakSet[ForkSafe] = WeakSet()
+_closed: list[ForkSafe] = []
+"""The stores that are closed for the current fork."""
 
 
-def _before() -> None:
+def _before_fork() -> None:
     _forking.acquire()
-    _waiting.extend(_stores)
-    for store in _waiting:
+    _closed.extend(_stores)
+    for store in _closed:
         store.before_fork()
 
 
-def _after(*, child: bool) -> None:
-    for store in _waiting:
+def _after_fork(*, child: bool) -> None:
+    for store in _closed:
         store.after_fork(child=child)
-    _waiting.clear()
+    _closed.clear()
     _forking.release()
 
 
-if hasattr(os, "register_at_fork"):
+if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
     os.register_at_fork(
-        before=_before,
-        after_in_parent=lambda: _after(child=False),
-        after_in_child=lambda: _after(child=True),
+        before=_before_fork,
+        after_in_parent=lambda: _after_fork(child=False),
+        after_in_child=lambda: _after_fork(child=True),
     )

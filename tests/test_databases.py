@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from dovetail.auth import SqliteStorage
-from dovetail.databases import own
-from dovetail.extensions.tasks import Record, SqliteStore
-from dovetail.extensions.tasks.store import Origin
+from dovetail.databases import create_private_file
+from dovetail.extensions.tasks import SqliteStore, TaskRecord
+from dovetail.extensions.tasks.store import TaskOrigin
 from dovetail.limits import Limits
 
 posix = pytest.mark.skipif(
@@ -39,14 +39,14 @@ class Kind(NamedTuple):
 
 async def add_task(store: SqliteStore, name: str) -> None:
     await store.add(
-        Record(
+        TaskRecord(
             id=name,
             created=0.0,
             updated=0.0,
             ttl=None,
             tool="t",
             params=b"",
-            origin=Origin("2026-07-28"),
+            origin=TaskOrigin("2026-07-28"),
         )
     )
 
@@ -200,12 +200,12 @@ async def test_rows_in_memory_stay_with_the_parent_of_a_fork() -> None:
 @posix
 def test_a_file_is_made_for_its_owner_where_a_link_leads(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "volume" / "file.db")
-    own(tmp_path / "link")
+    create_private_file(tmp_path / "link")
     assert stat.S_IMODE((tmp_path / "volume" / "file.db").stat().st_mode) == 0o600
 
 
 @posix
 def test_what_is_no_file_keeps_its_permissions(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir(mode=0o755)
-    own(tmp_path / "folder")
+    create_private_file(tmp_path / "folder")
     assert stat.S_IMODE((tmp_path / "folder").stat().st_mode) == 0o755

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import ConfigError, ConnectionClosed
 from ..extensions.skills.reader import Skill
 from .subscriptions import Subscription
-from .task import TaskHandle
+from .task_handle import TaskHandle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ..protocol.utilities import Completion, Level
     from .callbacks import AnyRequest
     from .client import Client
-    from .task import TaskUpdate
+    from .task_handle import TaskUpdate
     from .tool_results import TypedToolResult
 
     T = TypeVar("T")

@@ -68,7 +68,7 @@ from ..protocol.methods import METHODS
 from ..revisions import Revision
 from ..schema import Shape
 from ..schema.validation import Validator, compile
-from .hosting import Hosting
+from .client_tasks import ClientTasks
 from .roots import Roots, parse_root
 
 __all__ = [
@@ -194,7 +194,7 @@ class Callbacks:
         self.answers: dict[str, Answer] = {
             name: answer for name, (given, answer) in table.items() if given
         }
-        self.client_tasks = Hosting(self.answers, limits, tasks)
+        self.client_tasks = ClientTasks(self.answers, limits, tasks)
         self.capabilities.tasks = self.client_tasks.capability
 
     def set_roots(self, roots: Iterable[Any]) -> None:

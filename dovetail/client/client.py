@@ -56,8 +56,8 @@ from .completions import Completer
 from .reconnect import ServerLink
 from .requests import ANY, Requester
 from .subscriptions import Subscription, Subscriptions
-from .task import TaskHandle
-from .tasks import Tasks
+from .task_handle import TaskHandle
+from .tasks import RemoteTasks
 from .tool_results import ResultValidator, TypedToolResult, convert_result
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ class Client(Requester):
             limits=limits,
         )
         self._subscriptions = Subscriptions(link, self.request, limits)
-        self._tasks = Tasks(link, self.request, self._checked, callbacks, limits, tasks)
+        self._tasks = RemoteTasks(link, self.request, self._checked, callbacks, limits, tasks)
         if tasks and EXTENSION not in (had.declared or {}):
             had.add(self._tasks.extension)
         self._completing = Completer(cached)
@@ -257,7 +257,7 @@ class Client(Requester):
             _call_of(name, arguments, meta), timeout, on_progress, safe
         )
         if task is not None:
-            result = await self._tasks.finish(task, timeout, on_progress or self._on_progress)
+            result = await self._tasks.wait_as_call(task, timeout, on_progress or self._on_progress)
         self._checked(name, result, raise_on_error)
         return result if type is None or result.is_error else convert_result(result, type)
 
@@ -277,13 +277,13 @@ class Client(Requester):
         but for `handle.answer`."""
         await self._validation.ensure_known(name, self)
         await self._link.get_session(self._link.timeout if timeout is None else timeout)
-        if self._tasks.core and self._validation.task_support(name) is None:
+        if self._tasks.supports_core and self._validation.task_support(name) is None:
             await self.list_tools()
         params = _call_of(name, arguments, meta)
         result, task = await self._called(
             params, timeout, None, False, ("required", "optional"), ttl, manual
         )
-        handle = task or self._tasks.done(result)
+        handle = task or self._tasks.finished(result)
         handle.tool = name
         return handle
 
@@ -305,8 +305,10 @@ class Client(Requester):
         """Make a call, and get its result or the task that it became. `supports` are the tools that
         are called as tasks, in the core form."""
         for again in (False, True):
-            tasked = self._tasks.core and self._validation.task_support(params.name) in supports
-            sent, token = self._tasks.asking(params, ttl) if tasked else (params, "")
+            tasked = (
+                self._tasks.supports_core and self._validation.task_support(params.name) in supports
+            )
+            sent, token = self._tasks.as_task(params, ttl) if tasked else (params, "")
             try:
                 result = await self._request_with_rounds(
                     "tools/call", sent, timeout=timeout, on_progress=on_progress, safe=safe
@@ -314,7 +316,8 @@ class Client(Requester):
                 break
             except (HeaderMismatch, MethodNotFound, InvalidRequest) as refusal:
                 if again or not (
-                    isinstance(refusal, HeaderMismatch) or (self._tasks.core and not tasked)
+                    isinstance(refusal, HeaderMismatch)
+                    or (self._tasks.supports_core and not tasked)
                 ):
                     raise
                 await self.list_tools(
@@ -325,7 +328,7 @@ class Client(Requester):
                     and self._validation.task_support(params.name) not in supports
                 ):
                     raise
-        task = self._tasks.begun(result, token, manual)
+        task = self._tasks.started(result, token, manual)
         return (
             result if task is not None else await self._finish_extension_result(params, result)
         ), task
@@ -446,7 +449,7 @@ class Client(Requester):
                 run_callback(self._on_log, params)
             return
         if method in ("notifications/progress", "notifications/tasks/status"):
-            self._tasks.heard(method, params)
+            self._tasks.on_notification(method, params)
             return
         if method == "notifications/tools/list_changed":
             self._validation.clear()

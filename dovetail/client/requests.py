@@ -33,7 +33,7 @@ from ..schema import Shape
 from .caching import ResponseCache
 from .callbacks import Callbacks
 from .reconnect import ServerLink, backoff, ping_method
-from .tasks import AS_TASK
+from .tasks import CALL_AS_TASK
 
 ANY = Shape(Any)
 
@@ -226,7 +226,7 @@ class Requester:
             raise MethodNotFound(f"There is no {method} in revision {calling.spoken.version}")
         if row.params is CallToolParams and params.task is not None:
             row, on_progress = (
-                AS_TASK,
+                CALL_AS_TASK,
                 None,
             )  # it has a token of its own, for it reports beyond the end of the call
         ask = partial(self._cached.request, calling, fresh) if row.cacheable else calling.request

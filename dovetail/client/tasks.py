@@ -1,17 +1,16 @@
-"""Tasks of a server, as a client waits for them: work that outlives the call that asked for it.
+"""Tasks of a server, as a client starts them and waits for them.
 
     call ─→ result                                    most calls
-         └→ task ─→ look, wait, look again ─→ over ─→ result, or the error that it came to
-                     └→ it asks: the callbacks answer, as they do any question, and the
-                        answers are sent
+         └→ task ─→ poll, wait, poll again ─→ over ─→ its result, or the error that it failed with
+                     └→ it asks: the callbacks answer, as for any question, and the answers are sent
 
-Both forms take this road. In the extension's a task shows what it asks and what it came to, and is
-answered with `tasks/update`; in the core form of the handshake era `tasks/result` stays open beside
-the looking, so that questions have a way to come, and brings the result. What a server tells by
-itself saves a look: nobody relies on it.
+Both forms work this way. In the form of the extension, a task shows its questions and its outcome,
+and is answered with `tasks/update`. In the core form of the handshake era, `tasks/result` stays
+open next to the polling, so that questions can arrive, and brings the result. A notification saves
+a poll, but nothing relies on it.
 
-Whoever calls a tool and stops waiting cancels the task; whoever holds a handle decides that for
-themselves. How one task is waited for is in `task.py`.
+`call_tool` cancels the task if it stops waiting. A `TaskHandle` (`task_handle.py`) leaves that to
+its user.
 https://modelcontextprotocol.io/seps/2663-tasks-extension
 https://modelcontextprotocol.io/specification/2025-11-25/basic/utilities/tasks
 """
@@ -43,14 +42,12 @@ from ..errors import (
     NotFound,
     TaskCancelled,
 )
-from ..extensions.tasks.methods import CHANGED
-from ..extensions.tasks.methods import METHODS as EXTENDED
 from ..limits import Limits
 from ..ports import Call
 from ..protocol.base import PROGRESS_TOKEN
 from ..protocol.content import Content
 from ..protocol.lifecycle import InputRequiredResult, ProgressParams
-from ..protocol.methods import METHODS, Method
+from ..protocol.methods import METHODS, TASKS_EXTENSION_METHODS, Method
 from ..protocol.tasks import (
     EXTENSION,
     RELATED_TASK,
@@ -66,322 +63,323 @@ from ..protocol.utilities import ListenParams, SubscriptionFilter
 from ..revisions import decode, error_from_wire
 from .callbacks import AnyRequest, Callbacks
 from .reconnect import ServerLink, backoff
-from .task import PASSING, Patience, TaskHandle, TaskUpdate
+from .task_handle import TRANSIENT_ERRORS, TaskHandle, TaskUpdate, WaitDeadline
 
-LISTENED = 1.0
-"""From which pause on the server is asked to tell of changes by itself."""
+LISTEN_SECONDS = 1.0
+"""From this poll interval on, the client subscribes to changes."""
 
 
-class Begun(ToolResult, kw_only=True):
-    """What answers a call that was made as a task: the task, in the core form, or the result at
-    once."""
+class TaskOrResult(ToolResult, kw_only=True):
+    """The reply to a call that asked for a task, in the core form: the task, or the result."""
 
     content: list[Content] = []
     task: CoreTask | None = None
 
 
-AS_TASK = Method("tools/call", "client", CallToolParams, Begun, "tools", asks=True)
+CALL_AS_TASK = Method("tools/call", "client", CallToolParams, TaskOrResult, "tools", asks=True)
 
 
-class Tasks:
-    """The tasks that one client waits for."""
+class RemoteTasks:
+    """The tasks of the server that one client has started or follows."""
 
     def __init__(
         self,
         link: ServerLink,
         request: Callable[..., Awaitable[Any]],
-        checked: Callable[[str, ToolResult, bool], ToolResult],
+        check_result: Callable[[str, ToolResult, bool], ToolResult],
         callbacks: Callbacks,
         limits: Limits,
-        wanted: bool = True,
+        enabled: bool = True,
     ) -> None:
-        self.callbacks, self.limits, self.checked = callbacks, limits, checked
-        self._link, self._request, self._wanted = link, request, wanted
+        self.callbacks, self.limits, self.check_result = callbacks, limits, check_result
+        self._link, self._request, self._enabled = link, request, enabled
         self._handles: WeakValueDictionary[str | int, TaskHandle] = WeakValueDictionary()
-        """By the ids of tasks, and by the tokens under which they report progress."""
-        self._leaving = TaskSet()
+        """By the id of the task, and by its progress token."""
+        self._cancelling = TaskSet()
         self.extension = Extension(
             id=EXTENSION,
-            methods=EXTENDED,
-            handlers={CHANGED.name: self._told},
-            kinds={"task": Kind(CreateTaskResult, self._finish)},
+            methods=TASKS_EXTENSION_METHODS,
+            handlers={"notifications/tasks": self._on_task_changed},
+            kinds={"task": Kind(CreateTaskResult, self._finish_call)},
             handshake=False,
         )
 
-    # beginning
+    # starting
 
     @property
-    def core(self) -> bool:
-        """Whether calls of tools can be made as tasks, in the core form."""
-        return self._wanted and self._link.session is not None and _core(self._link.session)
+    def supports_core(self) -> bool:
+        """Whether tools can be called as tasks in the core form."""
+        session = self._link.session
+        if not self._enabled or session is None or "tasks/result" not in session.spoken.methods:
+            return False
+        capability: Any = session.server_capabilities.tasks
+        for key in ("requests", "tools", "call"):
+            capability = capability.get(key) if isinstance(capability, dict) else None
+        return capability is not None
 
-    def asking(self, params: CallToolParams, ttl: float | None) -> tuple[CallToolParams, str]:
-        """A call as one that is to become a task, in the core form, and the token under which it
-        will report progress."""
+    def as_task(self, params: CallToolParams, ttl: float | None) -> tuple[CallToolParams, str]:
+        """Return the params of a call that asks for a task, in the core form, and its progress
+        token."""
         token = secrets.token_hex(8)
         task = {} if ttl is None else {"ttl": round(ttl * 1000)}
-        return replace(
-            params, task=task, meta={**(params.meta or {}), PROGRESS_TOKEN: token}
-        ), token
+        meta = {**(params.meta or {}), PROGRESS_TOKEN: token}
+        return replace(params, task=task, meta=meta), token
 
-    def begun(
+    def started(
         self, result: ToolResult | CreateTaskResult, token: str = "", manual: bool = False
     ) -> TaskHandle | None:
-        """The task that a call became, if it did."""
-        made = result.task if isinstance(result, Begun) else result
-        if not isinstance(made, CoreTask | CreateTaskResult):
+        """Return the handle of the task that a call became; None if it did not."""
+        task = result.task if isinstance(result, TaskOrResult) else result
+        if not isinstance(task, CoreTask | CreateTaskResult):
             return None
-        handle = self.handle(made.task_id, manual)
-        if made.status not in TERMINAL:  # else a look will tell what it came to
-            handle.note(_lifted(made))
+        handle = self.handle(task.task_id, manual)
+        if task.status not in TERMINAL:  # else a poll is needed to see its outcome
+            handle.on_state(_as_detailed(task))
         if token:
             self._handles[token] = handle
         return handle
 
     def handle(self, id: str, manual: bool = False) -> TaskHandle:
-        """The handle of a task, the same one as long as somebody has it."""
-        found = self._handles.get(id)
-        if found is None or found.manual != manual:
-            found = self._handles[id] = TaskHandle(self, id, manual)
-        return found
+        """Return the handle of a task, the same one as long as somebody holds it."""
+        handle = self._handles.get(id)
+        if handle is None or handle.manual != manual:
+            handle = self._handles[id] = TaskHandle(self, id, manual)
+        return handle
 
-    def done(self, result: ToolResult) -> TaskHandle:
-        """The handle of what was answered at once."""
-        return TaskHandle(self, "", done=result)
+    def finished(self, result: ToolResult) -> TaskHandle:
+        """Return the handle of a call that was answered at once."""
+        return TaskHandle(self, "", result=result)
 
     # waiting
 
-    async def finish(
+    async def wait_as_call(
         self, handle: TaskHandle, timeout: float | None, on_progress: OnProgress | None
     ) -> ToolResult:
-        """Wait for a task as a call is waited for: whoever stops waiting, or cannot go on, cancels
-        it. Each look shows that the server is there, so without a timeout of its own the call may
-        be silent for as long as any call may take."""
-        longest = max(timeout or 0, self.limits.timeout_max)
+        """Wait for a task as for a call: cancel it if the wait ends early.
+
+        Every poll shows that the server is alive. So without a timeout the task may be silent for
+        as long as any call may take.
+        """
+        total = max(timeout or 0, self.limits.timeout_max)
         nothing: tuple[Any, ...] = (None, None, None)
-        last, number = nothing, 0
+        last, count = nothing, 0
 
         def report(update: TaskUpdate) -> None:
-            nonlocal last, number
-            said = update.message, update.progress, update.total
-            if on_progress is not None and said not in (last, nothing):
-                last, number = said, number + 1
-                run_callback(on_progress, _as_progress(handle.id, update, number))
+            nonlocal last, count
+            news = update.message, update.progress, update.total
+            if on_progress is not None and news not in (last, nothing):
+                last, count = news, count + 1
+                run_callback(on_progress, _as_progress(handle.id, update, count))
 
         try:
-            return await handle.wait(Patience(timeout, longest), report)
+            return await handle.wait(WaitDeadline(timeout, total), report)
         except BaseException as problem:
             if not handle.over and not isinstance(problem, NotFound):
-                self._abandon(handle.id)
+                self._cancel_in_background(handle.id)
             raise
 
-    async def _finish(self, client: Any, params: Any, created: CreateTaskResult) -> ToolResult:
+    async def _finish_call(self, client: Any, params: Any, created: CreateTaskResult) -> ToolResult:
         if not isinstance(params, CallToolParams):
-            raise InvalidRequest("The server made a task of a request that cannot be one")
-        handle = self.begun(created)
+            raise InvalidRequest("The server made a task of a request that cannot become one")
+        handle = self.started(created)
         assert handle is not None
-        return await self.finish(handle, None, client._on_progress)
+        return await self.wait_as_call(handle, None, client._on_progress)
 
-    def curable(self, problem: DovetailError) -> bool:
-        """Whether what went wrong may be over by the next look."""
+    def is_transient(self, problem: DovetailError) -> bool:
+        """Whether an error may be gone at the next poll."""
         lost = isinstance(problem, ConnectionClosed | ConnectFailed)
-        return isinstance(problem, PASSING) and (self._link.can_reconnect or not lost)
+        return isinstance(problem, TRANSIENT_ERRORS) and (self._link.can_reconnect or not lost)
 
-    async def look(self, id: str) -> DetailedTask:
-        """A task as it stands."""
+    async def fetch(self, id: str) -> DetailedTask:
+        """Fetch the state of a task with `tasks/get`."""
         try:
-            found = await self._request("tasks/get", TaskParams(task_id=id))
+            task = await self._request("tasks/get", TaskParams(task_id=id))
         except InvalidParams as unknown:
             raise NotFound(
                 unknown.code,
-                f"Task {id} is not known to the server, or not any more: {unknown.message}",
+                f"The server does not know task {id}, or has deleted it: {unknown.message}",
             ) from None
-        if found.task_id != id:
-            raise InvalidRequest(f"Asked for task {id}, the server told of {found.task_id}")
-        return _lifted(found)
+        if task.task_id != id:
+            raise InvalidRequest(f"Asked for task {id}, the server returned {task.task_id}")
+        return _as_detailed(task)
 
-    async def update(self, id: str, answers: dict[str, Raw]) -> None:
-        """Send answers. A server that does not take them says why: the task may be gone, or an
-        answer no good."""
+    async def send_answers(self, id: str, answers: dict[str, Raw]) -> None:
+        """Send answers with `tasks/update`; raises if the server does not accept them."""
         await self._request("tasks/update", UpdateTaskParams(task_id=id, input_responses=answers))
 
-    async def views(self, questions: dict[str, dict[str, Any]]) -> dict[str, AnyRequest]:
-        """Questions as callbacks would see them."""
-        calling = await self._link.get_session(self._link.timeout)
-        return self.callbacks.describe_requests(questions, calling.spoken, calling)
+    async def view_questions(self, questions: dict[str, dict[str, Any]]) -> dict[str, AnyRequest]:
+        """Return questions as callbacks see them."""
+        session = await self._session()
+        return self.callbacks.describe_requests(questions, session.spoken, session)
 
-    async def respond(
+    async def answer_questions(
         self, questions: dict[str, dict[str, Any]], callbacks: Callbacks | None = None
     ) -> dict[str, Raw]:
-        """The answers to questions, by this client's callbacks or by others."""
-        calling = await self._link.get_session(self._link.timeout)
+        """Let the callbacks of this client, or others, answer questions."""
+        session = await self._session()
         asked = InputRequiredResult(input_requests=questions)
-        return await (callbacks or self.callbacks).answer_all(asked, calling.spoken, calling)
+        return await (callbacks or self.callbacks).answer_all(asked, session.spoken, session)
+
+    async def _session(self) -> Calling:
+        return await self._link.get_session(self._link.timeout)
 
     @asynccontextmanager
-    async def beside(self, handle: TaskHandle) -> "AsyncIterator[asyncio.Task[ToolResult] | None]":
-        """What runs while a task is looked at: in the core form what brings the result, else a
-        stream of changes where looks are far between."""
+    async def background_request(
+        self, handle: TaskHandle
+    ) -> "AsyncIterator[asyncio.Task[ToolResult] | None]":
+        """Run the request that accompanies polling: `tasks/result` in the core form, which is
+        yielded; else `subscriptions/listen`, if polls are far apart."""
 
-        def ended(task: "asyncio.Task[Any]") -> None:
+        def on_done(task: "asyncio.Task[Any]") -> None:
             if not task.cancelled():
-                task.exception()  # somebody may look at it, nobody must
-                handle.stir()
+                task.exception()  # mark it as retrieved: not everybody looks at it
+                handle.wake()
 
-        core = not (await self._link.get_session(self._link.timeout)).spoken.stateless
-        work = self._result(handle.id) if core else self._listen(handle)
+        is_core = not (await self._session()).spoken.stateless
+        work = self._fetch_result(handle.id) if is_core else self._listen(handle)
         task: asyncio.Task[Any] = asyncio.get_running_loop().create_task(work)
-        task.add_done_callback(ended)
+        task.add_done_callback(on_done)
         try:
-            yield task if core else None
+            yield task if is_core else None
         finally:
             task.cancel()
 
-    async def _result(self, id: str) -> ToolResult:
-        """`tasks/result`, which may take as long as the task does."""
-        ask = partial(
+    async def _fetch_result(self, id: str) -> ToolResult:
+        """Send `tasks/result`, which may take as long as the task does."""
+        request = partial(
             self._request, "tasks/result", TaskParams(task_id=id), timeout=self.limits.timeout_max
         )
         for failures in range(self.limits.restarts):
             try:
-                return await ask()  # type: ignore[no-any-return]
-            except PASSING as problem:
-                if not self.curable(problem):
+                return await request()  # type: ignore[no-any-return]
+            except TRANSIENT_ERRORS as problem:
+                if not self.is_transient(problem):
                     raise
             await asyncio.sleep(backoff(failures + 1))
-        return await ask()  # type: ignore[no-any-return]
+        return await request()  # type: ignore[no-any-return]
 
     async def _listen(self, handle: TaskHandle) -> None:
-        """`subscriptions/listen`, as soon as it saves looks. Where there is none, looking is
+        """Subscribe to a task as soon as that saves polls. If it is not possible, polling is
         enough."""
         params = ListenParams(notifications=SubscriptionFilter(task_ids=[handle.id]))
         for _ in range(self.limits.restarts):
-            while handle.pause < LISTENED:  # noqa: ASYNC110  (it is not worth an event)
-                await asyncio.sleep(LISTENED)
+            while handle.poll_seconds < LISTEN_SECONDS:  # noqa: ASYNC110  (not worth an event)
+                await asyncio.sleep(LISTEN_SECONDS)
             try:
-                calling = await self._link.get_session(self._link.timeout)
-                await calling.request(METHODS["subscriptions/listen"], params, timeout=None)
+                session = await self._session()
+                await session.request(METHODS["subscriptions/listen"], params, timeout=None)
             except DovetailError as problem:
-                if not self.curable(problem):
+                if not self.is_transient(problem):
                     return
-            await asyncio.sleep(LISTENED)
+            await asyncio.sleep(LISTEN_SECONDS)
 
-    async def outcome(self, state: DetailedTask | None) -> ToolResult:
-        """What a task that is over came to."""
+    async def fetch_outcome(self, state: DetailedTask | None) -> ToolResult:
+        """Return the result of a task that is over; raises if it failed or was cancelled."""
         assert state is not None
         if state.status == "cancelled":
-            raise TaskCancelled(f"Task {state.task_id} was cancelled{_said(state)}")
-        calling = await self._link.get_session(self._link.timeout)
-        if not calling.spoken.stateless:
-            return await self._result(state.task_id)
+            raise TaskCancelled(f"Task {state.task_id} was cancelled{_status_message(state)}")
+        if not (await self._session()).spoken.stateless:
+            return await self._fetch_result(state.task_id)
         if state.status == "failed":
             raise _failure(state)
         try:
-            found: ToolResult = decode(state.result, ToolResult)
+            result: ToolResult = decode(state.result, ToolResult)
         except msgspec.MsgspecError as problem:
             raise InvalidRequest(
-                f"The result of task {state.task_id} makes no sense: {problem}"
+                f"The result of task {state.task_id} is not valid: {problem}"
             ) from None
-        return found
+        return result
 
     # cancelling
 
     async def cancel(self, id: str) -> None:
-        """End a task; one that is over stays so."""
+        """Cancel a task; one that is over stays over."""
         try:
             await self._request("tasks/cancel", TaskParams(task_id=id))
         except InvalidParams:
-            await self.look(
-                id
-            )  # the core form refuses to cancel what is over; what is not there at all is an error
+            # The core form refuses to cancel a task that is over. An unknown task is an error.
+            await self.fetch(id)
 
-    def _abandon(self, id: str) -> None:
-        """Cancel a task that nobody waits for, without making anybody wait for that."""
-
-        async def leave() -> None:
+    def _cancel_in_background(self, id: str) -> None:
+        async def cancel() -> None:
             try:
                 await self._request(
                     "tasks/cancel", TaskParams(task_id=id), timeout=self.limits.shutdown
                 )
             except DovetailError:
-                pass  # it was over before, or will end by its own time to live
+                pass  # it was over before, or expires by itself
 
         if self._link.session is not None:
-            self._leaving.start(leave())
+            self._cancelling.start(cancel())
 
     async def close(self) -> None:
-        """Let what is being cancelled be cancelled."""
-        if self._leaving:
-            await asyncio.wait(self._leaving, timeout=self.limits.shutdown)
+        """Wait for cancellations that are under way."""
+        if self._cancelling:
+            await asyncio.wait(self._cancelling, timeout=self.limits.shutdown)
 
-    # hearing
+    # notifications
 
-    async def _told(self, call: Call) -> None:
-        self.heard(call.method.name, call.params)
+    async def _on_task_changed(self, call: Call) -> None:
+        self.on_notification(call.method.name, call.params)
 
-    def heard(self, method: str, params: Any) -> None:
-        """A server tells of a task, or of its progress, by itself."""
+    def on_notification(self, method: str, params: Any) -> None:
+        """Take a notification about a task, or about its progress."""
         if isinstance(params, ProgressParams):
             handle = self._handles.get(params.progress_token)
             if handle is not None:
-                handle.progressed(params)
+                handle.on_progress(params)
         elif (handle := self._handles.get(params.task_id)) is not None:
-            told = _lifted(params)
-            if method != CHANGED.name or _whole(told):
-                handle.note(told)
-            handle.stir()  # who is told too little looks
+            state = _as_detailed(params)
+            if method != "notifications/tasks" or _is_complete(state):
+                handle.on_state(state)
+            handle.wake()  # if the notification says too little, poll
 
 
-def _core(calling: Calling) -> bool:
-    where: Any = (
-        calling.server_capabilities.tasks if "tasks/result" in calling.spoken.methods else None
-    )
-    for key in ("requests", "tools", "call"):
-        where = where.get(key) if isinstance(where, dict) else None
-    return where is not None
-
-
-def _whole(state: DetailedTask) -> bool:
-    """Whether this is all that `tasks/get` would tell."""
-    wanted = {
+def _is_complete(state: DetailedTask) -> bool:
+    """Whether a notification says all that `tasks/get` would."""
+    required = {
         "completed": bytes(state.result),
         "failed": state.error,
         "input_required": state.input_requests,
     }
-    return bool(wanted.get(state.status, True))
+    return bool(required.get(state.status, True))
 
 
-def _said(state: DetailedTask) -> str:
+def _status_message(state: DetailedTask) -> str:
     return f": {state.status_message}" if state.status_message else ""
 
 
-def _lifted(told: Any) -> DetailedTask:
-    """A task of any form as the extension tells of it."""
-    if isinstance(told, DetailedTask):
-        return told
-    fields = {_LIFTED.get(name, name): getattr(told, name) for name in told.__struct_fields__}
+_EXTENSION_NAMES = {"ttl": "ttl_ms", "poll_interval": "poll_interval_ms"}
+"""The fields that the core form names differently."""
+
+
+def _as_detailed(task: Any) -> DetailedTask:
+    """Return a task of any form in that of the extension."""
+    if isinstance(task, DetailedTask):
+        return task
+    fields = {
+        _EXTENSION_NAMES.get(name, name): getattr(task, name) for name in task.__struct_fields__
+    }
     return DetailedTask(
         **{name: value for name, value in fields.items() if name in DetailedTask.__struct_fields__}
     )
 
 
-_LIFTED = {"ttl": "ttl_ms", "poll_interval": "poll_interval_ms"}
-"""What the core form calls otherwise."""
-
-
 def _failure(state: DetailedTask) -> DovetailError:
-    told = state.error or {}
-    code, message = told.get("code"), told.get("message")
+    fields = state.error or {}
+    code, message = fields.get("code"), fields.get("message")
     if not isinstance(code, int) or not isinstance(message, str):
-        return InternalError(f"Task {state.task_id} failed, and does not say why{_said(state)}")
-    return error_from_wire("tools/call", code, message, told.get("data"))
+        said = _status_message(state)
+        return InternalError(f"Task {state.task_id} failed without giving an error{said}")
+    return error_from_wire("tools/call", code, message, fields.get("data"))
 
 
 def _as_progress(id: str, update: TaskUpdate, count: int) -> ProgressParams:
-    """What is new of a task for whoever hears of progress. A status message says in words how far
-    it is; it is counted."""
-    progress = float(count) if update.progress is None else update.progress
-    meta = {RELATED_TASK: {"taskId": id}}
+    """Return a change of a task as progress. A status message without a number is counted."""
     return ProgressParams(
-        progress_token=id, progress=progress, total=update.total, message=update.message, meta=meta
+        progress_token=id,
+        progress=float(count) if update.progress is None else update.progress,
+        total=update.total,
+        message=update.message,
+        meta={RELATED_TASK: {"taskId": id}},
     )

@@ -33,7 +33,15 @@ from .resources import (
     ReadResourceResult,
     UriParams,
 )
-from .tasks import CoreTaskResult, ListTasksResult, TaskParams, TaskStatusParams
+from .tasks import (
+    CoreTaskResult,
+    DetailedTask,
+    ListTasksResult,
+    TaskChangedParams,
+    TaskParams,
+    TaskStatusParams,
+    UpdateTaskParams,
+)
 from .tools import CallToolParams, ListToolsResult, ToolResult
 from .utilities import (
     CompleteParams,
@@ -168,3 +176,12 @@ _ROWS = [
 
 METHODS: dict[str, Method] = {row.name: row for row in _ROWS}
 """All methods by name."""
+
+TASKS_EXTENSION_METHODS = (
+    _request("tasks/get", "client", TaskParams, DetailedTask, named="task_id"),
+    _request("tasks/update", "client", UpdateTaskParams, EmptyResult, named="task_id"),
+    _request("tasks/cancel", "client", TaskParams, EmptyResult, named="task_id"),
+    _notification("notifications/tasks", "server", TaskChangedParams),
+)
+"""The methods of the tasks extension.
+https://modelcontextprotocol.io/seps/2663-tasks-extension"""

@@ -50,17 +50,16 @@ from .options import (
 from .prompts import compile_prompt
 from .registry import Registry
 from .resources import RegisteredTemplate, compile_resource
-from .tools import RegisteredTool, compile_tool
+from .tools import compile_tool
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ..extensions.tasks.tasks import Tasks
-    from ..extensions.tasks.terms import Terms
+    from ..extensions.tasks.api import ServerTasks, TasksOption
+    from ..extensions.tasks.settings import TaskSupport
     from ..serve.app import App
     from .served_files import FileWatcher
     from .skills import Skills
-    from .tasking import Given as TasksGiven
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -158,7 +157,7 @@ class Server(Handlers):
         redact: Redact | None = None,
         experimental: dict[str, Any] | None = None,
         extensions: Sequence[Extension] = (),
-        tasks: "TasksGiven" = None,
+        tasks: "TasksOption" = None,
         revisions: Sequence[str] | None = None,
         resume: Literal["live", "replay"] = "live",
     ) -> None:
@@ -193,7 +192,7 @@ class Server(Handlers):
         self._skills: Skills | None = None
         self._offers_apps = False
         self._tasks_option = tasks
-        self.tasks: Tasks | None = None
+        self.tasks: ServerTasks | None = None
         """The tasks of this server, once it has a tool that may run as one."""
         for extension in extensions:
             self.add_extension(extension)
@@ -722,14 +721,22 @@ class Server(Handlers):
     # tasks
 
     def _offer_tasks(self) -> None:
-        from .tasking import tasking
+        from ..extensions.tasks.api import CORE_CAPABILITY, ServerTasks
 
         if self.tasks is None:
-            self.tasks = tasking(
-                self, self._tasks_option, lambda name: _terms_of(self._tools.get(name)),
-                self._go_on, self._tell, ends=self._lifespan is not None,
+            self.tasks = ServerTasks(
+                self, self._tasks_option, self._task_support, self._go_on, self._tell,
+                stop_with_lifespan=self._lifespan is not None,
             )  # fmt: skip
-            self._answer_with(self.tasks.handlers)
+            self.add_extension(self.tasks.extension)
+            self.capabilities.tasks = CORE_CAPABILITY
+            self._answer_with(self.tasks.core_handlers)
+
+    def _task_support(self, tool: str) -> "TaskSupport | None":
+        from ..extensions.tasks.settings import FORBIDDEN
+
+        entry = self._tools.get(tool)
+        return None if entry is None else entry.task or FORBIDDEN
 
     async def _go_on(self, call: Call) -> Any:
         """Answer the call of a task that is no longer connected: by the same chain of extensions,
@@ -916,7 +923,7 @@ class Server(Handlers):
         """Return the context manager that is entered before the first request and left after the
         last; its value is `ctx.state`."""
         own = self._own_lifespan()
-        return own if self.tasks is None else self.tasks.keeper.living(own)
+        return own if self.tasks is None else self.tasks.manager.lifespan(own)
 
     def _own_lifespan(self) -> AbstractAsyncContextManager[Any]:
         if self._lifespan is None:
@@ -933,7 +940,7 @@ class Server(Handlers):
         this process."""
         self._keys = options.get("keys", self._keys)
         single_process = single_process and (options.get("workers") or 1) == 1
-        if not single_process and self.tasks is not None and not self.tasks.keeper.store.shared:
+        if not single_process and self.tasks is not None and not self.tasks.manager.store.shared:
             raise ConfigError(
                 "Several processes have to share their tasks. Keep them in a file: "
                 'Server(tasks="tasks.db")'
@@ -969,12 +976,6 @@ def _check_guard(auth: Any) -> Guard | None:
 
 def _meta_of(component: Any) -> Meta | None:
     return None if component is None else component.listed.meta
-
-
-def _terms_of(tool: RegisteredTool | None) -> "Terms | None":
-    from ..extensions.tasks.terms import FORBIDDEN
-
-    return None if tool is None else tool.task or FORBIDDEN
 
 
 def _find_revisions(names: Sequence[str]) -> tuple[Revision, ...]:

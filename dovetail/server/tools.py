@@ -49,7 +49,7 @@ from .media import Media
 from .registry import parse_scopes
 
 if TYPE_CHECKING:
-    from ..extensions.tasks.terms import Terms
+    from ..extensions.tasks.settings import TaskSupport
     from ..protocol.header_params import HeaderParam
     from ..schema.validation import Validator
     from .signature import Signature
@@ -89,8 +89,8 @@ class RegisteredTool(Struct, frozen=True, eq=False):
     """The parameters that HTTP requests repeat in their headers."""
     scopes: tuple[str, ...] = ()
     """The scopes that a token needs to call it."""
-    task: "Terms | None" = None
-    """On what terms it runs as a task."""
+    task: "TaskSupport | None" = None
+    """How it may run as a task; None if it may not."""
 
 
 def compile_tool(
@@ -152,18 +152,19 @@ def compile_tool(
         direct=signature.is_async and timeout is None and isolate is None,
         mirrors=_mirrors(name, input_schema),
         scopes=parse_scopes(scopes, f"Tool {name!r}"),
-        task=_terms(name, signature, task, resumable),
+        task=_task_support(name, signature, task, resumable),
     )
 
 
-def _terms(name: str, signature: "Signature", task: str | None, resumable: bool) -> "Terms | None":
+def _task_support(
+    name: str, signature: "Signature", task: str | None, resumable: bool
+) -> "TaskSupport | None":
     if task is None and not resumable:
         return None
-    from ..extensions.tasks.terms import detaches, terms
+    from ..extensions.tasks.settings import calls_detach, task_support
 
-    return terms(
-        name, task, resumable, signature.context is not None and detaches(signature.function)
-    )
+    detaches = signature.context is not None and calls_detach(signature.function)
+    return task_support(name, task, resumable, detaches)
 
 
 def _check_name(name: str) -> None:

@@ -184,7 +184,7 @@ async def test_a_task_that_is_cancelled_says_so_to_who_waits(talk: Talk) -> None
         with pytest.raises(TaskCancelled):
             await waiting
         await stage.cancelled.wait()
-        with pytest.raises(NotFound, match="not known"):
+        with pytest.raises(NotFound, match="not know"):
             await client.task("nonsense").result()
 
 
@@ -192,7 +192,7 @@ async def test_a_task_that_is_cancelled_says_so_to_who_waits(talk: Talk) -> None
 async def test_of_a_task_that_takes_long_the_server_tells_by_itself(
     transport: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tasks, "LISTENED", 0.1)  # which is long, here
+    monkeypatch.setattr(tasks, "LISTEN_SECONDS", 0.1)  # which is long, here
     stage, talk = Stage(), Talk(transport, "2026-07-28")
 
     def asked() -> list[str]:
@@ -232,7 +232,7 @@ async def test_what_was_lost_with_its_server_is_told_as_lost(revision: str, tmp_
         waiting = asyncio.create_task(handle.result())
         with pytest.raises(Exception, match=r"die|closed|exited"):
             await client.call_tool("die")
-        with pytest.raises(NotFound, match="not any more"):
+        with pytest.raises(NotFound, match="has deleted it"):
             await waiting
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dovetail import Client, ToolError
-from dovetail.client.task import TaskUpdate, pause_of
+from dovetail.client.task_handle import TaskUpdate, poll_interval
 from dovetail.errors import (
     ConfigError,
     ConnectionClosed,
@@ -166,14 +166,14 @@ async def test_what_a_task_came_to_is_what_the_caller_gets() -> None:
             "the disk is full",
         ),
         (task("failed", error={"code": -7, "message": "odd"}), ProtocolError, "odd"),
-        (task("failed", statusMessage="hm"), InternalError, "does not say why: hm"),
+        (task("failed", statusMessage="hm"), InternalError, "without giving an error: hm"),
         (task("cancelled", statusMessage="night"), TaskCancelled, "t1 was cancelled: night"),
         (task("completed", result=said("broken", isError=True)), ToolError, "broken"),
-        (task("completed"), InvalidRequest, "makes no sense"),
-        (task("completed", result={"content": 7}), InvalidRequest, "makes no sense"),
+        (task("completed"), InvalidRequest, "is not valid"),
+        (task("completed", result={"content": 7}), InvalidRequest, "is not valid"),
         (task("dreaming"), InvalidRequest, "makes no sense"),
-        (task("working", taskId="t2"), InvalidRequest, "told of t2"),
-        (Refused(-32602, "Task has expired"), NotFound, "t1 is not known .* expired"),
+        (task("working", taskId="t2"), InvalidRequest, "returned t2"),
+        (Refused(-32602, "Task has expired"), NotFound, "not know task t1.* expired"),
         (Refused(-32603, "no store"), InternalError, "no store"),
     ]
     for outcome, kind, text in cases:
@@ -193,7 +193,7 @@ async def test_a_task_that_is_over_when_it_is_told_of_is_looked_at() -> None:
 @pytest.mark.requirement("tasks-client-unsupported")
 async def test_only_a_call_of_a_tool_can_become_a_task() -> None:
     async with played({"prompts/get": BEGUN}) as (client, play):
-        with pytest.raises(InvalidRequest, match="cannot be one"):
+        with pytest.raises(InvalidRequest, match="cannot become one"):
             await client.get_prompt("p")
         assert play.heard == ["prompts/get"]
 
@@ -244,7 +244,7 @@ async def test_a_key_that_is_used_for_another_question_is_the_servers_mistake() 
         "tasks/cancel": complete(),
     }
     async with played(parts, on_elicit=lambda request: {"echo": "x"}) as (client, play):
-        with pytest.raises(InvalidRequest, match="something else by the key 'a'"):
+        with pytest.raises(InvalidRequest, match="different question under the key 'a'"):
             await client.call_tool("slow")
         await play.hears("tasks/cancel")
 
@@ -267,7 +267,7 @@ async def test_a_task_that_never_stops_asking_is_given_up() -> None:
         client,
         play,
     ):
-        with pytest.raises(InvalidRequest, match="asked 4 times"):
+        with pytest.raises(InvalidRequest, match="asked questions 4 times"):
             await client.call_tool("slow")
         await play.hears("tasks/cancel")
         assert play.heard.count("tasks/update") == 3
@@ -359,7 +359,7 @@ async def test_a_task_without_news_runs_into_the_timeout_of_the_call() -> None:
     }
     async with played(parts) as (client, play):
         with pytest.raises(
-            TimedOut, match=r"t1 is still working without news for 0.3 s; it said last: stuck"
+            TimedOut, match=r"t1 is still working after 0.3 s without news; its last message: stuck"
         ):
             await client.call_tool("slow", timeout=0.3)
         await play.hears("tasks/cancel")
@@ -476,9 +476,9 @@ async def test_a_task_is_picked_up_again_by_its_id() -> None:
         assert await handle.status() == TaskUpdate("working", "half")
         assert (await handle.result()).text == "done"
     async with played({"tasks/get": Refused(-32602, "unknown")}) as (client, _):
-        with pytest.raises(NotFound, match="t1 is not known"):
+        with pytest.raises(NotFound, match="not know task t1"):
             await client.task("t1").status()
-        with pytest.raises(NotFound, match="t1 is not known"):
+        with pytest.raises(NotFound, match="not know task t1"):
             await client.task("t1").result()
 
 
@@ -504,7 +504,7 @@ async def test_by_hand_questions_are_the_holders_to_answer() -> None:
             "a": "a",
             "b": "b",
         }
-        with pytest.raises(NotFound, match="asks nothing by the key 'c'"):
+        with pytest.raises(NotFound, match="no question with the key 'c'"):
             await handle.answer("c", {})
         with pytest.raises(ConfigError, match="not what"):
             await handle.answer("a", {"echo": 7})
@@ -759,7 +759,7 @@ async def test_what_a_core_task_came_to_is_what_the_caller_gets() -> None:
             Refused(-32602, "expired"),
             Refused(-32602, "expired"),
             NotFound,
-            "t1 is not known .* expired",
+            "not know task t1.* expired",
         ),
         (core(), Refused(-32601, "what?"), MethodNotFound, "what?"),
     ]
@@ -833,4 +833,4 @@ def test_a_server_is_not_looked_at_sooner_than_it_proposes(
         ttl_ms=None,
         poll_interval_ms=proposed,
     )
-    assert all(least <= pause_of(shown, pauses) <= most for pauses in range(50))
+    assert all(least <= poll_interval(shown, pauses) <= most for pauses in range(50))

@@ -24,7 +24,7 @@ from dovetail.errors import (
     TooLarge,
     UrlRequired,
 )
-from dovetail.extensions.tasks import MemoryStore, Record, SqliteStore, TaskSettings
+from dovetail.extensions.tasks import InMemoryTaskStore, SqliteStore, TaskRecord, TaskSettings
 from dovetail.limits import Limits
 from dovetail.ports import HttpRequest
 from dovetail.protocol.client_features import ElicitParams
@@ -260,10 +260,10 @@ async def test_who_cannot_be_sent_to_a_page_fails_the_task() -> None:
 
 
 async def test_an_answer_that_cannot_be_written_down_still_gets_to_the_tool() -> None:
-    class Busy(MemoryStore):
+    class Busy(InMemoryTaskStore):
         refusals = 1
 
-        async def put(self, record: Record) -> bool:
+        async def put(self, record: TaskRecord) -> bool:
             if record.answers and self.refusals:
                 self.refusals -= 1
                 raise Overloaded("busy")
@@ -309,8 +309,8 @@ async def test_an_error_that_there_is_no_room_for_is_told_in_few_words(form: str
 async def test_a_task_whose_end_there_is_no_room_for_at_all_is_gone(
     form: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class Full(MemoryStore):
-        async def put(self, record: Record) -> bool:
+    class Full(InMemoryTaskStore):
+        async def put(self, record: TaskRecord) -> bool:
             if record.over:
                 raise TooLarge("full")
             return await super().put(record)
@@ -321,11 +321,11 @@ async def test_a_task_whose_end_there_is_no_room_for_at_all_is_gone(
         handle = await client.start_tool("wait")
         with pytest.raises(NotFound):
             await handle.result()
-    assert "could not be written down: full" in caplog.text
+    assert "could not be saved: full" in caplog.text
 
 
 async def test_a_question_that_the_tool_gave_up_is_gone_from_the_store_too(form: str) -> None:
-    store, go = MemoryStore(), asyncio.Event()
+    store, go = InMemoryTaskStore(), asyncio.Event()
     server = Server("impatient", tasks=store)
 
     @server.tool(task="required")
@@ -343,7 +343,7 @@ async def test_a_question_that_the_tool_gave_up_is_gone_from_the_store_too(form:
         await settled(client, handle.id, "input_required")
         await settled(client, handle.id, "working")
         kept = await store.get(handle.id)
-        assert kept is not None and (kept.status, kept.asked) == ("working", {})
+        assert kept is not None and (kept.status, kept.questions) == ("working", {})
         go.set()
         assert (await settled(client, handle.id)).status == "completed"
 
@@ -437,7 +437,7 @@ async def test_what_is_cancelled_at_once_does_not_even_begin(form: str) -> None:
         result = await next(call)
         if call.name == "tools/call":
             made = getattr(result, "task", result)
-            await keeper.cancel(await keeper.find(made.task_id))
+            await manager.cancel(await manager.find(made.task_id))
         return result
 
     server = Server("quick", middleware=[hasty])
@@ -448,11 +448,11 @@ async def test_what_is_cancelled_at_once_does_not_even_begin(form: str) -> None:
         begun.append(1)
 
     assert server.tasks is not None
-    keeper: Any = server.tasks.keeper
+    manager: Any = server.tasks.manager
     async with Client(server, revision=form) as client:
         handle = await client.start_tool("quick")
         assert (await settled(client, handle.id)).status == "cancelled"
-        while keeper.works:
+        while manager.running:
             await asyncio.sleep(0)
     assert begun == []
 
@@ -550,12 +550,12 @@ async def test_a_question_that_cannot_be_put_ends_the_wait_and_not_the_task() ->
 
 @pytest.mark.requirement("tasks-core-cancel")
 async def test_to_cancel_what_was_faster_is_refused() -> None:
-    class Slow(MemoryStore):
+    class Slow(InMemoryTaskStore):
         def __init__(self) -> None:
             super().__init__()
             self.ending, self.go = asyncio.Event(), asyncio.Event()
 
-        async def put(self, record: Record) -> bool:
+        async def put(self, record: TaskRecord) -> bool:
             if record.status == "completed":
                 self.ending.set()
                 await self.go.wait()
@@ -574,7 +574,7 @@ async def test_to_cancel_what_was_faster_is_refused() -> None:
         await asyncio.sleep(0.01)
         store.go.set()
         error = (await cancelling)["error"]
-        assert error["code"] == InvalidParams.code and "completed already" in error["message"]
+        assert error["code"] == InvalidParams.code and "already completed" in error["message"]
 
 
 # whoever comes too late
@@ -645,7 +645,7 @@ async def test_a_wish_for_a_task_that_makes_no_sense_is_refused(task: Any) -> No
 @pytest.mark.parametrize("number", ["nonsense", 10**30, -1, 2**63, 1.5, None])
 async def test_a_cursor_that_is_none_is_refused(number: Any, tmp_path: Path) -> None:
     cursor = number if number == "nonsense" else json.dumps(["tasks", number]).encode().hex()
-    for store in (MemoryStore(), SqliteStore(tmp_path / "tasks.db")):
+    for store in (InMemoryTaskStore(), SqliteStore(tmp_path / "tasks.db")):
         async with bare(Site(tasks=store).server) as peer:
             await peer.greet(CORE)
             assert (await peer.ask("tasks/list", {"cursor": cursor}))["error"][
@@ -717,9 +717,9 @@ async def test_that_a_task_began_ended_and_was_fetched_is_logged_and_its_id_is_n
         await handle.result()
         with pytest.raises(InvalidParams):
             await client.request("tasks/get", {"taskId": "nowhere"})
-    name = f"{handle.id[:8]}… (wait, of nobody known)"
+    name = f"{handle.id[:8]}… (wait, owner: anonymous)"
     said = [record.getMessage() for record in caplog.records if record.name == "dovetail.tasks"]
-    assert said[0] == f"The task {name} has begun" and f"The task {name} is completed" in said
-    assert f"What came of the task {name} is fetched" in said
-    assert said[-1] == "tasks/get by nobody known: there is no such task"
+    assert said[0] == f"Task {name} has started" and f"Task {name}: completed" in said
+    assert f"The outcome of task {name} was fetched" in said
+    assert said[-1] == "tasks/get by an anonymous caller: no such task"
     assert handle.id not in caplog.text

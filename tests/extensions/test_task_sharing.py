@@ -17,8 +17,8 @@ from msgspec import Struct
 
 from dovetail import Client, Context, Server, ToolError
 from dovetail.errors import ConfigError, InvalidParams, Overloaded
-from dovetail.extensions.tasks import Letter, MemoryStore, Record, SqliteStore
-from dovetail.extensions.tasks.store import Origin
+from dovetail.extensions.tasks import InMemoryTaskStore, SqliteStore, TaskMessage, TaskRecord
+from dovetail.extensions.tasks.store import TaskOrigin
 from dovetail.limits import Limits
 
 FORMS = CORE, EXTENDED = ["2025-11-25", "2026-07-28"]
@@ -46,8 +46,8 @@ def server(path: Path, kind: type[SqliteStore] = SqliteStore, **limits: Any) -> 
 
 
 def store(of: Server) -> SqliteStore:
-    assert of.tasks is not None and isinstance(of.tasks.keeper.store, SqliteStore)
-    return of.tasks.keeper.store
+    assert of.tasks is not None and isinstance(of.tasks.manager.store, SqliteStore)
+    return of.tasks.manager.store
 
 
 def client(of: Server, form: str) -> Client:
@@ -75,13 +75,13 @@ async def test_a_letter_that_makes_no_sense_does_not_keep_the_next_one_away(
                 (b'{"action": "shrug"}', b"no JSON", b"\xff", b'{"action": "decline"}'),
                 strict=True,
             ):
-                await store(there).send(Letter(id, {"sure": answer}))
+                await store(there).send_message(TaskMessage(id, {"sure": answer}))
             assert (await other.task(ids.pop()).result()).text == "decline"
             for id in ids:  # nobody will answer those again
                 with pytest.raises(ToolError, match="was refused"):
                     await other.task(id).result()
-        assert len([said for said in caplog.messages if "letter" in said]) == 3
-        assert await store(here).receive() == []
+        assert len([said for said in caplog.messages if "message" in said]) == 3
+        assert await store(here).receive_messages() == []
 
 
 async def test_a_letter_to_a_task_that_is_yet_to_be_taken_up_waits(path: Path) -> None:
@@ -94,52 +94,52 @@ async def test_a_letter_to_a_task_that_is_yet_to_be_taken_up_waits(path: Path) -
                 "created": now,
                 "updated": now,
                 "ttl": 60.0,
-                "origin": Origin(EXTENDED),
+                "origin": TaskOrigin(EXTENDED),
                 "status": status,
             }
-            await store(here).add(Record(id=name, tool="ask", params=b"{}", **about))
-            await store(there).send(Letter(name, cancel=True))
+            await store(here).add(TaskRecord(id=name, tool="ask", params=b"{}", **about))
+            await store(there).send_message(TaskMessage(name, cancel=True))
         assert (await other.task(id).result()).text == "decline"
-        assert [letter.id for _, letter in await store(here).receive()] == ["left"]
+        assert [letter.id for _, letter in await store(here).receive_messages()] == ["left"]
 
 
 async def test_letters_go_on_when_the_file_could_not_be_read_for_a_while(
     path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dovetail.extensions.tasks.mail.LOOK", 0.01)
+    monkeypatch.setattr("dovetail.extensions.tasks.manager.MAILBOX_SECONDS", 0.01)
     failures: Iterator[Exception] = iter([OSError("gone"), Overloaded("busy"), ValueError("odd")])
 
     class Shaky(SqliteStore):
-        async def receive(self) -> list[tuple[int, Letter]]:
+        async def receive_messages(self) -> list[tuple[int, TaskMessage]]:
             for failure in failures:
                 raise failure
-            return await super().receive()
+            return await super().receive_messages()
 
     here, there = server(path, Shaky), server(path)
     async with client(here, EXTENDED) as one, client(there, EXTENDED) as other:
         id = (await one.start_tool("ask", manual=True)).id
         assert (await other.task(id).result()).text == "decline"
     assert [said for said in caplog.messages if "cannot be read" in said] == [
-        "Letters to tasks cannot be read: gone",
-        "Letters to tasks cannot be read: odd",
+        "Messages to tasks cannot be read: gone",
+        "Messages to tasks cannot be read: odd",
     ]
 
 
 async def test_a_server_starts_though_another_one_writes_and_takes_up_later_what_was_left(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("dovetail.extensions.tasks.sqlite.BUSY", 0.01)
-    monkeypatch.setattr("dovetail.extensions.tasks.keeper.SWEEP", 0.05)
+    monkeypatch.setattr("dovetail.extensions.tasks.sqlite.BUSY_SECONDS", 0.01)
+    monkeypatch.setattr("dovetail.extensions.tasks.manager.SWEEP_SECONDS", 0.05)
     dead = SqliteStore(path)
     now = time.time()
-    about: Any = {"created": now, "updated": now, "ttl": 60.0, "origin": Origin(EXTENDED)}
-    await dead.add(Record(id="left", tool="ask", params=b"{}", **about))
+    about: Any = {"created": now, "updated": now, "ttl": 60.0, "origin": TaskOrigin(EXTENDED)}
+    await dead.add(TaskRecord(id="left", tool="ask", params=b"{}", **about))
     await dead.close()
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     async with client(server(path), EXTENDED) as one:
         assert (await one.request("tasks/get", {"taskId": "left"})).status == "working"
-        assert "Tasks that nobody runs are left until later" in caplog.text
+        assert "Orphaned tasks cannot be resumed now" in caplog.text
         other.execute("ROLLBACK")
         other.close()
         assert (await reached(one, "left", "failed")).status_message.startswith(
@@ -152,9 +152,9 @@ async def test_a_server_starts_though_a_task_cannot_be_read_and_takes_up_the_oth
 ) -> None:
     dead = SqliteStore(path)
     now = time.time()
-    about: Any = {"created": now, "updated": now, "ttl": 60.0, "origin": Origin(EXTENDED)}
+    about: Any = {"created": now, "updated": now, "ttl": 60.0, "origin": TaskOrigin(EXTENDED)}
     for id in ("spoilt", "left"):
-        await dead.add(Record(id=id, tool="ask", params=b"{}", **about))
+        await dead.add(TaskRecord(id=id, tool="ask", params=b"{}", **about))
     await dead.close()
     file = sqlite3.connect(path)
     with file:
@@ -207,7 +207,7 @@ async def test_a_file_stays_open_while_any_event_loop_uses_it(path: Path) -> Non
 
 @pytest.mark.parametrize("kind", ["memory", "file"])
 async def test_one_store_object_is_for_one_server_at_a_time(kind: str, path: Path) -> None:
-    both = MemoryStore() if kind == "memory" else SqliteStore(path)
+    both = InMemoryTaskStore() if kind == "memory" else SqliteStore(path)
     first, second, go = Server("first", tasks=both), Server("second", tasks=both), asyncio.Event()
 
     @first.tool(task="required")
@@ -221,14 +221,14 @@ async def test_one_store_object_is_for_one_server_at_a_time(kind: str, path: Pat
 
     async with first.lifespan(), client(first, EXTENDED) as one:
         running = await one.start_tool("wait")
-        with pytest.raises(ConfigError, match="in use by another server"):
+        with pytest.raises(ConfigError, match="Another server of this process already uses"):
             async with second.lifespan():
                 pass
         go.set()
         assert (await running.result()).text == "waited"
         async with first.lifespan():  # as often as it likes
             pass
-    while first.tasks and first.tasks.keeper.busy:  # it notices that its last client has left
+    while first.tasks and first.tasks.manager.busy:  # it notices that its last client has left
         await asyncio.sleep(0.01)
     async with second.lifespan(), client(second, EXTENDED) as other:
         assert (await other.call_tool("nothing")).text == "nothing"
@@ -260,11 +260,11 @@ async def test_what_a_living_event_loop_runs_is_not_taken_from_it(path: Path) ->
         id = (await one.start_tool("ask", manual=True)).id
         with elsewhere(client(shared, EXTENDED)), elsewhere(client(other, EXTENDED)):
             await reached(one, id, "input_required")
-            keeper = shared.tasks and shared.tasks.keeper
+            manager = shared.tasks and shared.tasks.manager
             assert (
-                keeper
-                and list(keeper.works) == [id]
-                and keeper.works[id].loop is asyncio.get_running_loop()
+                manager
+                and list(manager.running) == [id]
+                and manager.running[id].loop is asyncio.get_running_loop()
             )
             await one.task(id).cancel()
 
@@ -282,4 +282,4 @@ async def test_answers_that_fit_no_question_or_no_bound_are_refused_at_once(path
         await other.request(
             "tasks/update", {"taskId": id, "inputResponses": {"other": {"action": "accept"}}}
         )
-        assert await store(here).receive() == []
+        assert await store(here).receive_messages() == []

@@ -14,8 +14,14 @@ from typing import Any
 import pytest
 
 from dovetail.errors import ConfigError, Overloaded, TooLarge
-from dovetail.extensions.tasks.sqlite import LARGE, SqliteStore
-from dovetail.extensions.tasks.store import Letter, MemoryStore, Origin, Record, TaskStore
+from dovetail.extensions.tasks.sqlite import LARGE_BYTES, SqliteStore
+from dovetail.extensions.tasks.store import (
+    InMemoryTaskStore,
+    TaskMessage,
+    TaskOrigin,
+    TaskRecord,
+    TaskStore,
+)
 from dovetail.limits import Limits
 
 posix = pytest.mark.skipif(
@@ -27,13 +33,13 @@ forks = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.fixture(params=["memory", "sqlite"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> TaskStore:
     """Each of them."""
-    return MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "tasks.db")
+    return InMemoryTaskStore() if request.param == "memory" else SqliteStore(tmp_path / "tasks.db")
 
 
-def record(id: str, ttl: float | None = 60.0, **fields: Any) -> Record:
+def record(id: str, ttl: float | None = 60.0, **fields: Any) -> TaskRecord:
     now = time.time()
-    about = {"created": now, "tool": "t", "params": b"{}", "origin": Origin("2026-07-28")}
-    return Record(id=id, updated=now, ttl=ttl, **(about | fields))
+    about = {"created": now, "tool": "t", "params": b"{}", "origin": TaskOrigin("2026-07-28")}
+    return TaskRecord(id=id, updated=now, ttl=ttl, **(about | fields))
 
 
 async def test_what_was_put_in_is_given_back_as_it_was(store: TaskStore) -> None:
@@ -44,16 +50,16 @@ async def test_what_was_put_in_is_given_back_as_it_was(store: TaskStore) -> None
         resumable=True,
         status="input_required",
         message="waiting",
-        origin=Origin(
+        origin=TaskOrigin(
             "2025-11-25", {"elicitation": {}}, {"name": "c", "version": "1"}, {"id": "ada"}, 3
         ),
-        asked={"key": ("elicitation/create", b"{}")},
+        questions={"key": ("elicitation/create", b"{}")},
         answers={"before": b"1"},
-        kept={"paid": b"null"},
+        once_results={"paid": b"null"},
     )
     await store.add(one)
     assert await store.get("one") == one
-    one.status, one.result, one.asked = "completed", b"{}", {}
+    one.status, one.result, one.questions = "completed", b"{}", {}
     await store.put(one)
     assert await store.get("one") == one
     assert await store.get("two") is None
@@ -88,12 +94,12 @@ async def test_what_has_expired_is_not_given_back_and_goes(store: TaskStore) -> 
     await store.add(record("young"))
     await store.add(record("eternal", ttl=None, created=0.0))
     assert await store.get("old") is None
-    assert [one.id for _, one in await store.page("", "", 0, 10)] == ["young", "eternal"]
-    await store.sweep()
+    assert [one.id for _, one in await store.list_page("", "", 0, 10)] == ["young", "eternal"]
+    await store.delete_expired()
     await store.remove("eternal")
     await store.remove("eternal")
-    assert [one.id for one in await store.orphans(own=True)] == ["young"]
-    assert await store.orphans(own=False) == []
+    assert [one.id for one in await store.claim_orphans(include_own=True)] == ["young"]
+    assert await store.claim_orphans(include_own=False) == []
     await store.close()
 
 
@@ -102,10 +108,10 @@ async def test_a_page_has_the_tasks_of_one_owner_and_session_in_order(store: Tas
         await store.add(
             record(f"{number}", owner="ada" if number % 2 else "", session=f"{number // 3}")
         )
-    page = await store.page("ada", "", 0, 2)
+    page = await store.list_page("ada", "", 0, 2)
     assert [one.id for _, one in page] == ["1", "3"]
-    assert [one.id for _, one in await store.page("ada", "", page[-1][0], 2)] == ["5"]
-    assert [one.id for _, one in await store.page("", "0", 0, 9)] == ["0", "2"]
+    assert [one.id for _, one in await store.list_page("ada", "", page[-1][0], 2)] == ["5"]
+    assert [one.id for _, one in await store.list_page("", "0", 0, 9)] == ["0", "2"]
     await store.close()
 
 
@@ -115,7 +121,7 @@ async def test_more_than_there_may_be_are_refused_until_some_have_gone(store: Ta
     await store.add(record("2"))
     await store.add(record("3"))
     await store.add(record("4"))  # which makes room, since one has expired
-    with pytest.raises(Overloaded, match="the limit is 3"):
+    with pytest.raises(Overloaded, match="3 tasks, which is the limit"):
         await store.add(record("5"))
     await store.remove("4")
     await store.add(record("5"))
@@ -130,7 +136,7 @@ async def test_nobody_has_more_than_each_may_have(store: TaskStore, whose: dict[
     await store.add(record("1", created=time.time() - 100, **whose))
     await store.add(record("2", **whose))
     await store.add(record("3", **whose))  # which makes room, since one has expired
-    with pytest.raises(Overloaded, match="You have 2 tasks"):
+    with pytest.raises(Overloaded, match="You already have 2 tasks"):
         await store.add(record("4", **whose))
     for number in range(3):  # of somebody else, and of nobody who could be told apart
         await store.add(record(f"other {number}", owner=f"{number}", session="s"))
@@ -145,9 +151,9 @@ async def test_what_there_is_no_room_for_is_refused_and_the_rest_stays(store: Ta
     one = record("one")
     await store.add(one)
     one.result = b"x" * 500_000
-    with pytest.raises(TooLarge, match="no room"):
+    with pytest.raises(TooLarge, match="not enough room"):
         await store.put(one)
-    with pytest.raises(TooLarge, match="no room"):
+    with pytest.raises(TooLarge, match="not enough room"):
         await store.add(record("two", params=b"x" * 500_000))
     found = await store.get("one")
     assert found is not None and found.result == b""
@@ -168,7 +174,7 @@ async def test_what_has_expired_makes_room_for_what_is_new_and_for_what_grows(
     await store.add(record("old", ttl=0.0, params=b"x" * 125_000))
     await store.add(record("two", params=b"x" * 125_000))
     assert await store.get("one") == one and await store.get("two") is not None
-    with pytest.raises(TooLarge, match="no room"):
+    with pytest.raises(TooLarge, match="not enough room"):
         await store.add(record("three", params=b"x" * 125_000))
     await store.close()
 
@@ -182,7 +188,7 @@ async def test_a_task_that_makes_room_after_its_time_is_counted_once(store: Task
     await store.put(one)  # which may find that it is gone itself
     await store.remove("one")
     await store.add(record("two", owner="ada", params=b"x" * 300_000))
-    with pytest.raises(Overloaded, match="You have 1 tasks"):
+    with pytest.raises(Overloaded, match="You already have 1 tasks"):
         await store.add(record("three", owner="ada"))
     await store.close()
 
@@ -190,10 +196,10 @@ async def test_a_task_that_makes_room_after_its_time_is_counted_once(store: Task
 async def test_large_results_are_kept_too(store: TaskStore) -> None:
     one = record("one")
     await store.add(one)
-    one.result, one.status = b"x" * (LARGE + 1), "completed"
+    one.result, one.status = b"x" * (LARGE_BYTES + 1), "completed"
     await store.put(one)
     assert await store.get("one") == one
-    ((_, listed),) = await store.page("", "", 0, 9)
+    ((_, listed),) = await store.list_page("", "", 0, 9)
     assert listed.result == b"" and listed.status == "completed", "a list says how they stand"
     await store.close()
 
@@ -221,7 +227,7 @@ async def test_a_file_that_cannot_be_used_is_said_at_once(tmp_path: Path) -> Non
         b"no database at all, but long enough to be taken for one" * 10
     )
     for path in (tmp_path, tmp_path / "garbage"):
-        with pytest.raises(ConfigError, match="cannot keep tasks there"):
+        with pytest.raises(ConfigError, match="tasks cannot be stored there"):
             await SqliteStore(path).get("one")
 
 
@@ -231,14 +237,14 @@ async def test_a_name_that_another_process_holds_is_not_taken(
     path = tmp_path / "tasks.db"
     holder = SqliteStore(path)
     await holder.add(record("one"))
-    taken = holder._name
+    taken = holder._runner
     names = iter([taken, taken, "free"])
     monkeypatch.setattr(
         "dovetail.extensions.tasks.sqlite.token_hex", lambda length: next(names, taken)
     )
     store, unlucky = SqliteStore(path), SqliteStore(path)
     await store.add(record("two"))
-    assert store._name == "free" and await holder.orphans(own=False) == []
+    assert store._runner == "free" and await holder.claim_orphans(include_own=False) == []
     with pytest.raises(ConfigError, match="can be locked"):
         await unlucky.get("one")
     for one in (holder, store):
@@ -252,7 +258,7 @@ async def test_locks_of_the_dead_are_removed_whatever_the_file_is_called(tmp_pat
     store = SqliteStore(path)
     await store.add(record("one"))
     assert {file.name for file in tmp_path.glob("*.lock")} == {
-        f"{path.name}-{store._name}.lock",
+        f"{path.name}-{store._runner}.lock",
         "tasks 1.db-other.lock",
     }
     await store.close()
@@ -266,11 +272,11 @@ async def test_tasks_of_the_dead_are_taken_over_and_those_of_the_living_are_not(
     await dead.add(record("left"))
     await dead.add(record("over", status="completed"))
     await living.add(record("running"))
-    assert await heir.orphans(own=True) == []
+    assert await heir.claim_orphans(include_own=True) == []
     await dead.close()
-    assert [one.id for one in await heir.orphans(own=False)] == ["left"]
-    assert await living.orphans(own=False) == [], "what was taken over is taken"
-    assert [one.id for one in await living.orphans(own=True)] == ["running"], (
+    assert [one.id for one in await heir.claim_orphans(include_own=False)] == ["left"]
+    assert await living.claim_orphans(include_own=False) == [], "what was taken over is taken"
+    assert [one.id for one in await living.claim_orphans(include_own=True)] == ["running"], (
         "its own are for it to judge"
     )
     for store in (living, heir):
@@ -294,19 +300,23 @@ async def test_a_record_that_cannot_be_read_keeps_nobody_from_the_others(
     for id in ("one", "spoilt and secret", "two", "three"):
         await dead.add(record(id))
     spoil(path, "tasks", 2)
-    assert [(number, one.id) for number, one in await heir.page("", "", 0, 3)] == [
+    assert [(number, one.id) for number, one in await heir.list_page("", "", 0, 3)] == [
         (1, "one"),
         (3, "two"),
         (4, "three"),
     ]
-    assert [number for number, _ in await heir.page("", "", 1, 1)] == [3], (
+    assert [number for number, _ in await heir.list_page("", "", 1, 1)] == [3], (
         "a page is as long as it may be"
     )
     assert await heir.get("spoilt and secret") is None
     await dead.close()
-    assert [one.id for one in await heir.orphans(own=False)] == ["one", "two", "three"]
-    assert await heir.orphans(own=False) == []
-    assert caplog.text.count("cannot be read, and is passed over") == 1
+    assert [one.id for one in await heir.claim_orphans(include_own=False)] == [
+        "one",
+        "two",
+        "three",
+    ]
+    assert await heir.claim_orphans(include_own=False) == []
+    assert caplog.text.count("which cannot be read") == 1
     assert "spoilt a…" in caplog.text and "secret" not in caplog.text
     await heir.close()
 
@@ -324,9 +334,9 @@ async def test_a_letter_that_cannot_be_read_keeps_nobody_from_the_next(tmp_path:
     store = SqliteStore(tmp_path / "tasks.db")
     await store.add(record("one"))
     for _ in range(2):
-        await store.send(Letter("one", cancel=True))
+        await store.send_message(TaskMessage("one", cancel=True))
     spoil(tmp_path / "tasks.db", "letters", 1)
-    assert await store.receive() == [(2, Letter("one", cancel=True))]
+    assert await store.receive_messages() == [(2, TaskMessage("one", cancel=True))]
     await store.close()
 
 
@@ -338,12 +348,12 @@ async def test_who_fails_to_take_over_the_tasks_of_the_dead_leaves_them_to_other
     await dead.add(record("left"))
     await dead.close()
 
-    def unable(record: Record) -> bool:
+    def unable(record: TaskRecord) -> bool:
         raise OSError("disk I/O error")
 
     with pytest.raises(OSError, match="disk"):
-        await unlucky.orphans(own=False, able=unable)
-    assert [one.id for one in await heir.orphans(own=False)] == ["left"]
+        await unlucky.claim_orphans(include_own=False, can_run=unable)
+    assert [one.id for one in await heir.claim_orphans(include_own=False)] == ["left"]
     for store in (unlucky, heir):
         await store.close()
 
@@ -354,12 +364,12 @@ async def test_whoever_claims_a_task_runs_it(store: TaskStore, tmp_path: Path) -
     other = SqliteStore(tmp_path / "tasks.db") if store.shared else store
     assert await store.claim("one") is await other.claim("one") is None, "somebody runs it"
     await store.release("one")
-    assert await store.orphans(own=True) == [], "nobody has to run it"
+    assert await store.claim_orphans(include_own=True) == [], "nobody has to run it"
     claimed = await other.claim("one")
     assert claimed is not None and claimed.id == "one"
     for id in ("one", "over", "none"):
         assert await other.claim(id) is None
-    assert [one.id for one in await other.orphans(own=True)] == ["one"]
+    assert [one.id for one in await other.claim_orphans(include_own=True)] == ["one"]
     for one in (store, other):
         await one.close()
 
@@ -379,9 +389,9 @@ async def test_a_child_that_was_forked_keeps_nobody_alive(tmp_path: Path) -> Non
     childs.close()
     assert parents.recv(4) == b"here"
     assert dead._writer is dead._reader is None, "nothing is open while a process forks"
-    os.close(dead._held)  # as the system does when a process is killed
-    dead._held = -1
-    found = await heir.orphans(own=False)
+    os.close(dead._lock_fd)  # as the system does when a process is killed
+    dead._lock_fd = -1
+    found = await heir.claim_orphans(include_own=False)
     parents.close()
     os.waitpid(child, 0)
     assert [one.id for one in found] == ["left"]
@@ -397,7 +407,11 @@ async def test_a_child_that_was_forked_is_a_process_of_its_own(tmp_path: Path) -
     if not child:
         worked = False
         try:
-            steps = (store.add(record("child")), store.get("parent"), store.orphans(own=True))
+            steps = (
+                store.add(record("child")),
+                store.get("parent"),
+                store.claim_orphans(include_own=True),
+            )
             found = [
                 asyncio.Runner(loop_factory=asyncio.new_event_loop).run(step) for step in steps
             ]
@@ -405,7 +419,7 @@ async def test_a_child_that_was_forked_is_a_process_of_its_own(tmp_path: Path) -
         finally:
             os._exit(0 if worked else 1)
     assert os.waitpid(child, 0)[1] == 0
-    assert [one.id for one in await store.orphans(own=False)] == ["child"]
+    assert [one.id for one in await store.claim_orphans(include_own=False)] == ["child"]
     await store.close()
 
 
@@ -414,19 +428,19 @@ async def test_a_letter_reaches_whoever_runs_the_task_and_stays_until_it_is_take
 ) -> None:
     one, other, heir = (SqliteStore(tmp_path / "tasks.db") for _ in range(3))
     await other.add(record("task"))
-    await one.send(Letter("task", {"key": b"1"}))
-    await one.send(Letter("task", cancel=True))
-    assert await one.receive() == []
-    letters = await other.receive()
+    await one.send_message(TaskMessage("task", {"key": b"1"}))
+    await one.send_message(TaskMessage("task", cancel=True))
+    assert await one.receive_messages() == []
+    letters = await other.receive_messages()
     assert [(letter.answers, letter.cancel) for _, letter in letters] == [
         ({"key": b"1"}, False),
         ({}, True),
     ]
-    await other.take(letters[0][0])
-    assert await other.receive() == letters[1:]
+    await other.delete_message(letters[0][0])
+    assert await other.receive_messages() == letters[1:]
     await other.close()  # before it could do what the second one says
-    await heir.orphans(own=False)
-    assert [letter for _, letter in await heir.receive()] == [letters[1][1]]
+    await heir.claim_orphans(include_own=False)
+    assert [letter for _, letter in await heir.receive_messages()] == [letters[1][1]]
     for store in (one, heir):
         await store.close()
 
@@ -436,13 +450,13 @@ async def test_letters_are_bounded_and_go_with_their_task(tmp_path: Path) -> Non
     store.bind(Limits(asks=2))
     await store.add(record("task"))
     for _ in range(2):
-        await store.send(Letter("task", {"key": b"1"}))
+        await store.send_message(TaskMessage("task", {"key": b"1"}))
     for id in ("task", "nowhere"):
-        with pytest.raises(Overloaded, match="is gone, or has not read"):
-            await store.send(Letter(id, {"key": b"1"}))
+        with pytest.raises(Overloaded, match="is gone, or has too many unread"):
+            await store.send_message(TaskMessage(id, {"key": b"1"}))
     await store.remove("task")
     await store.add(record("task"))
-    assert await store.receive() == []
+    assert await store.receive_messages() == []
     await store.close()
 
 
@@ -452,7 +466,7 @@ async def test_the_file_shrinks_again_when_tasks_have_gone(tmp_path: Path) -> No
         await store.add(record(f"{number}", params=b"x" * 10_000, ttl=0.0 if number else 60.0))
     await store.close()
     full = (tmp_path / "tasks.db").stat().st_size
-    await store.sweep()
+    await store.delete_expired()
     await store.close()
     assert (tmp_path / "tasks.db").stat().st_size < full / 10
     assert await store.get("0") is not None
@@ -468,7 +482,7 @@ async def test_a_file_that_gives_back_no_room_is_swept_all_the_same(tmp_path: Pa
     store = SqliteStore(tmp_path / "tasks.db")
     for number in range(300):
         await store.add(record(f"{number}", params=b"x" * 5000, ttl=0.0))
-    await store.sweep()
+    await store.delete_expired()
     store.bind(Limits(tasks=1))
     await store.add(record("one"))
     await store.close()
@@ -477,7 +491,7 @@ async def test_a_file_that_gives_back_no_room_is_swept_all_the_same(tmp_path: Pa
 async def test_a_file_that_another_holds_too_long_is_said_and_nothing_breaks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dovetail.extensions.tasks.sqlite.BUSY", 0.01)
+    monkeypatch.setattr("dovetail.extensions.tasks.sqlite.BUSY_SECONDS", 0.01)
     store = SqliteStore(tmp_path / "tasks.db")
     await store.add(record("one"))
     held = sqlite3.connect(tmp_path / "tasks.db", isolation_level=None)
@@ -537,5 +551,5 @@ async def test_threads_may_use_one_store_at_once(store: TaskStore) -> None:
         asyncio.run(add())
 
     await asyncio.gather(*(asyncio.to_thread(work, part) for part in range(4)))
-    assert len(await store.page("", "", 0, 1000)) == 200
+    assert len(await store.list_page("", "", 0, 1000)) == 200
     await store.close()

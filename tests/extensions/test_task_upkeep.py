@@ -24,9 +24,15 @@ from dovetail.errors import (
     ProtocolError,
     TooLarge,
 )
-from dovetail.extensions.tasks import Letter, MemoryStore, Record, SqliteStore, TaskSettings
-from dovetail.extensions.tasks.keeper import Keeper
-from dovetail.extensions.tasks.store import Origin, TaskStore
+from dovetail.extensions.tasks import (
+    InMemoryTaskStore,
+    SqliteStore,
+    TaskMessage,
+    TaskRecord,
+    TaskSettings,
+)
+from dovetail.extensions.tasks.manager import TaskManager
+from dovetail.extensions.tasks.store import TaskOrigin, TaskStore
 from dovetail.limits import Limits
 from tests.extensions.test_tasks import CORE, EXTENDED, Site, Sure, extended, settled, until
 
@@ -44,19 +50,19 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "tasks.db"
 
 
-def keeper(server: Server) -> Keeper:
+def manager(server: Server) -> TaskManager:
     assert server.tasks is not None
-    return server.tasks.keeper
+    return server.tasks.manager
 
 
-class Ill(MemoryStore):
+class Ill(InMemoryTaskStore):
     """Cannot write down that anything is over, so many times."""
 
     def __init__(self, error: Exception, times: float) -> None:
         super().__init__()
         self.error, self.times = error, times
 
-    async def put(self, record: Record) -> bool:
+    async def put(self, record: TaskRecord) -> bool:
         if record.over and self.times:
             self.times -= 1
             raise self.error
@@ -69,13 +75,13 @@ class Ill(MemoryStore):
 async def test_that_a_task_is_over_is_written_down_however_long_that_takes(
     form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dovetail.extensions.tasks.keeper.PAUSES", (0, 0))
+    monkeypatch.setattr("dovetail.extensions.tasks.manager.SAVE_RETRY_SECONDS", (0, 0))
     site = Site(tasks=Ill(Overloaded("disk I/O error"), 20))
     site.go.set()
     async with Client(site.server, revision=form) as client:
         handle = await client.start_tool("wait")
         assert (await settled(client, handle.id)).status == "completed"
-    assert site.done == ["wait"] and keeper(site.server).works == {}
+    assert site.done == ["wait"] and manager(site.server).running == {}
 
 
 endless: list[Any] = []
@@ -94,7 +100,7 @@ endless.append(endless)
         (
             ProtocolError(2**80, "no"),
             InternalError.code,
-            "The task is over, but what came of it could not be",
+            "The task is over, but its outcome could not be saved",
             None,
         ),
     ],
@@ -104,7 +110,7 @@ endless.append(endless)
 async def test_an_error_that_no_store_can_keep_is_told_as_far_as_it_can_be(
     error: ProtocolError, code: int, told: str, data: Any, form: str, kept: str, path: Path
 ) -> None:
-    server = Server("odd", tasks=MemoryStore() if kept == "memory" else SqliteStore(path))
+    server = Server("odd", tasks=InMemoryTaskStore() if kept == "memory" else SqliteStore(path))
 
     @server.tool(task="required")
     async def odd() -> None:
@@ -123,7 +129,7 @@ async def test_an_error_that_no_store_can_keep_is_told_as_far_as_it_can_be(
 async def test_a_tool_that_fails_over_a_name_that_is_no_text_is_over(
     form: str, kept: str, path: Path
 ) -> None:
-    server = Server("names", tasks=MemoryStore() if kept == "memory" else SqliteStore(path))
+    server = Server("names", tasks=InMemoryTaskStore() if kept == "memory" else SqliteStore(path))
 
     @server.tool(task="required")
     async def read() -> None:
@@ -135,14 +141,14 @@ async def test_a_tool_that_fails_over_a_name_that_is_no_text_is_over(
     assert result.is_error and result.text.startswith("cannot read")
 
 
-class Noting(MemoryStore):
+class Noting(InMemoryTaskStore):
     """Remembers the last message that it wrote down, which it cannot so many times."""
 
     def __init__(self, times: int = 0) -> None:
         super().__init__()
         self.times, self.noted = times, ""
 
-    async def put(self, record: Record) -> bool:
+    async def put(self, record: TaskRecord) -> bool:
         if record.message is not None and self.times:
             self.times -= 1
             raise OSError("the line is down")
@@ -175,17 +181,17 @@ async def test_how_far_a_task_has_come_is_written_down_in_valid_text_and_another
 async def test_a_store_that_fails_in_a_way_of_its_own_loses_the_result_and_not_the_end(
     form: str, times: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("dovetail.extensions.tasks.keeper.PAUSES", (0, 0))
+    monkeypatch.setattr("dovetail.extensions.tasks.manager.SAVE_RETRY_SECONDS", (0, 0))
     site = Site(tasks=Ill(OSError("the line is down"), times))
     site.go.set()
     async with asyncio.timeout(10), Client(site.server, revision=form) as client:
         handle = await client.start_tool("wait")
         assert (await settled(client, handle.id)).status == "failed"
-        with pytest.raises(InternalError, match="what came of it could not be written down"):
+        with pytest.raises(InternalError, match="its outcome could not be saved"):
             await handle.result()
     assert (
         site.done == ["wait"]
-        and keeper(site.server).works == {}
+        and manager(site.server).running == {}
         and "the line is down" in caplog.text
     )
 
@@ -193,8 +199,8 @@ async def test_a_store_that_fails_in_a_way_of_its_own_loses_the_result_and_not_t
 async def test_that_a_task_was_stopped_and_may_be_resumed_is_said_where_it_cannot_be_written_down(
     form: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class Down(MemoryStore):
-        async def put(self, record: Record) -> bool:
+    class Down(InMemoryTaskStore):
+        async def put(self, record: TaskRecord) -> bool:
             raise OSError("the line is down")
 
     server = Server("stops", tasks=Down())
@@ -205,24 +211,24 @@ async def test_that_a_task_was_stopped_and_may_be_resumed_is_said_where_it_canno
         await asyncio.Event().wait()
 
     async with Client(server, revision=form) as client:
-        work = keeper(server).works[(await client.start_tool("stay")).id]
-        assert work.task is not None
+        work = manager(server).running[(await client.start_tool("stay")).id]
+        assert work.asyncio_task is not None
         work.stop()
-        await asyncio.wait([work.task])
-        assert work.task.exception() is None and keeper(server).works == {}
-    assert "could not be written down: the line is down" in caplog.text
+        await asyncio.wait([work.asyncio_task])
+        assert work.asyncio_task.exception() is None and manager(server).running == {}
+    assert "could not be saved: the line is down" in caplog.text
 
 
 async def test_nobody_tries_to_write_down_what_has_expired(
     form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dovetail.extensions.tasks.keeper.PAUSES", (0.01,))
+    monkeypatch.setattr("dovetail.extensions.tasks.manager.SAVE_RETRY_SECONDS", (0.01,))
     site = Site(tasks=Ill(Overloaded("disk I/O error"), float("inf")), limits=Limits(task_life=0.2))
     site.go.set()
     async with Client(site.server, revision=form) as client:
         await client.start_tool("wait")
-        assert keeper(site.server).works
-        while keeper(site.server).works:
+        assert manager(site.server).running
+        while manager(site.server).running:
             await asyncio.sleep(0.01)
 
 
@@ -231,7 +237,7 @@ async def test_who_waits_for_a_result_that_there_is_no_room_for_is_told() -> Non
     async with Client(site.server, revision=CORE) as client:
         id = (await client.start_tool("wait")).id
         waiting = asyncio.create_task(client.request("tasks/result", {"taskId": id}))
-        while keeper(site.server).works[id].stream is None:
+        while manager(site.server).running[id].result_call is None:
             await asyncio.sleep(0)
         site.go.set()
         with pytest.raises(InvalidParams, match="no task"):
@@ -249,8 +255,8 @@ async def test_a_call_that_is_cancelled_while_its_task_is_written_down_leaves_no
 ) -> None:
     added = asyncio.Event()
 
-    class Slow(MemoryStore):
-        async def add(self, record: Record) -> None:
+    class Slow(InMemoryTaskStore):
+        async def add(self, record: TaskRecord) -> None:
             await super().add(record)
             added.set()
             await asyncio.Event().wait()
@@ -273,13 +279,13 @@ async def test_a_call_that_is_cancelled_while_its_task_is_written_down_leaves_no
     async with Client(server, revision=form) as client:
         call = asyncio.create_task(client.start_tool(tool))
         await added.wait()
-        assert await store.orphans(own=True)
+        assert await store.claim_orphans(include_own=True)
         call.cancel()
-        while await store.orphans(own=True):
+        while await store.claim_orphans(include_own=True):
             await asyncio.sleep(0)
         if tool == "later":
             await left.wait()
-    assert keeper(server).works == {}
+    assert manager(server).running == {}
 
 
 # what was left behind
@@ -304,7 +310,7 @@ def ended(server: Server, work: Coroutine[Any, Any, Any]) -> Any:
     try:
         return asyncio.run(work)
     finally:
-        asyncio.run(keeper(server).store.close())
+        asyncio.run(manager(server).store.close())
 
 
 def begun(server: Server) -> str:
@@ -337,7 +343,7 @@ def test_a_task_that_the_engine_does_not_take_again_has_failed(path: Path) -> No
         raise RuntimeError("the queue is away")
 
     task = looked(sharing(path, engine=refuse), begun(sharing(path)))
-    assert task["status"] == "failed" and "could not be taken up" in task["error"]["message"]
+    assert task["status"] == "failed" and "could not be resumed" in task["error"]["message"]
 
 
 def test_what_can_be_resumed_is_left_to_a_server_that_has_the_tool(path: Path) -> None:
@@ -361,37 +367,37 @@ def test_a_question_that_is_asked_again_after_a_restart_counts_once(path: Path) 
 async def test_a_server_starts_though_its_store_fails_and_takes_up_what_was_left_when_it_can(
     form: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class Odd(MemoryStore):
+    class Odd(InMemoryTaskStore):
         refusals = 1
 
-        async def orphans(self, **options: Any) -> list[Record]:
+        async def claim_orphans(self, **options: Any) -> list[TaskRecord]:
             if self.refusals:
                 self.refusals -= 1
                 raise OSError("gone for a while")
-            return await super().orphans(**options)
+            return await super().claim_orphans(**options)
 
     store, now = Odd(), time.time()
     await store.add(
-        Record(
+        TaskRecord(
             id="left",
             created=now,
             updated=now,
             ttl=60.0,
             tool="wait",
             params=b"{}",
-            origin=Origin(EXTENDED),
+            origin=TaskOrigin(EXTENDED),
         )
     )
     site = Site(tasks=store)
     async with site.server.lifespan():
-        assert "left until later: gone for a while" in caplog.text
-    assert not keeper(site.server).busy
+        assert "cannot be resumed now: gone for a while" in caplog.text
+    assert not manager(site.server).busy
     async with Client(site.server, revision=form) as client:
         assert (await client.request("tasks/get", {"taskId": "left"})).status == "failed"
 
 
 async def test_a_server_whose_file_cannot_be_used_does_not_start(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot keep tasks there"):
+    with pytest.raises(ConfigError, match="tasks cannot be stored there"):
         async with Site(tasks=SqliteStore(tmp_path)).server.lifespan():
             pass
 
@@ -419,7 +425,7 @@ async def test_an_answer_that_does_not_fit_the_form_is_refused_by_every_process(
         wrong = {"action": "accept", "content": {"sure": "perhaps"}}
         with pytest.raises(InvalidParams, match="`sure`"):
             await other.request("tasks/update", {"taskId": id, "inputResponses": {"sure": wrong}})
-        assert await keeper(here).store.receive() == []
+        assert await manager(here).store.receive_messages() == []
         right = {"action": "accept", "content": {"sure": True}}
         await other.request("tasks/update", {"taskId": id, "inputResponses": {"sure": right}})
         assert (await settled(other, id)).status == "completed"
@@ -428,27 +434,27 @@ async def test_an_answer_that_does_not_fit_the_form_is_refused_by_every_process(
 async def test_a_cancellation_counts_though_there_is_no_room_for_the_letter(
     path: Path, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dovetail.extensions.tasks.mail.LOOK", 60)
+    monkeypatch.setattr("dovetail.extensions.tasks.manager.MAILBOX_SECONDS", 60)
     async with neighbours(path, form, asks=2) as (here, there, other, id):
         await asyncio.sleep(0)
         for _ in range(2):
-            await keeper(there).store.send(Letter(id, refused={"other": "no"}))
+            await manager(there).store.send_message(TaskMessage(id, refused={"other": "no"}))
         await other.task(id).cancel()
         assert (await other.request("tasks/get", {"taskId": id})).status == "cancelled"
-        assert len(await keeper(here).store.receive()) == 2
+        assert len(await manager(here).store.receive_messages()) == 2
 
 
 async def test_a_letter_says_no_more_than_it_has_to(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dovetail.extensions.tasks.mail.LOOK", 60)
+    monkeypatch.setattr("dovetail.extensions.tasks.manager.MAILBOX_SECONDS", 60)
     async with neighbours(path, CORE) as (here, there, _, id):
-        record = await keeper(there).find(id)
+        record = await manager(there).find(id)
         assert record is not None
-        await keeper(there).deliver(
-            record, Letter(id, refused={"sure": "no " * 100_000, "other": "no"})
+        await manager(there).deliver(
+            record, TaskMessage(id, refused={"sure": "no " * 100_000, "other": "no"})
         )
-        ((_, letter),) = await keeper(here).store.receive()
+        ((_, letter),) = await manager(here).store.receive_messages()
         assert letter.refused == {"sure": ("no " * 1000)[:1000]}
 
 
@@ -495,11 +501,11 @@ async def test_who_waits_for_a_task_may_be_woken_up_from_another_thread() -> Non
     async with Client(site.server, revision=EXTENDED) as client:
         id = (await client.start_tool("wait")).id
         await settled(client, id, "working")
-        waiting = asyncio.create_task(keeper(site.server).change(id, 60))
+        waiting = asyncio.create_task(manager(site.server).wait_for_change(id, 60))
         await asyncio.sleep(0)
         loop.set_debug(True)  # then it notices what is not safe
         try:
-            await asyncio.to_thread(keeper(site.server).stir, id)
+            await asyncio.to_thread(manager(site.server).signal_change, id)
         finally:
             loop.set_debug(False)
         await waiting
@@ -508,12 +514,12 @@ async def test_who_waits_for_a_task_may_be_woken_up_from_another_thread() -> Non
 
 
 def test_threads_that_listen_do_not_forget_for_each_other() -> None:
-    one, forgotten = keeper(Site().server), []
+    one, forgotten = manager(Site().server), []
 
     def listen(name: str) -> None:
         for number in range(2000):
             with one.listening([f"{name} {number}"]):
-                if f"{name} {number}" not in one.listened:
+                if f"{name} {number}" not in one.listened_ids:
                     forgotten.append(name)
 
     before = sys.getswitchinterval()
@@ -526,7 +532,7 @@ def test_threads_that_listen_do_not_forget_for_each_other() -> None:
             thread.join()
     finally:
         sys.setswitchinterval(before)
-    assert forgotten == [] and not one.listened
+    assert forgotten == [] and not one.listened_ids
 
 
 # forks
@@ -536,7 +542,7 @@ def test_threads_that_listen_do_not_forget_for_each_other() -> None:
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.parametrize("kept", ["memory", "sqlite"])
 async def test_a_child_that_was_forked_runs_nothing_of_its_parent(kept: str, path: Path) -> None:
-    store: TaskStore = MemoryStore() if kept == "memory" else SqliteStore(path)
+    store: TaskStore = InMemoryTaskStore() if kept == "memory" else SqliteStore(path)
     ran = path.with_name("ran")
     server = Server("parent", tasks=store)
 
@@ -555,7 +561,7 @@ async def test_a_child_that_was_forked_runs_nothing_of_its_parent(kept: str, pat
             else:
                 async with asyncio.timeout(5):
                     await client.task(id).cancel()
-            return len(keeper(server).works)
+            return len(manager(server).running)
 
     async with Client(server, revision=EXTENDED) as client:
         id = (await client.start_tool("wait")).id
@@ -576,6 +582,6 @@ async def test_a_child_that_was_forked_runs_nothing_of_its_parent(kept: str, pat
             assert (await settled(client, id)).status == "cancelled"
         else:
             await client.task(id).cancel()
-        while keeper(server).works:
+        while manager(server).running:
             await asyncio.sleep(0.01)
     assert ran.read_text() == "x"

@@ -25,8 +25,8 @@ from dovetail.errors import (
     Overloaded,
     ProtocolError,
 )
-from dovetail.extensions.tasks import MemoryStore, Record, TaskSettings
-from dovetail.extensions.tasks.terms import detaches
+from dovetail.extensions.tasks import InMemoryTaskStore, TaskRecord, TaskSettings
+from dovetail.extensions.tasks.settings import calls_detach
 from dovetail.limits import Limits
 from dovetail.protocol.client_features import ElicitParams
 from dovetail.protocol.tasks import EXTENSION, RELATED_TASK
@@ -206,7 +206,7 @@ async def test_only_tools_that_may_be_tasks_are(form: str) -> None:
     async with Client(Site().server, revision=form) as client:
         assert (await client.start_tool("plain")).id == ""
         if form == CORE:
-            with pytest.raises(MethodNotFound, match="does not run as a task"):
+            with pytest.raises(MethodNotFound, match="cannot run as a task"):
                 await client.request("tools/call", {"name": "plain", "task": {}})
             with pytest.raises(InvalidParams, match="Unknown tool"):
                 await client.request("tools/call", {"name": "nowhere", "task": {}})
@@ -349,7 +349,7 @@ async def test_a_cancelled_task_is_cancelled_and_stays_so(talk: Talk) -> None:
         if talk.stateless:
             await client.request("tasks/cancel", {"taskId": handle.id})
         else:
-            with pytest.raises(InvalidParams, match="cancelled already"):
+            with pytest.raises(InvalidParams, match="already cancelled"):
                 await client.request("tasks/cancel", {"taskId": handle.id})
     held_to_form(talk)
 
@@ -570,7 +570,7 @@ async def test_a_call_that_is_cancelled_before_it_detached_ends() -> None:
         await asked.wait()
         call.cancel()
         await asyncio.gather(call, return_exceptions=True)
-    assert site.server.tasks is not None and site.server.tasks.keeper.works == {}
+    assert site.server.tasks is not None and site.server.tasks.manager.running == {}
 
 
 def test_whether_a_function_detaches_is_found_in_its_code() -> None:
@@ -597,8 +597,8 @@ def test_whether_a_function_detaches_is_found_in_its_code() -> None:
     async def helper(ctx: Context) -> None:
         await ctx.detach()
 
-    assert all(map(detaches, (plainly, wrapped, inside, Called(), partial(plainly))))
-    assert not detaches(never) and not detaches(len)
+    assert all(map(calls_detach, (plainly, wrapped, inside, Called(), partial(plainly))))
+    assert not calls_detach(never) and not calls_detach(len)
 
 
 @pytest.mark.parametrize("options", [{"task": "maybe"}, {"resumable": True}])
@@ -754,7 +754,7 @@ async def test_a_task_whose_time_is_over_is_ended_and_gone(form: str) -> None:
     async with Client(server, revision=form) as client:
         handle = await client.start_tool("forever")
         await ended.wait()
-        with pytest.raises(InvalidParams, match="or not any more"):
+        with pytest.raises(InvalidParams, match="may have expired"):
             await settled(client, handle.id, *OVER, "gone")
 
 
@@ -763,7 +763,7 @@ async def test_there_are_no_more_tasks_than_there_may_be(form: str) -> None:
     site = Site(limits=Limits(tasks=3))
     async with Client(site.server, revision=form) as client:
         made = [await client.start_tool("wait") for _ in range(3)]
-        with pytest.raises(Overloaded, match="the limit is 3"):
+        with pytest.raises(Overloaded, match="3 tasks, which is the limit"):
             await client.start_tool("wait")
         site.go.set()
         await asyncio.gather(*(one.result() for one in made))
@@ -778,7 +778,7 @@ async def test_no_session_has_more_tasks_than_each_may_have() -> None:
     ):
         made = [await client.start_tool("wait") for client in (one, one, other, other)]
         for client in (one, other):
-            with pytest.raises(Overloaded, match="You have 2 tasks here"):
+            with pytest.raises(Overloaded, match="You already have 2 tasks"):
                 await client.start_tool("wait")
         site.go.set()
         await asyncio.gather(*(task.result() for task in made))
@@ -795,7 +795,7 @@ async def test_a_result_that_there_is_no_room_for_fails_its_task(form: str) -> N
     async with Client(server, revision=form) as client:
         handle = await client.start_tool("large")
         assert (await settled(client, handle.id)).status == "failed"
-        with pytest.raises(ProtocolError, match="no room"):
+        with pytest.raises(ProtocolError, match="not enough room"):
             await handle.result()
 
 
@@ -928,16 +928,16 @@ async def test_an_engine_decides_when_and_where_a_task_is_performed(form: str) -
 async def test_that_a_task_is_over_is_written_down_as_soon_as_that_is_possible(
     form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Busy(MemoryStore):
+    class Busy(InMemoryTaskStore):
         refusals = 2
 
-        async def put(self, record: Record) -> bool:
+        async def put(self, record: TaskRecord) -> bool:
             if record.over and self.refusals:
                 self.refusals -= 1
                 raise Overloaded("busy")
             return await super().put(record)
 
-    monkeypatch.setattr("dovetail.extensions.tasks.keeper.PAUSES", (0, 0, 0))
+    monkeypatch.setattr("dovetail.extensions.tasks.manager.SAVE_RETRY_SECONDS", (0, 0, 0))
     store = Busy()
     site = Site(tasks=store)
     site.go.set()
@@ -1003,7 +1003,7 @@ async def test_a_task_is_answered_and_cancelled_from_other_threads() -> None:
         id = (await ask("tools/call", name="wait"))["taskId"]
         await asyncio.to_thread(asyncio.run, elsewhere(id, "tasks/cancel"))
         assert (await until(ask, id, *OVER))["status"] == "cancelled"
-    assert site.server.tasks is not None and site.server.tasks.keeper.works == {}
+    assert site.server.tasks is not None and site.server.tasks.manager.running == {}
 
 
 def test_what_is_no_store_is_refused() -> None:

@@ -230,6 +230,8 @@ async def test_a_wrapper_that_gives_no_result_of_a_tool_fails_the_task(form: str
     add_work(server)
     async with pair(server, revision=form) as client:
         handle = await client.start_tool("work")
-        with pytest.raises(InternalError, match="Tool 'work': something around it gave a NoneType"):
+        with pytest.raises(
+            InternalError, match="'work': a middleware or extension returned a None"
+        ):
             await handle.result(20)
         assert (await handle.status()).status == "failed"

@@ -13,10 +13,10 @@ import msgspec
 from msgspec import Struct
 
 from dovetail import Context, Limits, Server
-from dovetail.extensions.tasks import keeper
+from dovetail.extensions.tasks import manager as manager
 
 limits = msgspec.json.decode(os.environ.get("LIMITS", "{}"))
-keeper.SWEEP = float(os.environ.get("SWEEP", keeper.SWEEP))
+manager.SWEEP_SECONDS = float(os.environ.get("SWEEP", manager.SWEEP_SECONDS))
 server = Server("tasks", tasks=os.environ["TASKS"], limits=Limits(**limits))
 
 

@@ -114,12 +114,12 @@ def test_a_full_disk_is_not_taken_for_a_full_store(tmp_path: Path) -> None:
     script = """
 import asyncio, pathlib, time
 from dovetail.errors import Overloaded
-from dovetail.extensions.tasks import Record, SqliteStore
-from dovetail.extensions.tasks.store import Origin
+from dovetail.extensions.tasks import TaskRecord, SqliteStore
+from dovetail.extensions.tasks.store import TaskOrigin
 from dovetail.limits import Limits
 
 def record(id):
-    return Record(id=id, created=time.time(), updated=0.0, ttl=60.0, tool="t", params=bytes(160_000), origin=Origin("x"))
+    return TaskRecord(id=id, created=time.time(), updated=0.0, ttl=60.0, tool="t", params=bytes(160_000), origin=TaskOrigin("x"))
 
 async def main():
     store, ballast = SqliteStore("tasks.db"), pathlib.Path("ballast")
@@ -150,7 +150,7 @@ asyncio.run(main())
         run = subprocess.run(
             command, capture_output=True, text=True, timeout=30, check=False, cwd=tmp_path, env=env
         )
-    assert run.stdout.startswith("The disk that tasks are kept on is full") and run.stdout.endswith(
+    assert run.stdout.startswith("The disk of the task store is full") and run.stdout.endswith(
         "after\n"
     ), run
 

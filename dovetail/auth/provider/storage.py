@@ -23,7 +23,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from ...databases import closed_at_fork, connected, own
+from ...databases import close_before_fork, connect, create_private_file
 from ...errors import ConfigError, Overloaded
 from ..client.store import data_folder
 
@@ -119,7 +119,7 @@ class SqliteStorage:
         self._swept = 0.0
         self._adds = 0
         self._full: Set[str] = frozenset()
-        closed_at_fork(self)
+        close_before_fork(self)
 
     async def get(self, key: str) -> bytes | None:
         """The data of a row."""
@@ -213,8 +213,8 @@ class SqliteStorage:
             return self._connection
         try:
             if self.path != MEMORY:
-                own(Path(self.path))
-            connection = connected(self.path, BUSY_TIMEOUT_SECONDS)
+                create_private_file(Path(self.path))
+            connection = connect(self.path, BUSY_TIMEOUT_SECONDS)
             connection.executescript(SCHEMA)
         except (OSError, sqlite3.Error) as error:
             remedy = (

@@ -1,10 +1,12 @@
-"""Tasks: work that outlives the call that asked for it, in both forms (`protocol/tasks.py`).
+"""Tasks: work that outlives the call that started it, in both forms (`protocol/tasks.py`).
 
     from dovetail.extensions.tasks import SqliteStore
     server = Server("shop", tasks=SqliteStore("tasks.db"))
 
-What a store of one's own has to do is `TaskStore`; what an engine is, `engine.py`. Nothing is
-loaded until it is used.
+`settings.py` holds what a server's author decides, `api.py` answers requests, `manager.py` runs
+tasks (`running_task.py` is one of them), `store.py` and `sqlite.py` keep their records, and
+`wire.py` turns calls into records and records into messages. To write a store, implement
+`TaskStore`; to plug in a queue, see `Engine`. Each module is imported when it is first used.
 """
 
 from typing import TYPE_CHECKING
@@ -12,19 +14,22 @@ from typing import TYPE_CHECKING
 from ...lazy import lazy
 
 if TYPE_CHECKING:
-    from .engine import Engine, TaskSettings
+    from .settings import Engine, TaskSettings
     from .sqlite import SqliteStore
-    from .store import Letter, MemoryStore, Record, TaskStore
+    from .store import InMemoryTaskStore, TaskMessage, TaskRecord, TaskStore
 
 _HOMES = {
-    "Engine": "engine",
-    "Letter": "store",
-    "MemoryStore": "store",
-    "Record": "store",
+    "Engine": "settings",
+    "InMemoryTaskStore": "store",
     "SqliteStore": "sqlite",
-    "TaskSettings": "engine",
+    "TaskMessage": "store",
+    "TaskRecord": "store",
+    "TaskSettings": "settings",
     "TaskStore": "store",
 }
-__all__ = ["Engine", "Letter", "MemoryStore", "Record", "SqliteStore", "TaskSettings", "TaskStore"]
+__all__ = [
+    "Engine", "InMemoryTaskStore", "SqliteStore", "TaskMessage", "TaskRecord", "TaskSettings",
+    "TaskStore",
+]  # fmt: skip
 
 __getattr__, __dir__ = lazy(globals(), _HOMES)

@@ -1,17 +1,18 @@
-"""Tasks in a file, which outlive their process, and which several processes of one machine may
-share.
+"""A task store in a file, which several processes of one machine may share.
 
-The file is SQLite with a write-ahead log. A read takes some ten microseconds and waits for no
-writer, and a write of a few KiB hardly ever waits for the disk, so both are done right in the event
-loop. What takes long is done by a thread: a large result, a write while somebody else writes, and
-sweeping, which goes in pieces so that others get their turn. A commit survives the end of the
-process, however sudden; the last ones before a power cut may be lost (`synchronous = NORMAL`).
+The file is an SQLite database with a write-ahead log. A read takes about ten microseconds and never
+waits for a writer, and a write of a few KiB hardly ever waits for the disk. So both are done in the
+event loop. Slow work is done in a thread: a large result, a write while another process writes, and
+the deletion of expired tasks, which goes in batches so that others get their turn. A commit
+survives a crash of the process; the last commits before a power cut may be lost
+(`synchronous = NORMAL`).
 
-A process that runs tasks holds a lock on a file of its own beside the database (`locks.py`):
-whoever gets it knows that nobody runs those tasks any more.
+A process that runs tasks holds a lock on its own file beside the database. A process that can take
+that lock knows that nobody runs those tasks any more. The system releases the lock however the
+process ends.
 
-The file is for its owner alone, for it holds what was asked and answered. It does not grow beyond
-`Limits.task_bytes`; room that is free again is used again, and given back from time to time.
+Only the owner of the file may read it, because it holds the arguments and answers of tasks. It does
+not grow beyond `Limits.task_bytes`. Free pages are used again, and returned from time to time.
 """
 
 import asyncio
@@ -30,28 +31,38 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ...databases import closed_at_fork, connected, own
+from ...databases import close_before_fork, connect, create_private_file
 from ...errors import ConfigError, Overloaded, ProtocolError, TooLarge
 from ...limits import DEFAULT, KIB, Limits
-from .locks import locked, release
-from .store import Able, Letter, Record, full_bytes, pack, payer, refusal, unpack, whatever
+from .store import (
+    CanRun,
+    TaskMessage,
+    TaskRecord,
+    TaskStore,
+    can_run_all,
+    out_of_room,
+    pack,
+    quota_error,
+    quota_key,
+    unpack,
+)
 
 log = logging.getLogger("dovetail.tasks")
 
-LARGE = 64 * KIB
-"""What is longer is written by a thread."""
-BUSY = 2.0
-"""Seconds that a write waits for that of another process."""
-PIECE = 250
-"""The tasks, and the pages, that are swept at once."""
-PAGE = 4096
-NAMES = 10
-"""How often a process tries to take a name."""
+LARGE_BYTES = 64 * KIB
+"""Larger records are written in a thread."""
+BUSY_SECONDS = 2.0
+"""How long a write waits for one of another process."""
+BATCH_SIZE = 250
+"""Expired tasks, and free pages, that are removed at once."""
+PAGE_BYTES = 4096
+MAX_NAME_ATTEMPTS = 10
 
-EDITION = int.from_bytes(b"tsk1", "big")
-"""Says of a file that it has the schema already, for that takes a lock."""
+SCHEMA_VERSION = int.from_bytes(b"tsk1", "big")
+"""Marks a file that has the schema already, because creating it takes a lock."""
+# Existing files have these names: `letters` are task messages, a `payer` is a quota key.
 SCHEMA = f"""
-PRAGMA page_size = {PAGE};
+PRAGMA page_size = {PAGE_BYTES};
 PRAGMA auto_vacuum = INCREMENTAL;
 PRAGMA journal_mode = WAL;
 CREATE TABLE IF NOT EXISTS tasks (
@@ -70,37 +81,41 @@ CREATE INDEX IF NOT EXISTS tasks_owner ON tasks (owner, number);
 CREATE INDEX IF NOT EXISTS tasks_expires ON tasks (expires);
 CREATE INDEX IF NOT EXISTS tasks_runner ON tasks (runner) WHERE NOT over;
 CREATE TABLE IF NOT EXISTS counts (payer TEXT PRIMARY KEY, tasks INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS letters (number INTEGER PRIMARY KEY AUTOINCREMENT, task TEXT NOT NULL, data BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS letters (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, task TEXT NOT NULL, data BLOB NOT NULL
+);
 CREATE INDEX IF NOT EXISTS letters_task ON letters (task);
 CREATE TRIGGER IF NOT EXISTS added AFTER INSERT ON tasks BEGIN
-    INSERT INTO counts VALUES (new.payer, 1), ('all', 1) ON CONFLICT DO UPDATE SET tasks = tasks + 1;
+    INSERT INTO counts VALUES (new.payer, 1), ('all', 1)
+    ON CONFLICT DO UPDATE SET tasks = tasks + 1;
 END;
 CREATE TRIGGER IF NOT EXISTS removed AFTER DELETE ON tasks BEGIN
     UPDATE counts SET tasks = tasks - 1 WHERE payer IN (old.payer, 'all');
     DELETE FROM counts WHERE payer = old.payer AND tasks = 0;
     DELETE FROM letters WHERE task = old.id;
 END;
-PRAGMA user_version = {EDITION};
-"""  # noqa: E501
-SETTINGS = """
+PRAGMA user_version = {SCHEMA_VERSION};
+"""
+PRAGMAS = """
 PRAGMA synchronous = NORMAL;
 PRAGMA journal_size_limit = 4194304;
-PRAGMA busy_timeout = 0; -- a thread has more patience
+PRAGMA busy_timeout = 0; -- threads set a longer one
 """
 ADD = (
     "INSERT INTO tasks (id, owner, session, payer, expires, runner, over, data, result) "
     "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
-SET = "UPDATE tasks SET over = ?, data = ?, result = ? WHERE id = ? AND NOT over"
+PUT = "UPDATE tasks SET over = ?, data = ?, result = ? WHERE id = ? AND NOT over"
 GET = "SELECT data, result FROM tasks WHERE id = ? AND expires > ?"
 LIST = """
-SELECT number, id, data FROM tasks WHERE owner = ? AND number > ? AND ? IN ('', session) AND expires > ?
+SELECT number, id, data FROM tasks
+WHERE owner = ? AND number > ? AND ? IN ('', session) AND expires > ?
 ORDER BY number LIMIT ?
-"""  # noqa: E501
+"""
 RELEASE = "UPDATE tasks SET runner = '' WHERE id = ? AND runner = ?"
 CLAIM = "UPDATE tasks SET runner = ? WHERE id = ? AND runner = ? AND NOT over AND expires > ?"
-OTHERS = "SELECT DISTINCT runner FROM tasks WHERE NOT over AND runner NOT IN ('', ?)"
-LEFT = "SELECT id, data FROM tasks WHERE runner = ? AND NOT over AND expires > ?"
+OTHER_RUNNERS = "SELECT DISTINCT runner FROM tasks WHERE NOT over AND runner NOT IN ('', ?)"
+ORPHANS = "SELECT id, data FROM tasks WHERE runner = ? AND NOT over AND expires > ?"
 SEND = """
 INSERT INTO letters (task, data)
 SELECT id, ? FROM tasks WHERE id = ? AND (SELECT count(*) FROM letters WHERE task = tasks.id) < ?
@@ -109,274 +124,282 @@ RECEIVE = (
     "SELECT l.number, l.data FROM letters AS l JOIN tasks ON tasks.id = l.task WHERE "
     "runner = ? ORDER BY l.number"
 )
-EXPIRE = "DELETE FROM tasks WHERE number IN (SELECT number FROM tasks WHERE expires <= ? LIMIT ?)"
+DELETE_EXPIRED = (
+    "DELETE FROM tasks WHERE number IN (SELECT number FROM tasks WHERE expires <= ? LIMIT ?)"
+)
 
 T = TypeVar("T")
-_letter = msgspec.msgpack.Decoder(Letter).decode
+_decode_message = msgspec.msgpack.Decoder(TaskMessage).decode
 
 
 class _Busy(Overloaded):
-    """Somebody else writes."""
+    """Another process is writing."""
 
 
-class SqliteStore:
-    """Tasks in a file that only its owner may read."""
+class SqliteStore(TaskStore):
+    """Keeps tasks in an SQLite file, also after the process ends.
+
+    Several processes may share the file. Each server needs its own `SqliteStore` object.
+
+    Args:
+        path: The file. It is created if it does not exist, readable only by its owner. Files named
+            `PATH-….lock` appear beside it while processes run tasks.
+    """
 
     shared = True
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
         self._limits = DEFAULT
-        self._reading, self._writing = (
-            Lock(),
-            Lock(),
-        )  # servers may run on several loops, in several threads
+        # A server may run on several loops, in several threads.
+        self._read_lock, self._write_lock = Lock(), Lock()
         self._reader: sqlite3.Connection | None = None
         self._writer: sqlite3.Connection | None = None
-        self._name, self._held = "", -1
-        """What this process calls itself, until it closes the store; and its lock."""
-        self._unread: set[str] = set()
-        """What was said to be unreadable."""
-        closed_at_fork(self)
+        self._runner, self._lock_fd = "", -1
+        """The name of this process in the database until the store is closed, and its lock."""
+        self._unreadable: set[str] = set()
+        """What was already logged as unreadable."""
+        close_before_fork(self)
 
     def bind(self, limits: Limits) -> None:
-        """The bounds to keep."""
+        """See `TaskStore`."""
         self._limits = limits
 
-    async def add(self, record: Record) -> None:
-        """A new task."""
+    async def add(self, record: TaskRecord) -> None:
+        """See `TaskStore`."""
         data = pack(record)
         await self._write(self._add, record, data, size=len(data) + len(record.result))
 
-    async def get(self, id: str) -> Record | None:
-        """A task."""
+    async def get(self, id: str) -> TaskRecord | None:
+        """See `TaskStore`."""
         rows = self._read(GET, id, time.time())
         return self._record(id, *rows[0]) if rows else None
 
-    async def put(self, record: Record) -> bool:
-        """A task as it is now."""
+    async def put(self, record: TaskRecord) -> bool:
+        """See `TaskStore`."""
         data, result = pack(record), record.result
+        values = record.over, data, result, record.id
         done = await self._write(
-            self._make_room, SET, record.over, data, result, record.id, size=len(data) + len(result)
+            self._execute_with_room, PUT, *values, size=len(data) + len(result)
         )
         return done.rowcount > 0
 
     async def remove(self, id: str) -> None:
-        """Forget a task."""
-        await self._write(self._do, "DELETE FROM tasks WHERE id = ?", id)
+        """See `TaskStore`."""
+        await self._write(self._execute, "DELETE FROM tasks WHERE id = ?", id)
 
-    async def page(
+    async def list_page(
         self, owner: str, session: str, after: int, count: int
-    ) -> list[tuple[int, Record]]:
-        """Tasks of one owner and conversation."""
-        found: list[tuple[int, Record]] = []
-        while len(found) < count and (
-            rows := self._read(LIST, owner, after, session, time.time(), count - len(found))
+    ) -> list[tuple[int, TaskRecord]]:
+        """See `TaskStore`."""
+        page: list[tuple[int, TaskRecord]] = []
+        while len(page) < count and (
+            rows := self._read(LIST, owner, after, session, time.time(), count - len(page))
         ):
             after = rows[-1][0]
             records = ((number, self._record(id, data)) for number, id, data in rows)
-            found += [(number, record) for number, record in records if record is not None]
-        return found
+            page += [(number, record) for number, record in records if record is not None]
+        return page
 
     async def release(self, id: str) -> None:
-        """Leave a task to whoever claims it."""
-        await self._write(lambda: self._do(RELEASE, id, self._name))
+        """See `TaskStore`."""
+        await self._write(lambda: self._execute(RELEASE, id, self._runner))
 
-    async def claim(self, id: str) -> Record | None:
-        """A task that is ours from now on."""
+    async def claim(self, id: str) -> TaskRecord | None:
+        """See `TaskStore`."""
         return await self._write(self._claim, id, "")
 
-    async def orphans(self, *, own: bool, able: Able = whatever) -> list[Record]:
-        """Tasks of processes that are gone; they are ours from now on."""
-        return await self._by_thread(self._orphans, own, able)
+    async def claim_orphans(
+        self, *, include_own: bool, can_run: CanRun = can_run_all
+    ) -> list[TaskRecord]:
+        """See `TaskStore`."""
+        return await self._write_in_thread(self._claim_orphans, include_own, can_run)
 
-    async def send(self, letter: Letter) -> None:
-        """A letter to a task."""
-        data = msgspec.msgpack.encode(letter)
-        done = await self._write(
-            self._make_room, SEND, data, letter.id, self._limits.asks, size=len(data)
-        )
+    async def send_message(self, message: TaskMessage) -> None:
+        """See `TaskStore`."""
+        data = msgspec.msgpack.encode(message)
+        values = data, message.id, self._limits.asks
+        done = await self._write(self._execute_with_room, SEND, *values, size=len(data))
         if not done.rowcount:
             raise Overloaded(
-                f"The task {letter.id} is gone, or has not read yet what it was told before; "
-                "try again later"
+                f"The task {message.id} is gone, or has too many unread messages; try again later"
             )
 
-    async def receive(self) -> list[tuple[int, Letter]]:
-        """Letters to our tasks."""
-        rows = self._read(RECEIVE, self._name)
-        letters = (
-            (number, self._legible(f"the letter {number}", _letter, data)) for number, data in rows
+    async def receive_messages(self) -> list[tuple[int, TaskMessage]]:
+        """See `TaskStore`."""
+        messages = (
+            (number, self._decode(f"message {number}", _decode_message, data))
+            for number, data in self._read(RECEIVE, self._runner)
         )
-        return [(number, letter) for number, letter in letters if letter is not None]
+        return [(number, message) for number, message in messages if message is not None]
 
-    async def take(self, number: int) -> None:
-        """A letter has done what it was to do."""
-        await self._write(self._do, "DELETE FROM letters WHERE number = ?", number)
+    async def delete_message(self, number: int) -> None:
+        """See `TaskStore`."""
+        await self._write(self._execute, "DELETE FROM letters WHERE number = ?", number)
 
-    async def sweep(self) -> None:
-        """Forget what has expired, and give back room that is free."""
-        while await self._by_thread(self._sweep):
+    async def delete_expired(self) -> None:
+        """Delete expired tasks, and return free pages to the file system."""
+        while await self._write_in_thread(self._delete_batch):
             pass
 
     async def close(self) -> None:
-        """Let go of the file and of what we run; the next call opens it again."""
-        with self._writing, self._reading:
+        """Close the file and give up the tasks of this process. The next call opens it again."""
+        with self._write_lock, self._read_lock:
             self._disconnect()
-            if self._held >= 0:
-                release(self._held, self._lock_file(self._name))
-            self._name, self._held = "", -1
+            if self._lock_fd >= 0:
+                _remove_lock(self._lock_fd, self._lock_path(self._runner))
+            self._runner, self._lock_fd = "", -1
 
-    # how
+    # reading and writing
 
-    def _record(self, id: str, data: bytes, result: bytes = b"") -> Record | None:
-        return self._legible(f"the task {id[:8]}…", unpack, data, result)
+    def _record(self, id: str, data: bytes, result: bytes = b"") -> TaskRecord | None:
+        return self._decode(f"task {id[:8]}…", unpack, data, result)
 
-    def _legible(self, what: str, read: Callable[..., T], *row: Any) -> T | None:
-        """What a row says. One that cannot be read is passed over, for the sake of the others, and
-        that is said once."""
+    def _decode(self, what: str, decode: Callable[..., T], *row: Any) -> T | None:
+        """Decode a row. One that cannot be decoded is skipped, so that the others can be read, and
+        logged once."""
         try:
-            return read(*row)
+            return decode(*row)
         except Exception as error:
-            if what not in self._unread:
-                self._unread.add(what)
-                log.error("%s: %s cannot be read, and is passed over: %s", self.path, what, error)
+            if what not in self._unreadable:
+                self._unreadable.add(what)
+                log.error("%s: skipping %s, which cannot be read: %s", self.path, what, error)
             return None
 
     def _read(self, statement: str, *values: Any) -> list[Any]:
-        with self._reading:
+        with self._read_lock:
             if self._reader is not None:
-                return self._execute(self._reader, statement, values).fetchall()
-        with self._writing:
+                return self._execute_on(self._reader, statement, values).fetchall()
+        with self._write_lock:
             self._open()
         return self._read(statement, *values)
 
     async def _write(self, function: Callable[..., T], *args: Any, size: int = 0) -> T:
-        """Here and now where that takes no time; by a thread where it is much, or somebody else
-        writes."""
-        if size < LARGE and self._writing.acquire(blocking=False):
+        """Write at once if that is quick; in a thread if it is large or another process writes."""
+        if size < LARGE_BYTES and self._write_lock.acquire(blocking=False):
             try:
                 self._open()
                 return function(*args)
             except _Busy:
                 pass
             finally:
-                self._writing.release()
-        return await self._by_thread(function, *args)
+                self._write_lock.release()
+        return await self._write_in_thread(function, *args)
 
-    async def _by_thread(self, function: Callable[..., T], *args: Any) -> T:
+    async def _write_in_thread(self, function: Callable[..., T], *args: Any) -> T:
         writing = asyncio.get_running_loop().run_in_executor(
-            None, partial(self._patiently, function, *args)
+            None, partial(self._write_patiently, function, *args)
         )
         try:
             return await asyncio.shield(writing)
         except asyncio.CancelledError:
-            await asyncio.wait([writing])  # or what is written next might come before it
+            await asyncio.wait([writing])  # so that a later write cannot overtake it
             raise
 
-    def _patiently(self, function: Callable[..., T], *args: Any) -> T:
-        with self._writing:
+    def _write_patiently(self, function: Callable[..., T], *args: Any) -> T:
+        with self._write_lock:
             self._open()
-            self._do(f"PRAGMA busy_timeout = {BUSY * 1000:.0f}")
+            self._execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000:.0f}")
             try:
                 return function(*args)
             finally:
-                self._do("PRAGMA busy_timeout = 0")
+                self._execute("PRAGMA busy_timeout = 0")
 
-    def _execute(
+    def _execute_on(
         self, connection: sqlite3.Connection, statement: str, values: Any
     ) -> sqlite3.Cursor:
         try:
             return connection.execute(statement, values)
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
-                raise self._no_room(connection, values) from None
+                raise self._full_error(connection, values) from None
             kind = _Busy if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY else Overloaded
-            raise kind(f"The tasks cannot be reached: {error}") from None
+            raise kind(f"The task store is not available: {error}") from None
 
-    def _no_room(self, connection: sqlite3.Connection, values: tuple[Any, ...]) -> ProtocolError:
-        """SQLite says the same where our bound is reached and where the disk is full."""
+    def _full_error(self, connection: sqlite3.Connection, values: tuple[Any, ...]) -> ProtocolError:
+        """Tell our bound from a full disk: SQLite reports the same error for both."""
         names = "page_count", "freelist_count", "max_page_count"
-        pages, free, most = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names)
-        wanted = sum(len(value) for value in values if isinstance(value, bytes | str)) // PAGE + 8
-        if pages - free + wanted >= most:
-            return full_bytes(self._limits)
+        pages, free, limit = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names)
+        size = sum(len(value) for value in values if isinstance(value, bytes | str))
+        if pages - free + size // PAGE_BYTES + 8 >= limit:
+            return out_of_room(self._limits)
         return Overloaded(
-            "The disk that tasks are kept on is full; try again when its operator has made room"
+            "The disk of the task store is full; try again when its operator has made room"
         )
 
-    # under the lock for writing
+    # with the write lock held
 
-    def _do(self, statement: str, *values: Any) -> sqlite3.Cursor:
+    def _execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
         assert self._writer is not None
-        return self._execute(self._writer, statement, values)
+        return self._execute_on(self._writer, statement, values)
 
-    def _add(self, record: Record, data: bytes) -> None:
-        while (refused := self._refusal(record)) is not None:
-            if not self._expire():
-                raise refused
-        whose = record.id, record.owner, record.session, payer(record), record.expires
-        self._make_room(ADD, *whose, self._name, record.over, data, record.result)
-
-    def _make_room(self, statement: str, *values: Any) -> sqlite3.Cursor:
-        """Do it, also where what has expired must go first."""
+    def _execute_with_room(self, statement: str, *values: Any) -> sqlite3.Cursor:
+        """Execute a statement; if the file is full, delete expired tasks first."""
         while True:
             try:
-                return self._do(statement, *values)
+                return self._execute(statement, *values)
             except TooLarge:
-                if not self._expire():
+                if not self._delete_expired_tasks():
                     raise
 
-    def _refusal(self, record: Record) -> Overloaded | None:
-        who = payer(record)
-        counts = dict(
-            self._do("SELECT payer, tasks FROM counts WHERE payer IN (?, 'all')", who).fetchall()
-        )
-        return refusal(self._limits, counts.get("all", 0), counts.get(who, 0) if who else 0)
+    def _add(self, record: TaskRecord, data: bytes) -> None:
+        key = quota_key(record)
+        while (error := self._quota_error(key)) is not None:
+            if not self._delete_expired_tasks():
+                raise error
+        columns = record.id, record.owner, record.session, key, record.expires
+        self._execute_with_room(ADD, *columns, self._runner, record.over, data, record.result)
 
-    def _expire(self) -> int:
-        return self._do(EXPIRE, time.time(), PIECE).rowcount
+    def _quota_error(self, key: str) -> Overloaded | None:
+        statement = "SELECT payer, tasks FROM counts WHERE payer IN (?, 'all')"
+        counts = dict(self._execute(statement, key).fetchall())
+        return quota_error(self._limits, counts.get("all", 0), counts.get(key, 0) if key else 0)
 
-    def _sweep(self) -> bool:
-        """A piece of it; whether there is more."""
-        gone, free = self._expire(), self._free()
-        self._do(f"PRAGMA incremental_vacuum({PIECE})").fetchall()  # a row for each page
-        return gone == PIECE or 0 < self._free() < free
+    def _delete_expired_tasks(self) -> int:
+        return self._execute(DELETE_EXPIRED, time.time(), BATCH_SIZE).rowcount
 
-    def _free(self) -> int:
-        return int(self._do("PRAGMA freelist_count").fetchone()[0])
+    def _delete_batch(self) -> bool:
+        """Delete a batch of tasks and free pages; return whether there are more."""
+        deleted, free = self._delete_expired_tasks(), self._free_pages()
+        # It returns a row for each page.
+        self._execute(f"PRAGMA incremental_vacuum({BATCH_SIZE})").fetchall()
+        return deleted == BATCH_SIZE or 0 < self._free_pages() < free
 
-    def _claim(self, id: str, runner: str) -> Record | None:
-        """A task that this one ran, or nobody."""
+    def _free_pages(self) -> int:
+        return int(self._execute("PRAGMA freelist_count").fetchone()[0])
+
+    def _claim(self, id: str, runner: str) -> TaskRecord | None:
+        """Take over a task of this runner; an empty one means a released task."""
         now = time.time()
-        if not self._do(CLAIM, self._name, id, runner, now).rowcount:
+        if not self._execute(CLAIM, self._runner, id, runner, now).rowcount:
             return None
-        row = self._do(GET, id, now).fetchone()
+        row = self._execute(GET, id, now).fetchone()
         return None if row is None else self._record(id, *row)
 
-    def _orphans(self, own: bool, able: Able) -> list[Record]:
+    def _claim_orphans(self, include_own: bool, can_run: CanRun) -> list[TaskRecord]:
         assert self._writer is not None
-        self._do("BEGIN IMMEDIATE")
+        self._execute("BEGIN IMMEDIATE")
         with self._writer:
-            found = self._left(self._name, able) if own else []
-            for (runner,) in self._do(OTHERS, self._name).fetchall():
-                if (held := locked(self._lock_file(runner))) is not None:  # or it lives
+            claimed = self._claim_all_of(self._runner, can_run) if include_own else []
+            for (runner,) in self._execute(OTHER_RUNNERS, self._runner).fetchall():
+                path = self._lock_path(runner)
+                if (lock := _lock_file(path)) is not None:  # else that process is alive
                     try:
-                        found += self._left(runner, able)
-                    finally:  # or nobody would take them up for as long as we live
-                        release(held, self._lock_file(runner))
-        return found
+                        claimed += self._claim_all_of(runner, can_run)
+                    finally:  # else nobody could claim the rest while we live
+                        _remove_lock(lock, path)
+        return claimed
 
-    def _left(self, runner: str, able: Able) -> list[Record]:
-        rows = self._do(LEFT, runner, time.time()).fetchall()
-        left = (self._record(id, data) for id, data in rows)
+    def _claim_all_of(self, runner: str, can_run: CanRun) -> list[TaskRecord]:
+        rows = self._execute(ORPHANS, runner, time.time()).fetchall()
+        records = (self._record(id, data) for id, data in rows)
         return [
-            one
-            for one in left
-            if one is not None and able(one) and self._claim(one.id, runner) is not None
+            record
+            for record in records
+            if record is not None and can_run(record) and self._claim(record.id, runner) is not None
         ]
 
-    def _lock_file(self, runner: str) -> str:
+    def _lock_path(self, runner: str) -> str:
         return f"{self.path}-{runner}.lock"
 
     def _open(self) -> None:
@@ -384,24 +407,24 @@ class SqliteStore:
             return
         try:
             with ExitStack() as opening:
-                own(Path(self.path))
+                create_private_file(Path(self.path))
                 writer, reader = (
-                    opening.enter_context(closing(connected(self.path, BUSY))) for _ in range(2)
+                    opening.enter_context(closing(connect(self.path, BUSY_SECONDS)))
+                    for _ in range(2)
                 )
-                if writer.execute("PRAGMA user_version").fetchone()[0] != EDITION:
+                if writer.execute("PRAGMA user_version").fetchone()[0] != SCHEMA_VERSION:
                     writer.executescript(SCHEMA)
-                writer.executescript(SETTINGS)
-                writer.execute(
-                    f"PRAGMA max_page_count = {max(64, self._limits.task_bytes // PAGE)}"
-                )
+                writer.executescript(PRAGMAS)
+                max_pages = max(64, self._limits.task_bytes // PAGE_BYTES)
+                writer.execute(f"PRAGMA max_page_count = {max_pages}")
                 reader.execute("PRAGMA query_only = 1")
-                if self._held < 0:
-                    self._enrol()
+                if self._lock_fd < 0:
+                    self._register()
                 opening.pop_all()
         except (OSError, sqlite3.Error) as error:
             raise ConfigError(
-                f"{self.path}: cannot keep tasks there ({error}); name a file that this user "
-                "may write"
+                f"{self.path}: tasks cannot be stored there ({error}); name a file that this "
+                "user may write"
             ) from None
         self._reader, self._writer = reader, writer
 
@@ -411,32 +434,64 @@ class SqliteStore:
                 connection.close()
         self._reader = self._writer = None
 
-    def _enrol(self) -> None:
-        """Take a name, and remove the locks of those who are gone; one of them may take ours for
-        such a one once."""
-        for _ in range(NAMES):
-            self._name = token_hex(8)
-            if (held := locked(self._lock_file(self._name))) is not None:
+    def _register(self) -> None:
+        """Choose a name for this process and lock its file; remove the lock files of dead
+        processes. Another process may mistake ours for one of those, so try again."""
+        for _ in range(MAX_NAME_ATTEMPTS):
+            self._runner = token_hex(8)
+            if (lock := _lock_file(self._lock_path(self._runner))) is not None:
                 break
         else:
             raise OSError("no file beside it can be locked")
-        self._held = held
-        for left in Path(self.path).parent.glob(f"{escape(Path(self.path).name)}-*.lock"):
-            if (gone := locked(os.fspath(left), create=False)) is not None:
-                release(gone, os.fspath(left))
+        self._lock_fd = lock
+        for path in Path(self.path).parent.glob(f"{escape(Path(self.path).name)}-*.lock"):
+            if (dead := _lock_file(os.fspath(path), create=False)) is not None:
+                _remove_lock(dead, os.fspath(path))
 
-    # while the process forks
+    # forks (`databases.py`)
 
     def before_fork(self) -> None:
-        """Nobody has the file open, and nobody opens it."""
-        self._writing.acquire()
-        self._reading.acquire()
+        """Close the file, and let nobody open it."""
+        self._write_lock.acquire()
+        self._read_lock.acquire()
         self._disconnect()
 
     def after_fork(self, *, child: bool) -> None:
-        """A child is another process, with a name of its own."""
-        if child and self._held >= 0:
-            os.close(self._held)  # or the parent's lock would last as long as we do
-            self._name, self._held = "", -1
-        self._reading.release()
-        self._writing.release()
+        """Allow the file to be opened again. A child is another process with another name."""
+        if child and self._lock_fd >= 0:
+            os.close(self._lock_fd)  # else the parent's lock would last as long as the child
+            self._runner, self._lock_fd = "", -1
+        self._read_lock.release()
+        self._write_lock.release()
+
+
+def _lock_file(path: str, *, create: bool = True) -> int | None:
+    """Open and lock a file, until it is closed or the process ends; None if another has it."""
+    try:
+        fd = os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), 0o600)
+    except FileNotFoundError:
+        return None
+    try:
+        if os.name == "nt":
+            import msvcrt
+
+            msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined, unused-ignore]
+        else:
+            import fcntl
+
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(fd).st_nlink == 0:  # its last holder has removed it
+                os.close(fd)
+                return _lock_file(path, create=create)
+    except OSError:
+        os.close(fd)
+        return None
+    return fd
+
+
+def _remove_lock(fd: int, path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass  # Windows cannot remove an open file
+    os.close(fd)

@@ -1,249 +1,326 @@
-"""What is known of tasks, and where it is kept.
+"""The record of a task, and the stores that keep records.
 
-A `Record` is all there is to a task: what was called and by whom, how it stands, what it asked and
-was answered, what it did once, and what came of it. Whoever has the record and the server's
-functions can go on with the task; that is how one is resumed after a crash, and how an engine of
-several machines would run it.
+A `TaskRecord` is all that is known of a task: what was called and by whom, its status, what it
+asked and was answered, the results of `ctx.once`, and its outcome. A process that has the record
+and the server's functions can continue the task. That is how a task is resumed after a crash, and
+how an engine can run it on another machine.
 
-A `TaskStore` keeps records. `MemoryStore` is the default and ends with the process; `SqliteStore`
-(`sqlite.py`) does not. A store that is `shared` among processes knows which of them runs a task,
-and carries letters: an answer or a cancellation for a task that runs in another one. A letter is
-addressed to the task; whoever runs it, also after a crash, finds it.
+A `TaskStore` keeps records. `InMemoryTaskStore` is the default and ends with the process;
+`SqliteStore` (`sqlite.py`) does not. A store that is `shared` among processes knows which process
+runs a task. It also carries task messages: answers and cancellations for a task that runs in
+another process. A message is addressed to the task, so the process that runs it finds the message
+even if it took the task over after a crash.
 
-What has expired is never given back. There are bounds in number and in bytes (`Limits.tasks`,
-`tasks_each`, `task_bytes`): whoever would go beyond them is refused, since a task that was promised
-is kept for as long as it was promised.
+Expired tasks are never returned. Stores are bounded in number and in bytes (`Limits.tasks`,
+`tasks_each`, `task_bytes`). Beyond a bound, new tasks are refused: a task that was accepted is kept
+for as long as was promised.
 """
 
+import os
 import time
 from collections.abc import Callable
 from threading import Lock
 from typing import Any, Protocol, TypeAlias
-from weakref import WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from ...errors import ConfigError, Overloaded, TooLarge
 from ...limits import DEFAULT, Limits
 from ...protocol.tasks import TERMINAL, Status
-from .forking import tell_of_forks
 
 
-class Origin(Struct, omit_defaults=True):
-    """Who began a task, as far as it matters when it is run again."""
+class TaskOrigin(Struct, omit_defaults=True):
+    """Who started a task, as far as it matters when the task runs again."""
 
     revision: str
+    """The name of the protocol revision."""
     capabilities: dict[str, Any] = {}
+    """The capabilities of the client, as on the wire."""
     info: Any = None
+    """The name and version of the client."""
     principal: Any = None
-    level: int | None = None
+    """The authenticated principal; None if there is none."""
+    log_level: int | None = field(default=None, name="level")
+    """The lowest rank of log message that the client wants."""
 
 
-class Record(Struct, kw_only=True, omit_defaults=True):
-    """All that is known of a task. Times are seconds, as `time.time()` counts."""
+class TaskRecord(Struct, kw_only=True, omit_defaults=True):
+    """All that is known of a task. Times are in seconds since the epoch, as `time.time()`.
+
+    The names in `field(name=…)` are those of stored records: changing one breaks existing files.
+    """
 
     id: str
+    """Random, and hard to guess: anonymous callers are identified by it alone."""
     created: float
+    """When the task was created."""
     updated: float
+    """When the record last changed."""
     ttl: float | None
+    """Seconds after `created` for which the task is kept; None keeps it without limit."""
     owner: str = ""
-    """The principal that it belongs to; empty where nobody is known."""
+    """The id of the principal that it belongs to; empty if callers are anonymous."""
     session: str = ""
-    """The conversation that it was begun in, where there is such a thing."""
+    """The session that it was started in; empty if there is none."""
     tool: str
+    """The name of the tool."""
     params: bytes
-    """The call, as JSON."""
-    origin: Origin
+    """The params of the call, as JSON; empty once the task is over."""
+    origin: TaskOrigin
+    """Who started it."""
     resumable: bool = False
+    """Whether it runs again if its process ended before it did."""
     attempts: int = 0
-    """How often it was taken up after a crash since it last got any further."""
+    """How often it was resumed after a crash since it last made progress."""
     status: Status = "working"
+    """The status, as on the wire."""
     message: str | None = None
-    asked: dict[str, tuple[str, bytes]] = {}
-    """Questions that wait for an answer, by key: the method of each, and its params as JSON."""
+    """The status message."""
+    questions: dict[str, tuple[str, bytes]] = field(default_factory=dict, name="asked")
+    """Unanswered questions by key: the method of each, and its params as JSON."""
     answers: dict[str, bytes] = {}
-    kept: dict[str, bytes] = {}
-    """What `ctx.once` did."""
+    """Answers by the key of their question, as JSON."""
+    once_results: dict[str, bytes] = field(default_factory=dict, name="kept")
+    """The results of `ctx.once` by key, as JSON."""
     result: bytes = b""
-    """What the tool gave, as JSON of the whole vocabulary."""
+    """The result of the tool as JSON, with the fields of every revision."""
     is_error: bool = False
+    """Whether the result is that of a failed tool."""
     error: dict[str, Any] | None = None
+    """The JSON-RPC error that the task failed with."""
 
     @property
     def over(self) -> bool:
-        """Whether nothing changes any more."""
+        """Whether the task has ended: its record does not change again."""
         return self.status in TERMINAL
 
     @property
     def expires(self) -> float:
-        """When it may be forgotten."""
+        """When the record may be deleted; infinity if never."""
         return float("inf") if self.ttl is None else self.created + self.ttl
 
 
-class Letter(Struct, omit_defaults=True):
-    """What a task is told that runs in another process."""
+class TaskMessage(Struct, omit_defaults=True):
+    """What another process sends to the process that runs a task."""
 
     id: str
+    """The id of the task."""
     answers: dict[str, bytes] = {}
+    """Answers by the key of their question, as JSON."""
     refused: dict[str, str] = {}
-    """Questions that the client did not want to answer, and why."""
+    """Questions that the client refused to answer: the reason by key."""
     cancel: bool = False
+    """Whether to cancel the task."""
 
 
-Able: TypeAlias = Callable[[Record], bool]
-"""Whether a process can do something about a task; asked from any thread."""
+CanRun: TypeAlias = Callable[[TaskRecord], bool]
+"""Returns whether this process can continue a task; may be called from any thread."""
 
 
-def whatever(record: Record) -> bool:
-    """Able to deal with all tasks."""
+def can_run_all(record: TaskRecord) -> bool:
+    """Accept every task."""
     return True
 
 
 class TaskStore(Protocol):
-    """Where tasks are kept. Calls may come from several event loops at once."""
+    """Keeps the records of tasks. Methods may be called from several event loops at once."""
 
     shared: bool
     """Whether other processes, and this one after a restart, find the same tasks in it."""
 
     def bind(self, limits: Limits) -> None:
-        """The bounds to keep; called once, before anything else."""
+        """Set the bounds to enforce. Called once, before any other method."""
 
-    async def add(self, record: Record) -> None:
-        """A new task, which this process runs. It is there for good when this returns; Overloaded
-        where there are too many, TooLarge where there is no room for it."""
+    async def add(self, record: TaskRecord) -> None:
+        """Add a task that this process runs. It must be durable when this returns.
 
-    async def get(self, id: str) -> Record | None:
-        """A task; None where there is none, or not any more."""
+        Raises:
+            Overloaded: There are too many tasks.
+            TooLarge: There is not enough room for it.
+        """
 
-    async def put(self, record: Record) -> bool:
-        """A task as it is now. False, and nothing is done, where it is gone or was over already;
-        TooLarge where there is no room for it, and Overloaded where it is worth another attempt."""
+    async def get(self, id: str) -> TaskRecord | None:
+        """Return a task; None if there is none or it has expired."""
+
+    async def put(self, record: TaskRecord) -> bool:
+        """Replace the record of a task. Returns False, and changes nothing, if the stored task is
+        gone or already over.
+
+        Raises:
+            TooLarge: There is not enough room for it.
+            Overloaded: The write failed and can be tried again.
+        """
 
     async def remove(self, id: str) -> None:
-        """Forget a task, and all letters to it."""
+        """Delete a task and all messages to it."""
 
-    async def page(
+    async def list_page(
         self, owner: str, session: str, after: int, count: int
-    ) -> list[tuple[int, Record]]:
-        """Tasks of one owner and of one conversation (of any, where that is empty), oldest first,
-        with their numbers and without their results."""
+    ) -> list[tuple[int, TaskRecord]]:
+        """Return up to `count` tasks of an owner with a number above `after`, oldest first.
+
+        Args:
+            owner: The owner of the tasks; empty for those of anonymous callers.
+            session: The session of the tasks; empty for those of any session.
+            after: The number of the last task on the previous page; 0 for the first page.
+            count: The highest number of tasks to return.
+
+        Returns:
+            Pairs of the task's number and its record, without the result.
+        """
 
     async def release(self, id: str) -> None:
-        """Leave a task of this process to whoever claims it. Until then nobody runs it, and nobody
-        has to."""
+        """Give up a task of this process. Until a process claims it, it is not an orphan."""
 
-    async def claim(self, id: str) -> Record | None:
-        """A task that nobody runs: from now on this process does. None where there is no such
-        task."""
+    async def claim(self, id: str) -> TaskRecord | None:
+        """Make a released task one of this process; None if there is no such task."""
 
-    async def orphans(self, *, own: bool, able: Able = whatever) -> list[Record]:
-        """Tasks that are not over and that no living process runs; they are this one's from now on.
-        Those that it is not `able` to take up stay as they are, for another. With `own`, those come
-        along that it has already: it knows best which of them it runs."""
+    async def claim_orphans(
+        self, *, include_own: bool, can_run: CanRun = can_run_all
+    ) -> list[TaskRecord]:
+        """Claim and return the tasks that are not over and that no living process runs.
 
-    async def send(self, letter: Letter) -> None:
-        """A letter to a task, for whoever runs it; Overloaded where too many wait there already."""
+        Args:
+            include_own: Also return the tasks of this process. It knows which of them it runs.
+            can_run: Decides which tasks to claim; the others are left to another process.
+        """
 
-    async def receive(self) -> list[tuple[int, Letter]]:
-        """Letters to the tasks of this process, oldest first, with their numbers. They stay until
-        they are taken."""
+    async def send_message(self, message: TaskMessage) -> None:
+        """Send a message to the process that runs a task.
 
-    async def take(self, number: int) -> None:
-        """A letter has done what it was to do."""
+        Raises:
+            Overloaded: Too many messages to this task are waiting.
+        """
 
-    async def sweep(self) -> None:
-        """Forget what has expired."""
+    async def receive_messages(self) -> list[tuple[int, TaskMessage]]:
+        """Return the messages to the tasks of this process, oldest first, with their numbers. They
+        stay until they are deleted."""
+
+    async def delete_message(self, number: int) -> None:
+        """Delete a message that was delivered."""
+
+    async def delete_expired(self) -> None:
+        """Delete tasks that have expired."""
 
     async def close(self) -> None:
-        """This process has no part in it any more."""
+        """Release what this process holds. The store may be used again later."""
 
+
+# what every store needs
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Record).decode
+_decode = msgspec.msgpack.Decoder(TaskRecord).decode
 
 
-def pack(record: Record) -> bytes:
-    """A record as it is kept: all but its result, which may be long and is there but once."""
+def pack(record: TaskRecord) -> bytes:
+    """Encode a record without its result, which may be long and is stored separately."""
     return _encode(replace(record, result=b""))
 
 
-def unpack(data: bytes, result: bytes = b"") -> Record:
-    """A record that was kept, with its result."""
+def unpack(data: bytes, result: bytes = b"") -> TaskRecord:
+    """Decode a stored record."""
     record = _decode(data)
     record.result = result
     return record
 
 
-def payer(record: Record) -> str:
-    """Under which name a task counts as one of `Limits.tasks_each`: its owner's, or its session's
-    where nobody is known; none where there is neither."""
-    return (
-        f"owner {record.owner}"
-        if record.owner
-        else f"session {record.session}"
-        if record.session
-        else ""
-    )
+def quota_key(record: TaskRecord) -> str:
+    """Return the name under which `Limits.tasks_each` counts a task: that of its owner, or of its
+    session if callers are anonymous; empty if it is not counted."""
+    if record.owner:
+        return f"owner {record.owner}"
+    return f"session {record.session}" if record.session else ""
 
 
-def refusal(limits: Limits, all: int, each: int) -> Overloaded | None:
-    """Why there may not be one more, where there are so many in all, and so many of one payer."""
-    if all >= limits.tasks:
+def quota_error(limits: Limits, total: int, of_caller: int) -> Overloaded | None:
+    """Return the error if one more task would exceed a bound."""
+    if total >= limits.tasks:
         return Overloaded(
-            f"There are too many tasks here; the limit is {limits.tasks}. Try again later"
+            f"The server already has {limits.tasks} tasks, which is the limit. Try again later"
         )
-    if each >= limits.tasks_each:
+    if of_caller >= limits.tasks_each:
         return Overloaded(
-            f"You have {limits.tasks_each} tasks here, which is the limit; they go when their "
-            "time is over"
+            f"You already have {limits.tasks_each} tasks, which is the limit. Each counts until "
+            "it expires"
         )
     return None
 
 
-def full_bytes(limits: Limits) -> TooLarge:
-    """The refusal of what there is no room for."""
+def out_of_room(limits: Limits) -> TooLarge:
+    """Return the error for a record that would exceed `Limits.task_bytes`."""
     return TooLarge(
-        f"There is no room for this task: all of them may take {limits.task_bytes} bytes. Try "
-        "again later"
+        f"There is not enough room for this task: all tasks together may take "
+        f"{limits.task_bytes} bytes. Try again later"
     )
 
 
-class User(Protocol):
-    """Whoever runs the tasks of a store in this process."""
+# one store, one server at a time
+
+
+class StoreUser(Protocol):
+    """Runs the tasks of a store in this process."""
 
     store: TaskStore
 
     @property
     def busy(self) -> bool:
-        """Whether it does so now."""
+        """Whether it is running tasks now, or may start to."""
 
 
-_users: WeakValueDictionary[int, User] = WeakValueDictionary()
-"""Who used a store last, by its identity."""
+_last_users: WeakValueDictionary[int, StoreUser] = WeakValueDictionary()
+"""By the identity of the store."""
 
 
-def reserve(user: User) -> None:
-    """A store is for one at a time: another would take its tasks for such as nobody runs."""
+def reserve_store(user: StoreUser) -> None:
+    """Make sure that only one server uses a store: another would treat its tasks as orphans."""
     store = user.store
-    other = _users.get(id(store))
+    other = _last_users.get(id(store))
     if other is not None and other is not user and other.store is store and other.busy:
-        kind = type(store).__name__
         raise ConfigError(
-            f"This {kind} is in use by another server of this process; give each a store of its own"
+            f"Another server of this process already uses this {type(store).__name__}; give each "
+            "server its own"
         )
-    _users[id(store)] = user
+    _last_users[id(store)] = user
 
 
-class Row(Struct):
-    """A task in memory."""
+# forks
+
+
+class ForkAware(Protocol):
+    """Describes what this process runs, so it must be reset in a forked child."""
+
+    def reset_after_fork(self) -> None:
+        """Forget everything: it belongs to the parent. Called first thing in the child."""
+
+
+_fork_aware: WeakSet[ForkAware] = WeakSet()
+
+
+def reset_when_forked(target: ForkAware) -> None:
+    """Call `reset_after_fork` in every child, for as long as the object exists."""
+    _fork_aware.add(target)
+
+
+def _reset_all() -> None:
+    for target in list(_fork_aware):
+        target.reset_after_fork()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+    os.register_at_fork(after_in_child=_reset_all)
+
+
+class StoredTask(Struct):
+    """A task in memory, encoded, so that nobody changes it by accident."""
 
     number: int
     expires: float
     owner: str
     session: str
-    payer: str
+    quota_key: str
     over: bool
     data: bytes
     result: bytes
@@ -251,158 +328,160 @@ class Row(Struct):
 
     @property
     def size(self) -> int:
-        """The bytes that it counts for."""
+        """The bytes that count towards `Limits.task_bytes`."""
         return len(self.data) + len(self.result)
 
 
-class MemoryStore:
-    """Tasks in memory: one process, until it ends. They are kept encoded, so that nobody changes
-    them by accident."""
+class InMemoryTaskStore(TaskStore):
+    """Keeps tasks in memory, for one process, until it ends."""
 
     shared = False
 
     def __init__(self) -> None:
         self._limits = DEFAULT
-        self.forked()
-        tell_of_forks(self)
+        self.reset_after_fork()
+        reset_when_forked(self)
 
-    def forked(self) -> None:
-        """In a child there are none: what is here is the parent's."""
-        self._lock = Lock()  # servers may run on several loops, in several threads
-        self._rows: dict[str, Row] = {}
+    def reset_after_fork(self) -> None:
+        """Start empty: the tasks belong to the parent."""
+        self._lock = Lock()  # a server may run on several loops, in several threads
+        self._tasks: dict[str, StoredTask] = {}
         self._counts: dict[str, int] = {}
-        """How many each payer has."""
+        """How many tasks there are by quota key."""
         self._bytes = 0
-        self._number = 0
+        self._last_number = 0
 
     def bind(self, limits: Limits) -> None:
-        """The bounds to keep."""
+        """See `TaskStore`."""
         self._limits = limits
 
-    async def add(self, record: Record) -> None:
-        """A new task."""
-        who = payer(record)
+    async def add(self, record: TaskRecord) -> None:
+        """See `TaskStore`."""
+        key = quota_key(record)
         with self._lock:
-            if self._refusal(who) is not None:
-                self._sweep()
-            if (refused := self._refusal(who)) is not None:
-                raise refused
-            self._number += 1
-            self._set(record, self._number)
-            self._counts[who] = self._counts.get(who, 0) + 1
+            if self._quota_error(key) is not None:
+                self._delete_expired()
+            if (error := self._quota_error(key)) is not None:
+                raise error
+            self._last_number += 1
+            self._set(record, self._last_number)
+            self._counts[key] = self._counts.get(key, 0) + 1
 
-    async def get(self, id: str) -> Record | None:
-        """A task."""
-        row = self._rows.get(id)
-        return None if row is None or row.expires <= time.time() else unpack(row.data, row.result)
+    async def get(self, id: str) -> TaskRecord | None:
+        """See `TaskStore`."""
+        task = self._tasks.get(id)
+        if task is None or task.expires <= time.time():
+            return None
+        return unpack(task.data, task.result)
 
-    async def put(self, record: Record) -> bool:
-        """A task as it is now."""
+    async def put(self, record: TaskRecord) -> bool:
+        """See `TaskStore`."""
         with self._lock:
-            row = self._rows.get(record.id)
-            if row is None or row.over:
+            task = self._tasks.get(record.id)
+            if task is None or task.over:
                 return False
-            self._set(record, row.number)
+            self._set(record, task.number)
             return True
 
     async def remove(self, id: str) -> None:
-        """Forget a task."""
+        """See `TaskStore`."""
         with self._lock:
             self._remove(id)
 
-    async def page(
+    async def list_page(
         self, owner: str, session: str, after: int, count: int
-    ) -> list[tuple[int, Record]]:
-        """Tasks of one owner and conversation."""
-        now, found = time.time(), []
-        for row in list(self._rows.values()):
+    ) -> list[tuple[int, TaskRecord]]:
+        """See `TaskStore`."""
+        now, page = time.time(), []
+        for task in list(self._tasks.values()):
             if (
-                row.number > after
-                and row.owner == owner
-                and session in ("", row.session)
-                and row.expires > now
+                task.number > after
+                and task.owner == owner
+                and session in ("", task.session)
+                and task.expires > now
             ):
-                found.append((row.number, unpack(row.data)))
-                if len(found) == count:
+                page.append((task.number, unpack(task.data)))
+                if len(page) == count:
                     break
-        return found
+        return page
 
     async def release(self, id: str) -> None:
-        """Leave a task to whoever claims it."""
+        """See `TaskStore`."""
         with self._lock:
-            if id in self._rows:
-                self._rows[id].released = True
+            if id in self._tasks:
+                self._tasks[id].released = True
 
-    async def claim(self, id: str) -> Record | None:
-        """A task that nobody runs."""
+    async def claim(self, id: str) -> TaskRecord | None:
+        """See `TaskStore`."""
         with self._lock:
-            row = self._rows.get(id)
-            if row is None or row.over or not row.released or row.expires <= time.time():
+            task = self._tasks.get(id)
+            if task is None or task.over or not task.released or task.expires <= time.time():
                 return None
-            row.released = False
-            return unpack(row.data)
+            task.released = False
+            return unpack(task.data)
 
-    async def orphans(self, *, own: bool, able: Able = whatever) -> list[Record]:
-        """There are none but one's own."""
-        left = [
-            unpack(row.data)
-            for row in list(self._rows.values())
-            if own and not (row.over or row.released)
-        ]
-        return [record for record in left if able(record)]
+    async def claim_orphans(
+        self, *, include_own: bool, can_run: CanRun = can_run_all
+    ) -> list[TaskRecord]:
+        """Return the tasks of this process, if asked: there are no others."""
+        if not include_own:
+            return []
+        tasks = list(self._tasks.values())
+        records = (unpack(task.data) for task in tasks if not (task.over or task.released))
+        return [record for record in records if can_run(record)]
 
-    async def send(self, letter: Letter) -> None:
-        """There is nobody else."""
+    async def send_message(self, message: TaskMessage) -> None:
+        """Do nothing: there is no other process."""
 
-    async def receive(self) -> list[tuple[int, Letter]]:
-        """Nobody writes."""
+    async def receive_messages(self) -> list[tuple[int, TaskMessage]]:
+        """Return nothing: no other process sends messages."""
         return []
 
-    async def take(self, number: int) -> None:
-        """Nobody writes."""
-
-    async def sweep(self) -> None:
-        """Forget what has expired."""
-        with self._lock:
-            self._sweep()
+    async def delete_message(self, number: int) -> None:
+        """Do nothing: there are no messages."""
 
     async def close(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing: the tasks end with the process."""
 
-    # under the lock
+    async def delete_expired(self) -> None:
+        """See `TaskStore`."""
+        with self._lock:
+            self._delete_expired()
 
-    def _refusal(self, who: str) -> Overloaded | None:
-        return refusal(self._limits, len(self._rows), self._counts.get(who, 0) if who else 0)
+    # with the lock held
 
-    def _set(self, record: Record, number: int) -> None:
-        row = Row(
+    def _quota_error(self, key: str) -> Overloaded | None:
+        return quota_error(self._limits, len(self._tasks), self._counts.get(key, 0) if key else 0)
+
+    def _set(self, record: TaskRecord, number: int) -> None:
+        task = StoredTask(
             number,
             record.expires,
             record.owner,
             record.session,
-            payer(record),
+            quota_key(record),
             record.over,
             pack(record),
             record.result,
         )
-        before = self._rows.get(record.id)
-        more = row.size - (0 if before is None else before.size)
-        if self._bytes + more > self._limits.task_bytes:
-            self._sweep(spare=record.id)
-        if self._bytes + more > self._limits.task_bytes:
-            raise full_bytes(self._limits)
-        self._bytes += more
-        self._rows[record.id] = row
+        before = self._tasks.get(record.id)
+        growth = task.size - (0 if before is None else before.size)
+        if self._bytes + growth > self._limits.task_bytes:
+            self._delete_expired(spare=record.id)
+        if self._bytes + growth > self._limits.task_bytes:
+            raise out_of_room(self._limits)
+        self._bytes += growth
+        self._tasks[record.id] = task
 
     def _remove(self, id: str) -> None:
-        row = self._rows.pop(id, None)
-        if row is not None:
-            self._bytes -= row.size
-            self._counts[row.payer] -= 1
-            if not self._counts[row.payer]:
-                del self._counts[row.payer]
+        task = self._tasks.pop(id, None)
+        if task is not None:
+            self._bytes -= task.size
+            self._counts[task.quota_key] -= 1
+            if not self._counts[task.quota_key]:
+                del self._counts[task.quota_key]
 
-    def _sweep(self, spare: str = "") -> None:
+    def _delete_expired(self, spare: str = "") -> None:
         now = time.time()
-        for id in [id for id, row in self._rows.items() if row.expires <= now and id != spare]:
+        for id in [id for id, task in self._tasks.items() if task.expires <= now and id != spare]:
             self._remove(id)

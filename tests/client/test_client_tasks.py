@@ -130,7 +130,7 @@ async def test_a_task_can_be_cancelled_once() -> None:
         assert (await look(server, id))["result"]["status"] == "cancelled"
         assert (await look(server, id, "tasks/result"))["error"]["code"] == -32602
         again = (await look(server, id, "tasks/cancel"))["error"]
-        assert again["code"] == -32602 and "it is cancelled" in again["message"]
+        assert again["code"] == -32602 and "it is already cancelled" in again["message"]
 
 
 async def test_an_answer_that_is_given_up_by_itself_is_a_task_that_is_cancelled() -> None:

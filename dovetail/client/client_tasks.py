@@ -1,0 +1,214 @@
+"""Tasks that a client runs for its server: questions whose answers may take their time, in the core
+form of tasks.
+
+A server that adds `task` to `elicitation/create` or `sampling/createMessage` is answered at once
+with a task. The question is then handled like any other, and its answer waits until the server
+fetches it (`tasks/result`) or its time to live is over. A client has one server, so all tasks
+belong to that server, across connections.
+https://modelcontextprotocol.io/specification/2025-11-25/basic/utilities/tasks
+"""
+
+import asyncio
+import secrets
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from itertools import count
+from typing import Any
+
+from msgspec.structs import asdict, replace
+
+from ..errors import DovetailError, InvalidParams, Overloaded, ProtocolError
+from ..limits import Limits
+from ..ports import Answer, Call
+from ..protocol.base import Result
+from ..protocol.tasks import (
+    RELATED_TASK,
+    TERMINAL,
+    CoreCreateTaskResult,
+    CoreTask,
+    CoreTaskResult,
+    ListTasksResult,
+    Status,
+    TaskStatusParams,
+)
+
+CAPABILITY_PATHS = {
+    "elicitation/create": ("elicitation", "create"),
+    "sampling/createMessage": ("sampling", "createMessage"),
+}
+"""The requests that can become tasks, and where the capability declares each."""
+PAGE_SIZE = 100
+"""Tasks on a page of `tasks/list`."""
+MAX_CURSOR_DIGITS = 19
+POLL_MILLISECONDS = 1000
+"""The poll interval that is proposed to the server."""
+
+
+class ClientTask:
+    """One question that is being answered, or was."""
+
+    __slots__ = ("answering", "expires", "number", "state")
+
+    def __init__(
+        self, number: int, state: CoreTask, answering: "asyncio.Task[Result]", expires: float
+    ) -> None:
+        self.number, self.state, self.answering, self.expires = number, state, answering, expires
+
+    def set_status(self, status: Status, message: str | None = None) -> None:
+        """Change the status, and the time of the last change."""
+        self.state = replace(
+            self.state, status=status, status_message=message, last_updated_at=_now()
+        )
+
+
+class ClientTasks:
+    """The tasks that one client runs for its server."""
+
+    def __init__(self, answers: Mapping[str, Answer], limits: Limits, enabled: bool = True) -> None:
+        self._direct = {
+            name: answers[name] for name in CAPABILITY_PATHS if name in answers and enabled
+        }
+        """The handlers of the requests that can become tasks."""
+        self._limits = limits
+        self._tasks: dict[str, ClientTask] = {}
+        self._numbers = count(1)
+        self.answers: dict[str, Answer] = dict(answers)
+        """The handlers of this client, including those of tasks."""
+        if self._direct:
+            self.answers |= dict.fromkeys(self._direct, self._start_or_answer)
+            self.answers |= {
+                "tasks/get": self._get,
+                "tasks/result": self._result,
+                "tasks/list": self._list,
+                "tasks/cancel": self._cancel,
+            }
+
+    @property
+    def capability(self) -> dict[str, Any] | None:
+        """The `tasks` capability to declare; None if there is none."""
+        if not self._direct:
+            return None
+        requests: dict[str, Any] = {}
+        for name in self._direct:
+            feature, verb = CAPABILITY_PATHS[name]
+            requests[feature] = {verb: {}}
+        return {"list": {}, "cancel": {}, "requests": requests}
+
+    def close(self) -> None:
+        """Cancel all tasks."""
+        for task in self._tasks.values():
+            task.answering.cancel()
+        self._tasks.clear()
+
+    async def _start_or_answer(self, call: Call) -> Result:
+        wanted = call.params.task
+        if wanted is None or "tasks/result" not in call.revision.methods:
+            return await self._answer(call)
+        self._remove_expired()
+        if len(self._tasks) >= self._limits.tasks_each:
+            raise Overloaded(
+                f"This client already has {self._limits.tasks_each} tasks, which is the limit"
+            )
+        loop, life, now = asyncio.get_running_loop(), self._lifetime(wanted), _now()
+        state = CoreTask(
+            task_id=secrets.token_urlsafe(16),
+            status="working",
+            created_at=now,
+            last_updated_at=now,
+            ttl=round(life * 1000),
+            poll_interval=POLL_MILLISECONDS,
+        )
+        answering = loop.create_task(self._answer(call))
+        task = ClientTask(next(self._numbers), state, answering, loop.time() + life)
+        self._tasks[state.task_id] = task
+        answering.add_done_callback(lambda _: self._on_answered(task, call))
+        return CoreCreateTaskResult(task=state)
+
+    async def _answer(self, call: Call) -> Result:
+        result: Result = await self._direct[call.method.name](call)
+        return result
+
+    def _on_answered(self, task: ClientTask, call: Call) -> None:
+        cancelled = task.answering.cancelled()
+        problem = None if cancelled else task.answering.exception()
+        if task.state.status in TERMINAL or task.state.task_id not in self._tasks:
+            return
+        if problem is not None:
+            task.set_status("failed", _public_message(problem))
+        else:
+            task.set_status("cancelled" if cancelled else "completed")
+        try:
+            call.connection.notify(
+                "notifications/tasks/status", TaskStatusParams(**asdict(task.state))
+            )
+        except DovetailError:
+            pass  # the connection is closed; the server may ask on another one
+
+    def _lifetime(self, wanted: Any) -> float:
+        """Return how many seconds to keep a task: as the server wishes, within the limits."""
+        ttl = wanted.get("ttl") if isinstance(wanted, dict) else None
+        if not isinstance(ttl, int | float) or isinstance(ttl, bool) or not ttl > 0:
+            return self._limits.task_life
+        return min(ttl, self._limits.task_life_max * 1000) / 1000
+
+    def _remove_expired(self) -> None:
+        now = asyncio.get_running_loop().time()
+        for id, task in list(self._tasks.items()):
+            if task.expires <= now:
+                task.answering.cancel()
+                del self._tasks[id]
+
+    def _find(self, call: Call) -> ClientTask:
+        self._remove_expired()
+        task = self._tasks.get(call.params.task_id)
+        if task is None:
+            raise InvalidParams(f"There is no task {call.params.task_id!r}; it may have expired")
+        return task
+
+    async def _get(self, call: Call) -> CoreTaskResult:
+        return CoreTaskResult(**asdict(self._find(call).state))
+
+    async def _list(self, call: Call) -> ListTasksResult:
+        self._remove_expired()
+        last = _number_before(call.params.cursor)
+        rest = [task for task in self._tasks.values() if task.number > last]
+        cursor = str(rest[PAGE_SIZE - 1].number) if len(rest) > PAGE_SIZE else None
+        return ListTasksResult(tasks=[task.state for task in rest[:PAGE_SIZE]], next_cursor=cursor)
+
+    async def _cancel(self, call: Call) -> CoreTaskResult:
+        task = self._find(call)
+        if task.state.status in TERMINAL:
+            raise InvalidParams(
+                f"Task {task.state.task_id} cannot be cancelled: it is already {task.state.status}"
+            )
+        task.set_status("cancelled", "Cancelled by the server")
+        task.answering.cancel()
+        return CoreTaskResult(**asdict(task.state))
+
+    async def _result(self, call: Call) -> Result:
+        task = self._find(call)
+        await asyncio.wait([task.answering])
+        if task.answering.cancelled() or task.state.status == "cancelled":
+            raise InvalidParams(f"Task {task.state.task_id} was cancelled")
+        result = task.answering.result()  # raises the error that it failed with
+        return replace(
+            result, meta={**(result.meta or {}), RELATED_TASK: {"taskId": task.state.task_id}}
+        )
+
+
+def _number_before(cursor: str | None) -> int:
+    """Return the number of the task that a page comes after; that task may be gone."""
+    if cursor is None:
+        return 0
+    if not (cursor.isascii() and cursor.isdigit() and len(cursor) <= MAX_CURSOR_DIGITS):
+        raise InvalidParams(f"{cursor!r} is not a cursor of this list; ask again without one")
+    return int(cursor)
+
+
+def _public_message(problem: BaseException) -> str:
+    """Return what a server may know of a failure: no more than an error would say."""
+    return str(problem) if isinstance(problem, ProtocolError) else type(problem).__name__
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

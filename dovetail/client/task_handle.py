@@ -1,0 +1,392 @@
+"""One task of a server, as somebody waits for it: poll, pause, poll again, until it is over.
+
+A poll that fails because the connection broke, or because the server is busy, is repeated: polling
+is safe. A question that was asked under a key is not asked again, however often the server shows
+it, and its answer is kept until it has arrived. A notification saves a poll, but nothing relies on
+it. The requests to the server are in `tasks.py`.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Raw, Struct
+
+from ..errors import (
+    ConnectFailed,
+    ConnectionClosed,
+    DovetailError,
+    InvalidRequest,
+    NotFound,
+    Overloaded,
+    TimedOut,
+)
+from ..protocol.lifecycle import ProgressParams
+from ..protocol.tasks import TERMINAL, DetailedTask
+from ..protocol.tools import ToolResult
+from .callbacks import AnyRequest
+from .reconnect import backoff
+
+if TYPE_CHECKING:
+    from .tasks import RemoteTasks
+
+MIN_POLL_SECONDS, MAX_POLL_SECONDS = 0.05, 86400.0
+"""Bounds of the interval that a server proposes. It is to be respected, so the upper bound is only
+what every timer can handle."""
+FIRST_POLL_SECONDS, POLL_GROWTH, SLOW_POLL_SECONDS = 0.1, 1.5, 5.0
+"""If a server proposes no interval: the first one, how intervals grow, and the longest one."""
+TRANSIENT_ERRORS = (ConnectionClosed, ConnectFailed, TimedOut, Overloaded)
+"""Errors that may be gone at the next poll."""
+
+
+class TaskUpdate(Struct, frozen=True):
+    """The state of a task at one moment."""
+
+    status: str
+    """"working", "input_required", "completed", "failed" or "cancelled"."""
+    message: str | None = None
+    """The status message of the server."""
+    progress: float | None = None
+    """The progress so far, in the core form (2025-11-25)."""
+    total: float | None = None
+    """The total that progress counts towards, if it is known."""
+    questions: tuple[str, ...] = ()
+    """The keys of unanswered questions, in the form of the extension."""
+
+
+class WaitDeadline:
+    """How long to wait for a task: so many seconds without news, and so many in total. Time that a
+    user takes to answer a question is not counted."""
+
+    def __init__(self, silence: float | None, total: float | None) -> None:
+        self._silence, self._total = silence, total
+        self._end = None if total is None else asyncio.get_running_loop().time() + total
+        self.timeout: asyncio.Timeout | None = None
+
+    def extend(self, state: DetailedTask | None) -> None:
+        """Start the time without news again. It does not run while the task waits for answers."""
+        if self.timeout is None:
+            return
+        ends = [] if self._end is None else [self._end]
+        if self._silence is not None and (state is None or state.status != "input_required"):
+            ends.append(asyncio.get_running_loop().time() + self._silence)
+        self.timeout.reschedule(min(ends, default=None))
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Stop the time."""
+        began = asyncio.get_running_loop().time()
+        if self.timeout is not None:
+            self.timeout.reschedule(None)
+        yield
+        if self._end is not None:
+            self._end += asyncio.get_running_loop().time() - began
+
+    def __str__(self) -> str:
+        if self._silence is None:
+            return f"after {self._total:g} s"
+        return f"after {self._silence:g} s without news"
+
+
+class TaskHandle:
+    """A task of a server, from `client.start_tool(…)` or `client.task(id)`.
+
+    Its `id` is all that is needed to return to the task later, also from another process. If the
+    server answered at once, there is no task: the id is empty, and the handle is over.
+    """
+
+    def __init__(
+        self, tasks: "RemoteTasks", id: str, manual: bool = False, result: ToolResult | None = None
+    ) -> None:
+        self.id = id
+        """The id of the task; empty if the server answered at once."""
+        self.tool = ""
+        """The name of the tool, if it is known, so that its result can be checked."""
+        self.update = TaskUpdate("working" if result is None else "completed")
+        """The last known state."""
+        self.manual = manual
+        """Whether questions are answered by `answer` rather than by the callbacks."""
+        self._tasks = tasks
+        self._result = result
+        self._state: DetailedTask | None = None
+        self._version = 0
+        """Counts the changes of `update`."""
+        self._changed = asyncio.Event()
+        self._polls = self._failures = self._rounds = 0
+        self._retry_after = 0.0
+        self._asked: dict[str, dict[str, Any]] = {}
+        """The questions that were put to the callbacks, by key."""
+        self._unsent_answers: dict[str, Raw] = {}
+
+    def __repr__(self) -> str:
+        return f"<TaskHandle {self.id or 'done'}: {self.update.status}>"
+
+    @property
+    def over(self) -> bool:
+        """Whether the task has ended, as far as this client knows."""
+        return self._result is not None or self.update.status in TERMINAL
+
+    async def status(self) -> TaskUpdate:
+        """Ask the server for the state of the task."""
+        if self._result is None:
+            self.on_state(await self._tasks.fetch(self.id))
+        return self.update
+
+    async def updates(self) -> AsyncGenerator[TaskUpdate, None]:
+        """Yield the state of the task, then every change of it, until it is over. Its questions are
+        answered on the way."""
+        last: TaskUpdate | None = None
+        async with aclosing(self._follow(WaitDeadline(None, None))) as changes:
+            async for update in changes:
+                if update != last:
+                    yield update
+                last = update
+
+    async def result(
+        self, timeout: float | None = None, *, raise_on_error: bool = True
+    ) -> ToolResult:
+        """Wait for the result of the tool. The task continues if this is cancelled or times out.
+
+        Args:
+            timeout: Seconds to wait; None waits without limit. Time that a user takes to answer a
+                question is not counted.
+            raise_on_error: Whether a tool that failed raises ToolError rather than returning a
+                result with `is_error`.
+
+        Raises:
+            TimedOut: The task is not over in time.
+            TaskCancelled: The task was cancelled.
+            NotFound: The server does not know the task, or has deleted it.
+        """
+        result = await self.wait(WaitDeadline(None, timeout))
+        return self._tasks.check_result(self.tool, result, raise_on_error)
+
+    async def cancel(self) -> None:
+        """Ask the server to cancel the task. It may end in another way before that. Does nothing if
+        it is already over."""
+        if not self.over:
+            await self._tasks.cancel(self.id)
+
+    async def questions(self) -> dict[str, AnyRequest]:
+        """Return the unanswered questions of the task by key, as the callbacks would see them."""
+        await self.status()
+        return await self._tasks.view_questions(
+            {key: question for key, question in self._questions.items() if key not in self._asked}
+        )
+
+    async def answer(self, key: str, value: Any) -> None:
+        """Answer a question of a task that was started with `manual=True`.
+
+        Args:
+            key: The key of the question, from `questions` or `TaskUpdate.questions`.
+            value: What `on_elicit` or `on_sample` would return.
+
+        Raises:
+            NotFound: The task has no such question.
+        """
+        if key not in self._questions:
+            await self.status()
+        questions = self._questions
+        if key not in questions:
+            raise NotFound(
+                f"Task {self.id} has no question with the key {key!r}; it has: "
+                f"{', '.join(questions) or 'none'}"
+            )
+        self._asked[key] = questions[key]
+        try:
+            given = self._tasks.callbacks.with_fixed_answer(value)
+            answers = await self._tasks.answer_questions({key: questions[key]}, given)
+            await self._tasks.send_answers(self.id, answers)
+        except BaseException:
+            del self._asked[key]
+            raise
+
+    # what `RemoteTasks` calls
+
+    @property
+    def poll_seconds(self) -> float:
+        """Seconds until the next poll."""
+        return poll_interval(self._state, self._polls)
+
+    def on_state(self, state: DetailedTask) -> None:
+        """Take a new state, from a poll or a notification. A task that is over stays over."""
+        if self.over:
+            return
+        before, self._state = self._state, state
+        if before is None or _visible(before) != _visible(state):
+            progress = self.update.progress, self.update.total
+            self._set_update(
+                TaskUpdate(
+                    state.status,
+                    state.status_message,
+                    *(progress if state.status == "working" else (None, None)),
+                    tuple(self._questions),
+                )
+            )
+
+    def on_progress(self, params: ProgressParams) -> None:
+        """Take a progress notification, in the core form."""
+        if not self.over:
+            message = params.message or self.update.message
+            self._set_update(TaskUpdate(self.update.status, message, params.progress, params.total))
+
+    def wake(self) -> None:
+        """End the pause between two polls."""
+        self._changed.set()
+        self._changed.clear()
+
+    async def wait(
+        self, deadline: WaitDeadline, report: Callable[[TaskUpdate], None] | None = None
+    ) -> ToolResult:
+        """Return the result of the tool; raises the error that the task failed with."""
+        if self._result is not None:
+            return self._result
+        try:
+            async with asyncio.timeout(None) as deadline.timeout:
+                deadline.extend(None)
+                async with aclosing(self._follow(deadline)) as changes:
+                    async for update in changes:
+                        if report is not None:
+                            report(update)
+                return self._result or await self._tasks.fetch_outcome(self._state)
+        except TimeoutError as problem:
+            if isinstance(problem, DovetailError):
+                raise
+            last = f"; its last message: {self.update.message}" if self.update.message else ""
+            raise TimedOut(
+                f"Task {self.id} is still {self.update.status} {deadline}{last}"
+            ) from None
+
+    # waiting
+
+    @property
+    def _questions(self) -> dict[str, dict[str, Any]]:
+        return (self._state.input_requests if self._state is not None else None) or {}
+
+    def _set_update(self, update: TaskUpdate) -> None:
+        self.update = update
+        self._version += 1
+        self.wake()
+
+    async def _follow(self, deadline: WaitDeadline) -> AsyncGenerator[TaskUpdate, None]:
+        """Yield changes until the task is over, and answer its questions."""
+        if self._result is not None:
+            yield self.update
+            return
+        if self._state is None:
+            await self._poll()
+        seen = -1
+        async with self._tasks.background_request(self) as result:
+            while True:
+                if result is not None and result.done() and self._result is None:
+                    await self._take_result(result)
+                if seen != self._version and self._state is not None:
+                    seen = self._version
+                    deadline.extend(self._state)
+                    yield self.update
+                if self.over:
+                    break
+                if self.update.status == "input_required" and not self.manual:
+                    await self._answer_questions(deadline)
+                if not await self._pause(seen) and (result is None or not result.done()):
+                    await self._poll()
+            if result is not None and self.update.status != "cancelled":
+                await asyncio.wait([result])
+                await self._take_result(result)
+
+    async def _take_result(self, tasks_result: "asyncio.Task[ToolResult]") -> None:
+        """Take the reply to `tasks/result`. If it is an error, a poll shows whether that is the
+        outcome of the task."""
+        if (problem := tasks_result.exception()) is not None:
+            await self._poll()
+            if not self.over:
+                raise problem
+            return
+        result = tasks_result.result()
+        if not self.over:
+            self._set_update(TaskUpdate("failed" if result.is_error else "completed"))
+        self._result = result
+
+    async def _pause(self, seen: int) -> bool:
+        """Wait until the next poll is due; return whether a notification made it unnecessary."""
+        if self._version != seen:
+            return True
+        self._polls += 1
+        seconds = max(self._retry_after, self.poll_seconds + backoff(self._failures))
+        try:
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
+        except TimeoutError:
+            return False
+        return self._version != seen
+
+    async def _poll(self) -> None:
+        try:
+            self.on_state(await self._tasks.fetch(self.id))
+            self._failures, self._retry_after = 0, 0.0
+        except TRANSIENT_ERRORS as problem:
+            self._count_failure(problem)
+
+    def _count_failure(self, problem: DovetailError) -> None:
+        self._failures += 1
+        self._retry_after = (problem.retry_after or 0.0) if isinstance(problem, Overloaded) else 0.0
+        if self._failures > self._tasks.limits.restarts or not self._tasks.is_transient(problem):
+            raise problem
+
+    async def _answer_questions(self, deadline: WaitDeadline) -> None:
+        """Answer new questions, and send the answers that have not arrived yet."""
+        questions = self._questions
+        for key in questions.keys() & self._asked.keys():
+            if questions[key] != self._asked[key]:
+                # https://modelcontextprotocol.io/seps/2663-tasks-extension#task-update-requests
+                raise InvalidRequest(
+                    f"Task {self.id} asked a different question under the key {key!r}, which it "
+                    "had already used"
+                )
+        new = {key: question for key, question in questions.items() if key not in self._asked}
+        if new:
+            self._rounds += 1
+            if self._rounds > self._tasks.limits.rounds:
+                raise InvalidRequest(
+                    f"Task {self.id} asked questions {self._rounds} times; the limit is "
+                    f"{self._tasks.limits.rounds}"
+                )
+            self._asked |= new
+            try:
+                with deadline.paused():
+                    self._unsent_answers |= await self._tasks.answer_questions(new)
+            except BaseException:
+                for key in new:
+                    self._asked.pop(key, None)
+                raise
+            self._polls = 0
+        if self._unsent_answers:
+            await self._send_answers()
+        deadline.extend(self._state)
+
+    async def _send_answers(self) -> None:
+        sent = dict(self._unsent_answers)
+        try:
+            await self._tasks.send_answers(self.id, sent)
+        except TRANSIENT_ERRORS as problem:
+            self._count_failure(problem)  # they are kept, and sent after the next poll
+            return
+        for key in sent:
+            self._unsent_answers.pop(key, None)
+
+
+def poll_interval(state: DetailedTask | None, polls: int) -> float:
+    """Return the seconds until the next poll: what the server proposes, within bounds, with jitter
+    so that clients do not poll at the same moment."""
+    proposed = state.poll_interval_ms if state is not None else None
+    if proposed is None:
+        seconds = min(SLOW_POLL_SECONDS, FIRST_POLL_SECONDS * POLL_GROWTH ** min(polls, 20))
+    else:
+        seconds = proposed / 1000
+    return min(MAX_POLL_SECONDS, max(MIN_POLL_SECONDS, seconds)) * random.uniform(1.0, 1.1)
+
+
+def _visible(state: DetailedTask) -> tuple[Any, ...]:
+    return state.status, state.status_message, state.last_updated_at, *(state.input_requests or ())

@@ -1,0 +1,331 @@
+"""Tasks on a server, in both forms: the extension, and the handlers of its requests.
+
+A call of a tool that may run as a task (`TaskSupport`) becomes one if the caller can deal with it:
+in the form of the extension, if the caller declared the extension; in the core form, if the call
+itself asks for a task. The record is in the store before the call is answered with the task. Then
+the tool runs, the same function with the same context (`RunningTask`). In the form of the
+extension, a tool that detaches itself runs as a plain call until then, with everything that a plain
+call can do; its answers and `ctx.once` results so far move to the task. In the core form, a caller
+that asks for a task always gets one.
+
+A task belongs to the principal that started it, and does not exist for anybody else. If callers are
+anonymous, a task is protected by its id alone, so the id cannot be guessed. Tasks are listed only
+for callers that can be told apart, by principal or by session. So `tasks/get` may find a task of
+another session that `tasks/list` does not show. This departs from a MUST of the core form on
+purpose: if the id were not enough, nobody could come back to a task after a restart, when its
+session is gone.
+
+After a crash, the next process that starts takes over the tasks that were running: a resumable task
+runs again from its beginning, with its answers and `ctx.once` results; any other task has failed.
+https://modelcontextprotocol.io/seps/2663-tasks-extension
+https://modelcontextprotocol.io/specification/2025-11-25/basic/utilities/tasks
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from msgspec.structs import replace
+
+from ...connection.asking import QUESTIONS, put
+from ...connection.extension import Extension, declares, undeclared
+from ...errors import ConfigError, InvalidParams, MethodNotFound, Overloaded, ToolError
+from ...ports import Answer, Call, Listener, Service
+from ...protocol.base import EmptyResult
+from ...protocol.methods import TASKS_EXTENSION_METHODS
+from ...protocol.tasks import (
+    EXTENSION,
+    RELATED_TASK,
+    CoreTask,
+    CoreTaskResult,
+    DetailedTask,
+    ListTasksResult,
+)
+from ...revisions import decode
+from .manager import TaskManager
+from .running_task import background
+from .settings import TaskSettings, TaskSupport
+from .store import TaskMessage, TaskRecord, TaskStore
+from .wire import (
+    core_task,
+    created,
+    cursor_after,
+    describe,
+    detailed_task,
+    number_before,
+    outcome,
+    owner_of,
+)
+
+log = logging.getLogger("dovetail.tasks")
+
+PAGE_SIZE = 100
+"""Tasks on a page of `tasks/list`."""
+POLL_SECONDS = 0.25
+"""How often `tasks/result` looks at a task that runs in another process."""
+CORE_CAPABILITY: dict[str, Any] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
+"""What a server declares of tasks in the core form."""
+
+TasksOption: TypeAlias = "str | os.PathLike[str] | TaskStore | TaskSettings | None"
+"""What `Server(tasks=…)` takes."""
+
+
+class ServerTasks:
+    """The tasks of a server, as its callers see them.
+
+    Args:
+        service: The server.
+        option: The value of `Server(tasks=…)`.
+        support_of: Returns the task support of a tool; None if there is no such tool.
+        handler: Runs the tool of a task whose original call is gone.
+        notify: Sends a notification to the clients that it concerns.
+        stop_with_lifespan: Whether tasks stop with the server's lifespan, as tools may rely on it.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        option: TasksOption,
+        support_of: Callable[[str], TaskSupport | None],
+        handler: Answer,
+        notify: Listener,
+        *,
+        stop_with_lifespan: bool,
+    ) -> None:
+        self.manager = TaskManager(
+            service, _settings(option), support_of, handler, notify, stop_with_lifespan
+        )
+        self._limits = service.limits
+        self.extension = Extension(
+            id=EXTENSION,
+            methods=TASKS_EXTENSION_METHODS,
+            handlers={
+                "tasks/get": self.get,
+                "tasks/update": self.update,
+                "tasks/cancel": self.cancel,
+            },
+            instead={"tools/call": self.begin, "subscriptions/listen": self.listen},
+            handshake=False,
+        )
+        self.core_handlers: Mapping[str, Answer] = {
+            "tasks/result": self.result,
+            "tasks/list": self.list,
+        }
+        """The methods that only the core form has. Those of the extension answer in both forms."""
+
+    async def perform(self, id: str) -> None:
+        """Run a stored task to its end: for an engine that runs tasks in other processes.
+
+        Args:
+            id: The id of the task. Nothing happens if it is over, or if a process runs it already.
+        """
+        await self.manager.perform(id)
+
+    # starting a task
+
+    async def begin(self, call: Call, next: Answer) -> Any:
+        """Answer `tools/call` with a task, or pass it on as a plain call."""
+        support = self.manager.support_of(call.params.name)
+        if support is None or not _becomes_task(call, support):
+            return await next(call)
+        if support.detaches and call.revision.stateless:
+            return await self._run_until_detached(call, next, support)
+        record = await self.manager.begin(call, support, next)
+        return created(record, self._limits, call.revision)
+
+    async def _run_until_detached(self, call: Call, next: Answer, support: TaskSupport) -> Any:
+        loop = asyncio.get_running_loop()
+        detached: asyncio.Future[TaskRecord] = loop.create_future()
+
+        async def detach(current: Call) -> Call:
+            task = await self.manager.detach(current, support, next, running)
+            detached.set_result(task.record)
+            return task.call
+
+        async def run() -> Any:
+            try:
+                outcome: Any = await next(call)
+            except BaseException as error:
+                if not detached.done():
+                    raise
+                outcome = error
+            if detached.done():
+                return await self.manager.end(detached.result().id, outcome)
+            return outcome
+
+        call.detach = detach
+        running = background.start(run())
+        try:
+            await asyncio.wait((running, detached), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not detached.done():
+                running.cancel()  # does nothing if it is done
+        if detached.done():
+            return created(detached.result(), self._limits, call.revision)
+        return await running
+
+    # requests about a task
+
+    async def get(self, call: Call) -> Any:
+        """Answer `tasks/get` with the status of a task."""
+        record = await self._own_task(call)
+        if record.over:
+            log.info("The outcome of task %s was fetched", describe(record))
+        if call.revision.stateless:
+            return detailed_task(DetailedTask, record, self._limits, call.revision)
+        return core_task(CoreTaskResult, record, self._limits)
+
+    async def update(self, call: Call) -> EmptyResult:
+        """Take the answers in `tasks/update`. Those to questions that were not asked are
+        ignored."""
+        record = await self._own_task(call)
+        if not record.over:
+            answers = {key: bytes(raw) for key, raw in call.params.input_responses.items()}
+            await self.manager.deliver(record, TaskMessage(record.id, answers))
+        return EmptyResult()
+
+    async def cancel(self, call: Call) -> Any:
+        """Cancel a task (`tasks/cancel`)."""
+        record = await self._own_task(call)
+        was_over = record.over
+        if not was_over:
+            await self.manager.cancel(record)
+        if call.revision.stateless:
+            return EmptyResult()
+        task = core_task(CoreTaskResult, await self._own_task(call), self._limits)
+        if was_over or task.status != "cancelled":  # it may have ended just before
+            raise InvalidParams(
+                f"The task {record.id} cannot be cancelled: it is already {task.status}"
+            )
+        return task
+
+    async def list(self, call: Call) -> ListTasksResult:
+        """Answer `tasks/list` with the tasks of the caller."""
+        owner, session = owner_of(call), call.caller.session
+        if not owner and not session:
+            raise MethodNotFound("This server has no tasks/list: it cannot tell its callers apart")
+        after = number_before(call.params.cursor)
+        rows = await self.manager.store.list_page(
+            owner, "" if owner else session, after, PAGE_SIZE + 1
+        )
+        page = rows[:PAGE_SIZE]
+        return ListTasksResult(
+            tasks=[
+                core_task(CoreTask, self.manager.newest(record), self._limits) for _, record in page
+            ],
+            next_cursor=cursor_after(page[-1][0]) if len(rows) > PAGE_SIZE else None,
+        )
+
+    async def listen(self, call: Call, next: Answer) -> Any:
+        """Limit the tasks that a `subscriptions/listen` names to those of the caller."""
+        wanted = call.params.notifications
+        if wanted.task_ids is None:
+            return await next(call)
+        if not declares(call, EXTENSION):
+            raise undeclared("To listen to tasks", EXTENSION)
+        if len(wanted.task_ids) > self._limits.subscriptions:
+            raise Overloaded(f"A subscription may name at most {self._limits.subscriptions} tasks")
+        known = [id for id in {*wanted.task_ids} if await self._find(call, id) is not None]
+        call.params = replace(call.params, notifications=replace(wanted, task_ids=known or None))
+        with self.manager.listening(known):
+            return await next(call)
+
+    async def _find(self, call: Call, id: str) -> TaskRecord | None:
+        record = await self.manager.find(id)
+        return None if record is None or record.owner != owner_of(call) else record
+
+    async def _own_task(self, call: Call) -> TaskRecord:
+        record = await self._find(call, call.params.task_id)
+        if record is None:
+            log.info("%s by %s: no such task", call.name, owner_of(call) or "an anonymous caller")
+            raise InvalidParams(f"There is no task {call.params.task_id!r}; it may have expired")
+        return record
+
+    # the core form: the result, and the questions on the way
+
+    async def result(self, call: Call) -> Any:
+        """Answer `tasks/result`: wait until the task is over, put its questions to the client in
+        the meantime, and return its outcome."""
+        record = await self._own_task(call)
+        loop = asyncio.get_running_loop()
+        task = self.manager.running.get(record.id)
+        if task is not None and task.loop is loop:  # another loop must not write to this stream
+            task.result_call = call
+        asking: dict[str, asyncio.Task[None]] = {}
+        try:
+            while not record.over:
+                for key in record.questions.keys() - asking.keys():
+                    if (record.id, key) not in self.manager.asking:
+                        self.manager.asking.add((record.id, key))
+                        asking[key] = loop.create_task(self._ask(call, record, key))
+                for key in asking.keys() - record.questions.keys():
+                    asking.pop(key).cancel()
+                for question in asking.values():
+                    if question.done():
+                        question.result()  # a question that cannot be asked is why it fails
+                await self.manager.wait_for_change(record.id, POLL_SECONDS)
+                record = await self._own_task(call)
+        finally:
+            for question in asking.values():
+                question.cancel()
+            if asking:
+                await asyncio.wait(asking.values())  # withdraw questions before the stream ends
+            if task is not None and task.result_call is call:
+                task.result_call = None
+        log.info("The outcome of task %s was fetched", describe(record))
+        return outcome(record, call.revision)
+
+    async def _ask(self, call: Call, record: TaskRecord, key: str) -> None:
+        """Put a question of a task to the client that waits for its result."""
+        name, raw = record.questions[key]
+        params = decode(raw, QUESTIONS[name].params)
+        params.meta = {**(params.meta or {}), RELATED_TASK: {"taskId": record.id}}
+        try:
+            answer = await put(call, name, params)
+            await self.manager.deliver(record, TaskMessage(record.id, {key: bytes(answer)}))
+        except (ToolError, InvalidParams) as error:
+            await self.manager.deliver(record, TaskMessage(record.id, refused={key: str(error)}))
+        finally:
+            self.manager.asking.discard((record.id, key))
+            # If it was not answered, another client that waits may be asked.
+            self.manager.signal_change(record.id)
+
+
+def _settings(option: TasksOption) -> TaskSettings:
+    if isinstance(option, TaskSettings):
+        return option
+    if isinstance(option, str | os.PathLike):
+        from .sqlite import SqliteStore
+
+        return TaskSettings(store=SqliteStore(option))
+    if option is not None and not hasattr(option, "claim_orphans"):
+        raise ConfigError(
+            f"tasks={option!r} must be the path of a file, a TaskStore, or "
+            "TaskSettings(store=…, engine=…)"
+        )
+    return TaskSettings(store=option)
+
+
+def _becomes_task(call: Call, support: TaskSupport) -> bool:
+    """Whether this call becomes a task; raises if the caller and the tool do not agree."""
+    name, required, forbidden = (
+        call.params.name,
+        support.mode == "required",
+        support.mode == "forbidden",
+    )
+    if call.revision.stateless:
+        declared = declares(call, EXTENSION)
+        if required and not declared:
+            raise undeclared(f"Tool {name!r} runs as a task, which", EXTENSION)
+        return declared and not forbidden
+    task = call.params.task
+    asked = task is not None and "tasks/get" in call.revision.methods
+    if asked and not isinstance(task, dict):
+        raise InvalidParams(f"task must be an object, not {task!r}")
+    if asked and forbidden:
+        raise MethodNotFound(f"Tool {name!r} cannot run as a task; call it without `task`")
+    if required and not asked:
+        raise MethodNotFound(f"Tool {name!r} runs only as a task; call it with `task`")
+    return asked

@@ -1,0 +1,549 @@
+"""Runs tasks and keeps the store in step with them.
+
+The tasks that this process runs are in `running`, and their records there are the newest: a client
+may see a question or an answer a moment before it is stored. All other records are read from the
+store. The start and the end of a task are stored before anybody can learn of them. A task that is
+over never changes again.
+
+If several processes share a store, answers and cancellations for a task of another process are sent
+to it as messages (`Mailbox`).
+"""
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+from itertools import chain, repeat
+from threading import Lock
+from typing import Any
+
+from msgspec.structs import replace
+
+from ...connection.answer import as_protocol_error
+from ...connection.rounds import again
+from ...errors import (
+    ConfigError,
+    InternalError,
+    InvalidParams,
+    Overloaded,
+    ProtocolError,
+    TooLarge,
+    ToolError,
+    UrlRequired,
+)
+from ...ports import Answer, Call, Listener, Service
+from ...protocol.lifecycle import InputRequired
+from ...protocol.tasks import TaskChangedParams, TaskStatusParams
+from ...revisions import BY_NAME
+from .running_task import RunningTask, background, fitting_answers
+from .settings import FORBIDDEN, TaskSettings, TaskSupport
+from .store import (
+    InMemoryTaskStore,
+    TaskMessage,
+    TaskRecord,
+    reserve_store,
+    reset_when_forked,
+)
+from .wire import (
+    MAX_MESSAGE_LENGTH,
+    call_from_record,
+    cancelled,
+    completed,
+    core_task,
+    describe,
+    detailed_task,
+    failed,
+    record_from_call,
+)
+
+log = logging.getLogger("dovetail.tasks")
+
+SAVE_RETRY_SECONDS = (0.1, 1.0, 10.0, 30.0)
+"""Pauses between attempts to store the end of a task; the last one repeats."""
+SWEEP_SECONDS = 60.0
+"""How often expired tasks are deleted and orphaned tasks looked for."""
+MAILBOX_SECONDS = 0.25
+"""How often messages are looked for while a task runs here."""
+STOPPED = "The server stopped while this task ran, and the task cannot be resumed"
+GIVEN_UP = "The server stopped {} times while this task ran, and the task made no progress"
+NOT_SAVED = "The task is over, but its outcome could not be saved"
+NOT_RESUMED = "The server stopped while this task ran, and the task could not be resumed"
+EXPIRED = "The task ran longer than it may be kept"
+
+
+class TaskManager:
+    """The tasks of one server in one process."""
+
+    def __init__(
+        self,
+        service: Service,
+        settings: TaskSettings,
+        support_of: Callable[[str], TaskSupport | None],
+        handler: Answer,
+        notify: Listener,
+        stop_with_lifespan: bool,
+    ) -> None:
+        self.service, self.limits, self.notify = service, service.limits, notify
+        self.store = settings.store or InMemoryTaskStore()
+        self.support_of = support_of
+        self.running: dict[str, RunningTask] = {}
+        """The tasks that this process runs, by id."""
+        self.listened_ids: Counter[str] = Counter()
+        """The tasks whose changes are sent to streams of this process."""
+        self.asking: set[tuple[str, str]] = set()
+        """The questions that are being put to a client in the core form, by task and key."""
+        self._engine, self._handler = settings.engine, handler
+        self._stop_with_lifespan = stop_with_lifespan
+        self._lifespans: dict[asyncio.AbstractEventLoop, int] = {}
+        """How many lifespans are open, by loop."""
+        self._states: dict[asyncio.AbstractEventLoop, Any] = {}
+        """The value of the lifespan, by loop."""
+        self._lock = Lock()
+        """Protects `listened_ids`, which several loops change in several threads."""
+        self._mailbox = Mailbox(self)
+        self.store.bind(service.limits)
+        reset_when_forked(self)
+
+    # beginning
+
+    async def begin(self, call: Call, support: TaskSupport, handler: Answer) -> TaskRecord:
+        """Make a call a task before its tool runs."""
+        record = record_from_call(call, support.resumable, self.limits)
+        async with self._stored(record, call):
+            await self._schedule(record, call, handler)
+        return record
+
+    async def _schedule(self, record: TaskRecord, call: Call, handler: Answer) -> None:
+        """Run a task here and now, or leave it to the engine."""
+        if self._engine is None:
+            self._start(record, call, handler)
+            background.start(self.perform(record.id))
+        else:
+            await self.store.release(record.id)
+            self._engine(record.id, self.perform)
+
+    async def detach(
+        self, call: Call, support: TaskSupport, handler: Answer, asyncio_task: "asyncio.Task[Any]"
+    ) -> RunningTask:
+        """Make a call a task while its tool runs, with its answers and `ctx.once` results."""
+        record = record_from_call(call, support.resumable, self.limits)
+        record.answers = dict(call.run.answers) if call.run is not None else {}
+        record.once_results = {
+            key: done for key, done in (call.kept or {}).items() if isinstance(done, bytes)
+        }
+        async with self._stored(record, call):
+            task = self._start(record, call, handler)
+        task.asyncio_task, task.detached_call = asyncio_task, call
+        return task
+
+    @asynccontextmanager
+    async def _stored(self, record: TaskRecord, call: Call) -> AsyncIterator[None]:
+        """Add a record to the store, and remove it if the call fails or is cancelled meanwhile."""
+        try:
+            await self.store.add(record)
+            yield
+        except BaseException:
+            await self.store.remove(record.id)
+            raise
+        if not call.revision.stateless:
+            call.caller.remember_task(record.id)
+        log.info("Task %s has started", describe(record))
+
+    def _start(self, record: TaskRecord, call: Call, handler: Answer) -> RunningTask:
+        task = RunningTask(record, call, handler, self)
+        self.running[record.id] = task
+        if record.ttl is not None:
+            task.expiry_timer = task.loop.call_later(
+                max(0.0, record.expires - time.time()), self._expire, task
+            )
+        self._mailbox.start(task.loop)
+        return task
+
+    # running
+
+    async def perform(self, id: str) -> None:
+        """Run a task to its end: one that began here, or any that is in the store."""
+        task = self._local(id)
+        if task is None:
+            record = await self.store.claim(id)
+            if record is None:
+                return
+            state = self._states.get(asyncio.get_running_loop())
+            task = self._start(record, call_from_record(record, state), self._handler)
+        elif task.asyncio_task is not None:
+            return  # it is running already
+        task.asyncio_task, outcome = asyncio.current_task(), None
+        if not task.record.over:  # it may have been cancelled before it was its turn
+            try:
+                outcome = await task.handler(task.call)
+            except BaseException as error:
+                outcome = error
+        await self.end(id, outcome)
+
+    async def end(self, id: str, outcome: Any) -> None:
+        """Store the outcome of a tool: what it returned or raised. A tool that returns questions is
+        called again with the answers first."""
+        task = self.running[id]
+        try:
+            if isinstance(outcome, InputRequired | UrlRequired):
+                outcome = await self._call_again(task, outcome)
+            await self._save_outcome(task, outcome)
+        except Exception as error:
+            log.error("The end of task %s could not be saved: %s", describe(task.record), error)
+            if isinstance(error, TooLarge):  # no task is better than one that seems to run forever
+                await self.store.remove(id)
+        finally:
+            task.finish()
+            if task.expiry_timer is not None:
+                task.expiry_timer.cancel()
+            if self.running.get(id) is task:
+                del self.running[id]
+            task.signal_change()  # even if nothing was saved: who waits now reads the store
+
+    async def _call_again(self, task: RunningTask, asked: InputRequired | UrlRequired) -> Any:
+        async def handle(call: Call) -> Any:
+            task.forget_used_keys()
+            return await task.handler(call)
+
+        try:
+            return await again(task.call, handle, asked, self.service)
+        except BaseException as error:
+            return error
+
+    async def _save_outcome(self, task: RunningTask, outcome: Any) -> None:
+        record, current, revision = task.record, asyncio.current_task(), task.call.revision
+        if record.over:
+            return  # it was cancelled, or has expired
+        if isinstance(outcome, asyncio.CancelledError) or (
+            current is not None and current.cancelling()
+        ):
+            if record.resumable:  # another process continues it, and this was not a crash
+                record.attempts = 0
+                await self.store.put(record)
+                return
+            outcome = InternalError(STOPPED)
+        if not isinstance(outcome, BaseException):
+            try:
+                await self._save_end(task, completed(record, outcome, self.limits))
+                return
+            except ProtocolError as error:  # it cannot be encoded, or there is no room for it
+                outcome = error
+            except Exception:
+                log.exception("The outcome of task %s could not be saved", describe(record))
+                outcome = InternalError(NOT_SAVED)
+        whole = as_protocol_error(outcome, task.call)
+        shortened = ProtocolError(revision.code(whole), whole.message[:MAX_MESSAGE_LENGTH])
+        for attempt in (whole, shortened):
+            try:
+                await self._save_end(task, failed(record, attempt, revision, self.limits))
+                return
+            except Exception as problem:
+                log.warning(
+                    "The error of task %s could not be saved: %r", describe(record), problem
+                )
+        unsaved = failed(record, InternalError(NOT_SAVED), revision, self.limits)
+        await self._save_end(task, unsaved, Exception)
+
+    async def _save_end(
+        self, task: RunningTask, record: TaskRecord, retry_on: type[Exception] = Overloaded
+    ) -> None:
+        """Store the end of a task, however many attempts that takes: nobody else will do it."""
+        for pause in chain(SAVE_RETRY_SECONDS, repeat(SAVE_RETRY_SECONDS[-1])):
+            try:
+                await self.save(task, record)
+                return
+            except TooLarge:
+                raise
+            except retry_on as error:
+                log.warning("The end of task %s is not saved yet: %s", describe(record), error)
+            await asyncio.sleep(pause)
+
+    async def save(self, task: RunningTask, changed: TaskRecord | None = None) -> None:
+        """Store the record of a task, or a changed copy that replaces it, and notify subscribers.
+        Does nothing if the task is already over."""
+        async with task.save_lock:
+            if task.record.over:
+                return
+            record = task.record if changed is None else changed
+            record.updated = time.time()
+            if not await self.store.put(record):  # another process cancelled it, or it has expired
+                record = await self.store.get(record.id) or cancelled(record)
+                task.stop()
+            task.record = record
+        if record.over:
+            log.info("Task %s: %s", describe(record), record.status)
+        task.signal_change()
+        self._notify_change(task)
+
+    def _notify_change(self, task: RunningTask) -> None:
+        record, revision = task.record, task.call.revision
+        if revision.stateless:
+            if self.store.shared or record.id in self.listened_ids:
+                params = detailed_task(TaskChangedParams, record, self.limits, revision)
+                self.notify("notifications/tasks", params)
+        elif record.status != task.notified_status:
+            self.notify(
+                "notifications/tasks/status", core_task(TaskStatusParams, record, self.limits)
+            )
+        task.notified_status = record.status
+
+    def _expire(self, task: RunningTask) -> None:
+        if not task.record.over:
+            task.record = failed(
+                task.record, InternalError(EXPIRED), task.call.revision, self.limits
+            )
+            task.signal_change()
+            task.stop()
+            background.start(self.store.remove(task.record.id))
+
+    # requests about tasks
+
+    async def find(self, id: str) -> TaskRecord | None:
+        """Return the newest record of a task."""
+        task = self._local(id)
+        if task is not None and not self.store.shared:
+            return task.record
+        record = await self.store.get(id)
+        return None if record is None else self.newest(record)
+
+    def newest(self, record: TaskRecord) -> TaskRecord:
+        """Return the record of a task that runs here, unless the stored one says it is over."""
+        task = self._local(record.id)
+        return record if task is None or record.over else task.record
+
+    def _local(self, id: str) -> RunningTask | None:
+        task = self.running.get(id)
+        return None if task is None or task.loop.is_closed() else task
+
+    async def wait_for_change(self, id: str, seconds: float) -> None:
+        """Wait until a task changes; if it runs elsewhere, for so many seconds."""
+        task = self.running.get(id)
+        if task is None or task.loop is not asyncio.get_running_loop():
+            await asyncio.sleep(seconds)
+        else:
+            await task.wait_for_change()
+
+    def signal_change(self, id: str) -> None:
+        """Wake up everything that waits for a change of a task. May be called from any thread."""
+        if (task := self._local(id)) is not None:
+            task.loop.call_soon_threadsafe(task.signal_change)
+
+    @contextmanager
+    def listening(self, ids: list[str]) -> Iterator[None]:
+        """Send notifications of these tasks to a stream of this process."""
+        with self._lock:
+            self.listened_ids.update(ids)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.listened_ids.subtract(ids)
+                self.listened_ids = +self.listened_ids
+
+    async def deliver(self, record: TaskRecord, message: TaskMessage) -> None:
+        """Bring a message to a task in any process; InvalidParams if an answer does not fit."""
+        task = self._local(record.id)
+        if task is None:
+            await self._mailbox.send(record, message)
+        elif task.loop is asyncio.get_running_loop():
+            await task.receive(message)
+        else:
+            await asyncio.wrap_future(
+                asyncio.run_coroutine_threadsafe(task.receive(message), task.loop)
+            )
+
+    async def cancel(self, record: TaskRecord) -> None:
+        """Mark a task as cancelled at once, however long its tool takes to stop."""
+        message = TaskMessage(record.id, cancel=True)
+        log.info("Cancelling task %s", describe(record))
+        if self._local(record.id) is not None:
+            await self.deliver(record, message)
+        elif await self.store.put(cancelled(record)):  # else it was already over
+            with suppress(Overloaded):  # then it stops at its next write
+                await self._mailbox.send(record, message)
+
+    # the lifespan of the server
+
+    @property
+    def busy(self) -> bool:
+        """Whether a task runs here, or may start to."""
+        loops = (*self._lifespans, *(task.loop for task in list(self.running.values())))
+        return not all(loop.is_closed() for loop in loops)
+
+    @asynccontextmanager
+    async def lifespan(self, inner: AbstractAsyncContextManager[Any]) -> AsyncIterator[Any]:
+        """Wrap the lifespan of the server: resume tasks at its start, stop them at its end."""
+        loop = asyncio.get_running_loop()
+        async with inner as state:
+            reserve_store(self)
+            lost_a_loop = any(task.loop.is_closed() for task in list(self.running.values()))
+            first = not self._lifespans
+            self._lifespans[loop] = self._lifespans.get(loop, 0) + 1
+            self._states[loop] = state
+            sweeper = loop.create_task(self._sweep(state))
+            try:
+                await self._recover(state, include_own=first or lost_a_loop)
+                yield state
+            finally:
+                sweeper.cancel()
+                await asyncio.wait([sweeper])
+                self._lifespans[loop] -= 1
+                if not self._lifespans[loop]:
+                    del self._lifespans[loop], self._states[loop]
+                    await self._close_loop(loop)
+
+    async def _close_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Stop the tasks of a loop after its last lifespan, if tools may rely on the lifespan."""
+        tasks = {
+            task.asyncio_task: task
+            for task in list(self.running.values())
+            if task.loop is loop and task.asyncio_task is not None
+        }
+        if self._stop_with_lifespan and tasks:
+            for task in tasks.values():
+                task.call.cut_off = InternalError(STOPPED)
+                task.stop()
+            await asyncio.wait(tasks, timeout=self.limits.shutdown)
+        if not self._lifespans and not self.running:
+            await self.store.close()
+
+    async def _recover(self, state: Any, *, include_own: bool) -> None:
+        """Resume or fail the tasks that no process runs any more."""
+        try:
+            orphans = await self.store.claim_orphans(include_own=include_own, can_run=self._can_run)
+        except ConfigError:
+            raise  # there is no store at all
+        except Exception as error:
+            log.warning(
+                "Orphaned tasks cannot be resumed now: %s",
+                error,
+                exc_info=not isinstance(error, Overloaded),
+            )
+            return
+        for record in orphans:
+            if self._local(record.id) is not None:
+                continue
+            try:
+                await self._resume(record, state)
+            except Exception:  # it must not harm other tasks, or the server
+                log.exception("The orphaned task %s cannot be resumed", describe(record))
+
+    def _can_run(self, record: TaskRecord) -> bool:
+        """Whether to take over an orphan. A resumable one is left to a server that has its tool."""
+        return not record.resumable or self.support_of(record.tool) not in (None, FORBIDDEN)
+
+    async def _resume(self, record: TaskRecord, state: Any) -> None:
+        if not record.resumable:
+            await self._fail(record, STOPPED)
+            return
+        if record.attempts >= self.limits.task_attempts:
+            await self._fail(record, GIVEN_UP.format(record.attempts + 1))
+            return
+        record.attempts += 1
+        if await self.store.put(record):  # before it has another chance to crash the process
+            try:
+                await self._schedule(record, call_from_record(record, state), self._handler)
+            except Exception as error:
+                log.warning("The engine refused task %s: %r", describe(record), error)
+                await self._fail(record, NOT_RESUMED)
+
+    async def _fail(self, record: TaskRecord, reason: str) -> None:
+        revision = BY_NAME[record.origin.revision]
+        await self.store.put(failed(record, InternalError(reason), revision, self.limits))
+        log.warning("Task %s has failed: %s", describe(record), reason)
+
+    async def _sweep(self, state: Any) -> None:
+        """Delete expired tasks and resume orphans of other processes, once in a while."""
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            try:
+                await self.store.delete_expired()
+                await self._recover(state, include_own=False)
+            except Exception as error:  # it is tried again
+                log.warning("Expired or orphaned tasks could not be dealt with: %s", error)
+
+    def reset_after_fork(self) -> None:
+        """Forget all tasks: they run in the parent."""
+        for collection in (
+            self.running,
+            self.listened_ids,
+            self.asking,
+            self._lifespans,
+            self._states,
+        ):
+            collection.clear()
+        self._lock = Lock()
+        self._mailbox = Mailbox(self)
+
+
+class Mailbox:
+    """Sends messages to the tasks of other processes, and delivers those to tasks of this one.
+
+    A message waits in the store until the process that runs the task has read it, also after a
+    crash. Each process looks for messages while it runs a task. An answer is checked as far as
+    possible before it is sent, because its sender gets no reply. If the task refuses it all the
+    same, the question ends as if the client had refused it: nobody will answer it again.
+    """
+
+    def __init__(self, manager: TaskManager) -> None:
+        self._manager, self._store = manager, manager.store
+        self._polled: set[asyncio.AbstractEventLoop] = set()
+        """The loops that look for messages."""
+
+    async def send(self, record: TaskRecord, message: TaskMessage) -> None:
+        """Send what matters of a message; InvalidParams if an answer does not fit."""
+        limit = self._manager.limits.journal
+        answers = fitting_answers(record, message.answers, self._manager.service.form)
+        if (size := sum(map(len, answers.values()))) > limit:
+            raise InvalidParams(f"The answers take {size} bytes; the limit is {limit}")
+        refused = {
+            key: reason[:MAX_MESSAGE_LENGTH]
+            for key, reason in message.refused.items()
+            if key in record.questions
+        }
+        if answers or refused or message.cancel:
+            await self._store.send_message(replace(message, answers=answers, refused=refused))
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Look for messages for as long as a task runs in this loop."""
+        if self._store.shared and loop not in self._polled:
+            self._polled.add(loop)
+            background.start(self._poll(loop))
+
+    async def _poll(self, loop: asyncio.AbstractEventLoop) -> None:
+        try:
+            while any(task.loop is loop for task in list(self._manager.running.values())):
+                try:
+                    for number, message in await self._store.receive_messages():
+                        await self._deliver(number, message, loop)
+                except Overloaded:
+                    pass  # the messages are still there next time
+                except Exception as error:
+                    log.warning("Messages to tasks cannot be read: %s", error)
+                await asyncio.sleep(MAILBOX_SECONDS)
+        finally:
+            self._polled.discard(loop)
+
+    async def _deliver(
+        self, number: int, message: TaskMessage, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        """Deliver a message, unless its task runs in another loop or is not resumed yet."""
+        task = self._manager.running.get(message.id)
+        if task is None or task.loop.is_closed():
+            record = await self._store.get(message.id)
+            if record is not None and not record.over:
+                return
+        elif task.loop is not loop:
+            return
+        else:
+            try:
+                await task.receive(message)
+            except Overloaded:
+                raise
+            except Exception as error:  # the next message may be better
+                log.warning("A message to task %s was refused: %s", describe(task.record), error)
+                for key in message.answers:
+                    task.refuse(key, ToolError(f"The answer to this question was refused: {error}"))
+        await self._store.delete_message(number)

@@ -1,0 +1,301 @@
+"""One tool that runs as a task in this process.
+
+To its call, a `RunningTask` takes the place of the connection (`emit`), of the suspended run that
+asks questions (`ask`, `keep`), and of the progress reporter (`update`).
+
+A question makes the task wait: the question is saved in the record, and the tool continues when an
+answer arrives, through `tasks/update` or on the stream of `tasks/result`. Questions and answers are
+saved before anybody is notified, and the tool continues after that. A client that looks in the
+meantime finds them in the record.
+
+In the form of the extension, a client is sent nothing but the status of a task. So progress becomes
+its status message, and log messages are dropped. In the core form, progress and log messages are
+sent as usual, marked with the task that they belong to.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Raw
+from msgspec.structs import replace
+
+from ...aio import TaskSet
+from ...connection.asking import QUESTIONS, endless
+from ...connection.outgoing import valid
+from ...connection.progress import Progress
+from ...connection.runs import Question, key_of
+from ...errors import InternalError, ProtocolError, ToolError
+from ...jsonrpc.codec import encode
+from ...ports import Answer, Call, Form
+from ...protocol.base import PROGRESS_TOKEN
+from ...protocol.lifecycle import ProgressParams
+from ...protocol.methods import Method
+from ...protocol.tasks import RELATED_TASK
+from ...revisions import decode
+from .store import TaskMessage, TaskRecord
+from .wire import MAX_MESSAGE_LENGTH, cancelled
+
+if TYPE_CHECKING:
+    from .manager import TaskManager
+
+log = logging.getLogger("dovetail.tasks")
+
+background = TaskSet()
+
+
+class RunningTask:
+    """One task that this process runs."""
+
+    __slots__ = (
+        "_change", "_connection", "_is_core", "_limits", "_manager", "_open_questions", "_progress",
+        "_progress_token", "_save_timer", "_used_keys", "asyncio_task", "busy", "call",
+        "detached_call", "expiry_timer", "handler", "headers", "loop", "notified_status", "record",
+        "result_call", "save_lock",
+    )  # fmt: skip
+
+    def __init__(
+        self, record: TaskRecord, call: Call, handler: Answer, manager: "TaskManager"
+    ) -> None:
+        self.record, self.handler = record, handler
+        self._manager, self._limits = manager, manager.limits
+        self.loop = asyncio.get_running_loop()
+        self.headers: Mapping[str, str] = (
+            call.connection.headers if call.connection is not None else {}
+        )
+        self._connection = call.connection if getattr(call.connection, "stays", False) else None
+        """The connection that it began on, if that outlives the call."""
+        self.call = replace(
+            call,
+            connection=self,
+            run=self,
+            progress=self,
+            detach=None,
+            cancelled=False,
+            over=False,
+            task=None,
+        )
+        self.call.kept = dict(record.once_results)
+        self.asyncio_task: asyncio.Task[Any] | None = None
+        self.detached_call: Call | None = None
+        """The plain call that it began as, if it detached."""
+        self.result_call: Call | None = None
+        """The `tasks/result` that is waiting for it, in the core form."""
+        self.busy = 0
+        self.save_lock = asyncio.Lock()
+        self.expiry_timer: asyncio.TimerHandle | None = None
+        self.notified_status = record.status
+        """The status in the last notification."""
+        self._change: asyncio.Future[None] | None = None
+        self._open_questions: dict[str, Question] = {}
+        self._used_keys: set[str] = set()
+        self._save_timer: asyncio.TimerHandle | None = None
+        self._is_core = not call.caller.revision.stateless
+        self._progress_token: Any = (call.params.meta or {}).get(PROGRESS_TOKEN)
+        self._progress = (
+            Progress(self._send_progress, self._limits.progress_interval)
+            if self._is_core and self._progress_token is not None
+            else None
+        )
+
+    # questions and `ctx.once`
+
+    async def ask(self, method: Method, params: Any, key: str | None) -> Raw:
+        """Return the known answer to a question, or save the question and wait for the client."""
+        key = key_of(method, params, key, self._used_keys)
+        record = self.record
+        known = record.answers.get(key)
+        if known is not None:
+            return Raw(known)
+        asked = len(record.answers) + len(record.questions)
+        if key not in record.questions and asked >= self._limits.asks:
+            raise endless(self.call, self._limits)
+        if record.over:
+            raise asyncio.CancelledError
+        future: asyncio.Future[Raw] = self.loop.create_future()
+        self._open_questions[key] = Question(method, params, future)
+        lowered = self.call.caller.revision.lower_params(method, params)
+        record.questions = {**record.questions, key: (method.name, encode(lowered))}
+        record.status = "input_required"
+        try:
+            await self._manager.save(self)
+            return await future
+        finally:
+            self._open_questions.pop(key, None)
+            if key in self.record.questions:
+                self.loop.call_soon(self._withdraw_question, key)
+
+    async def keep(self, key: str, done: bytes) -> None:
+        """Save the result of a `ctx.once`."""
+        self._check_size(len(done))
+        record = self.record
+        record.once_results, record.attempts = {**record.once_results, key: done}, 0
+        await self._manager.save(self)
+
+    def close_soon(self) -> None:
+        """Do nothing: a task has no rounds."""
+
+    async def receive(self, message: TaskMessage) -> None:
+        """Act on a message: cancel the task, refuse questions or answer them. Answers to questions
+        that were not asked are ignored; an unfitting answer raises InvalidParams."""
+        if message.cancel:
+            await self._manager.save(self, cancelled(self.record))
+            self.stop()
+        for key, reason in message.refused.items():
+            self.refuse(key, ToolError(reason))
+        answers = fitting_answers(self.record, message.answers, self._manager.service.form)
+        if not answers:
+            return
+        self._check_size(sum(map(len, answers.values())))
+        self.record.answers, self.record.attempts = {**self.record.answers, **answers}, 0
+        for key in answers:
+            self._remove_question(key)
+        try:
+            await self._manager.save(self)
+        finally:  # even if it could not be saved: nobody sends an answer twice
+            for key, answer in answers.items():
+                if key in self._open_questions:
+                    self._open_questions[key].settle(Raw(answer))
+
+    def refuse(self, key: str, error: ToolError) -> None:
+        """Raise an error from a question that the client refused to answer."""
+        question = self._open_questions.get(key)
+        if question is not None and question.future is not None and not question.future.done():
+            self._remove_question(key)
+            self._save_soon()
+            question.future.set_exception(error)
+
+    def forget_used_keys(self) -> None:
+        """Prepare for another call of the tool: it asks the same questions again."""
+        self._used_keys.clear()
+
+    def _withdraw_question(self, key: str) -> None:
+        """Remove a question that the tool no longer waits for. If the tool is being stopped, the
+        question stays: the task may be resumed, and then asks again."""
+        task = self.asyncio_task
+        continues = task is not None and not task.done() and not task.cancelling()
+        if continues and key in self.record.questions and key not in self._open_questions:
+            self._remove_question(key)
+            self._save_soon()
+
+    def _remove_question(self, key: str) -> None:
+        record = self.record
+        record.questions = {other: one for other, one in record.questions.items() if other != key}
+        if not record.questions and not record.over:
+            record.status = "working"
+
+    def _check_size(self, added: int) -> None:
+        stored = (*self.record.answers.values(), *self.record.once_results.values())
+        if (size := added + sum(map(len, stored))) > self._limits.journal:
+            raise InternalError(
+                f"The answers to this task take {size} bytes; the limit is {self._limits.journal}"
+            )
+
+    # progress and notifications
+
+    def emit(self, call: Call, method: str, params: Any) -> None:
+        """Send a notification to the client, in the core form."""
+        if not self._is_core or self.record.over:
+            return
+        params = replace(
+            params, meta={**(params.meta or {}), RELATED_TASK: {"taskId": self.record.id}}
+        )
+        if self.result_call is not None and not self.result_call.over:
+            self.result_call.connection.emit(self.result_call, method, params)
+        elif self._connection is not None:
+            self._connection.emit(call, method, params)
+        else:
+            self._manager.notify(method, params)
+
+    async def drain(self) -> None:
+        """Return at once: nothing is buffered here."""
+
+    def close_stream(self, call: Call) -> None:
+        """Do nothing: a task has no stream."""
+
+    def update(self, params: ProgressParams) -> None:
+        """Make progress the status message, which is saved once in a while."""
+        record = self.record
+        if record.over:
+            return
+        done = f"{params.progress:g}"
+        if params.total is not None:
+            done += f" of {params.total:g}"
+        record.message = valid(params.message or done)[:MAX_MESSAGE_LENGTH]
+        record.updated = time.time()
+        if self._progress is not None:
+            self._progress.update(params)
+        if self._save_timer is None:
+            self._save_timer = self.loop.call_later(
+                self._limits.progress_interval * 10, self._save_soon
+            )
+
+    def finish(self) -> None:
+        """Send the last progress update."""
+        if self._progress is not None:
+            self._progress.finish()
+        if self._save_timer is not None:
+            self._save_timer.cancel()
+
+    def _send_progress(self, params: ProgressParams) -> None:
+        params.progress_token = self._progress_token
+        self.emit(self.call, "notifications/progress", params)
+
+    def _save_soon(self) -> None:
+        self._save_timer = None
+        if not self.record.over:
+            background.start(self._save_progress())
+
+    async def _save_progress(self) -> None:
+        try:
+            await self._manager.save(self)
+        except ProtocolError:
+            pass  # the next change is saved together with this one
+        except Exception as error:
+            log.warning("The progress of a task could not be saved: %r", error)
+
+    # changes and the end
+
+    async def wait_for_change(self) -> None:
+        """Wait until the record changes."""
+        if self._change is None:
+            self._change = self.loop.create_future()
+        await asyncio.shield(self._change)
+
+    def signal_change(self) -> None:
+        """Wake up everything that waits for a change."""
+        if self._change is not None:
+            self._change.set_result(None)
+            self._change = None
+
+    def stop(self) -> None:
+        """Cancel the tool. May be called from any thread."""
+        self.call.cancelled = True
+        if self.detached_call is not None:
+            self.detached_call.cancelled = True
+        if self.asyncio_task is not None and not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(self.asyncio_task.cancel)
+
+
+def fitting_answers(
+    record: TaskRecord, answers: Mapping[str, bytes], form: Callable[..., Form]
+) -> dict[str, bytes]:
+    """Return the answers to questions that the task asked; InvalidParams if one does not fit its
+    question.
+
+    The record holds all there is to know of a question. So the check gives the same result in every
+    process, even before a resumed task has asked the question again.
+    """
+    asked = {
+        key: answer
+        for key, answer in answers.items()
+        if key in record.questions and answer != b"null"
+    }
+    for key, answer in asked.items():
+        name, params = record.questions[key]
+        method = QUESTIONS[name]
+        schema = getattr(decode(params, method.params), "requested_schema", None)
+        Question(method, None, form=None if schema is None else form("", schema)).fits(Raw(answer))
+    return asked

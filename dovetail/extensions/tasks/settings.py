@@ -1,0 +1,88 @@
+"""What the author of a server decides about tasks: for the server as a whole (`TaskSettings`), and
+for each tool (`TaskSupport`)."""
+
+from collections.abc import Callable, Coroutine
+from functools import partial
+from inspect import unwrap
+from types import CodeType
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from msgspec import Struct
+
+from ...errors import ConfigError
+
+if TYPE_CHECKING:
+    from .store import TaskStore
+
+Perform: TypeAlias = Callable[[str], Coroutine[Any, Any, None]]
+"""Runs the task with this id to its end: `server.tasks.perform`."""
+Engine: TypeAlias = Callable[[str, Perform], None]
+"""Schedules a task: the place to plug in a distributed queue.
+
+An engine is called with the id of a task, which is in the store by then, and with the function that
+runs it. To spread work over machines, put the id into a queue and have
+`await server.tasks.perform(id)` called by any process that has the same tools registered, uses the
+same store and, if the tools need one, has a lifespan open.
+
+Until then the task waits. Clients can look at it and cancel it as usual, and the engine must not
+lose it. The process that performs a task claims it first, so an id may be delivered twice. If the
+engine raises, the task is refused and the call fails; if the task was left behind by another
+process, it is marked as failed.
+"""
+
+
+class TaskSettings(Struct, frozen=True, kw_only=True, eq=False):
+    """Where tasks are stored and what schedules them: `Server(tasks=TaskSettings(…))`."""
+
+    store: "TaskStore | None" = None
+    """Where tasks are kept (default: in memory, until the process ends)."""
+    engine: Engine | None = None
+    """What schedules tasks (default: each runs at once, in the event loop that it began in)."""
+
+
+class TaskSupport(Struct, frozen=True, eq=False):
+    """How one tool may run as a task."""
+
+    mode: str
+    """"optional": as a task for clients that support tasks, as a plain call for all others;
+    "required": only as a task; "forbidden": only as a plain call."""
+    resumable: bool
+    """Whether it runs again, from its beginning, if its process ended before it did."""
+    detaches: bool
+    """Whether it begins as a plain call and becomes a task when it calls `ctx.detach()`."""
+
+
+FORBIDDEN = TaskSupport("forbidden", False, False)
+
+
+def task_support(
+    name: str, mode: str | None, resumable: bool, detaches: bool
+) -> TaskSupport | None:
+    """Check the options of a tool and return its task support; None if it is always a plain
+    call."""
+    if mode is None:
+        if resumable:
+            raise ConfigError(f'Tool {name!r}: resumable=True needs task="optional" or "required"')
+        return None
+    if mode not in ("optional", "required"):
+        raise ConfigError(f'Tool {name!r}: task={mode!r} must be "optional" or "required"')
+    return TaskSupport(mode, resumable, detaches)
+
+
+def calls_detach(function: Callable[..., Any]) -> bool:
+    """Return whether a function calls `….detach()` in its own code, under any decorators.
+
+    The functions that it calls are not searched. A tool that leaves detaching to a helper runs as
+    a task from the start, and detaching then does nothing.
+    """
+    function = unwrap(function)
+    while isinstance(function, partial):
+        function = unwrap(function.func)
+    code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
+    return code is not None and _mentions(code, "detach")
+
+
+def _mentions(code: CodeType, name: str) -> bool:
+    return name in code.co_names or any(
+        _mentions(part, name) for part in code.co_consts if isinstance(part, CodeType)
+    )

@@ -1,0 +1,273 @@
+"""Calls to records, records back to calls, and records as clients see them, in both forms.
+
+The two forms differ in more than words. To the extension, a tool that failed is a completed task
+with an error in its result. To the core form it is a failed task, and `tasks/result` returns the
+error.
+"""
+
+import time
+from secrets import token_urlsafe
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Raw
+from msgspec.structs import replace
+
+from ...connection.outgoing import Outgoing, valid
+from ...connection.rounds import on_wire
+from ...errors import BY_CODE, InternalError, InvalidParams, InvalidRequest, ProtocolError
+from ...jsonrpc.codec import encode
+from ...limits import Limits
+from ...ports import Call, Caller, Principal
+from ...protocol.base import Implementation
+from ...protocol.lifecycle import ClientCapabilities
+from ...protocol.methods import METHODS
+from ...protocol.tasks import (
+    RELATED_TASK,
+    CoreCreateTaskResult,
+    CoreTask,
+    CoreTaskResult,
+    CreateTaskResult,
+    DetailedTask,
+    Status,
+    TaskChangedParams,
+    TaskStatusParams,
+)
+from ...protocol.tools import CallToolParams, ToolResult
+from ...revisions import BY_NAME, Revision, decode
+from .store import TaskOrigin, TaskRecord
+
+MIN_POLL_SECONDS = 0.1
+MAX_MESSAGE_LENGTH = 1000
+"""Characters of a status message."""
+CALL = METHODS["tools/call"]
+
+Detailed = TypeVar("Detailed", DetailedTask, TaskChangedParams)
+Core = TypeVar("Core", CoreTask, CoreTaskResult, TaskStatusParams)
+
+# calls and records
+
+
+def record_from_call(call: Call, resumable: bool, limits: Limits) -> TaskRecord:
+    """Return the record of a call that becomes a task."""
+    caller, params, now = call.caller, call.params, time.time()
+    principal = call.principal or caller.principal
+    return TaskRecord(
+        id=token_urlsafe(24),
+        created=now,
+        updated=now,
+        ttl=_ttl(None if caller.revision.stateless else params.task, limits),
+        owner=owner_of(call),
+        session=caller.session,
+        tool=params.name,
+        params=encode(
+            CallToolParams(name=params.name, arguments=params.arguments, meta=params.meta)
+        ),
+        origin=TaskOrigin(
+            caller.revision.name, {**caller.capabilities}, caller.info, principal, caller.log_level
+        ),
+        resumable=resumable,
+    )
+
+
+def _ttl(task: dict[str, Any] | None, limits: Limits) -> float:
+    ttl = None if task is None else task.get("ttl")
+    if ttl is None:
+        return limits.task_life
+    if type(ttl) not in (int, float) or not 0 < ttl < float("inf"):
+        raise InvalidParams(f"task.ttl must be a number of milliseconds above 0, not {ttl!r}")
+    # In this order, because an int may be larger than any float.
+    return float(min(ttl, limits.task_life_max * 1000)) / 1000
+
+
+def call_from_record(record: TaskRecord, lifespan_state: Any) -> Call:
+    """Return the call that a task began with, made from its record alone."""
+    origin = record.origin
+    info = None if origin.info is None else msgspec.convert(origin.info, Implementation)
+    caller = Caller(
+        BY_NAME[origin.revision],
+        info,
+        ClientCapabilities.lift(origin.capabilities),
+        origin.log_level,
+        lifespan_state,
+    )
+    if origin.principal is not None:
+        caller.principal = msgspec.convert(origin.principal, Principal)
+    call = Call(record.id, CALL, decode(record.params, CallToolParams), caller, None)
+    call.principal = caller.principal
+    return call
+
+
+def owner_of(call: Call) -> str:
+    """Return the id of the principal that the tasks of a call belong to; empty if anonymous."""
+    principal = call.principal or call.caller.principal
+    return "" if principal is None else principal.id
+
+
+def describe(record: TaskRecord) -> str:
+    """Name a task in a log, without its full id: who knows the id may have access to the task."""
+    return f"{record.id[:8]}… ({record.tool}, owner: {record.owner or 'anonymous'})"
+
+
+# ends
+#
+# A task that is over does not run again, so everything that was kept for that is dropped. The
+# record takes less room than before and can always be stored.
+
+
+def cancelled(record: TaskRecord) -> TaskRecord:
+    """Return the record of a cancelled task."""
+    return _ended(record, "cancelled", message=None)
+
+
+def completed(record: TaskRecord, result: Any, limits: Limits) -> TaskRecord:
+    """Return the record of a task with its result; raises if that cannot be encoded."""
+    if not isinstance(result, ToolResult):
+        raise InternalError(
+            f"Tool {record.tool!r}: a middleware or extension returned a {type(result).__name__}, "
+            "which is not the result of a tool"
+        )
+    return _ended(
+        record,
+        "completed",
+        message=valid(result.text[:MAX_MESSAGE_LENGTH]) if result.is_error else None,
+        result=Outgoing(limits.outgoing).encode(result),
+        is_error=bool(result.is_error),
+    )
+
+
+def failed(
+    record: TaskRecord, error: ProtocolError, revision: Revision, limits: Limits
+) -> TaskRecord:
+    """Return the record of a failed task; raises if the error cannot be encoded."""
+    fields: dict[str, Any] = {"code": revision.code(error), "message": str(error.message)}
+    if error.data is not None:
+        fields["data"] = error.data
+    # Through JSON and back: a store need not keep what cannot be sent.
+    fields = msgspec.json.decode(Outgoing(limits.outgoing).encode(fields))
+    return _ended(record, "failed", message=fields["message"][:MAX_MESSAGE_LENGTH], error=fields)
+
+
+def _ended(record: TaskRecord, status: Status, **outcome: Any) -> TaskRecord:
+    return replace(
+        record,
+        status=status,
+        updated=time.time(),
+        params=b"",
+        questions={},
+        answers={},
+        once_results={},
+        **outcome,
+    )
+
+
+# records on the wire
+
+
+def created(
+    record: TaskRecord, limits: Limits, revision: Revision
+) -> CreateTaskResult | CoreCreateTaskResult:
+    """Return the reply to a call that became a task."""
+    if revision.stateless:
+        return CreateTaskResult(result_type="task", **_extension_fields(record, limits))
+    return CoreCreateTaskResult(task=core_task(CoreTask, record, limits))
+
+
+def detailed_task(
+    type: type[Detailed], record: TaskRecord, limits: Limits, revision: Revision
+) -> Detailed:
+    """Return a task with its questions or outcome, in the form of the extension."""
+    fields = _extension_fields(record, limits)
+    if record.status == "input_required":
+        fields["input_requests"] = {
+            key: on_wire(METHODS[name], Raw(params))
+            for key, (name, params) in record.questions.items()
+        }
+    elif record.status == "completed":
+        fields["result"] = Raw(encode(_tool_result(record, revision)))
+    elif record.error is not None:
+        fields["error"] = record.error
+    return type(**fields)
+
+
+def core_task(type: type[Core], record: TaskRecord, limits: Limits) -> Core:
+    """Return a task in the core form."""
+    status = "failed" if record.status == "completed" and record.is_error else record.status
+    return type(
+        **_common_fields(record),
+        status=status,
+        ttl=_milliseconds(record.ttl),
+        poll_interval=_milliseconds(_poll_seconds(record, limits)),
+    )
+
+
+def outcome(record: TaskRecord, revision: Revision) -> Raw:
+    """Return what the call would have returned if it had waited; raises if that was an error."""
+    if record.error is not None:
+        code = record.error["code"]
+        raise BY_CODE.get(code, ProtocolError)(
+            code, record.error["message"], record.error.get("data")
+        )
+    if record.status == "cancelled":
+        raise InvalidRequest(f"The task {record.id} was cancelled and has no result")
+    result = _tool_result(record, revision)
+    result.meta = {**(result.meta or {}), RELATED_TASK: {"taskId": record.id}}
+    return Raw(encode(result))
+
+
+def _tool_result(record: TaskRecord, revision: Revision) -> Any:
+    return revision.lower_result(CALL, decode(record.result, ToolResult))
+
+
+def _extension_fields(record: TaskRecord, limits: Limits) -> dict[str, Any]:
+    return {
+        **_common_fields(record),
+        "status": record.status,
+        "ttl_ms": _milliseconds(record.ttl),
+        "poll_interval_ms": _milliseconds(_poll_seconds(record, limits)),
+    }
+
+
+def _common_fields(record: TaskRecord) -> dict[str, Any]:
+    return {
+        "task_id": record.id,
+        "status_message": record.message,
+        "created_at": _iso(record.created),
+        "last_updated_at": _iso(record.updated),
+    }
+
+
+def _poll_seconds(record: TaskRecord, limits: Limits) -> float:
+    """Suggest longer pauses the longer a task takes."""
+    return max(MIN_POLL_SECONDS, min(limits.task_poll, (time.time() - record.created) / 2))
+
+
+def _iso(seconds: float) -> str:
+    whole = int(seconds)
+    text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole))
+    return f"{text}.{int((seconds - whole) * 1000):03}Z"
+
+
+def _milliseconds(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * 1000)
+
+
+# cursors of `tasks/list`
+
+
+def cursor_after(number: int) -> str:
+    """Return the cursor of the page that follows the task with this number."""
+    return msgspec.json.encode(["tasks", number]).hex()
+
+
+def number_before(cursor: str | None) -> int:
+    """Return the number of the task that a page comes after; InvalidParams for other cursors."""
+    if cursor is None:
+        return 0
+    try:
+        kind, number = msgspec.json.decode(bytes.fromhex(cursor), type=tuple[str, int])
+        if kind == "tasks" and 0 <= number < 2**63:
+            return number
+    except (ValueError, msgspec.MsgspecError):
+        pass
+    raise InvalidParams(f"{cursor!r} is not a cursor of this list; ask again without one")
