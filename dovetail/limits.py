@@ -1,184 +1,227 @@
-"""Every bound in one frozen value. Reaching one gives a clear error to whoever caused it.
+"""Every bound in one frozen value. The caller that reaches a bound gets a clear error.
 
-`Server(limits=Limits(threads=8))` changes one and keeps the rest. Sizes are bytes, times are
-seconds.
+`Server(limits=Limits(threads=8))` changes one bound and keeps the rest. Sizes are in bytes, times
+in seconds.
 """
 
 from msgspec import Struct
 
 from .errors import ConfigError
 
-NEEDED = ("incoming", "outgoing", "threads", "isolated")
-"""Without any of these nothing would ever be done."""
+NEVER_ZERO = ("incoming", "outgoing", "threads", "isolated")
+"""With 0 of any of these, nothing could ever be done."""
 KIB = 1024
 MIB = 1024 * KIB
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """All bounds, with their defaults."""
+    """The bounds of a server or a client, each with a default.
+
+    Sizes are in bytes and times in seconds. Counts and sizes are whole numbers; no bound may be
+    negative, and `incoming`, `outgoing`, `threads` and `isolated` may not be 0. Anything else
+    raises ConfigError.
+    """
 
     # one message
     incoming: int = 128 * MIB
-    """The longest message that is read; a longer one is refused and skipped."""
+    """Bytes of one incoming message (default: 128 MiB). A longer one is skipped, and refused with
+    an error."""
     outgoing: int = 128 * MIB
-    """The longest message that is sent; a longer result becomes an error."""
+    """Bytes of one outgoing message (default: 128 MiB). Instead of a longer result, an error is
+    sent."""
 
     # one connection
     in_flight: int = 4096
-    """Requests of one peer being answered at once; the next one is refused."""
+    """Requests of one peer that are answered at the same time (default: 4096). Further requests are
+    refused. An HTTP client waits before it sends more."""
     write_buffer: int = 1 * MIB
-    """Bytes waiting to be written before `await ctx.info(…)` waits and reading pauses."""
+    """Bytes that wait to be written to one connection (default: 1 MiB). Beyond it,
+    `await ctx.info(…)` waits and reading pauses."""
     subscriptions: int = 1024
-    """Resources that one connection may subscribe to."""
+    """Resources, and tasks, that one connection may subscribe to (default: 1024). Further
+    subscriptions are refused."""
     progress_interval: float = 0.02
-    """The least time between two progress notifications of one request; what falls between is
-    coalesced."""
+    """Least seconds between two progress notifications of one request (default: 0.02). Of the
+    updates in between, only the newest is sent."""
     ping_interval: float | None = None
-    """Seconds between pings to the peer; None sends none."""
+    """Seconds between pings to the peer (default: None, no pings)."""
     ping_timeout: float = 10.0
-    """How long a ping may take before the connection counts as dead."""
+    """Seconds that a peer has to answer a ping (default: 10). After that the connection is
+    closed."""
 
-    # asking the client
+    # questions to the client
     asks: int = 100
-    """How often in a row one call may ask, before it is taken for one that never ends."""
+    """How often in a row one call may ask its client (default: 100). After that it fails, as one
+    that would never end."""
     ask_time: float = 3600.0
-    """How long an answer may take that the call waits for on its connection or in its session."""
+    """Seconds that a client has to answer a question on its connection or in its session (default:
+    3600). After that the question raises ToolError in the handler."""
     parked: int = 1000
-    """Calls that wait here for their client to come back with answers; the oldest are run again
-    when it does."""
+    """Suspended calls that this process holds until their client comes back with answers (default:
+    1000). Beyond it the oldest are dropped; their handlers run again when the client comes back."""
     parked_time: float = 600.0
-    """How long they wait."""
+    """Seconds that a suspended call is held (default: 600). After that its handler runs again when
+    the client comes back."""
     state_life: float = 3600.0
-    """How long a client may take to come back with answers at all."""
+    """Seconds that a client has to come back with answers (default: 3600). After that the request
+    is refused."""
     journal: int = 256 * KIB
-    """The answers of one call so far, and what it did once, which the client carries along."""
+    """Bytes of the answers and `ctx.once` results of one call, which the client carries from
+    request to request (default: 256 KiB). Beyond it the call fails."""
 
     # running tools
     threads: int = 32
-    """Worker threads for plain `def` functions."""
+    """Worker threads for plain `def` functions (default: 32). Further calls wait."""
     thread_queue: int = 4096
-    """Calls that may wait for a worker thread; the next one is refused."""
+    """Calls that may wait for a worker thread (default: 4096). Further calls are refused."""
     isolated: int = 8
-    """Child processes for `isolate="process"` running at once."""
+    """Child processes for `isolate="process"` that run at the same time (default: 8). Further calls
+    wait."""
     isolated_memory: int = 1024 * MIB
-    """Address space that an isolated tool may use on top of what Python itself maps."""
+    """Bytes of address space that an isolated tool may use in addition to what Python itself maps
+    (default: 1 GiB). Beyond it the tool fails."""
 
     # tasks
     tasks: int = 10_000
-    """Tasks that are kept at once, running or over; the next one is refused."""
+    """Tasks that are kept at the same time, running or over (default: 10,000). Further tasks are
+    refused. Each counts until it expires."""
     tasks_each: int = 1000
-    """Those of one caller that is known, or of one session."""
+    """Tasks of one authenticated caller, or of one session (default: 1000). Further tasks are
+    refused."""
     task_bytes: int = 256 * MIB
-    """Bytes that all of them take, in memory or on disk."""
+    """Bytes that all tasks together take, in memory or on disk (default: 256 MiB). Beyond it new
+    tasks are refused, and a result that does not fit becomes an error."""
     task_life: float = 3600.0
-    """How long a task is kept, from its beginning, where the caller does not say."""
+    """Seconds that a task is kept from its start, if the caller does not say (default: 3600). A
+    task that still runs then is stopped."""
     task_life_max: float = 86400.0
-    """How long at most, whatever the caller says."""
+    """Most seconds that a caller can ask for (default: 86,400, a day). A longer wish is
+    shortened."""
     task_attempts: int = 5
-    """How often a task is taken up after a crash without having got any further; then it has
-    failed."""
+    """How often a task is resumed after a crash without making progress (default: 5). After that it
+    has failed."""
     task_poll: float = 2.0
-    """How often a client is told to look at a task that takes long; at a young one it may look more
-    often."""
+    """Longest poll interval that is proposed to clients, in seconds (default: 2). It is shorter for
+    a task that has just started."""
 
     # skills
     skills: int = 100_000
-    """Skills, and files of skills, that a client takes from one server's list."""
+    """Skills, and files of skills, that a client reads from the list of one server (default:
+    100,000). A longer list raises an error."""
     skill_files: int = 512
-    """Files of one skill, on both sides; every host has to take that many."""
+    """Files of one skill, on both sides (default: 512). Every host has to accept that many. A skill
+    with more is refused."""
     skill_bytes: int = 16 * MIB
-    """Bytes of all its files together; likewise."""
+    """Bytes of all files of one skill, on both sides (default: 16 MiB). Every host has to accept
+    that many. A larger skill is refused."""
 
-    # files that are watched
+    # watched files
     watch_interval: float = 1.0
-    """How often a file that is served with `watch=True` is looked at, while there is a client."""
+    """Seconds between two checks of the files that are served with `watch=True` (default: 1). They
+    are checked only while a client is connected."""
     watched: int = 1000
-    """Files that are watched at once."""
+    """Files that are watched at the same time (default: 1000). Watching more raises ConfigError."""
 
     # the client
     timeout: float = 60.0
-    """How long a request may take by default; progress extends it."""
+    """Seconds that a request may take, unless it has its own timeout (default: 60). Each progress
+    notification starts the time again. After that the request is cancelled and raises TimedOut."""
     timeout_max: float = 3600.0
-    """How long a request may take at most, however much progress it reports."""
+    """Seconds that a request may take in total, however much progress it reports (default: 3600).
+    If its own timeout is longer, that counts. After that it is cancelled and raises TimedOut."""
     probe_timeout: float = 5.0
-    """How long a server may stay silent on the era probe before it is greeted the old way."""
+    """Seconds that a server has to answer the probe of its era (default: 5). After that the client
+    opens the connection with `initialize`."""
     pages: int = 1000
-    """Pages that a list call follows before it calls the server's cursors endless."""
+    """Pages of one list that a client reads (default: 1000). A longer list raises an error, as its
+    cursors may be endless."""
     rounds: int = 100
-    """How often a server may answer one request with questions."""
+    """How often a server may answer one request, or a task, with questions (default: 100). After
+    that the request fails."""
     questions: int = 1000
-    """Questions that a client lets a server ask in a minute."""
+    """Questions that a server may ask a client in one minute (default: 1000). Further questions are
+    refused."""
     restarts: int = 5
-    """How often in a row a stdio server is started again before the client gives up."""
+    """How often in a row a client tries to open a lost connection, or to start a stdio server,
+    again (default: 5). After that it gives up."""
     cached: int = 1000
-    """Answers that a client keeps because the server says that it may; those not used for longest
-    go first."""
+    """Results that a client caches, if the server allows it (default: 1000). Beyond it the least
+    recently used are dropped."""
     cached_bytes: int = 16 * MIB
-    """Bytes of them."""
+    """Bytes of all cached results (default: 16 MiB). Beyond it the least recently used are
+    dropped."""
     shutdown: float = 2.0
-    """How long a server process may take to end after its stdin was closed, and again after
-    TERM."""
+    """Seconds that a server process has to end after its stdin was closed, and again after SIGTERM
+    (default: 2). Then it is killed. A server gives its calls the same time when it stops."""
 
     # HTTP
     stream_after: float = 2.0
-    """How long a call may run before its reply becomes an event stream, so that keep-alives
-    flow."""
+    """Seconds that a call may run before its reply becomes an event stream, so that keep-alives
+    can be sent (default: 2)."""
     keepalive: float = 15.0
-    """Seconds between the comments that keep a quiet stream open."""
+    """Seconds between the comments that keep a quiet event stream open (default: 15)."""
     body_timeout: float = 30.0
-    """How long the headers, and then the body, of a request may take to arrive."""
+    """Seconds that the headers of a request, and then its body, have to arrive (default: 30). After
+    that the request is refused."""
     bodies: int = 512 * MIB
-    """Bytes of the bodies that are arriving at once, of all requests together; beyond it they are
-    refused."""
+    """Bytes of all request bodies that are arriving at the same time (default: 512 MiB). Beyond it
+    requests are refused."""
     calls: int = 10_000
-    """Requests that one endpoint answers at once; the next one is refused."""
+    """Requests that one endpoint answers at the same time (default: 10,000). Further requests are
+    refused."""
     streams: int = 10_000
-    """Event streams that one endpoint holds open at once, and conversations over WebSocket; the
-    next one is refused."""
+    """Event streams, and WebSocket connections, that one endpoint holds open at the same time
+    (default: 10,000). Further ones are refused."""
     session_streams: int = 32
-    """Event streams that one session may hold open at once with GET."""
+    """Event streams that one session may hold open at the same time with GET (default: 32). Further
+    ones are refused."""
     sessions: int = 100_000
-    """Sessions that one process remembers; one that holds nothing can be forgotten and goes on."""
+    """Sessions that one process remembers (default: 100,000). Beyond it the least recently used
+    idle session is forgotten; it continues with its next request."""
     session_idle: float = 3600.0
-    """How long a session may go unused before it ends."""
+    """Seconds that a session may go unused (default: 3600). After that it ends."""
     session_life: float = 86400.0
-    """How long a session may last at all."""
+    """Seconds that a session may last in total (default: 86,400, a day). After that it ends."""
     tombstones: int = 100_000
-    """Ended sessions that one process remembers."""
+    """Ended sessions that one process remembers, so that they stay ended (default: 100,000). Beyond
+    it the oldest are forgotten."""
     retry: float = 1.0
-    """How long a client is told to wait before it resumes a stream."""
+    """Seconds that a client is told to wait before it resumes an event stream (default: 1)."""
     events: int = 4 * MIB
-    """Bytes that one event stream holds for a client that lags behind or comes back; the oldest go
-    first. On a connection, what a client may be told of changes that does not read; then it is
-    left."""
+    """Bytes that one event stream holds for a client that is slow or disconnected (default: 4 MiB).
+    Beyond it the oldest events are dropped. On stdio and WebSocket: bytes of notifications that a
+    client has not read; beyond it the connection is closed."""
     events_kept: int = 64 * MIB
-    """Bytes that all streams together hold for clients that have gone."""
+    """Bytes that all event streams together hold for disconnected clients (default: 64 MiB). Beyond
+    it the oldest are dropped."""
     event_life: float = 300.0
-    """How long a stream waits for its client to come back."""
+    """Seconds that an event stream waits for its client to come back (default: 300). After that it
+    is dropped."""
 
-    # schemas that come from elsewhere
+    # JSON schemas from elsewhere
     schema_depth: int = 64
-    """Nesting of a JSON schema."""
+    """Levels of nesting of a JSON schema (default: 64). A deeper one raises SchemaError."""
     schema_nodes: int = 10_000
-    """Subschemas of a JSON schema."""
+    """Subschemas of a JSON schema, with its references followed (default: 10,000). A schema with
+    more raises SchemaError."""
 
     def __post_init__(self) -> None:
-        for name, usual in zip(self.__struct_fields__, self.__struct_defaults__, strict=True):
+        for name, default in zip(self.__struct_fields__, self.__struct_defaults__, strict=True):
             value = getattr(self, name)
-            if value is None and usual is None:
+            if value is None and default is None:
                 continue
-            whole = isinstance(usual, int)
+            whole = isinstance(default, int)
             if (
                 isinstance(value, bool)
                 or not isinstance(value, int if whole else int | float)
                 or not value >= 0
             ):
                 raise ConfigError(
-                    f"Limits({name}={value!r}): it is a{' whole' if whole else ''} number, "
-                    "and not below 0"
+                    f"Limits({name}={value!r}) must be a{' whole' if whole else ''} number that "
+                    "is not negative"
                 )
-            if value == 0 and name in NEEDED:
-                raise ConfigError(f"Limits({name}=0): nothing would ever be done")
+            if value == 0 and name in NEVER_ZERO:
+                raise ConfigError(f"Limits({name}=0) must be at least 1")
 
 
 DEFAULT = Limits()

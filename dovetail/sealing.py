@@ -1,22 +1,21 @@
 """Tokens that only this server can have made: session ids, cursors, the state of a question.
 
-A token is `kind | nonce | body | tag`, in the URL-safe base64 that a header can carry. Two kinds
-exist, told apart by the first byte. *Encrypted* is AES-GCM, wherever `cryptography` is installed.
-*Signed* is keyed BLAKE2b, for the bare install: its body can be read by whoever holds it, but not
-made or changed; `ring.encrypts` says which kind a ring makes.
+A token is `kind | nonce | body | tag`, in URL-safe base64, so that a header can carry it. The first
+byte says which of two kinds it is. *Encrypted* is AES-GCM, if `cryptography` is installed. *Signed*
+is keyed BLAKE2b, for the bare install: anybody who holds the token can read its body, but nobody
+else can make or change one. `ring.encrypts` says which kind a ring makes.
 
-From each secret comes one key for every kind and purpose, so a token of one purpose or kind never
-opens as another, and what is sealed may be `bound` to something that is not in it (a user, a
-request) and has to be there again when it is opened. As both kinds are equally hard to forge, a
-ring that encrypts opens signed tokens too: what they show was shown when they were made, and a
-fleet may be upgraded machine by machine. The other way round nothing can be read, and the token is
-refused.
+Each secret gives one key for every kind and purpose, so a token of one purpose or kind never opens
+as another. A token may also be `bound` to something that is not in it, such as a user or a request,
+which must be given again to open it. Both kinds are equally hard to forge, and a signed token shows
+nothing that it has not shown before. So a ring that encrypts opens signed tokens too, and a fleet
+can be upgraded machine by machine. A ring that only signs refuses encrypted tokens.
 
-The first key seals and all keys open; a key is changed by putting the new one in front, and
-dropping the old one when the last of its tokens has expired. Nonces are random, which bounds a key
-to about 2^32 tokens of one purpose.
+The first key seals and all keys open. To rotate keys, put the new one in front, and drop the old
+one when the last of its tokens has expired. Nonces are random, which limits one key to about 2^32
+tokens of one purpose.
 
-There is exactly one spelling of a token: a list of revoked ones cannot be evaded by writing one
+A token has exactly one spelling: a list of revoked tokens cannot be evaded by writing one
 differently.
 """
 
@@ -30,33 +29,33 @@ from typing import Literal, Protocol, TypeAlias
 from .errors import ConfigError
 
 ENCRYPTED, SIGNED = 1, 2
-NONCE = 12
-TAG = 16
-SHORTEST = 16
-VARIABLE = "DOVETAIL_KEYS"
+NONCE_BYTES = 12
+TAG_BYTES = 16
+MIN_KEY_LENGTH = 16
+KEYS_VARIABLE = "DOVETAIL_KEYS"
 
 Key: TypeAlias = str | bytes
-Origin: TypeAlias = Literal["configured", "environment", "process"]
+KeyOrigin: TypeAlias = Literal["configured", "environment", "process"]
 
 
 class Forged(ValueError):
-    """Not a token of this server, or not for this use. Which of them is never said."""
+    """A token that this server did not make, or not for this use. It never says which."""
 
     def __init__(self) -> None:
         super().__init__("not a valid token")
 
 
 class Cipher(Protocol):
-    """What AESGCM is, seen from here."""
+    """The interface of `AESGCM`."""
 
     def encrypt(self, nonce: bytes, data: bytes, bound: bytes, /) -> bytes:
-        """The body and its tag."""
+        """Return the body and its tag."""
 
     def decrypt(self, nonce: bytes, sealed: bytes, bound: bytes, /) -> bytes:
-        """The data again; raises where anything was changed."""
+        """Return the data; raises if anything was changed."""
 
 
-class _Signed:
+class _Signer:
     """Leaves the data readable and adds a tag."""
 
     __slots__ = ("_key",)
@@ -66,69 +65,71 @@ class _Signed:
 
     def _tag(self, nonce: bytes, data: bytes, bound: bytes) -> bytes:
         # The length keeps the end of `bound` and the start of `data` apart.
-        return blake2b(
-            b"".join((nonce, len(bound).to_bytes(8), bound, data)), digest_size=TAG, key=self._key
-        ).digest()
+        message = b"".join((nonce, len(bound).to_bytes(8), bound, data))
+        return blake2b(message, digest_size=TAG_BYTES, key=self._key).digest()
 
     def encrypt(self, nonce: bytes, data: bytes, bound: bytes, /) -> bytes:
         return data + self._tag(nonce, data, bound)
 
     def decrypt(self, nonce: bytes, sealed: bytes, bound: bytes, /) -> bytes:
-        data = sealed[:-TAG]
-        if not compare_digest(sealed[-TAG:], self._tag(nonce, data, bound)):
+        data = sealed[:-TAG_BYTES]
+        if not compare_digest(sealed[-TAG_BYTES:], self._tag(nonce, data, bound)):
             raise Forged
         return data
 
 
 class KeyRing:
-    """Seals bytes into tokens and opens them again. Purposes are words of the program, never of a
-    request."""
+    """Seals bytes into tokens and opens them again.
 
-    __slots__ = ("_ciphers", "_kinds", "_refusals", "_roots", "origin")
+    A purpose is a word of the program, never of a request.
+    """
 
-    def __init__(self, secrets: Sequence[bytes], origin: Origin = "configured") -> None:
+    __slots__ = ("_ciphers", "_forgery_errors", "_makers", "_roots", "origin")
+
+    def __init__(self, secrets: Sequence[bytes], origin: KeyOrigin = "configured") -> None:
         self.origin = origin
-        """Where the keys are from: with "process", only this process and its children share
+        """Where the keys come from. With "process", only this process and its children have
         them."""
         self._roots = [blake2b(secret, person=b"dovetail root").digest() for secret in secrets]
         self._ciphers: dict[tuple[int, str], list[Cipher]] = {}
-        self._kinds: dict[int, Callable[[bytes], Cipher]] = {}
-        self._refusals: tuple[type[Exception], ...] = (Forged,)
+        """By kind and purpose, one for each key."""
+        self._makers: dict[int, Callable[[bytes], Cipher]] = {}
+        """What makes a cipher from a key, by kind; loaded on first use."""
+        self._forgery_errors: tuple[type[Exception], ...] = (Forged,)
 
     @property
     def encrypts(self) -> bool:
-        """Whether tokens hide what is in them. The first call loads `cryptography`, where it is
+        """Whether tokens hide their content. The first call imports `cryptography`, if it is
         installed."""
-        return ENCRYPTED in (self._kinds or self._load())
+        return ENCRYPTED in (self._makers or self._load_makers())
 
     def seal(self, purpose: str, data: bytes, *, bound: bytes = b"") -> str:
-        """A token for these bytes. No two are alike, even for the same bytes."""
+        """Return a token for these bytes. No two tokens are alike, even for the same bytes."""
         kind = ENCRYPTED if self.encrypts else SIGNED
-        nonce = os.urandom(NONCE)
-        cipher = (self._ciphers.get((kind, purpose)) or self._derive(kind, purpose))[0]
-        return _spell(b"%c%b%b" % (kind, nonce, cipher.encrypt(nonce, data, bound)))
+        nonce = os.urandom(NONCE_BYTES)
+        cipher = (self._ciphers.get((kind, purpose)) or self._derive_ciphers(kind, purpose))[0]
+        return _to_text(b"%c%b%b" % (kind, nonce, cipher.encrypt(nonce, data, bound)))
 
     def open(self, purpose: str, token: str, *, bound: bytes = b"") -> bytes:
-        """The bytes that were sealed for this purpose and bound to this; raises Forged for any
-        other token."""
+        """Return the bytes that were sealed for this purpose and bound to these bytes; raises
+        Forged for any other token."""
         try:
-            raw = _read(token)
+            raw = _from_text(token)
         except ValueError:
             raise Forged from None
-        if (
-            len(raw) <= NONCE + TAG or _spell(raw) != token
-        ):  # the decoder skips what it does not know
+        # The decoder skips characters that it does not know, hence the second condition.
+        if len(raw) <= NONCE_BYTES + TAG_BYTES or _to_text(raw) != token:
             raise Forged
-        nonce, sealed = raw[1 : 1 + NONCE], raw[1 + NONCE :]
-        for cipher in self._ciphers.get((raw[0], purpose)) or self._derive(raw[0], purpose):
+        kind, nonce, sealed = raw[0], raw[1 : 1 + NONCE_BYTES], raw[1 + NONCE_BYTES :]
+        for cipher in self._ciphers.get((kind, purpose)) or self._derive_ciphers(kind, purpose):
             try:
                 return cipher.decrypt(nonce, sealed, bound)
-            except self._refusals:
-                continue  # another key of the ring, perhaps
+            except self._forgery_errors:
+                continue  # perhaps another key of the ring opens it
         raise Forged
 
-    def _derive(self, kind: int, purpose: str) -> list[Cipher]:
-        make = (self._kinds or self._load()).get(kind)
+    def _derive_ciphers(self, kind: int, purpose: str) -> list[Cipher]:
+        make = (self._makers or self._load_makers()).get(kind)
         if make is None:
             return []
         label = b"%c%b" % (kind, purpose.encode())
@@ -139,51 +140,51 @@ class KeyRing:
         ciphers = self._ciphers[kind, purpose] = [make(key) for key in keys]
         return ciphers
 
-    def _load(self) -> dict[int, Callable[[bytes], Cipher]]:
-        kinds: dict[int, Callable[[bytes], Cipher]] = {SIGNED: _Signed}
+    def _load_makers(self) -> dict[int, Callable[[bytes], Cipher]]:
+        makers: dict[int, Callable[[bytes], Cipher]] = {SIGNED: _Signer}
         try:
             from cryptography.exceptions import InvalidTag
             from cryptography.hazmat.primitives.ciphers.aead import AESGCM
         except ImportError:
             pass
         else:
-            kinds[ENCRYPTED] = AESGCM
-            self._refusals = (Forged, InvalidTag)
-        self._kinds = kinds
-        return kinds
+            makers[ENCRYPTED] = AESGCM
+            self._forgery_errors = (Forged, InvalidTag)
+        self._makers = makers
+        return makers
 
 
 def key_ring(keys: Sequence[Key] | None = None) -> KeyRing:
-    """The ring of these keys, else of those in the environment, else of one that the processes of
-    this program share."""
+    """Return the ring of these keys, else of those in `DOVETAIL_KEYS`, else of a key that the
+    processes of this program share."""
     if keys is not None:
-        return KeyRing(
-            _secrets([keys] if isinstance(keys, str | bytes) else keys, "the keys"), "configured"
-        )
-    given = [key.strip() for key in os.environ.get(VARIABLE, "").split(",")]
-    if any(given):
-        return KeyRing(_secrets([key for key in given if key], VARIABLE), "environment")
+        given = [keys] if isinstance(keys, str | bytes) else keys
+        return KeyRing(_check_keys(given, "the keys"), "configured")
+    listed = [key.strip() for key in os.environ.get(KEYS_VARIABLE, "").split(",")]
+    if any(listed):
+        secrets = _check_keys([key for key in listed if key], KEYS_VARIABLE)
+        return KeyRing(secrets, "environment")
     from multiprocessing import current_process
 
     return KeyRing([bytes(current_process().authkey)], "process")
 
 
-def _secrets(keys: Sequence[Key], where: str) -> list[bytes]:
-    remedy = 'make one with: python -c "import secrets; print(secrets.token_urlsafe(32))"'
+def _check_keys(keys: Sequence[Key], source: str) -> list[bytes]:
+    remedy = 'Make one with: python -c "import secrets; print(secrets.token_urlsafe(32))"'
     if not keys:
-        raise ConfigError(f"{where}: at least one is needed; {remedy}")
-    for place, key in enumerate(keys, 1):
-        if len(key) < SHORTEST:
+        raise ConfigError(f"{source}: at least one key is needed. {remedy}")
+    for number, key in enumerate(keys, 1):
+        if len(key) < MIN_KEY_LENGTH:
             raise ConfigError(
-                f"{where}: key {place} has {len(key)} characters, at least {SHORTEST} are "
-                f"needed; {remedy}"
+                f"{source}: key {number} has {len(key)} characters; at least {MIN_KEY_LENGTH} are "
+                f"needed. {remedy}"
             )
     return [key if isinstance(key, bytes) else os.fsencode(key) for key in keys]
 
 
-def _spell(raw: bytes) -> str:
+def _to_text(raw: bytes) -> str:
     return b2a_base64(raw, newline=False).decode().rstrip("=").replace("+", "-").replace("/", "_")
 
 
-def _read(token: str) -> bytes:
+def _from_text(token: str) -> bytes:
     return a2b_base64(token.replace("-", "+").replace("_", "/") + "=" * (-len(token) % 4))

@@ -431,7 +431,7 @@ async def test_nothing_of_the_answers_can_be_read_in_a_state() -> None:
     scene = Scene(two)
     first = await scene.send()
     second = await scene.send(first.request_state, {"one": yes("very private")})
-    raw = sealing._read(second.request_state)
+    raw = sealing._from_text(second.request_state)
     assert b"private" not in raw
     assert b"one" not in raw
 
@@ -804,8 +804,8 @@ async def test_what_a_run_says_while_nobody_waits_belongs_to_nobody() -> None:
 class Unencrypted(KeyRing):
     """The ring of an installation without `cryptography`."""
 
-    def _load(self) -> Any:
-        kinds = super()._load()
+    def _load_makers(self) -> Any:
+        kinds = super()._load_makers()
         kinds.pop(sealing.ENCRYPTED, None)
         return kinds
 
@@ -818,7 +818,7 @@ async def test_without_encryption_a_live_run_goes_on_and_nothing_of_it_is_in_the
     scene = Scene(two, keys=bare_ring())
     first = await scene.send()
     second = await scene.send(first.request_state, {"one": yes("very private")})
-    assert b"private" not in sealing._read(second.request_state)
+    assert b"private" not in sealing._from_text(second.request_state)
     assert await scene.send(second.request_state, {"two": yes("2")}) == "very private 2"
 
 

@@ -39,7 +39,7 @@ from msgspec import DecodeError, ValidationError
 from msgspec.json import decode, encode
 
 from ...errors import ConfigError, TimedOut, install_command, missing_extra
-from ...sealing import VARIABLE, Forged, KeyRing, key_ring
+from ...sealing import KEYS_VARIABLE, Forged, KeyRing, key_ring
 from ..documents import SecretStruct
 
 log = logging.getLogger("dovetail.auth")
@@ -213,7 +213,7 @@ class FileStore:
 
     def _rings(self, make: Callable[[], bytes] | None) -> list[KeyRing]:
         """The keys that may open the file, the one that seals it first."""
-        rings = [key_ring()] if os.environ.get(VARIABLE, "").strip(" ,") else []
+        rings = [key_ring()] if os.environ.get(KEYS_VARIABLE, "").strip(" ,") else []
         secret = self._secret() or (make() if make is not None and not rings else None)
         if secret is not None:
             rings.append(KeyRing([secret]))
@@ -344,7 +344,7 @@ class KeychainStore(FileStore):
 def default_store() -> Store:
     """The keychain where there is one, else the file. Who sets DOVETAIL_KEYS has a place for keys
     already."""
-    if not os.environ.get(VARIABLE) and _keychain() is not None:
+    if not os.environ.get(KEYS_VARIABLE) and _keychain() is not None:
         return KeychainStore()
     return FileStore()
 

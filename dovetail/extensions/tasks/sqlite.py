@@ -162,21 +162,17 @@ class SqliteStore(TaskStore):
         close_before_fork(self)
 
     def bind(self, limits: Limits) -> None:
-        """See `TaskStore`."""
         self._limits = limits
 
     async def add(self, record: TaskRecord) -> None:
-        """See `TaskStore`."""
         data = pack(record)
         await self._write(self._add, record, data, size=len(data) + len(record.result))
 
     async def get(self, id: str) -> TaskRecord | None:
-        """See `TaskStore`."""
         rows = self._read(GET, id, time.time())
         return self._record(id, *rows[0]) if rows else None
 
     async def put(self, record: TaskRecord) -> bool:
-        """See `TaskStore`."""
         data, result = pack(record), record.result
         values = record.over, data, result, record.id
         done = await self._write(
@@ -185,13 +181,11 @@ class SqliteStore(TaskStore):
         return done.rowcount > 0
 
     async def remove(self, id: str) -> None:
-        """See `TaskStore`."""
         await self._write(self._execute, "DELETE FROM tasks WHERE id = ?", id)
 
     async def list_page(
         self, owner: str, session: str, after: int, count: int
     ) -> list[tuple[int, TaskRecord]]:
-        """See `TaskStore`."""
         page: list[tuple[int, TaskRecord]] = []
         while len(page) < count and (
             rows := self._read(LIST, owner, after, session, time.time(), count - len(page))
@@ -202,21 +196,17 @@ class SqliteStore(TaskStore):
         return page
 
     async def release(self, id: str) -> None:
-        """See `TaskStore`."""
         await self._write(lambda: self._execute(RELEASE, id, self._runner))
 
     async def claim(self, id: str) -> TaskRecord | None:
-        """See `TaskStore`."""
         return await self._write(self._claim, id, "")
 
     async def claim_orphans(
         self, *, include_own: bool, can_run: CanRun = can_run_all
     ) -> list[TaskRecord]:
-        """See `TaskStore`."""
         return await self._write_in_thread(self._claim_orphans, include_own, can_run)
 
     async def send_message(self, message: TaskMessage) -> None:
-        """See `TaskStore`."""
         data = msgspec.msgpack.encode(message)
         values = data, message.id, self._limits.asks
         done = await self._write(self._execute_with_room, SEND, *values, size=len(data))
@@ -226,7 +216,6 @@ class SqliteStore(TaskStore):
             )
 
     async def receive_messages(self) -> list[tuple[int, TaskMessage]]:
-        """See `TaskStore`."""
         messages = (
             (number, self._decode(f"message {number}", _decode_message, data))
             for number, data in self._read(RECEIVE, self._runner)
@@ -234,7 +223,6 @@ class SqliteStore(TaskStore):
         return [(number, message) for number, message in messages if message is not None]
 
     async def delete_message(self, number: int) -> None:
-        """See `TaskStore`."""
         await self._write(self._execute, "DELETE FROM letters WHERE number = ?", number)
 
     async def delete_expired(self) -> None:

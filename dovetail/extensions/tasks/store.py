@@ -352,11 +352,9 @@ class InMemoryTaskStore(TaskStore):
         self._last_number = 0
 
     def bind(self, limits: Limits) -> None:
-        """See `TaskStore`."""
         self._limits = limits
 
     async def add(self, record: TaskRecord) -> None:
-        """See `TaskStore`."""
         key = quota_key(record)
         with self._lock:
             if self._quota_error(key) is not None:
@@ -368,14 +366,12 @@ class InMemoryTaskStore(TaskStore):
             self._counts[key] = self._counts.get(key, 0) + 1
 
     async def get(self, id: str) -> TaskRecord | None:
-        """See `TaskStore`."""
         task = self._tasks.get(id)
         if task is None or task.expires <= time.time():
             return None
         return unpack(task.data, task.result)
 
     async def put(self, record: TaskRecord) -> bool:
-        """See `TaskStore`."""
         with self._lock:
             task = self._tasks.get(record.id)
             if task is None or task.over:
@@ -384,14 +380,12 @@ class InMemoryTaskStore(TaskStore):
             return True
 
     async def remove(self, id: str) -> None:
-        """See `TaskStore`."""
         with self._lock:
             self._remove(id)
 
     async def list_page(
         self, owner: str, session: str, after: int, count: int
     ) -> list[tuple[int, TaskRecord]]:
-        """See `TaskStore`."""
         now, page = time.time(), []
         for task in list(self._tasks.values()):
             if (
@@ -406,13 +400,11 @@ class InMemoryTaskStore(TaskStore):
         return page
 
     async def release(self, id: str) -> None:
-        """See `TaskStore`."""
         with self._lock:
             if id in self._tasks:
                 self._tasks[id].released = True
 
     async def claim(self, id: str) -> TaskRecord | None:
-        """See `TaskStore`."""
         with self._lock:
             task = self._tasks.get(id)
             if task is None or task.over or not task.released or task.expires <= time.time():
@@ -444,7 +436,6 @@ class InMemoryTaskStore(TaskStore):
         """Do nothing: the tasks end with the process."""
 
     async def delete_expired(self) -> None:
-        """See `TaskStore`."""
         with self._lock:
             self._delete_expired()
 
