@@ -273,7 +273,7 @@ def test_references_within_the_schema_are_followed(schema: Any) -> None:
 
 @pytest.mark.parametrize("ref", ["#/$defs/no", "#no", "#/allOf/1", "#/allOf/x", "#/type/x"])
 def test_a_reference_to_nothing_is_refused_by_name(ref: str) -> None:
-    with pytest.raises(SchemaError, match="there is nothing") as caught:
+    with pytest.raises(SchemaError, match="does not exist") as caught:
         compile({"type": "object", "allOf": [{"$ref": ref}]})
     assert ref in str(caught.value)
 
@@ -403,7 +403,7 @@ def test_the_same_definition_for_many_properties_is_no_extra_work() -> None:
     ],
 )
 def test_a_schema_that_runs_in_a_circle_is_refused(schema: Any) -> None:
-    with pytest.raises(SchemaError, match="circle"):
+    with pytest.raises(SchemaError, match="circular"):
         compile(schema)
 
 

@@ -802,7 +802,7 @@ def test_a_shape_knows_whether_a_string_can_be_a_value(annotation: Any, accepts:
         (
             Dog,
             {"type": "dog", "owner": "A", "cat": 1},
-            ["`x.cat` is not a field: there are type, owner, friends, chip"],
+            ["`x.cat` is not a field; the fields are: type, owner, friends, chip"],
         ),
         (
             Circle | Square,
@@ -881,7 +881,9 @@ def test_what_pydantic_misses_in_a_member_of_a_union_is_told_by_its_place() -> N
 def test_a_value_that_is_not_json_any_more_is_told_by_its_type() -> None:
     with pytest.raises(TypeMismatch) as caught:
         Shape(Annotated[int, BeforeValidator(lambda value: object())]).convert(1)
-    assert caught.value.sentences("x") == ["`x` must be a valid integer, got a value of object"]
+    assert caught.value.sentences("x") == [
+        "`x` must be a valid integer, got a value of type object"
+    ]
 
 
 def test_json_inside_a_string_is_taken_strictly() -> None:

@@ -1,1 +1,1 @@
-"""JSON-RPC 2.0: no word of MCP and nothing asynchronous may enter here."""
+"""JSON-RPC 2.0. Nothing about MCP and nothing asynchronous belongs here."""

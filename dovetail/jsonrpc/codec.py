@@ -1,12 +1,12 @@
-"""Bytes to messages and back.
+"""Decode bytes to messages and encode messages to bytes.
 
-Incoming: one pass of msgspec over the envelope, with params and result left raw. Whatever the bytes
-are, the outcome is a message, a batch, or `Malformed` carrying the Failure that answers it: nothing
-else is ever raised. msgspec skips over raw parts without looking at their UTF-8, so bytes that are
-not plain ASCII are checked as a whole first (a scan at memory speed). Depth is bounded by the
-recursion guard of msgspec, which counts raw parts too.
+Incoming: msgspec makes one pass over the envelope and leaves params and result raw. For any bytes
+the outcome is a message, a batch, or `Malformed` with the ErrorResponse to send back; no other
+exception is raised. msgspec skips raw parts without checking their UTF-8, so bytes that are not
+plain ASCII are checked as a whole first, at memory speed. msgspec's recursion guard bounds the
+depth, including raw parts.
 
-Outgoing: one pass. What cannot be encoded is the caller's business (`connection/outgoing.py`).
+Outgoing: one pass. Callers handle values that cannot be encoded (`connection/`).
 """
 
 import re
@@ -31,8 +31,11 @@ PARSE_ERROR, INVALID_REQUEST = -32700, -32600
 
 
 class Malformed(Exception):
-    """What came is no message; `failure` says so to the sender. `reply` is True where it was a
-    broken reply, None where it might have been one."""
+    """The bytes are not a message.
+
+    `failure` is the reply to the sender. `reply` is True if the bytes were a broken reply, None if
+    they might have been one.
+    """
 
     def __init__(
         self, code: int, text: str, id: Id | None = None, reply: bool | None = False
@@ -62,14 +65,14 @@ _error = msgspec.json.Decoder(_Error).decode
 _items = msgspec.json.Decoder(list[Raw]).decode
 _any = msgspec.json.Decoder().decode
 encode = msgspec.json.Encoder().encode
-"""Any message, or any part of one, to bytes."""
+"""Encode any message, or any part of one."""
 
 _WHITESPACE = b" \t\r\n"
 _ID = re.compile(rb'"id"\s*:\s*(-?\d{1,20}(?=[\s,}])|"[^"\\]{0,100}")')
 
 
 def decode(data: bytes) -> Message | Batch:
-    """The message in `data`, or Malformed."""
+    """Decode one message or batch; raise Malformed if the bytes are not one."""
     if not data.isascii():
         try:
             data.decode()
@@ -108,7 +111,7 @@ def _message(envelope: _Envelope) -> Message:
                 INVALID_REQUEST, "A request id must be a string or an integer, never null"
             )
         return Request(id, method, envelope.params)
-    if bytes(envelope.error) not in (b"", b"null"):  # some peers send a null beside the result
+    if bytes(envelope.error) not in (b"", b"null"):  # some peers send null beside the result
         try:
             error = _error(envelope.error)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
@@ -118,18 +121,16 @@ def _message(envelope: _Envelope) -> Message:
         return ErrorResponse(_known(id), Error(error.code, error.message, error.data))
     if len(bytes(envelope.result)) and isinstance(id, (int, str)):
         return Response(id, envelope.result)
-    raise Malformed(
-        INVALID_REQUEST, "Neither a request, a notification nor a reply", _known(id), None
-    )
+    raise Malformed(INVALID_REQUEST, "Not a request, a notification or a reply", _known(id), None)
 
 
 def peek_id(head: bytes) -> tuple[Id | None, bool | None]:
-    """From the beginning of a message that was too long to read: its id, and whether it was a
-    reply."""
+    """Return the id of a message that was too long to read, from its first bytes, and whether it
+    was a reply."""
     found = _ID.search(head)
     try:
         return (None, None) if found is None else (_any(found[1]), b'"method"' not in head)
-    except (msgspec.DecodeError, UnicodeDecodeError):  # what looks like an id need not be one
+    except (msgspec.DecodeError, UnicodeDecodeError):  # what looks like an id may not be one
         return None, None
 
 
@@ -155,13 +156,13 @@ def _batch(data: bytes) -> Batch:
             malformed = error
         except msgspec.MsgspecError as error:
             malformed = _invalid(bytes(item), error)
-        # A broken reply is the failure of what it answers; it must not be answered itself.
+        # A broken reply fails the request that it answers; it must not be answered itself.
         (batch.messages if malformed.reply else batch.refused).append(malformed.failure)
     return batch
 
 
 def _invalid(data: bytes, error: msgspec.MsgspecError) -> Malformed:
-    """JSON, but no message: say why, under the id it carries where that can be read."""
+    """Explain why JSON is not a message, under its id if that can be read."""
     id: Id | None = None
     reply = False
     try:

@@ -1,8 +1,8 @@
-"""Newline framing: feed it chunks, get back lines.
+"""Newline framing: feed chunks, get lines.
 
-Chunks wait in a list until a newline comes and only the new chunk is searched, so a line of many
-megabytes costs time linear in its length. A line over the bound is dropped while it streams in, its
-newline still ends it, and one `TooLong` stands in its place: the lines around it are not lost.
+Chunks are kept in a list until a newline arrives, and only the new chunk is searched, so a line of
+many megabytes takes linear time. A line over the limit is discarded as it streams in, up to its
+newline, and one `TooLong` takes its place. The lines around it are not lost.
 """
 
 from typing import Final
@@ -13,14 +13,13 @@ HEAD_BYTES: Final = 256
 
 
 class TooLong(Struct, frozen=True):
-    """Stands for a line that was over the bound; its beginning may tell whom to answer."""
+    """A line that exceeded the limit. Its first bytes may tell which request to answer."""
 
     head: bytes = b""
 
 
 class LineSplitter:
-    """`feed(chunk)` returns the lines that are now complete, without their newline; empty ones are
-    left out."""
+    """Split a byte stream into lines without newlines; empty lines are left out."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -30,7 +29,7 @@ class LineSplitter:
         self._head = b""
 
     def feed(self, chunk: bytes) -> list[bytes | TooLong]:
-        """Take the next chunk; return the lines that it completes."""
+        """Take the next chunk and return the lines that it completes."""
         end = chunk.rfind(b"\n")
         if end < 0:
             self._buffer(chunk)
@@ -54,7 +53,7 @@ class LineSplitter:
         return [line for line in lines if line and line != b"\r"]
 
     def rest(self) -> bytes:
-        """What came after the last newline: a final line without one, once the input has ended."""
+        """Return the bytes after the last newline: the final line, once the input has ended."""
         rest = b"" if self._dropping else b"".join(self._parts)
         self._parts, self._size, self._dropping = [], 0, False
         return rest

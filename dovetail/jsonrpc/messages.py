@@ -1,7 +1,8 @@
-"""The four messages of JSON-RPC 2.0, and the batch of them that one revision of MCP allows.
+"""The four messages of JSON-RPC 2.0, the batch that one revision of MCP allows, and a table of open
+requests.
 
-Params and results stay raw bytes here: whoever knows the method decodes them, once, straight into
-its type.
+Params and results stay raw bytes here. The code that knows the method decodes them once, directly
+into the method's type.
 """
 
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -10,11 +11,11 @@ from msgspec import Raw, Struct
 
 Id: TypeAlias = int | str
 NO_PARAMS = Raw()
-"""Params that are not there. One object: it is known, and left out on the wire, by its identity."""
+"""Absent params. They are recognised by identity and left out on the wire."""
 
 
 class Request(Struct, tag_field="jsonrpc", tag="2.0", omit_defaults=True, gc=False):
-    """Asks for an answer under `id`."""
+    """A request, to be answered under `id`."""
 
     id: Id
     method: str
@@ -22,21 +23,21 @@ class Request(Struct, tag_field="jsonrpc", tag="2.0", omit_defaults=True, gc=Fal
 
 
 class Notification(Struct, tag_field="jsonrpc", tag="2.0", omit_defaults=True, gc=False):
-    """Tells something; never answered."""
+    """A notification; never answered."""
 
     method: str
     params: Any = NO_PARAMS
 
 
 class Response(Struct, tag_field="jsonrpc", tag="2.0", gc=False):
-    """Answers a request."""
+    """A successful response."""
 
     id: Id
     result: Any
 
 
 class Error(Struct, omit_defaults=True, gc=False):
-    """What went wrong, for programs (`code`), people (`message`) and both (`data`)."""
+    """An error: `code` for programs, `message` for people, `data` for both."""
 
     code: int
     message: str
@@ -44,7 +45,7 @@ class Error(Struct, omit_defaults=True, gc=False):
 
 
 class ErrorResponse(Struct, tag_field="jsonrpc", tag="2.0", gc=False):
-    """Answers a request that failed. The id is null only where it could not be read."""
+    """The response to a request that failed. The id is null only if it could not be read."""
 
     id: Id | None
     error: Error
@@ -54,7 +55,7 @@ Message: TypeAlias = Request | Notification | Response | ErrorResponse
 
 
 class Batch(Struct):
-    """Several messages in one; what in it was no message is a Failure to be sent back."""
+    """Several messages in one. An item that was not a message is an ErrorResponse to send back."""
 
     messages: list[Message]
     refused: list[ErrorResponse]
@@ -65,7 +66,12 @@ Answering = TypeVar("Answering")
 
 
 class OpenRequests(Generic[Asked, Answering]):
-    """Two tables and a counter."""
+    """The open requests of one conversation, in both directions. No I/O and no clock.
+
+    `asked` holds what this side waits for, `answering` what the other side waits for. An id that is
+    in flight is refused; once answered it may be used again. A reply without a request is late or
+    forged and is dropped.
+    """
 
     __slots__ = ("_next", "answering", "asked")
 
@@ -75,11 +81,12 @@ class OpenRequests(Generic[Asked, Answering]):
         self.answering: dict[Id, Answering] = {}
 
     def ask(self, entry: Asked) -> Id:
-        """A fresh id, under which `entry` now waits for its reply."""
+        """Return a new id, under which `entry` waits for its reply."""
         self._next += 1
         self.asked[self._next] = entry
         return self._next
 
     def settle(self, id: Id | None) -> Asked | None:
-        """The entry that this reply answers, or None for a late, forged or repeated one."""
+        """Remove and return the entry that a reply answers; None for a late, forged or repeated
+        reply."""
         return self.asked.pop(id, None) if id is not None else None

@@ -1,10 +1,11 @@
-"""Tool parameters that are mirrored into HTTP headers.
+"""Tool parameters that are repeated in HTTP headers.
 
-A property that carries `"x-mcp-header": "Region"` travels twice: in the body, and as
-`Mcp-Param-Region`, which a balancer can route by. Only a plain type can be mirrored, and only a
-property that the root reaches by `properties` alone; anywhere else the keyword spoils the whole
-tool. A server checks that when a tool is registered, a client when it is listed. How a value is
-spelled in a header is the business of the HTTP transport.
+A property with `"x-mcp-header": "Region"` is sent twice: in the body, and as `Mcp-Param-Region`, so
+that a load balancer can route by it. Only a plain type qualifies, and only a property that is
+reached from the root through `properties` alone. Anywhere else the keyword makes the whole tool
+invalid. A server checks this when a tool is registered, a client when it is listed. The HTTP
+transport decides how a value is written in a header.
+
 https://modelcontextprotocol.io/specification/2026-07-28/basic/transports/streamable-http#custom-headers-from-tool-parameters
 """
 
@@ -26,26 +27,26 @@ _SCHEMAS = (
     "additionalProperties", "propertyNames", "unevaluatedProperties", "allOf", "anyOf", "oneOf",
     "not", "if", "then", "else", "contentSchema",
 )  # fmt: skip
-"""The keywords that hold schemas, by name and as they are; what other keywords hold is data, and
-none of our business."""
+"""Keywords that hold one schema or a list of them. The values of other keywords are data and are
+not searched."""
 
 
 class HeaderParam(Struct, frozen=True):
-    """One parameter of a tool that is repeated in a header."""
+    """A tool parameter that is repeated in a header."""
 
     name: str
     """The header's name after `Mcp-Param-`."""
     path: tuple[str, ...]
-    """Where the value stands in the arguments."""
+    """The path of the value in the arguments."""
     type: str
 
     @property
     def header(self) -> bytes:
-        """The whole name, as ASGI has it."""
+        """The full header name in lower case, as in ASGI."""
         return b"mcp-param-" + self.name.lower().encode()
 
     def value(self, arguments: Any) -> Any:
-        """The parameter's value in a call; None where there is none."""
+        """Return the parameter's value in a call, or None."""
         for step in self.path:
             if not isinstance(arguments, Mapping):
                 return None
@@ -54,14 +55,15 @@ class HeaderParam(Struct, frozen=True):
 
 
 def find_header_params(schema: Any) -> tuple[HeaderParam, ...]:
-    """The mirrored parameters of an input schema; SchemaError where one breaks the rules."""
+    """Return the header parameters of an input schema. Raise SchemaError if one breaks the
+    rules."""
     mirrors: dict[str, HeaderParam] = {}
     todo: list[tuple[Any, tuple[str, ...], bool]] = [(schema, (), True)]
     for (
         node,
         path,
         straight,
-    ) in todo:  # which grows on the way; a schema from elsewhere may be deeper than Python's stack
+    ) in todo:  # it grows on the way; recursion could overflow on a hostile schema
         if isinstance(node, list):
             todo += [(item, path, False) for item in node]
         if not isinstance(node, dict):
@@ -71,7 +73,7 @@ def find_header_params(schema: Any) -> tuple[HeaderParam, ...]:
             earlier = mirrors.setdefault(mirror.name.lower(), mirror)
             if earlier is not mirror:
                 both = f"{_display(earlier.path)} and {_display(path)}"
-                raise SchemaError(f"{both} cannot both be mirrored into the header {mirror.name!r}")
+                raise SchemaError(f"{both} cannot use the same header {mirror.name!r}")
         for key in _MAPS:
             if isinstance(inner := node.get(key), dict):
                 step, ahead = ((), straight) if key == "properties" else ((key,), False)
@@ -83,23 +85,18 @@ def find_header_params(schema: Any) -> tuple[HeaderParam, ...]:
 def _header_param(node: dict[str, Any], path: tuple[str, ...], straight: bool) -> HeaderParam:
     name, type_ = node[KEYWORD], node.get("type")
     if not path or not straight:
-        why = (
-            "only a property of an object can be, and no $ref, list or alternative may lie "
-            "on the way to it"
-        )
+        why = "it must be a property of an object that is reached without $ref, list or alternative"
     elif not isinstance(name, str) or not _TOKEN.fullmatch(name):
-        why = "the name of a header is made of letters, digits and any of !#$%&'*+-.^_`|~"
+        why = "a header name consists of letters, digits and any of !#$%&'*+-.^_`|~"
     elif type_ not in _TYPES:
         why = "its type must be string, integer or boolean" + (
             f", not {type_!s:.100}" if type_ else ""
         )
     else:
         return HeaderParam(name, path, type_)
-    raise SchemaError(
-        f"{_display(path)} cannot be mirrored into the header {str(name)[:100]!r}: {why}"
-    )
+    raise SchemaError(f"{_display(path)} cannot be sent in the header {str(name)[:100]!r}: {why}")
 
 
 def _display(path: tuple[str, ...]) -> str:
-    """Where a property is; a schema from elsewhere may call it anything."""
+    """Return the path for a message, shortened: a foreign schema may use any name."""
     return repr(".".join(path)[:100] or "inputSchema")

@@ -1,5 +1,5 @@
-"""What stands in for a kind of content that a revision lacks: the nearest kind it has, losing as
-little as can be."""
+"""Replace content that a revision lacks with the closest kind it has, losing as little as
+possible."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ from ..protocol.tools import Tool
 
 
 def audio(sound: AudioContent) -> Content:
-    """A sound as an embedded resource: the bytes and their type stay."""
+    """Turn audio into an embedded resource that keeps the bytes and their type."""
     resource = BlobResourceContents(
         uri="attachment:audio", blob=sound.data, mime_type=sound.mime_type
     )
@@ -37,31 +37,31 @@ def audio(sound: AudioContent) -> Content:
 
 
 def link(link: ResourceLink) -> Content:
-    """A link as text that names it."""
+    """Turn a link into text that names it."""
     label = link.title or link.name
     about = f": {link.description}" if link.description else ""
     return TextContent(f"[{label}]({link.uri}){about}", link.annotations)
 
 
 def tool_use(block: ToolUseContent) -> SamplingContent:
-    """A tool call as text."""
+    """Turn a tool use into text."""
     return TextContent(f"[calls {block.name} with {encode(block.input).decode()}]")
 
 
 def tool_result(block: ToolResultContent) -> SamplingContent:
-    """A tool result as its text."""
+    """Turn a tool result into its text."""
     return TextContent(
         "\n".join(part.text for part in block.content if isinstance(part, TextContent))
     )
 
 
 def other_content(block: OtherContent) -> Any:
-    """Content of an unknown kind goes out as it came."""
+    """Send content of an unknown kind unchanged."""
     return block.value
 
 
 def one_block_each(params: CreateMessageParams) -> CreateMessageParams:
-    """Messages of several blocks become several messages of one."""
+    """Split messages with several blocks into messages with one block each."""
     if not any(isinstance(message.content, list) for message in params.messages):
         return params
     split = [
@@ -73,7 +73,7 @@ def one_block_each(params: CreateMessageParams) -> CreateMessageParams:
 
 
 def one_block(result: CreateMessageResult) -> CreateMessageResult:
-    """A result of several blocks becomes one: all its text, or else its first block."""
+    """Reduce a result with several blocks to one: all its text, or else its first block."""
     blocks = result.content
     if not isinstance(blocks, list):
         return result
@@ -84,7 +84,7 @@ def one_block(result: CreateMessageResult) -> CreateMessageResult:
 
 
 def audio_as_text(message: Any) -> Any:
-    """Sampling had no sound; text says that there was one."""
+    """Replace audio with a text that mentions it: sampling had no audio."""
     sound = message.content
     if not isinstance(sound, AudioContent):
         return message
@@ -94,20 +94,19 @@ def audio_as_text(message: Any) -> Any:
 
 
 def one_block_without_audio(result: CreateMessageResult) -> CreateMessageResult:
-    """Both."""
     silenced: CreateMessageResult = audio_as_text(one_block(result))
     return silenced
 
 
 def object_schemas(tool: Tool) -> Tool:
-    """Output schemas had to describe objects; others are left out."""
+    """Drop output schemas that do not describe objects."""
     if tool.output_schema is None or tool.output_schema.get("type") == "object":
         return tool
     return replace(tool, output_schema=None)
 
 
 def object_content(result: Any) -> Any:
-    """Structured content had to be an object; another value is told by the text alone."""
+    """Drop structured content that is not an object; the text still tells it."""
     structured = result.structured_content
     raw = isinstance(structured, Raw) and bytes(structured)[:1] != b"{"
     if structured is None or not (raw or isinstance(structured, (list, str, int, float))):
@@ -116,8 +115,8 @@ def object_content(result: Any) -> Any:
 
 
 def untitled_form(params: ElicitParams) -> ElicitParams:
-    """Forms had no lists of choices, no titles for choices but `enumNames`, and no defaults except
-    for yes or no."""
+    """Rewrite a form: no lists of choices, no titles for choices except `enumNames`, and no
+    defaults except for booleans."""
     schema = params.requested_schema
     if schema is None or not isinstance(given := schema.get("properties"), dict):
         return params
@@ -142,7 +141,7 @@ def _untitled_field(field: dict[str, Any]) -> dict[str, Any]:
             "enumNames": [one["title"] for one in options],
         }
     if items := field.get("items"):
-        # Typed in as text; the server takes it apart again.
+        # The user types the choices as text; the server splits it.
         values = items.get("enum") or [one["const"] for one in items["anyOf"]]
         advice = f"Any of these, separated by commas: {', '.join(values)}"
         return old | {

@@ -1,8 +1,8 @@
-"""The "detailed draft": a dialect that some early servers and clients speak, greeted with
+"""The "detailed draft": a dialect that some early servers and clients speak. It opens with
 `mcpVersion`.
 
 It has the tools and resources of the first revision under other names and in other shapes: lists
-are bare arrays, a tool call is `tools/invoke` and gives `{status, output}`, progress names the
+are bare arrays, a tool call is `tools/invoke` and returns `{status, output}`, progress names the
 request and a percentage, and a conversation ends with `shutdown` and `exit`. Each row below is one
 method as this dialect spells it.
 """
@@ -40,7 +40,7 @@ from .revision import BAD_ARGUMENTS, Conversion, Dialect, evolve
 
 NAME = "detailed-draft"
 VERSION = "2025-06-18"
-"""What it calls itself; the official revision of that date is another one."""
+"""What it calls itself. The official revision of that date is a different one."""
 
 
 class _Greeting(Wire):
@@ -128,7 +128,7 @@ def _listing(result: type, key: str, item: type) -> dict[str, Conversion]:
 
 
 def _outcome(result: ToolResult) -> Any:
-    # What is neither data nor text goes out as the content that it is.
+    # Results that are neither data nor text are sent as content blocks.
     output = result.data
     if output is None and result.structured_content is None:
         output = [REVISION.lower(block) for block in result.content] or None
@@ -155,7 +155,7 @@ def _called(value: Any) -> ToolResult:
 
 def _progress(params: ProgressParams) -> Any:
     done, total = params.progress, params.total
-    # Within its bounds before anything is multiplied: tools count in numbers of any size.
+    # Clamp before multiplying: tools may report numbers of any size.
     share = None if not total else 1.0 if done >= total else 0.0 if done <= 0 else done / total
     percent = None if share is None else round(100 * share, 2)
     return _Progress(id=params.progress_token, percent=percent, message=params.message)

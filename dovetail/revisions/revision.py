@@ -1,17 +1,17 @@
 """A revision of the protocol as a value.
 
-The code speaks one vocabulary, the union of all revisions (`protocol/`). A revision says how to
-take a message of that vocabulary down to what a peer of that date knows: fields it lacks are
-dropped (`absent`), kinds of content it lacks become the nearest it has (`instead`), fields it
-requires are filled in (`stamp`), errors get its codes. The other way needs no work: decoding into
-the superset is the lift.
+All code uses one set of types, the union of all revisions (`protocol/`). A revision says how to
+*lower* a message to what a peer of that date knows: fields that it lacks are dropped (`absent`),
+content that it lacks becomes the closest kind it has (`instead`), fields that it requires are
+filled in (`stamp`), and errors get its codes. The other direction, the *lift*, is just decoding
+into the union.
 
-`lower(value)` finds the step for the value's type in a table; a step is built once, by walking the
-type's fields, and is None where nothing ever changes. So a tool result in a revision that knows all
-of it costs one dictionary lookup.
+`lower(value)` looks up a function by the value's type. The function is built once, by walking the
+type's fields, and is None if nothing ever changes. So a tool result in a revision that knows all
+its fields costs one dictionary lookup.
 
-A dialect whose messages have another shape altogether says so per method (`Dialect`): its own name,
-and functions that turn params and results around. Code above this folder asks for a fact
+A dialect whose messages have a different shape says so for each method (`Dialect`): its own name,
+and functions that convert params and results. Code above this folder asks for a fact
 (`revision.batching`), never for a date.
 """
 
@@ -32,12 +32,12 @@ from ..protocol.methods import METHODS, Method
 Conversion = Callable[[Any], Any]
 FieldNames = Mapping[type, tuple[str, ...]]
 BAD_ARGUMENTS = 4001
-"""What the draft dialect says to wrong params."""
+"""The code for wrong params in the draft dialect."""
 
 
 class Dialect(Struct, frozen=True, eq=False, kw_only=True):
-    """How one method looks in a revision that spells it differently. The lifts take decoded JSON,
-    the others make it."""
+    """How a revision spells one method differently. Lifts take decoded JSON; lowerings produce
+    it."""
 
     name: str
     lift_params: Conversion | None = None
@@ -47,59 +47,58 @@ class Dialect(Struct, frozen=True, eq=False, kw_only=True):
 
 
 class Revision(Struct, frozen=True, eq=False, kw_only=True):
-    """One revision: its facts, its methods, and what to change on the way out."""
+    """One revision: its facts, its methods, and what changes on the way out."""
 
     name: str
-    """What we call it; `version` is what it calls itself on the wire."""
+    """Our name for it. `version` is its name on the wire."""
     version: str = ""
 
     stateless: bool = False
-    """Requests carry version and capabilities themselves; there is no handshake and no session."""
+    """Requests carry version and capabilities; there is no handshake and no session."""
     batching: bool = False
-    """JSON-RPC batches are received."""
+    """JSON-RPC batches are accepted."""
     unnamed_errors: bool = False
-    """An error that answers nothing readable leaves its id out; elsewhere it is null, as in plain
-    JSON-RPC."""
+    """An error reply to an unreadable message has no id. In other revisions its id is null."""
     set_level: bool = True
-    """The log level holds for the connection; else it rides on each request, and without it nothing
-    is logged."""
+    """The log level is set for the connection. Otherwise each request carries it, and without it
+    nothing is logged."""
     progress_by_id: bool = False
     """Progress names the request's id; there are no tokens."""
     tool_errors: bool = True
-    """Wrong arguments are a result that the model can read; elsewhere they are an error."""
+    """Wrong arguments give a tool result that the model can read. Otherwise they are an error."""
     paging: bool = True
-    """Lists come in pages."""
+    """Lists have pages."""
     priming: bool = False
-    """An event stream may begin with an empty event, so that it can be resumed before it has said
+    """An event stream may begin with an empty event, so that it can be resumed before it sends
     anything."""
     sampling_parts: bool = False
-    """Tools and context in sampling are declared each by themselves."""
+    """Tools and context in sampling are declared separately."""
     result_type: str | None = None
-    """What a result that is one calls itself, where results have a type."""
+    """The `result_type` of a complete result, if results have a type."""
     cancelled_result: Any = None
-    """What a cancelled call is answered with, to acknowledge it; None where it is not answered at
-    all."""
+    """The error code that acknowledges a cancelled call; None if it is not answered."""
 
     methods: frozenset[str]
-    """The methods it has, by the vocabulary's names."""
+    """The methods it has, by our names."""
     dialects: Mapping[str, Dialect] = {}
-    """Methods that are spelled differently here."""
+    """Methods that it spells differently."""
     absent: FieldNames = {}
-    """Fields of the vocabulary that it lacks, by type."""
+    """Fields that it lacks, by type."""
     instead: Mapping[type, Conversion] = {}
-    """What to send in place of a type that it lacks, or lacks in this shape."""
+    """Conversions for types that it lacks, or has in another shape."""
     stamp: Mapping[type, Mapping[str, Any]] = {}
     """Fields that it requires, with the value to fill in."""
     codes: Mapping[type[ProtocolError], int] = {}
-    """Error codes that differ from the newest."""
+    """Error codes that differ from the newest revision."""
     retired: Mapping[int, int] = {}
-    """Codes that must not be sent any more, whoever raised them, and what is sent instead."""
+    """Codes that may no longer be sent, and their replacements."""
 
     _steps: dict[type, Conversion | None] = {}
     _wire: dict[str, Method] = {}
 
     def lower(self, value: Any) -> Any:
-        """`value` as this revision knows it: the same object where nothing changes, else a copy."""
+        """Return `value` as this revision knows it: the same object if nothing changes, else a
+        copy."""
         kind = type(value)
         try:
             step = self._steps[kind]
@@ -108,54 +107,54 @@ class Revision(Struct, frozen=True, eq=False, kw_only=True):
         return value if step is None else step(value)
 
     def lift_params(self, method: Method, raw: Any) -> Any:
-        """The params of a request or notification of this method."""
+        """Decode the params of a request or notification."""
         dialect = self.dialects.get(method.name)
         if dialect and dialect.lift_params:
             return dialect.lift_params(_plain(bytes(raw) or b"{}"))
         return decode(raw, method.params)
 
     def lower_params(self, method: Method, params: Any) -> Any:
-        """Params on their way out."""
+        """Lower params for sending."""
         dialect = self.dialects.get(method.name)
         if dialect and dialect.lower_params:
             return dialect.lower_params(params)
         return self.lower(params)
 
     def lift_result(self, method: Method, raw: Any) -> Any:
-        """The result that answers this method."""
+        """Decode the result of a method."""
         dialect = self.dialects.get(method.name)
         if dialect and dialect.lift_result:
             return dialect.lift_result(_plain(raw))
         return decode(raw, method.result)
 
     def lower_result(self, method: Method, result: Any) -> Any:
-        """A result on its way out."""
+        """Lower a result for sending."""
         dialect = self.dialects.get(method.name)
         if dialect and dialect.lower_result:
             return dialect.lower_result(result)
         return self.lower(result)
 
     def method(self, wire_name: str) -> Method | None:
-        """The method that goes by this name here."""
+        """Return the method with this name on the wire."""
         if not self._wire:
             self._wire.update({self.wire_name(name): METHODS[name] for name in self.methods})
         return self._wire.get(wire_name)
 
     def wire_name(self, name: str) -> str:
-        """What a method of the vocabulary is called here."""
+        """Return the name of a method on the wire."""
         dialect = self.dialects.get(name)
         return dialect.name if dialect else name
 
     def code(self, error: ProtocolError) -> int:
-        """The code that this error carries here."""
+        """Return the code of an error on the wire."""
         return self.codes.get(type(error)) or self.retired.get(error.code, error.code)
 
 
 def error_from_wire(method: str, code: int, message: str, data: Any) -> DovetailError:
-    """The exception for an error that a peer answered `method` with.
+    """Return the exception for an error that a peer answered `method` with.
 
-    A missing resource is -32002 up to the last handshake revision and -32602 with its URI since;
-    some servers say -32001, and some report a failed tool as -32002.
+    A missing resource is -32002 up to the last handshake revision, and -32602 with its URI since.
+    Some servers send -32001, and some report a failed tool as -32002.
     """
     if method == "resources/read" and (
         code in (-32002, -32001) or (code == -32602 and _names_uri(data))
@@ -184,8 +183,7 @@ def evolve(
     without: tuple[str, ...] = (),
     **facts: Any,
 ) -> Revision:
-    """The next revision: fields, kinds and methods that it adds or drops, kinds that it has in
-    part, facts that change."""
+    """Return the next revision: what it adds, drops or has in part, and which facts change."""
     absent = {type_: set(names) for type_, names in before.absent.items()}
     for type_, names in adds.items():
         absent[type_] -= set(names)
@@ -203,12 +201,12 @@ def evolve(
 
 
 def method_names(names: tuple[str, ...]) -> frozenset[str]:
-    """A set of methods, each of which must exist."""
+    """Return a set of method names, each of which must exist."""
     return frozenset(METHODS[name].name for name in names)
 
 
 def decode(raw: Any, type_: Any) -> Any:
-    """Raw bytes as a value of the vocabulary; nothing at all counts as an empty object."""
+    """Decode raw bytes as a protocol type. Absent params count as an empty object."""
     decoder = _decoders.get(type_)
     if decoder is None:
         decoder = _decoders[type_] = msgspec.json.Decoder(type_, dec_hook=open_hook).decode
@@ -226,7 +224,7 @@ def _decode_repaired(raw: Any, decoder: Callable[[Any], Any], problem: Exception
         if mended is None:
             raise problem
         return decoder(encode(mended))
-    except RecursionError:  # the codec let it pass by a hair, with fewer calls on the stack
+    except RecursionError:  # the codec accepted it with fewer calls on the stack
         raise msgspec.ValidationError("Nested too deeply") from None
 
 
@@ -235,10 +233,10 @@ _plain = msgspec.json.Decoder().decode
 
 
 def _repair(value: Any) -> Any:
-    """What some peers send and no revision shows, in the nearest form that one does; None where
-    there is nothing to mend.
+    """Convert what some peers send, against every revision, to the closest valid form; None if
+    there is nothing to repair.
 
-    Content of an unknown kind becomes OtherContent, completion values that are objects become their
+    Content of an unknown kind becomes OtherContent; completion values that are objects become their
     value.
     """
     if not isinstance(value, dict):
@@ -277,7 +275,7 @@ def _known_kind(block: Any, nests: bool = True) -> Any:
 def _build_lowering(
     revision: Revision, kind: type, _open: frozenset[type] = frozenset()
 ) -> Conversion | None:
-    """The step for one type, or None where its values never change."""
+    """Build the lowering of one type; None if its values never change."""
     instead: Conversion | None = _lookup(revision.instead, kind)
     if issubclass(kind, Open):
         return _build_open_lowering(revision, kind, _open)
@@ -287,7 +285,7 @@ def _build_lowering(
     absent = tuple(name for name in _lookup(revision.absent, kind) or () if name in names)
     stamp = tuple((_lookup(revision.stamp, kind) or {}).items())
     hints = get_type_hints(kind)
-    # A field that goes anyway is not looked into, or lowering its parts would bring it back.
+    # Do not lower the parts of a dropped field: that would bring it back.
     inner = tuple(
         name
         for name in names
@@ -321,8 +319,8 @@ def _build_lowering(
 
 
 def _lower_items(value: Any, lower: Conversion) -> Any:
-    """`lower` applied to a field: one value, a list, or a mapping of them. The same object where
-    nothing changed."""
+    """Apply `lower` to a field: one value, a list or a mapping. Return the same object if nothing
+    changed."""
     if type(value) is list:
         after = [lower(item) for item in value]
         return value if after == value else after
@@ -347,14 +345,14 @@ def _needs_lowering(revision: Revision, hint: Any, open_: frozenset[type]) -> bo
 
 
 def _lookup(table: Mapping[type, Any], kind: type) -> Any:
-    """The entry for a type or the nearest of its bases."""
+    """Return the entry for a type or its closest base."""
     return next((table[base] for base in kind.__mro__ if base in table), None)
 
 
 def _build_open_lowering(
     revision: Revision, kind: type[Open], open_: frozenset[type]
 ) -> Conversion | None:
-    """The same for an Open object, whose keys are on the wire already and whose unknown ones
+    """Build the lowering of an Open object, whose keys are in wire form and whose unknown keys
     stay."""
     hints = get_type_hints(kind)
     absent = frozenset(kind.known[name] for name in _lookup(revision.absent, kind) or ())

@@ -1,5 +1,7 @@
-"""2024-11-05, the first. What the vocabulary gained later is absent here.
-https://modelcontextprotocol.io/specification/2024-11-05"""
+"""2024-11-05, the first revision. Everything that later revisions added is absent here.
+
+https://modelcontextprotocol.io/specification/2024-11-05
+"""
 
 from ..errors import NotFound
 from ..protocol.base import CacheHints, Implementation, ListChangedParams, Result

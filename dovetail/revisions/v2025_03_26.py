@@ -1,5 +1,7 @@
-"""2025-03-26: batching, audio, tool annotations, completions as a capability, words in progress.
-https://modelcontextprotocol.io/specification/2025-03-26/changelog"""
+"""2025-03-26: batching, audio, tool annotations, the completions capability, messages in progress.
+
+https://modelcontextprotocol.io/specification/2025-03-26/changelog
+"""
 
 from ..protocol.client_features import CreateMessageResult, SamplingMessage
 from ..protocol.content import AudioContent

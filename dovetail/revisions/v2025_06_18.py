@@ -1,5 +1,8 @@
-"""2025-06-18: structured output, elicitation, resource links, titles, `_meta` nearly everywhere;
-batching gone again. https://modelcontextprotocol.io/specification/2025-06-18/changelog"""
+"""2025-06-18: structured output, elicitation, resource links, titles, `_meta` on most types; no
+batching.
+
+https://modelcontextprotocol.io/specification/2025-06-18/changelog
+"""
 
 from ..protocol.base import Implementation
 from ..protocol.client_features import ElicitParams, Root
@@ -44,8 +47,8 @@ REVISION = evolve(
         ResourceContents: ("meta",),
         Root: ("meta",),
         CompleteParams: ("context",),
-        # Not in its schema, which leaves capabilities open: extensions are negotiated here too,
-        # https://modelcontextprotocol.io/seps/2133-extensions#negotiation
+        # Its schema does not list this key, but leaves capabilities open. Extensions are negotiated
+        # here too: https://modelcontextprotocol.io/seps/2133-extensions#negotiation
         ClientCapabilities: ("elicitation", "extensions"),
         ServerCapabilities: ("extensions",),
     },

@@ -1,5 +1,8 @@
-"""2025-11-25: icons, elicitation by URL, tools in sampling, experimental tasks; the last revision
-with a handshake. https://modelcontextprotocol.io/specification/2025-11-25/changelog"""
+"""2025-11-25: icons, URL elicitation, tools in sampling, experimental tasks. The last handshake
+revision.
+
+https://modelcontextprotocol.io/specification/2025-11-25/changelog
+"""
 
 from ..protocol.base import Implementation
 from ..protocol.client_features import (

@@ -1,7 +1,11 @@
-"""2026-07-28: no handshake and no session. Each request carries its version and capabilities, each
-result its type; a server asks by answering `input_required`; changes come on one stream; lists and
-reads carry cache hints; tasks left the core.
-https://modelcontextprotocol.io/specification/2026-07-28/changelog"""
+"""2026-07-28: no handshake and no session.
+
+Each request carries its version and capabilities, each result its type. A server asks by answering
+`input_required`. Notifications of changes arrive on one stream. Lists and reads carry cache hints.
+Tasks left the core.
+
+https://modelcontextprotocol.io/specification/2026-07-28/changelog
+"""
 
 from ..errors import InternalError, InvalidParams, NotFound
 from ..protocol.base import CacheHints, Result
@@ -68,7 +72,7 @@ REVISION = evolve(
         CacheHints: COMPLETE | {"ttl_ms": 0, "cache_scope": "private"},
         InputRequiredResult: {"result_type": "input_required"},
         CreateTaskResult: {"result_type": "task"},
-        # Answers to a server's questions travel inside a request, where no result has a type.
+        # Answers to a server's questions travel inside a request, where results have no type.
         CreateMessageResult: {}, ElicitResult: {}, ListRootsResult: {},
     },
     codes={NotFound: -32602},

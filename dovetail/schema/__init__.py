@@ -1,21 +1,20 @@
-"""A Python type as a JSON schema, a decoder and an encoder.
+"""Compile a Python type into a JSON schema, a decoder and an encoder; validate against JSON Schema.
 
 A `Shape` is compiled once: a server compiles what its functions take and return, a client what it
-expects. One walk over the type writes its schema and finds out on the way who can decode it:
+expects. One walk over the type writes its schema and finds out what can decode it:
 
-- msgspec, as the type stands: nearly always, and then nothing of this folder lies between the bytes
-  and the value;
-- msgspec with stand-ins, where a union is ambiguous to it (`Circle | Square`, `date | str`) or a
-  note is not its own (`annotated_types`);
-- pydantic, as soon as any part of the type is of pydantic. The user's module has imported it or
-  nobody does; the same goes for `annotated_types` and attrs.
+- msgspec alone, nearly always. Then no code of this folder runs between the bytes and the value.
+- msgspec with stand-ins, if a union is ambiguous to it (`Circle | Square`, `date | str`) or a note
+  is not its own (`annotated_types`).
+- pydantic, if any part of the type is a pydantic type. Pydantic, `annotated_types` and attrs are
+  never imported unless the user's module has imported them.
 
-What does not fit raises `Mismatch`, worded from the schema, since a model often reads it.
+A value that does not fit raises `TypeMismatch`. Its message uses the words of the schema, because a
+model often reads it.
 
-`shape` is the front; `walk` goes over a type, and `records` knows the classes with fields that it
-meets; `schema` has the pieces of a schema and puts them together; `codec` is msgspec with what it
-lacks; `header` is a note of our own. `pydantic_types` and `words` (what is wrong with a value) are
-loaded when a type or a problem asks for them.
+`shape` is the entry point; `walk` walks over a type; `json_schema` builds schemas; `codec` extends
+msgspec; `header` is our own note for HTTP headers. `pydantic_types` and `explain` are imported on
+demand. `validation` checks values against any JSON schema.
 """
 
 from .codec import Unencodable, decoder, describe_value, encode

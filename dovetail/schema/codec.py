@@ -1,13 +1,13 @@
-"""msgspec with what it lacks: JSON for values of any type.
+"""JSON for values of any type: msgspec, plus hooks for the types it does not know.
 
-Both directions have a hook for classes that msgspec does not know. When decoding, these are the
-classes of pathlib, and stand-ins: classes made here so that msgspec does *not* know them. It hands
-the plain value to `hook`, and the stand-in builds the real one. A union that msgspec refuses is a
-stand-in that tries its members in order (`choice`); a class with fields is one where something
-inside needs a stand-in (`records.mirror`).
+Decoding: besides the classes of pathlib, the hook handles stand-ins, which are classes made here so
+that msgspec does *not* know them. msgspec hands the plain value to `decode_hook`, and the stand-in
+builds the real one. A union that msgspec refuses becomes a stand-in that tries its members in order
+(`union_stand_in`); a class with fields becomes one if something inside it needs a stand-in
+(`walk.record_stand_in`).
 
-When encoding, the hook is asked about paths, models of pydantic, and collections of other kinds.
-What a class is of, its module tells, so that no library has to be imported to find out.
+Encoding: the hook handles paths, pydantic models and other collections. The module of a class tells
+which library it is from, so no library is imported to find out.
 """
 
 import sys
@@ -17,16 +17,16 @@ from typing import Any, get_args
 import msgspec
 
 DECODE_ERRORS = (msgspec.DecodeError, UnicodeError, RecursionError)
-"""What decoding raises for bytes that are not JSON at all."""
+"""Errors that decoding raises for bytes that are not JSON at all."""
 
 
 class Unencodable(TypeError):
-    """A value that has no JSON form; the text names its type."""
+    """A value that has no JSON form. The message names its type."""
 
 
 class StandIn(type):
-    """The class of stand-ins. msgspec checks that what `hook` gives is an instance: it is what it
-    should be."""
+    """The metaclass of stand-ins. msgspec checks that the hook's result is an instance; always say
+    yes."""
 
     build: Callable[[Any], Any]
     keys: Set[str] | None
@@ -36,12 +36,14 @@ class StandIn(type):
 
 
 def stand_in(build: Callable[[Any], Any], keys: Set[str] | None = None) -> StandIn:
-    """A type that `build` makes the values of; `keys` are all that it knows of an object."""
+    """Return a type whose values `build` makes. `keys` are the object keys that it knows, if
+    any."""
     return StandIn("StandIn", (), {"build": staticmethod(build), "keys": keys})
 
 
 def union_stand_in(members: list[Any]) -> StandIn:
-    """Stands for a union that msgspec refuses: the first member that takes the value has it."""
+    """Return a stand-in for a union that msgspec refuses: the first member that accepts the value
+    wins."""
 
     def build(value: Any) -> Any:
         def strange(member: Any) -> int:
@@ -49,8 +51,7 @@ def union_stand_in(members: list[Any]) -> StandIn:
             return 0 if known is None else len(value.keys() - known)
 
         errors = []
-        # Of classes, the one that knows most of the keys comes first; the others would silently
-        # drop them.
+        # Try the class that knows most of the keys first; the others would silently drop them.
         for member in sorted(members, key=strange):
             try:
                 return convert(value, member)
@@ -62,28 +63,30 @@ def union_stand_in(members: list[Any]) -> StandIn:
 
 
 def decode_hook(type_: Any, value: Any) -> Any:
-    """msgspec's `dec_hook`: the value of a type that only we know."""
+    """Decode a type that only this module knows (msgspec's `dec_hook`)."""
     try:
         return type_.build(value) if isinstance(type_, StandIn) else type_(convert(value, str))
     except msgspec.ValidationError as error:
-        raise ValueError(str(error)) from None  # the only kind that msgspec adds the outer path to
+        raise ValueError(
+            str(error)
+        ) from None  # the only exception to which msgspec adds the outer path
 
 
 def decoder(type_: Any) -> msgspec.json.Decoder[Any]:
-    """A JSON decoder for a type made of `Shape.native` parts."""
+    """Return a JSON decoder for a type made of `Shape.native` parts."""
     return msgspec.json.Decoder(type_, dec_hook=decode_hook)
 
 
 def convert(value: Any, type_: Any, strict: bool = True) -> Any:
-    """The same for what JSON decodes to."""
+    """Convert a value that JSON decoded to."""
     return msgspec.convert(value, type_, strict=strict, str_keys=True, dec_hook=decode_hook)
 
 
 def _encode_hook(value: Any) -> Any:
-    """msgspec's `enc_hook`."""
+    """Encode a type that msgspec does not know (its `enc_hook`)."""
     if isinstance(
         value, (dict, list, tuple, set, frozenset)
-    ):  # which msgspec knows, but not as a key
+    ):  # msgspec encodes these, but not as keys
         raise Unencodable(f"A {type(value).__qualname__} cannot be a key in JSON")
     if is_pydantic(value):
         from pydantic_core import to_jsonable_python
@@ -102,7 +105,7 @@ _encoder = msgspec.json.Encoder(enc_hook=_encode_hook)
 
 
 def encode(value: Any) -> bytes:
-    """Any value as JSON, whatever its type; Unencodable where it has no JSON form."""
+    """Encode any value as JSON; raise Unencodable if it has no JSON form."""
     try:
         return _encoder.encode(value)
     except Unencodable:
@@ -111,32 +114,32 @@ def encode(value: Any) -> bytes:
         raise Unencodable(
             f"{type(value).__qualname__} contains itself, or is nested too deeply for JSON"
         ) from error
-    except (TypeError, ValueError) as error:  # a key that is no string, a lone surrogate
+    except (TypeError, ValueError) as error:  # a key that is not a string, a lone surrogate
         raise Unencodable(
             f"{type(value).__qualname__} cannot be written as JSON: {error}"
         ) from error
 
 
 def describe_value(value: Any) -> str:
-    """A value in words: `the string "three"`."""
+    """Describe a value in words: `the string "three"`."""
     if isinstance(value, (dict, list)):
         kind, parts = ("object", "entries") if isinstance(value, dict) else ("array", "items")
         return f"an {kind} of {len(value)} {parts}" if value else f"an empty {kind}"
     try:
         text = encode(value).decode()
     except Unencodable:
-        return f"a value of {type(value).__name__}"
+        return f"a value of type {type(value).__name__}"
     text = f"{text[:60]}…{text[-1]}" if len(text) > 80 else text
     return f"the string {text}" if isinstance(value, str) else text
 
 
 def top_package(cls: Any) -> str:
-    """The top-level package in which a class was defined."""
+    """Return the top-level package in which a class is defined."""
     return str(getattr(cls, "__module__", "")).partition(".")[0]
 
 
 def is_pydantic(thing: Any) -> bool:
-    """Whether a type, or a note on one, is pydantic's business."""
+    """Whether pydantic must handle this type, or this note on a type."""
     return "pydantic" in sys.modules and (
         hasattr(thing, "__get_pydantic_core_schema__")
         or hasattr(thing, "__pydantic_validator__")
@@ -145,5 +148,5 @@ def is_pydantic(thing: Any) -> bool:
 
 
 def type_name(hint: Any) -> str:
-    """A type as a person would write it."""
+    """Return a type as a person would write it."""
     return hint.__qualname__ if isinstance(hint, type) and not get_args(hint) else str(hint)

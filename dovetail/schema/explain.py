@@ -1,9 +1,9 @@
-"""A problem that msgspec found, in the words of the schema.
+"""Turn msgspec's error messages into sentences that use the words of the schema.
 
-msgspec says "Expected `int`, got `str` - at `$.days`"; a model is helped more by "must be an
-integer (at least 1), got the string "three"". Of the message only the place is kept. It leads to
-the part of the schema that says what is asked for, and to the part of the value that is not so.
-Messages that are not msgspec's own come from the user's classes and are passed on.
+msgspec says "Expected `int`, got `str` - at `$.days`". A model understands "must be an integer (at
+least 1), got the string "three"" better. Only the path of the message is kept: it leads to the part
+of the schema that was violated and to the part of the value that violates it. Messages that do not
+come from msgspec come from the user's classes and pass unchanged.
 """
 
 import re
@@ -54,11 +54,11 @@ _DETAILS = {
 
 
 def explain(error: Exception, value: Any, schema: Schema, defs: Defs) -> tuple[str, str]:
-    """The place of the problem, and what is wrong there."""
+    """Return the path of the problem, and what is wrong there."""
     text, *places = _PLACE.split(str(error))
     if "`key` in" in str(error):
         return "", f"has a wrong key: {text}"
-    # A stand-in inside a stand-in adds its place after the inner one.
+    # A stand-in inside a stand-in appends its path after the inner one.
     path = "".join(reversed(places))
     found: Any = [value]
     for name, index in _STEP.findall(path):
@@ -73,7 +73,7 @@ def explain(error: Exception, value: Any, schema: Schema, defs: Defs) -> tuple[s
         what = (
             "is missing"
             if field[1] == "missing required"
-            else f"is not a field: there are {known or 'none'}"
+            else f"is not a field; the fields are: {known or 'none'}"
         )
         return f"{path}.{field[2]}", what
     if not _STANDARD.match(text):
@@ -84,7 +84,7 @@ def explain(error: Exception, value: Any, schema: Schema, defs: Defs) -> tuple[s
 
 
 def _descend(schema: Schema, defs: Defs, step: str | int | None) -> Schema:
-    """The schema one step of a path further; {} where that is not known."""
+    """Return the schema one step further down, or {} if it is unknown."""
     schema = resolve_ref(schema, defs)
     if isinstance(step, int):
         found = dict(enumerate(schema.get("prefixItems", ()))).get(step, schema.get("items"))
@@ -95,7 +95,7 @@ def _descend(schema: Schema, defs: Defs, step: str | int | None) -> Schema:
 
 
 def _describe_schema(schema: Schema, defs: Defs) -> str:
-    """What a schema asks for: "an integer (at least 1)"."""
+    """Describe what a schema accepts: "an integer (at least 1)"."""
     schema = resolve_ref(schema, defs)
     if options := schema.get("anyOf"):
         return " or ".join(dict.fromkeys(_describe_schema(option, defs) for option in options))

@@ -1,9 +1,8 @@
-"""`Annotated[str, Header("Region")]`: a note that a parameter is mirrored into an HTTP header.
+"""`Annotated[str, Header("Region")]`: copy a tool parameter into an HTTP header.
 
-All it does is to put a keyword into the schema; whether that may stand there is checked on the
-whole schema of the tool, by `protocol.mirrors`. There the keyword must stand beside a plain type,
-and a client that finds it beside anything else has to leave out the tool. So `straight` writes an
-optional parameter as what it is when it is given.
+The note only adds a keyword to the schema. `protocol.header_params` checks the schema of the whole
+tool: the keyword must be next to a plain type, and clients must ignore a tool that has it anywhere
+else. So `flatten_header_params` writes an optional parameter as its plain type.
 """
 
 from typing import Any
@@ -16,20 +15,28 @@ KEYWORD = "x-mcp-header"
 
 
 class Header(Struct, frozen=True):
-    """Mirrors a tool's parameter into the HTTP header `Mcp-Param-{name}`, for balancers to see.
-    Never use it for secrets."""
+    """Copy a tool parameter into the HTTP header `Mcp-Param-{name}`, so that load balancers can see
+    it.
+
+    Never use it for secrets.
+
+    Attributes:
+        name: The part of the header's name after `Mcp-Param-`.
+    """
 
     name: str
 
     def __get_pydantic_json_schema__(self, core: Any, handler: Any) -> Schema:
-        """What pydantic asks a note of somebody else."""
+        """Add the keyword to a schema that pydantic makes."""
         return {**handler(core), KEYWORD: self.name}
 
 
 def flatten_header_params(schema: Schema) -> Schema:
-    """The schema with each mirrored property, at any depth of `properties`, as a plain type:
-    without null, alias or default of null. Absence says the same, and the decoder takes a null as
-    ever."""
+    """Return the schema with each such property, at any depth of `properties`, as a plain type.
+
+    Null, aliases and a default of null are removed: leaving the property out means the same, and
+    the decoder still accepts null.
+    """
     defs: Defs = schema.get("$defs", {})
 
     def property_(node: Any) -> Any:

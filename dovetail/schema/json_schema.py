@@ -1,8 +1,8 @@
-"""Schemas: their pieces, and how they are put together.
+"""Build JSON schemas from parts.
 
-A schema travels as two things, a root and the definitions that its `$ref`s name, until it is known
-what else it will be part of: the schema of a function is made of those of its parameters. `merge`
-brings definitions together, `tidy` makes one schema of it all.
+Until it is complete, a schema is a pair: a root and the definitions that its `$ref`s name. The
+schema of a function is made of the schemas of its parameters: `merge_definitions` combines their
+definitions, and `inline_definitions` makes one schema of the result.
 """
 
 from collections.abc import Callable, Iterable
@@ -40,12 +40,12 @@ _NAMES = {
     "lt": "exclusiveMaximum",
     "multiple_of": "multipleOf",
 }
-"""What JSON Schema calls a limit, where it is not the name that msgspec has for it."""
+"""JSON Schema keywords for limits that msgspec names differently."""
 _UNITS = {"string": "Length", "array": "Items", "object": "Properties"}
 
 
 def enum_schema(base: Any, values: Iterable[Any]) -> Schema:
-    """One of these values."""
+    """Return the schema of an enumeration."""
     values = list(values)
     kinds = {TYPES.get(type(value)) for value in values}
     if None in kinds:
@@ -56,7 +56,7 @@ def enum_schema(base: Any, values: Iterable[Any]) -> Schema:
 
 
 def with_notes(schema: Schema, said: dict[str, Any]) -> Schema:
-    """The schema with what the notes say of it."""
+    """Return the schema with the content of the notes."""
     unit = _UNITS.get(schema.get("type", ""), "")
     words = {}
     for name, value in said.items():
@@ -70,7 +70,7 @@ def with_notes(schema: Schema, said: dict[str, Any]) -> Schema:
 
 
 def record_schema(record: "RecordType", schemas: list[Schema]) -> Schema:
-    """The body of a class's schema: an object, or an array for a named tuple."""
+    """Return the schema of a class: an object, or an array for a named tuple."""
     config = record.config
     properties = (
         {} if config.tag is None else {str(config.tag_field): enum_schema(record.cls, [config.tag])}
@@ -95,18 +95,17 @@ def record_schema(record: "RecordType", schemas: list[Schema]) -> Schema:
 
 
 def doc_description(cls: type) -> Schema:
-    """What a class says of itself."""
-    # Dataclasses and named tuples without a docstring are given one that only repeats their
-    # signature.
+    """Return the class's docstring as a description."""
+    # Dataclasses and named tuples without a docstring get one that only repeats the signature.
     if not cls.__doc__ or cls.__doc__.startswith(f"{cls.__name__}("):
         return {}
-    from inspect import cleandoc  # heavy to load, and most types have no docstring of their own
+    from inspect import cleandoc  # slow to import, and most types have no docstring
 
     return {"description": cleandoc(cls.__doc__)}
 
 
 def default_schema(default: Any) -> Schema:
-    """`{"default": …}`, or nothing where there is no default or it has no JSON form."""
+    """Return `{"default": …}`, or {} if there is no default or it has no JSON form."""
     if default is NODEFAULT or default is UNSET:
         return {}
     try:
@@ -116,8 +115,8 @@ def default_schema(default: Any) -> Schema:
 
 
 def merge_definitions(schema: Schema, defs: Defs, into: Defs) -> Schema:
-    """The schema with its definitions moved to those in `into`, renamed where another type already
-    has the name."""
+    """Return the schema with its definitions moved to `into`, renamed if another type has the
+    name."""
     suffix, count = "", 1
     while any(
         into.get(name + suffix, definition) != definition for name, definition in defs.items()
@@ -134,9 +133,11 @@ def merge_definitions(schema: Schema, defs: Defs, into: Defs) -> Schema:
 
 
 def inline_definitions(schema: Schema, defs: Defs) -> Schema:
-    """One schema of a root and its definitions. What is used once is written in place, since many
-    clients trip over references; what is shared or recursive stays a definition. The root itself
-    always shows its type."""
+    """Make one schema of a root and its definitions.
+
+    A definition that is used once is written in place, because many clients mishandle references.
+    Shared and recursive definitions stay. The root always shows its type.
+    """
     uses: dict[str, int] = {}
 
     def count(node: Schema) -> Schema:
@@ -157,7 +158,7 @@ def inline_definitions(schema: Schema, defs: Defs) -> Schema:
 
 
 def resolve_ref(node: Schema, defs: Defs) -> Schema:
-    """A reference as what it refers to; what stands beside it wins."""
+    """Return the definition that a reference names. Keys beside `$ref` win."""
     name = _ref_name(node)
     return (
         defs[name] | {key: value for key, value in node.items() if key != "$ref"} if name else node
@@ -165,7 +166,7 @@ def resolve_ref(node: Schema, defs: Defs) -> Schema:
 
 
 def accepts_string(schema: Schema, defs: Defs) -> bool:
-    """Whether a JSON string can fit."""
+    """Whether a JSON string can be valid."""
     schema = resolve_ref(schema, defs)
     if options := schema.get("anyOf") or schema.get("oneOf"):
         return any(accepts_string(option, defs) for option in options)
@@ -180,7 +181,7 @@ def _ref_name(node: Schema) -> str:
 
 
 def _rewrite(schema: Any, change: Callable[[Schema], Schema]) -> Any:
-    """A copy of a schema with each subschema changed, the outer before the inner ones."""
+    """Return a copy of a schema with every subschema changed, outer ones first."""
     if isinstance(schema, list):
         return [_rewrite(item, change) for item in schema]
     if not isinstance(schema, dict):
@@ -193,6 +194,6 @@ def _rewrite(schema: Any, change: Callable[[Schema], Schema]) -> Any:
             copy[key] = {name: _rewrite(inner, change) for name, inner in value.items()}
         elif (
             key != "discriminator"
-        ):  # a word of OpenAPI; its mapping would name definitions that are gone
+        ):  # an OpenAPI keyword; its mapping would name definitions that are gone
             copy[key] = _rewrite(value, change)
     return copy

@@ -1,8 +1,7 @@
-"""Types of pydantic, decoded and encoded by pydantic.
+"""Decode and encode pydantic types with pydantic.
 
-Always from JSON, even where the value is decoded already: pydantic's rules for Python values are
-different ones. Its messages are good; only the places are told in our way, as a path into the
-value.
+Values always pass through JSON, even if they are decoded already, because pydantic applies
+different rules to Python values. Its messages are kept; only the path is rewritten in our notation.
 """
 
 from typing import Any
@@ -14,7 +13,7 @@ from .json_schema import Defs, Schema
 
 
 class PydanticEngine:
-    """Decodes with pydantic. The type is Raw to msgspec, which then leaves the bytes to us."""
+    """Decodes with pydantic. To msgspec the type is `Raw`, so the bytes arrive here untouched."""
 
     native = Raw
 
@@ -31,15 +30,15 @@ class PydanticEngine:
         return schema, schema.pop("$defs", {})
 
     def decode(self, data: bytes | Raw) -> Any:
-        """The value in JSON bytes."""
+        """Decode JSON bytes."""
         return self.adapter.validate_json(bytes(data))
 
     def convert(self, value: Any, strict: bool = True) -> Any:
-        """The value of what JSON decodes to."""
+        """Convert a value that JSON decoded to."""
         return self.adapter.validate_json(encode(value))
 
     def encode(self, value: Any) -> bytes:
-        """The value as JSON."""
+        """Encode a value as JSON."""
         try:
             return bytes(self.adapter.dump_json(value, by_alias=True, warnings=False))
         except (ValueError, TypeError, RecursionError) as error:
@@ -48,12 +47,12 @@ class PydanticEngine:
             ) from error
 
     def explain(self, error: Any, value: Any) -> list[tuple[str, str]]:
-        """The problems that pydantic found, in its own words."""
+        """Return the problems that pydantic found, in its own words."""
         problems = []
         for row in error.errors():
             path, here, missing = "", value, row["type"] == "missing"
             for step in row["loc"][:-1] if missing else row["loc"]:
-                # Steps that are not in the value name the member of a union that was tried.
+                # Steps that are not in the value name the union member that was tried.
                 if isinstance(here, list) and isinstance(step, int):
                     path, here = f"{path}[{step}]", here[step]
                 elif isinstance(here, dict) and step in here:

@@ -1,12 +1,12 @@
-"""A type, compiled: `Shape`.
+"""`Shape`: a compiled Python type.
 
-A shape asks one of two engines, which share an interface: `_Msgspec` below, or `Pydantic` where the
-walk over the type came across pydantic. The engine decodes, and that is all there is to a value
-that fits.
+A shape uses one of two engines with the same interface: `MsgspecEngine` below, or `PydanticEngine`
+if the walk over the type met a pydantic type. A value that fits is decoded by the engine and
+nothing else happens.
 
-Only when it fails are other readings of the value tried: 3.0 is an integer to JSON Schema and to
-models, but not to msgspec; and text may spell out a value, where the caller says so. If none of
-them fits, the engine explains why.
+Only if that fails are other readings of the value tried: 3.0 is an integer to JSON Schema and to
+models, but not to msgspec; and text may spell out a value, if the caller allows it. If no reading
+fits, the engine explains why.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,26 +29,28 @@ _REFUSALS: dict[type, str] = {
     "define at the top level",
     RecursionError: "{label} is an alias that refers to itself; make it a class",
 }
-"""What the author of a type hears; of any other error, its first line."""
+"""Messages for authors of types. For other errors the first line is shown."""
 
 
 class TypeMismatch(ValueError):
-    """A value that is not of its type. Each problem is a path into the value and what is wrong
-    there."""
+    """A value that does not fit its type. Each problem is a path into the value and a
+    description."""
 
     def __init__(self, problems: list[tuple[str, str]]) -> None:
         self.problems = problems
         super().__init__("; ".join(self.sentences("")))
 
     def sentences(self, name: str) -> list[str]:
-        """The problems as sentences about a value of this name."""
+        """Return the problems as sentences about a value of this name."""
         places = [(f"{name}{path}".lstrip("."), what) for path, what in self.problems]
         return [f"`{place}` {what}" if place else f"The value {what}" for place, what in places]
 
 
 class Shape:
-    """A type, compiled. `native` is what a msgspec decoder takes for it: Raw where it is to be
-    decoded here, later."""
+    """A compiled type.
+
+    `native` is the type for a msgspec decoder: `Raw` if the value is decoded here, later.
+    """
 
     def __init__(self, annotation: Any) -> None:
         self.annotation = annotation
@@ -59,7 +61,7 @@ class Shape:
             raise
         except (
             Exception
-        ) as error:  # whatever a library has against a type, the author hears one kind of error
+        ) as error:  # any library may refuse the type; the author sees one kind of error
             text = _REFUSALS.get(type(error), "{label} cannot be used: {reason}")
             reason = str(error).partition("\n")[0]
             raise SchemaError(
@@ -67,16 +69,16 @@ class Shape:
             ) from error
         self.native: Any = self._engine.native
         self.parts = self._engine.schema
-        """The schema as a root and its definitions, for whoever puts several together with `merge`
-        and `tidy`."""
+        """The schema as a root and its definitions, for `merge_definitions` and
+        `inline_definitions`."""
         self.encode: Callable[[Any], bytes] = self._engine.encode
-        """The value as JSON; Unencodable where it has no JSON form."""
+        """Encode a value as JSON; raises Unencodable if it has no JSON form."""
 
     @classmethod
     def of(cls, annotation: Any) -> "Shape":
-        """The shape of a type that may have been compiled before."""
+        """Return the cached shape of a type, or compile it."""
         try:
-            # By its spelling too, since `date | str` equals `str | date` but prefers another
+            # The spelling is part of the key: `date | str` equals `str | date`, but prefers another
             # member.
             return _cached(annotation, repr(annotation))
         except TypeError:  # a note that cannot be hashed
@@ -87,12 +89,13 @@ class Shape:
 
     @cached_property
     def schema(self) -> Schema:
-        """The JSON schema (2020-12) of what is decoded."""
+        """The JSON schema (2020-12) of the values that `decode` accepts."""
         return self._with_description(self.parts)
 
     @cached_property
     def output_schema(self) -> Schema:
-        """The JSON schema of what is encoded; only pydantic makes a difference."""
+        """The JSON schema of the values that `encode` produces. It differs for pydantic types
+        only."""
         return self._with_description(self._engine.output_schema)
 
     @cached_property
@@ -106,7 +109,7 @@ class Shape:
         )
 
     def decode(self, data: bytes | Raw) -> Any:
-        """The value in JSON bytes; Mismatch where it is not of this type."""
+        """Decode JSON bytes; raise TypeMismatch if the value does not fit."""
         try:
             return self._engine.decode(data)
         except (self._engine.failure, *DECODE_ERRORS):
@@ -118,15 +121,17 @@ class Shape:
         return self.convert(value)
 
     def convert(self, value: Any, *, strings: bool = False) -> Any:
-        """The value of what JSON decodes to. With `strings`, text may also be the JSON of the
-        value, or a number or boolean spelled out: prompt arguments and the variables of a URI are
-        always text."""
+        """Convert a value that JSON decoded to.
+
+        With `strings`, text may also be the JSON of the value, or a number or boolean spelled out:
+        prompt arguments and URI variables are always text.
+        """
         problems: list[tuple[str, str]] = []
         for reading, strict in _readings(value, strings):
             try:
                 return self._engine.convert(reading, strict)
             except self._engine.failure as error:
-                # Of text that was only tried as something else, nothing is told.
+                # Do not report problems of text that was only tried as something else.
                 if not problems or not isinstance(value, str) or isinstance(reading, (dict, list)):
                     problems = self._engine.explain(error, reading)
         raise TypeMismatch(problems)
@@ -138,8 +143,6 @@ def _cached(annotation: Any, spelling: str) -> Shape:
 
 
 class MsgspecEngine:
-    """Decodes with msgspec."""
-
     failure: type[Exception] = msgspec.ValidationError
     encode = staticmethod(encode)
 
@@ -150,7 +153,7 @@ class MsgspecEngine:
         self.native = hint if walk.plain else native
         try:
             self.decode: Callable[[bytes | Raw], Any] = decoder(self.native).decode
-        except TypeError:  # a union somewhere inside that msgspec cannot tell apart
+        except TypeError:  # a union inside that msgspec cannot tell apart
             self.native = native
             self.decode = decoder(native).decode
 
@@ -173,7 +176,7 @@ def _engine(hint: Any) -> "MsgspecEngine | PydanticEngine":
 
 
 def _readings(value: Any, strings: bool) -> Iterator[tuple[Any, bool]]:
-    """What a value may mean, the likeliest first, and whether to be strict about it."""
+    """Yield what a value may mean, the likeliest first, and whether to be strict about it."""
     yield value, True
     if not isinstance(value, str):
         yield _integral(value), True
@@ -189,7 +192,7 @@ def _readings(value: Any, strings: bool) -> Iterator[tuple[Any, bool]]:
 
 
 def _integral(value: Any) -> Any:
-    """The value with 3.0 as 3, as far as a float is exact."""
+    """Return the value with 3.0 as 3, as far as floats are exact."""
     if isinstance(value, float):
         return int(value) if value.is_integer() and abs(value) <= 2**53 else value
     if isinstance(value, list):

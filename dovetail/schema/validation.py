@@ -1,20 +1,19 @@
-"""JSON Schema checks for schemas that come from elsewhere: the only door to jsonschema_rs.
+"""Validate values against JSON schemas from elsewhere. The only importer of jsonschema_rs.
 
-Both the schema and the value may be hostile, and the engine, fast as it is, trusts them. So a
-schema is surveyed before it gets there, as a graph whose edges are subschemas and references:
+Both the schema and the value may be hostile, and the engine, though fast, trusts them. So a schema
+is surveyed first, as a graph whose edges are subschemas and references:
 
-- It must be bounded: nesting, subschemas, and the *work* that it makes of one value. Twenty
-  definitions that refer to the next one twice are a million checks of the same value, so work is
-  counted with references followed. Where a reference leads back, the engine remembers what it has
-  seen, so that counts once; but not if it leads back to the same value (`{"$ref": "#"}`), which
-  means nothing and is refused.
-- It must be whole: nothing is ever fetched.
+- It must be bounded: nesting, subschemas, and the *work* it causes for one value. Twenty
+  definitions that each refer to the next one twice are a million checks of the same value, so work
+  is counted with references followed. A reference that leads back counts once, because the engine
+  remembers what it has seen. If it leads back to the same value (`{"$ref": "#"}`), it is
+  meaningless and refused.
+- It must be complete: nothing is ever fetched.
 
-The engine answers yes or no in time linear in the value. It recurses with the value, though, on a
-stack that overflows without mercy, so with a recursive schema the depth of a value is looked at
-first. And it says *why not* without looking at the cost: gigabytes of errors for a long list,
-exponential time for a recursive schema with alternatives. So it is asked for reasons only where
-they are cheap.
+The engine answers yes or no in time linear in the value. But it recurses with the value on a stack
+that overflows hard, so with a recursive schema the depth of the value is checked first. And it
+explains a failure at any cost: gigabytes of errors for a long list, exponential time for a
+recursive schema with alternatives. So it is asked for reasons only if they are cheap.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -33,27 +32,27 @@ _DIALECTS = {
     "https://json-schema.org/draft/2020-12/schema": "Draft202012Validator",
     "http://json-schema.org/draft-07/schema": "Draft7Validator",
 }
-"""What `$schema` may say, the default first, and the engine's class for it."""
+"""Accepted values of `$schema`, the default first, and the engine's class for each."""
 
 _SAME_VALUE: dict[str, Callable[[Iterable[int]], int]] = {
     "allOf": sum, "anyOf": sum, "oneOf": sum, "not": sum, "if": sum, "then": sum, "else": sum,
     "dependentSchemas": sum, "dependencies": sum,
 }  # fmt: skip
-"""The keywords that hold subschemas for the value itself, and how much work those are together."""
+"""Keywords with subschemas for the value itself, and how their work adds up."""
 _PARTS: dict[str, Callable[[Iterable[int]], int]] = {
     "properties": max, "prefixItems": max, "items": max, "additionalItems": sum, "contains": sum,
     "patternProperties": sum, "additionalProperties": sum, "propertyNames": sum,
     "unevaluatedItems": sum, "unevaluatedProperties": sum,
 }  # fmt: skip
-"""Those for parts of it, each for another part (max) or maybe for the same (sum)."""
+"""Keywords with subschemas for parts of the value: each for another part (max), or maybe for the
+same (sum)."""
 _CHECKING = {**_SAME_VALUE, **_PARTS}
 _REEVALUATING = ("unevaluatedItems", "unevaluatedProperties")
-"""Those for which the engine goes over the others of the same schema again, to see what they have
-checked."""
+"""Keywords that make the engine check the other keywords of the same schema again."""
 _MANY_PARTS = _PARTS.keys() - {"properties", "prefixItems"}
-"""Those for any number of parts."""
+"""Keywords that apply to any number of parts."""
 _CONTAINERS = ("$defs", "definitions", "contentSchema")
-"""Those that hold subschemas for others to refer to."""
+"""Keywords with subschemas that are only referred to."""
 _BY_NAME = {
     "properties",
     "patternProperties",
@@ -62,23 +61,23 @@ _BY_NAME = {
     "$defs",
     "definitions",
 }
-"""Those whose subschemas have names."""
+"""Keywords whose subschemas have names."""
 
 _MAX_RECURSION: Final = 2048
-"""Steps of recursion for which half a megabyte of stack is enough."""
+"""Recursion steps that fit into half a megabyte of stack."""
 _MAX_DEPTH: Final = 250
-"""Levels of a value beyond which the engine itself gives up."""
+"""Nesting levels of a value beyond which the engine gives up."""
 _MAX_PATTERN_BYTES: Final = 128 * KIB
-"""Bytes that a compiled pattern may take. Matching is linear in the string but also in this: up to
-3 µs a character."""
+"""Limit on one compiled pattern. Matching is linear in the string and in this size: up to 3 µs a
+character."""
 _MAX_ALL_PATTERNS_BYTES: Final = 8 * MIB
-"""Bytes that all patterns together may take, though each may have 8 KiB."""
+"""Limit on all compiled patterns together."""
 _MAX_ERRORS: Final = 100_000
-"""Errors that the engine may make up in search of reasons, which takes it some second."""
+"""Errors that the engine may produce in search of reasons; this many take about a second."""
 
 
 class SchemaMismatch(ValueError):
-    """A value that does not match its schema; `.problems` says why, a sentence each."""
+    """A value that does not match its schema. `.problems` holds one sentence for each problem."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("; ".join(problems))
@@ -86,17 +85,17 @@ class SchemaMismatch(ValueError):
 
 
 class _Cost(Struct, frozen=True):
-    """What a schema makes of a value."""
+    """What it costs to check a value against a schema."""
 
     work: int
-    """How often it checks the value and, on any one way down, its parts."""
+    """How often it checks the value and, on any one path down, its parts."""
     ways: int
-    """How often it comes back to itself from there; if more than once, reasons are exponential in
-    the depth."""
+    """How often it refers back to itself; if more than once, reasons are exponential in the
+    depth."""
     first: float
-    """The effort for all reasons up to which the first one is cheap."""
+    """The effort for all reasons up to which the first reason is cheap."""
     deepest: int | None
-    """How many levels a value may have, where the schema is recursive."""
+    """How many levels a value may have, if the schema is recursive."""
     patterns: int
     """How many regular expressions it has."""
 
@@ -111,8 +110,7 @@ class Validator:
         self._cost = cost
 
     def problems(self, value: Any, at_most: int = 5) -> list[str]:
-        """What is wrong with the value, and where, in words that a model can act on; nothing if it
-        is fine."""
+        """Return what is wrong with the value, and where, in words that a model can act on."""
         deepest = self._cost.deepest
         try:
             if deepest is not None and any(islice(_levels(value), deepest, None)):
@@ -129,13 +127,13 @@ class Validator:
         ]
 
     def check(self, value: Any) -> None:
-        """Raise Mismatch unless the value matches."""
+        """Raise SchemaMismatch if the value does not match."""
         problems = self.problems(value)
         if problems:
             raise SchemaMismatch(problems)
 
     def _errors(self, value: Any) -> list[Any]:
-        """The engine's reasons, as far as they are cheap."""
+        """Return the engine's reasons, as far as they are cheap."""
         import jsonschema_rs
 
         effort = 0
@@ -155,11 +153,13 @@ class Validator:
 
 
 def compile(schema: Schema, limits: Limits = DEFAULT) -> Validator:
-    """A validator for the schema, or SchemaError naming the part of it that cannot be used."""
+    """Compile a schema. Raise SchemaError that names the part that cannot be used."""
     import jsonschema_rs
 
     if not isinstance(schema, dict | bool):
-        raise SchemaError(f"A JSON schema is an object or a boolean, not {type(schema).__name__}")
+        raise SchemaError(
+            f"A JSON schema must be an object or a boolean, not {type(schema).__name__}"
+        )
     engine = getattr(jsonschema_rs, _DIALECTS[_dialect(schema)])
     cost = _SchemaSurvey(schema, limits).cost()
     size = min(_MAX_PATTERN_BYTES, max(8 * KIB, _MAX_ALL_PATTERNS_BYTES // max(cost.patterns, 1)))
@@ -168,7 +168,7 @@ def compile(schema: Schema, limits: Limits = DEFAULT) -> Validator:
             schema,
             pattern_options=jsonschema_rs.RegexOptions(
                 size_limit=size
-            ),  # the engine that never backtracks
+            ),  # an engine that never backtracks
             retriever=_refuse_network,
             validate_formats=False,
         )
@@ -190,7 +190,7 @@ def _dialect(schema: Schema) -> str:
 
 
 def _refuse_network(uri: str) -> Any:
-    # A second line of defence: the survey has already refused whatever leads here.
+    # A second line of defence: the survey has already refused every schema that leads here.
     raise ValueError(f"{uri} is not fetched")
 
 
@@ -199,39 +199,40 @@ def _refuse_network(uri: str) -> Any:
 
 
 class _SchemaSurvey:
-    """A walk through a schema that finds it bounded and whole, or raises."""
+    """Walk through a schema; raise if it is unbounded or incomplete."""
 
     def __init__(self, schema: Schema, limits: Limits) -> None:
         self.limits = limits
         self.schema = schema
         self.nodes: dict[int, dict[str, Any]] = {}
-        """The subschemas, by identity."""
+        """The subschemas by identity."""
         self.roots: dict[int, Any] = {}
-        """For each the one that its references count from: the whole, or one around it with an $id
-        of its own."""
+        """For each subschema, the root of its references: the whole schema, or an enclosing one
+        with its own $id."""
         self.anchors: dict[tuple[int, str], list[Any]] = {}
         """Subschemas by root and name."""
         self.weights: dict[int, tuple[int, int, bool]] = {}
-        """For each its work, its ways, and whether it is for any number of parts of a value."""
+        """For each subschema: its work, its ways back, and whether it applies to any number of
+        parts."""
         self.same: dict[int, list[int]] = {}
-        """From each to those that check the same value."""
+        """Edges to subschemas that check the same value."""
         self.path: set[int] = set()
         self.height = 0
         self.recursive = False
 
     def cost(self) -> _Cost:
-        """What the schema makes of a value; SchemaError if that is without bounds."""
+        """Return the cost of the schema. Raise SchemaError if it is unbounded."""
         self.walk(self.schema, self.schema, (None, "#"))
         try:
             work, _, _ = self.weigh(self.schema)
         except RecursionError:
             raise SchemaError(
-                "The JSON schema is nested too deeply; a lower limits.schema_depth tells where"
+                "The JSON schema is nested too deeply; lower limits.schema_depth to see where"
             ) from None
         if work > self.limits.schema_nodes:
             raise SchemaError(
                 f"The JSON schema checks a value more than {self.limits.schema_nodes:,} "
-                "times, its references followed "
+                "times if its references are followed "
                 "(limits.schema_nodes): refer to large definitions less often"
             )
         self.no_circles()
@@ -243,7 +244,7 @@ class _SchemaSurvey:
             for keyword in ("anyOf", "oneOf")
             for _, branch in _inside(keyword, node)
         ]
-        # If the first error is that no alternative fits, it holds all errors of each.
+        # If the first error is that no alternative fits, it holds all errors of each alternative.
         first = inf if ways == 1 and not branches else 20 * _MAX_ERRORS
         return _Cost(
             work=work,
@@ -256,7 +257,7 @@ class _SchemaSurvey:
         )
 
     def walk(self, schema: Any, root: Any, place: "_Place") -> None:
-        """Look at each subschema where it stands: how many, how deep, and what it refers to."""
+        """Visit each subschema: count it, check its depth, and collect its references."""
         waiting = [(schema, root, place, 1)]
         while waiting:
             node, root, place, depth = waiting.pop()
@@ -290,7 +291,7 @@ class _SchemaSurvey:
                     waiting.append((inner, root, ((place, keyword), name), depth + 1))
 
     def weigh(self, node: Any) -> tuple[int, int, bool]:
-        """The weight of a subschema, its references followed."""
+        """Return the weight of a subschema, with its references followed."""
         if not isinstance(node, dict):
             return 1, 0, False
         if id(node) in self.path:
@@ -320,7 +321,8 @@ class _SchemaSurvey:
         return work, ways, many
 
     def targets(self, node: dict[str, Any]) -> list[Any]:
-        """What a subschema refers to; for a dynamic reference all that it may turn out to be."""
+        """Return what a subschema refers to; for a dynamic reference, everything it may resolve
+        to."""
         root = self.roots.get(id(node), self.schema)
         targets = []
         if isinstance(ref := node.get("$ref"), str):
@@ -338,7 +340,7 @@ class _SchemaSurvey:
         return targets
 
     def resolve(self, root: Any, ref: str) -> Any:
-        """The subschema of the root that a reference like `#/$defs/a` or `#name` means."""
+        """Return the subschema of the root that a reference like `#/$defs/a` or `#name` names."""
         from urllib.parse import unquote
 
         pointer = unquote(ref[1:])
@@ -351,9 +353,9 @@ class _SchemaSurvey:
                 target = target[int(step)] if isinstance(target, list) else target[step]
         except (KeyError, IndexError, ValueError, TypeError):
             raise SchemaError(
-                f"The JSON schema refers to {_shorten(ref)!r}, but there is nothing"
+                f"The JSON schema refers to {_shorten(ref)!r}, which does not exist"
             ) from None
-        # A reference may make a subschema of what no keyword holds.
+        # A reference may make a subschema of something that no keyword holds.
         self.walk(target, root, (None, ref))
         return target
 
@@ -363,7 +365,7 @@ class _SchemaSurvey:
             raise SchemaError(f"The JSON schema is nested more than {most}: {_pointer(place)}")
 
     def no_circles(self) -> None:
-        """Refuse what checks a value by checking the same value."""
+        """Refuse a schema that checks a value by checking the same value again."""
         from graphlib import CycleError, TopologicalSorter
 
         try:
@@ -375,12 +377,11 @@ class _SchemaSurvey:
                 "#",
             )
             why = f"{_shorten(ref)!r} leads back without going into the value"
-            raise SchemaError(f"The JSON schema runs in a circle: {why}") from None
+            raise SchemaError(f"The JSON schema is circular: {why}") from None
 
 
 _METASCHEMA: Final[dict[str, Any]] = {}
-"""Stands for the schema of schemas, which the engine has on board: recursive, by more than one
-way."""
+"""Stands for the metaschema, which the engine has built in: recursive in more than one way."""
 _METASCHEMA.update(items=_METASCHEMA, contains=_METASCHEMA, anyOf=[{"items": _METASCHEMA}])
 
 
@@ -389,7 +390,7 @@ def _metaschema(ref: str) -> bool:
 
 
 def _inside(keyword: str, node: dict[str, Any]) -> list[tuple[Any, Any]]:
-    """The subschemas that a keyword holds, each with its name or number in there."""
+    """Return the subschemas that a keyword holds, each with its name or index."""
     held = node.get(keyword)
     if isinstance(held, list):
         return list(enumerate(held))
@@ -399,8 +400,7 @@ def _inside(keyword: str, node: dict[str, Any]) -> list[tuple[Any, Any]]:
 
 
 _Place: TypeAlias = tuple[Any, Any]
-"""The place around it, and the last step to it. Spelled out only where it is needed: names may be
-long."""
+"""The enclosing place and the last step. It is formatted only if needed: names may be long."""
 
 
 def _pointer(place: _Place | None) -> str:
@@ -416,7 +416,7 @@ def _pointer(place: _Place | None) -> str:
 
 
 def _levels(value: Any) -> Iterator[list[Any]]:
-    """The value, then the parts of it, then theirs."""
+    """Yield the value, then its parts, then theirs."""
     level = [value]
     while level:
         yield level
@@ -429,15 +429,15 @@ def _levels(value: Any) -> Iterator[list[Any]]:
 
 
 def _reasons(error: Any) -> list[tuple[list[str | int], str]]:
-    """An error as places and sentences: where no alternative fits, what is wrong with the one that
-    was meant."""
+    """Turn an error into paths and sentences. If no alternative fits, explain the one that was
+    meant."""
     branches = getattr(error.kind, "context", None)
     if branches and all(branches):
         telling = [[inner for inner in branch if _adds_detail(inner, error)] for branch in branches]
         meant = [branch for branch, tellers in zip(branches, telling, strict=True) if not tellers]
         depths = [min(len(inner.instance_path) for inner in branch) for branch in meant]
         if depths.count(max(depths, default=0)) == 1:
-            # The only one, or the one that went wrong furthest down.
+            # The only one, or the one that failed furthest down.
             return [
                 reason for inner in meant[depths.index(max(depths))] for reason in _reasons(inner)
             ]
@@ -453,7 +453,7 @@ def _reasons(error: Any) -> list[tuple[list[str | int], str]]:
                 )
             ]
     if error.kind.name == "falseSchema":
-        # The engine's own words speak of schemas; and its place is that of the object, not the
+        # The engine's own message is about schemas, and its path names the object, not the
         # property.
         what = (
             "no properties are"
@@ -469,18 +469,18 @@ _DETAIL_KEYWORDS: dict[str, Callable[[Any], list[str]]] = {
     "const": lambda kind: [_json(kind.expected_value)],
     "enum": lambda kind: [_json(option) for option in kind.options],
 }
-"""The keywords that tell alternatives apart, and what each expects."""
+"""Keywords that tell alternatives apart, and what each expects."""
 
 
 def _adds_detail(inner: Any, error: Any) -> bool:
-    """Whether this says that the alternative is for other values: by their type, or a constant such
-    as their "kind"."""
+    """Whether this error says that the alternative is for other values: by type, or by a constant
+    such as their "kind"."""
     down = len(inner.instance_path) - len(error.instance_path)
     return inner.kind.name in _DETAIL_KEYWORDS and down <= (inner.kind.name == "const")
 
 
 def _message(error: Any) -> str:
-    """What is wrong with a schema, as a sentence."""
+    """Return what is wrong with a schema as a sentence."""
     path, problem = _reasons(error)[0]
     if error.kind.name == "format":
         problem = (

@@ -1,16 +1,17 @@
-"""One walk over a type: each step gives the schema of a part, and the type that msgspec may be
-given instead of it.
+"""Walk over a Python type once, and derive its JSON schema and the type that msgspec decodes.
 
-A step first takes off what is written around the part (`peel`), and reads the notes of each
-`Annotated`, whoever's they are, in the vocabulary of `msgspec.Meta` (`told`). What is given to
-msgspec is the part itself wherever it can be, and a stand-in where it cannot: see `codec`. Classes
-with fields are always mirrored, since only the end of the walk tells whether something inside them
-has to be. If nothing has, `plain` is still True, msgspec is given the type as it was written, and
-the mirrors are forgotten.
+Each step unwraps one part of the type (`unwrap`) and reads the notes of every `Annotated`, of any
+library, in the vocabulary of `msgspec.Meta` (`read_notes`). The part itself is given to msgspec if
+msgspec can decode it, otherwise a stand-in (see `codec`). Classes with fields always get a
+stand-in, because only the end of the walk tells whether something inside needs one. If nothing
+does, `plain` is still True, msgspec gets the type as written, and the stand-ins are discarded.
 
-msgspec could write schemas too (`msgspec.json.schema`), but not for the unions that it refuses nor
-with notes that are not its own, and it sorts the values of an enumeration. The walk is needed for
-the stand-ins anyway.
+`msgspec.json.schema` is not used: it refuses the ambiguous unions that we accept, ignores the notes
+of other libraries, and sorts the values of enumerations. The stand-ins need this walk anyway.
+
+The second half of the file reads classes with fields: dataclasses, attrs, structs, typed dicts and
+named tuples. Each kind has a reader that lists its fields; the table at the end recognises a kind
+by an attribute that only its classes have.
 """
 
 import re
@@ -86,22 +87,21 @@ _COLLECTIONS = (
     | _OBJECTS
 )
 _INSTEAD: dict[Any, Any] = {object: Any, LiteralString: str, abc.Iterable: list}
-"""What msgspec does not know, and what it is given instead."""
+"""Types that msgspec does not know, and what it gets instead."""
 
 _BOUNDS = ("ge", "gt", "le", "lt", "multiple_of", "pattern", "min_length", "max_length")
 _LIMITS = (*_BOUNDS, "tz")
-"""What a note can demand; the rest is only said."""
+"""Notes that msgspec enforces. The others only describe."""
 _META = (*_LIMITS, "title", "examples", "extra_json_schema")
 _WRAPPERS = {typing.Final, typing.NotRequired, typing.Required, getattr(typing, "ReadOnly", Any)}
 
 
 class NeedsPydantic(Exception):
-    """Ends the walk: pydantic decodes all of the type."""
+    """Raised to end the walk: pydantic decodes the whole type."""
 
 
 class TypeWalk:
-    """What has been found so far; `plain` turns False where msgspec would take a part for something
-    else than was meant."""
+    """The state of one walk. `plain` turns False if msgspec would misread a part."""
 
     def __init__(self) -> None:
         self.defs: Defs = {}
@@ -109,7 +109,7 @@ class TypeWalk:
         self._records: dict[Any, tuple[Schema, Any]] = {}
 
     def type(self, hint: Any) -> tuple[Schema, Any]:
-        """The schema of a type, and the type for msgspec."""
+        """Return the schema of a type, and the type for msgspec."""
         base, notes = unwrap(hint)
         if any(map(is_pydantic, (base, get_origin(base), *notes))):
             raise NeedsPydantic
@@ -163,7 +163,7 @@ class TypeWalk:
             for member in get_args(native)
         )
         if fixed and any(get_origin(member) is Annotated for member in get_args(native)):
-            # msgspec 0.22 crashes where limits and a tuple of fixed length are in one union
+            # msgspec 0.22 crashes if bounds and a tuple of fixed length are in one union.
             self.plain = False
             return schema, union_stand_in(members)
         try:
@@ -202,7 +202,7 @@ class TypeWalk:
             name = wanted = re.sub(r"\W+", "_", title).strip("_")
             while name in self.defs:
                 name = f"{wanted}_{len(self.defs)}"
-            # Known before its fields are looked at, which may be of this very class.
+            # Register the definition before its fields are walked: they may refer to this class.
             self.defs[name] = {}
             self._records[hint] = {"$ref": REF + name}, record_stand_in(record)
             schemas = []
@@ -216,8 +216,7 @@ class TypeWalk:
 
 
 def unwrap(hint: Any) -> tuple[Any, list[Any]]:
-    """The type inside all that is wrapped around it, and the notes of each `Annotated` on the way,
-    innermost first."""
+    """Return the innermost type, and the notes of each `Annotated` around it, innermost first."""
     notes: list[Any] = []
     while True:
         origin = get_origin(hint)
@@ -230,15 +229,15 @@ def unwrap(hint: Any) -> tuple[Any, list[Any]]:
             hint = hint.__supertype__
         elif isinstance(hint, TypeVar):
             hint = hint.__bound__ or Any
-        elif type(alias).__name__ == "TypeAliasType":  # of typing from Python 3.12 on
+        elif type(alias).__name__ == "TypeAliasType":  # `type X = …`, from Python 3.12 on
             hint = alias.__value__[get_args(hint)] if origin else alias.__value__
         else:
             return NoneType if hint is None else hint, notes
 
 
 def read_notes(notes: Iterable[Any]) -> dict[str, Any]:
-    """What the notes say, in the words of `Meta`; the outer one has the last word. A plain string
-    is a description."""
+    """Return the content of the notes in the vocabulary of `Meta`. The outermost note wins; a plain
+    string is a description."""
     said: dict[str, Any] = {}
     for note in notes:
         if note is Header:
@@ -273,8 +272,8 @@ def _is_union(hint: Any) -> bool:
 
 
 def from_default(annotation: Any, default: Any) -> tuple[Any, Any]:
-    """`days: int = Field(3, ge=1)` as annotation and plain default (NODEFAULT for none); other
-    defaults as they are."""
+    """Split `days: int = Field(3, ge=1)` into annotation and plain default (NODEFAULT if there is
+    none)."""
     if not is_pydantic(default) or type(default).__name__ != "FieldInfo":
         return annotation, default
     plain = NODEFAULT if default.is_required() else default.get_default(call_default_factory=True)
@@ -282,16 +281,19 @@ def from_default(annotation: Any, default: Any) -> tuple[Any, Any]:
 
 
 class RecordField(Struct):
-    """A field, what JSON calls it, and what the constructor calls it: nothing, if it does not take
-    it. The default is the one to show: NODEFAULT where the field is required, UNSET where there is
-    nothing to show."""
+    """A field of a class: its type, its JSON name, and its keyword in the constructor (empty if the
+    constructor does not take it).
+
+    `default` is what the schema shows: NODEFAULT if the field is required, UNSET if there is
+    nothing to show.
+    """
 
     hint: Any
     wire: str
     keyword: str
     default: Any
     native: Any = None
-    """What msgspec is given for it in a mirror."""
+    """The type that msgspec decodes for this field in a stand-in."""
 
 
 class _Array(Struct, array_like=True, forbid_unknown_fields=True):
@@ -299,7 +301,7 @@ class _Array(Struct, array_like=True, forbid_unknown_fields=True):
 
 
 class RecordType(Struct):
-    """A class with fields; how it is written, a struct can say of itself."""
+    """A class with fields. `config` says how msgspec writes it."""
 
     cls: Any
     fields: list[RecordField]
@@ -307,7 +309,7 @@ class RecordType(Struct):
 
 
 def read_record(hint: Any) -> RecordType | None:
-    """A class with fields as such; None for any other type."""
+    """Return the fields of a class, or None for any other type."""
     cls = get_origin(hint) or hint
     for mark, read in _READERS.items():
         if hasattr(cls, mark):
@@ -317,8 +319,8 @@ def read_record(hint: Any) -> RecordType | None:
 
 
 def record_stand_in(record: RecordType) -> StandIn:
-    """Stands for a class with fields: a struct with the same ones is decoded, and the class called
-    with what it got."""
+    """Return a stand-in for a class with fields: msgspec decodes a struct, and the class is called
+    with its values."""
     struct: Any = None
 
     def build(value: Any) -> Any:
@@ -338,7 +340,7 @@ def _define_struct(record: RecordType) -> Any:
     names = {f"f{i}": field.wire for i, field in enumerate(record.fields)}
     rows: list[Any] = []
     for name, field in zip(names, record.fields, strict=True):
-        # UNSET is the default of all, so that the class can apply its own.
+        # Every optional field defaults to UNSET, so that the class applies its own default.
         rows.append(
             (name, field.native) if field.default is NODEFAULT else (name, field.native, UNSET)
         )
@@ -356,7 +358,7 @@ def _define_struct(record: RecordType) -> Any:
 
 
 def _hints(hint: Any, cls: type) -> dict[str, Any]:
-    """The annotations of a class, with the parameters of `Page[int]` filled in."""
+    """Return the annotations of a class, with the parameters of `Page[int]` filled in."""
     if issubclass(cls, Struct):
         return {row.name: row.type for row in fields(hint)}
     hints = get_type_hints(cls, include_extras=True)
@@ -368,8 +370,8 @@ def _hints(hint: Any, cls: type) -> dict[str, Any]:
 
 
 def _visible_default(value: Any, factory: Any, none: object = NODEFAULT) -> Any:
-    """The default to show; a factory is not called, since it may do anything, but for the empty
-    collections."""
+    """Return the default to show. A factory may have side effects and is not called, except for
+    empty collections."""
     if callable(factory):
         return factory() if factory in (list, dict, set) else UNSET
     return NODEFAULT if value is none else value
@@ -402,7 +404,7 @@ def _attrs(cls: Any, hints: dict[str, Any]) -> Iterator[RecordField]:
 
 
 def _typed_dict(cls: Any, hints: dict[str, Any]) -> Iterator[RecordField]:
-    # With `from __future__ import annotations`, __required_keys__ has not seen Required and
+    # With `from __future__ import annotations`, `__required_keys__` ignores Required and
     # NotRequired.
     marks = {typing.Required: True, typing.NotRequired: False}
     for name, hint in hints.items():

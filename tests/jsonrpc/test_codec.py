@@ -261,7 +261,7 @@ def test_a_broken_reply_is_told_apart_so_that_nobody_answers_it(
 
 @pytest.mark.parametrize("rest", [b"", b',"result":1', b',"id":null,"result":1'])
 def test_a_result_that_answers_nothing_is_no_message(rest: bytes) -> None:
-    assert "Neither" in refused(b'{"jsonrpc":"2.0"' + rest + b"}").failure.error.message
+    assert "Not a request" in refused(b'{"jsonrpc":"2.0"' + rest + b"}").failure.error.message
 
 
 def test_a_reply_in_another_version_of_json_rpc_is_a_broken_reply() -> None:

@@ -189,25 +189,25 @@ def nameless(x: Annotated[str, Header]) -> None: ...
 @pytest.mark.parametrize(
     ("function", "problem"),
     [
-        (a_number, "Tool 'a_number': 'x' cannot be mirrored into the header 'X': its type "
+        (a_number, "Tool 'a_number': 'x' cannot be sent in the header 'X': its type "
                    "must be string, integer or "
                    "boolean, not number"),
-        (a_list, "Tool 'a_list': 'x' cannot be mirrored into the header 'X': its type must be "
+        (a_list, "Tool 'a_list': 'x' cannot be sent in the header 'X': its type must be "
                  "string, integer or "
                  "boolean, not array"),
-        (a_choice, "Tool 'a_choice': 'x' cannot be mirrored into the header 'X': its type "
+        (a_choice, "Tool 'a_choice': 'x' cannot be sent in the header 'X': its type "
                    "must be string, integer or "
                    "boolean"),
-        (anything, "Tool 'anything': 'x' cannot be mirrored into the header 'X': its type "
+        (anything, "Tool 'anything': 'x' cannot be sent in the header 'X': its type "
                    "must be string, integer or "
                    "boolean"),
-        (inside_a_list, "Tool 'inside_a_list': 'x.items' cannot be mirrored into the header "
-                        "'X': only a property of an "
+        (inside_a_list, "Tool 'inside_a_list': 'x.items' cannot be sent in the header "
+                        "'X': it must be a property of an "
                         "object can be, and no $ref, list or alternative may lie on the way to it"),
-        (shared, "Tool 'shared': '$defs.Place.region' cannot be mirrored into the header "
-                 "'Region': only a property of an "
+        (shared, "Tool 'shared': '$defs.Place.region' cannot be sent in the header "
+                 "'Region': it must be a property of an "
                  "object can be, and no $ref, list or alternative may lie on the way to it"),
-        (twice, "Tool 'twice': 'x' and 'y' cannot both be mirrored into the header 'same'"),
+        (twice, "Tool 'twice': 'x' and 'y' cannot use the same header 'same'"),
         (nameless, 'nameless cannot take x: Header needs the name of the header: Header("Region")'),
     ],
 )  # fmt: skip
@@ -219,8 +219,8 @@ def test_wrong_use_is_refused_at_registration(function: Any, problem: str) -> No
 def test_a_name_that_no_header_can_have_is_refused(name: Any) -> None:
     schema = {"type": "object", "properties": {"x": {"type": "string", "x-mcp-header": name}}}
     told = (
-        f"Tool 'tool': 'x' cannot be mirrored into the header {str(name)!r}: the name of a "
-        "header is made of letters"
+        f"Tool 'tool': 'x' cannot be sent in the header {str(name)!r}: a header "
+        "name consists of letters"
     )
     assert refused(lambda x: x, name="tool", schema=schema).startswith(told)
 
@@ -253,7 +253,9 @@ MARKED = {"type": "string", "x-mcp-header": "X"}
     ],
 )
 def test_a_keyword_in_the_wrong_place_spoils_the_tool(schema: dict[str, Any]) -> None:
-    with pytest.raises(SchemaError, match="mirrored into the header"):
+    with pytest.raises(
+        SchemaError, match="cannot be sent in the header|cannot use the same header"
+    ):
         find_header_params({"type": "object"} | schema)
 
 
