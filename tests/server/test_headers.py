@@ -254,7 +254,7 @@ MARKED = {"type": "string", "x-mcp-header": "X"}
 )
 def test_a_keyword_in_the_wrong_place_spoils_the_tool(schema: dict[str, Any]) -> None:
     with pytest.raises(
-        SchemaError, match="cannot be sent in the header|cannot use the same header"
+        SchemaError, match=r"cannot be sent in the header|cannot use the same header"
     ):
         find_header_params({"type": "object"} | schema)
 
