@@ -1,22 +1,21 @@
-"""RFC 6570 URI templates, all four levels: expand one into a URI, match a URI against one.
+"""RFC 6570 URI templates, all four levels: expand a template into a URI, match a URI against it.
 
-Expanding follows the RFC to the letter; each operator is one row of a table.
+Expansion follows the RFC exactly; each operator is one row of a table.
 https://www.rfc-editor.org/rfc/rfc6570
 
-Matching is not in the RFC, so these are our rules:
+The RFC does not define matching. These are our rules:
 
-- One expression is the pivot: the last that may hold several segments (`{+path}`, `{/segments*}`),
-  else the first. What stands before it is matched from the left, what stands after it from the
-  right, each variable taking as little as it can; the pivot takes the rest. So `{name}.{ext}`
-  splits at the last dot, `{id}/files/{+path}` at the first `/files/`.
-- This needs two regular expressions, one of them over the reversed text. A variable ends where its
-  neighbour begins and never gives back what it took (possessive), and only so many expressions may
-  be left out (`_OPTIONAL`), so the time is linear in the URI, however hostile.
-- Query parameters come in any order and all are optional; those the template does not name are
-  ignored.
+- One expression is the pivot: the last one that may hold several segments (`{+path}`,
+  `{/segments*}`), else the first. The part before the pivot is matched from the left, the part
+  after it from the right, and each variable takes as little as possible; the pivot takes the rest.
+  So `{name}.{ext}` splits at the last dot, and `{id}/files/{+path}` at the first `/files/`.
+- This takes two regular expressions, one of them over the reversed text. A variable ends where its
+  neighbour begins and never gives back what it took (possessive), and the number of optional
+  expressions is limited (`_OPTIONAL`). So the time is linear in the URI, however hostile.
+- Query parameters may come in any order, and all are optional. Parameters that the template does
+  not name are ignored.
 - Values are percent-decoded after matching, so an encoded delimiter cannot move a boundary. A value
-  that could walk a file tree, at once or when somebody decodes it again, is no match at all
-  (`_harmless`).
+  that could traverse a file tree, at once or after further decoding, does not match (`_harmless`).
 """
 
 import re
@@ -35,8 +34,8 @@ _ENCODED = {
     False: re.compile(f"[^{_UNRESERVED}]+"),
     True: re.compile(f"(?:[^{_UNRESERVED}{_RESERVED}%]|%(?![0-9A-Fa-f]{{2}}))+"),
 }
-"""What must be percent-encoded, by whether reserved characters (and triplets already encoded) may
-stand."""
+"""Characters that must be percent-encoded: without and with reserved characters (and existing
+triplets) allowed."""
 _TRIPLET = re.compile("%..", re.DOTALL)
 _ILLEGAL = re.compile(r'[\x00-\x20\x7f"<>\\^`|]|%(?![0-9A-Fa-f]{2})')
 _BRACES = re.compile(r"\{([^{}]*)\}|[{}]")
@@ -44,17 +43,17 @@ _CHARACTER = "(?:[A-Za-z0-9_]|%[0-9A-Fa-f]{2})"
 _VARIABLE = re.compile(rf"({_CHARACTER}+(?:\.{_CHARACTER}+)*)(?:(\*)|:([1-9][0-9]{{0,3}}))?")
 
 _VARIABLES = 100
-"""Variables that one template may have."""
+"""Limit on the variables of one template."""
 _OPTIONAL = 8
-"""Expressions that it may have, or not, behind a dot, a slash or a hash: each doubles the ways to
+"""Limit on expressions that may be left out (behind a dot, slash or hash): each doubles the ways to
 read a URI."""
 _DECODINGS = 4
-"""How often a value is decoded in search of something harmful. What still changes after that is up
-to no good."""
+"""How often a value is decoded in search of something harmful. A value that still changes then is
+refused."""
 
 
 class _Operator(Struct, frozen=True):
-    """Appendix A of the RFC: how the variables of an expression are written."""
+    """How the variables of an expression are written (appendix A of the RFC)."""
 
     sign: str
     first: str
@@ -95,7 +94,7 @@ class _Expression(Struct, frozen=True):
 
     @property
     def spreads(self) -> bool:
-        """Whether it may hold several of what its neighbours hold one of."""
+        """Whether it may hold several segments where its neighbours hold one."""
         return self.operator.reserved or any(variable.explode for variable in self.variables)
 
 
@@ -103,7 +102,11 @@ _Part: TypeAlias = str | _Expression
 
 
 class UriTemplate:
-    """A URI template, compiled once."""
+    """A compiled URI template.
+
+    Args:
+        text: The template, such as `users://{id}`. Raises SchemaError if it is malformed.
+    """
 
     __slots__ = (
         "_after",
@@ -133,12 +136,12 @@ class UriTemplate:
         ]
         first, last = (queries[0], queries[-1] + 1) if queries else (len(parts), len(parts))
         self._query = [part for part in parts[first:last] if isinstance(part, _Expression)]
-        # Literals between two query expressions are parameters that must be there, word for word.
+        # Literals between two query expressions are parameters that must match exactly.
         fixed = "&".join(part for part in parts[first:last] if isinstance(part, str))
         self._fixed = {pair for pair in _normal(fixed).split("&") if pair}
         if any(not part.operator.query for part in self._query):
             raise SchemaError(
-                f"URI template {text!r}: between {{?…}} and {{&…}} only literals can stand"
+                f"URI template {text!r}: only literals may stand between {{?…}} and {{&…}}"
             )
 
         before, pivot = parts[:first], _pivot(parts[:first])
@@ -152,23 +155,31 @@ class UriTemplate:
         self._after = _Matcher(after, len(after), mirrored=True) if after else None
         literal = "".join(part for part in before if isinstance(part, str))
         self._spelled = literal.partition("?")[2].count("&") + 1 if "?" in literal else 0
-        """How many parameters the template spells out itself, as in `?format=json{&page}`."""
+        """How many parameters the template itself spells out, as in `?format=json{&page}`."""
 
     def __repr__(self) -> str:
         return f"UriTemplate({self.text!r})"
 
     def expand(self, values: Mapping[str, Any] | None = None, /, **more: Any) -> str:
-        """The URI for these values: strings, numbers, lists and mappings of them. None is the same
-        as missing."""
+        """Return the URI for these values.
+
+        Args:
+            values: Strings, numbers, and lists or mappings of them, by name. None counts as
+                missing.
+            more: Further values by keyword.
+        """
         given = {**(values or {}), **more}
         return "".join(
             part if isinstance(part, str) else _expand(part, given) for part in self._parts
         )
 
     def match(self, uri: str) -> dict[str, Value] | None:
-        """The values that make this template that URI, or None where it is no URI of this template.
+        """Return the values that expand to this URI, or None if it does not match.
 
-        An exploded variable is a list; an optional one that is not there is left out.
+        An exploded variable is a list. An optional variable that is absent is left out.
+
+        Args:
+            uri: The URI to match.
         """
         try:
             text = _normal(uri)
@@ -194,8 +205,7 @@ class UriTemplate:
         return values and {name: values[name] for name in self.variables if name in values}
 
     def _parameters(self, text: str) -> tuple[str, list[str]]:
-        """The text without its query parameters, and these; those that the template spells out stay
-        in the text."""
+        """Split off the query parameters. Those that the template spells out stay in the text."""
         path, _, query = text.partition("?")
         pairs = query.split("&") if query else []
         spelled = "?" + "&".join(pairs[: self._spelled]) if self._spelled else ""
@@ -213,7 +223,7 @@ def _parse(text: str) -> list[_Part]:
         _literal(text, end, brace.start(), parts)
         end = brace.end()
         if brace[1] is None:
-            raise _malformed(text, brace.start(), f"this {brace[0]!r} has no partner")
+            raise _malformed(text, brace.start(), f"{brace[0]!r} without a partner")
         parts.append(_expression(text, brace.start() + 1, brace[1]))
     _literal(text, end, len(text), parts)
     if sum(len(part.variables) for part in parts if isinstance(part, _Expression)) > _VARIABLES:
@@ -250,7 +260,7 @@ def _expression(text: str, start: int, inside: str) -> _Expression:
             raise _malformed(
                 text,
                 at,
-                f"{spec!r} is no variable: a name has letters, digits, _ and ., then * or :3",
+                f"{spec!r} is not a variable: a name has letters, digits, _ and ., then * or :3",
             )
         variables.append(
             _Variable(parsed[1], bool(parsed[2]), int(parsed[3]) if parsed[3] else None)
@@ -276,8 +286,8 @@ def _expand(expression: _Expression, values: Mapping[str, Any]) -> str:
 
 
 def _pieces(operator: _Operator, variable: _Variable, values: Mapping[str, Any]) -> list[str]:
-    """What a variable adds to its expression: nothing, one piece, or one for each member where it
-    is exploded."""
+    """Return what a variable adds to its expression: nothing, one piece, or one for each exploded
+    member."""
     value = values.get(variable.name)
     if value is None:
         return []
@@ -329,7 +339,7 @@ def _cut(operator: _Operator, variable: _Variable, value: Any) -> str:
     text = _text(variable, value)
     if variable.prefix is None:
         return text
-    # Where triplets are kept, one counts as the character it stands for.
+    # If triplets are kept, each counts as the character it encodes.
     characters = re.findall("%[0-9A-Fa-f]{2}|.", text, re.DOTALL) if operator.reserved else text
     return "".join(characters[: variable.prefix])
 
@@ -340,7 +350,9 @@ def _encode(text: str, reserved: bool) -> str:
             lambda run: "".join(f"%{byte:02X}" for byte in run[0].encode()), text
         )
     except UnicodeEncodeError:
-        raise SchemaError(f"{text[:80]!r} holds half of a character, which no URI can") from None
+        raise SchemaError(
+            f"{text[:80]!r} contains half of a surrogate pair, which a URI cannot hold"
+        ) from None
 
 
 # --------------------------------------------------------------------------------------------------
@@ -348,14 +360,14 @@ def _encode(text: str, reserved: bool) -> str:
 
 
 class _Slot(Struct, frozen=True):
-    """Where the value of a variable stands."""
+    """The place of a variable's value."""
 
     variable: _Variable
     operator: _Operator
 
     @property
     def characters(self) -> str:
-        """What may stand there, as a regular expression for one character."""
+        """The characters allowed there, as a regular expression for one character."""
         if self.operator.reserved:
             return "[^%]"
         if self.operator.sign == ";" and not self.variable.explode:
@@ -364,7 +376,7 @@ class _Slot(Struct, frozen=True):
 
 
 _OPEN, _CLOSE = 1, -1
-"""Brackets around what is optional. In a mirror one becomes the other."""
+"""Brackets around optional parts. In the mirror image each becomes the other."""
 _Token: TypeAlias = str | int | _Slot
 _Found: TypeAlias = tuple[_Variable, Value | None]
 
@@ -376,8 +388,8 @@ def _pivot(parts: list[_Part]) -> int:
 
 
 def _tokens(parts: list[_Part]) -> list[_Token]:
-    """Literals, slots and brackets: `{/a,b}` becomes `[ / a [ / b ] ]`, since b stands only after
-    a."""
+    """Return literals, slots and brackets: `{/a,b}` becomes `[ / a [ / b ] ]`, because b only
+    follows a."""
     tokens: list[_Token] = []
     for part in parts:
         if isinstance(part, str):
@@ -408,14 +420,15 @@ def _mirror(tokens: list[_Token]) -> list[_Token]:
 
 
 class _Matcher:
-    """A regular expression over tokens, in the order in which the text is read."""
+    """A regular expression over tokens, in reading order."""
 
     __slots__ = ("_mirrored", "_slots", "match")
 
     def __init__(
         self, tokens: list[_Token], size: int, *, mirrored: bool = False, whole: bool = False
     ) -> None:
-        # Only the first `size` tokens are matched; those beyond tell where the last slot ends.
+        # Only the first `size` tokens are matched; the ones after them tell where the last slot
+        # ends.
         self._mirrored = mirrored
         self._slots = [token for token in tokens[:size] if isinstance(token, _Slot)]
         pattern = ""
@@ -425,15 +438,15 @@ class _Matcher:
             elif isinstance(token, int):
                 pattern += "(?:" if token == _OPEN else ")?"
             else:
-                # The last slot takes all that is left: what ends it is its own lead at the very end
-                # only.
+                # The last slot takes all that is left; it ends only at its own lead at the very
+                # end.
                 last = whole and not any(isinstance(later, _Slot) for later in tokens[i + 1 :])
                 pattern += _group(token, _ahead(tokens, i + 1), mirrored, r"\Z" if last else "")
         compiled = re.compile(pattern, re.DOTALL)
         self.match = compiled.fullmatch if whole else compiled.match
 
     def values(self, match: re.Match[str]) -> list[_Found]:
-        """What the slots hold; a value of None is one that must not be."""
+        """Return what the slots hold. A value of None must not match."""
         return [
             (slot.variable, _value(slot, text[::-1] if self._mirrored else text))
             for slot, text in zip(self._slots, match.groups(), strict=True)
@@ -442,8 +455,7 @@ class _Matcher:
 
 
 def _ahead(tokens: list[_Token], at: int) -> list[str] | None:
-    """The literals that may come next; none at the end of the text, None where a slot comes and so
-    nothing tells."""
+    """Return the literals that may come next: [] at the end of the text, None if a slot follows."""
     for i in range(at, len(tokens)):
         token = tokens[i]
         if isinstance(token, str):
@@ -461,8 +473,8 @@ def _ahead(tokens: list[_Token], at: int) -> list[str] | None:
 
 
 def _group(slot: _Slot, ahead: list[str] | None, mirrored: bool, end: str) -> str:
-    """A group that takes characters, a triplet being one, until what is ahead begins. It gives none
-    of them back."""
+    """Return a possessive group that takes characters and triplets until one of the next literals
+    begins."""
     one = f"(?:..%|{slot.characters})" if mirrored else f"(?:%..|{slot.characters})"
     named = slot.operator.named
     if ahead is None and not named:
@@ -472,13 +484,14 @@ def _group(slot: _Slot, ahead: list[str] | None, mirrored: bool, end: str) -> st
     stop = "|".join(re.escape(literal) + end for literal in ahead or ())
     more = one if ahead is None else f"(?:(?!{stop}){one})*+" if stop else f"{one}*+"
     if named:
-        # `;name` alone stands for an empty value.
+        # `;name` alone means an empty value.
         return f"((?:{more}=)?)" if mirrored else f"((?:={more})?)"
     return f"({more})" if slot.operator.sign == "#" else f"({one}{more})"
 
 
 def _normal(uri: str) -> str:
-    """The URI with all encoded that must be, and in capitals: each % begins a triplet now."""
+    """Return the URI with everything encoded that must be, in capitals: each % now begins a
+    triplet."""
     text = _encode(uri, reserved=True)
     return _TRIPLET.sub(lambda triplet: triplet[0].upper(), text) if "%" in text else text
 
@@ -507,7 +520,7 @@ def _query_values(expressions: list[_Expression], pairs: list[str]) -> list[_Fou
             decoded = [_decoded(raw) for raw in given[variable.name]]
             values = [value for value in decoded if value is not None and "\0" not in value]
             complete = len(values) == len(decoded)
-            # Twice the same parameter is two answers to one question: neither can be trusted.
+            # A repeated parameter gives two different answers; trust neither.
             value: Value | None = (
                 values if variable.explode else values[0] if len(values) == 1 else None
             )
@@ -516,8 +529,8 @@ def _query_values(expressions: list[_Expression], pairs: list[str]) -> list[_Fou
 
 
 def _agreed(found: list[_Found]) -> dict[str, Value] | None:
-    """The values by name, or None if one must not be, is longer than its prefix, or stands there
-    twice and differs."""
+    """Return the values by name; None if one is refused, exceeds its prefix, or occurs twice and
+    differs."""
     agreed: dict[str, Value] = {}
     for variable, value in sorted(found, key=lambda item: item[0].prefix is not None):
         known = agreed.get(variable.name, value)[: variable.prefix] if value is not None else None
@@ -539,7 +552,7 @@ def _decoded(raw: str) -> str | None:
 
 
 def _harmless(value: str, segments: bool) -> bool:
-    """Whether a value stays where it is put, also if somebody decodes it again; `segments` allows
+    """Whether a value cannot leave its place, even if it is decoded again. `segments` allows
     slashes."""
     if "%" in value:
         from urllib.parse import unquote
