@@ -45,26 +45,34 @@ DISTRIBUTION = "dovetail-mcp"
 
 
 class DovetailError(Exception):
-    """The root of the tree: `except DovetailError` catches all that this library raises on
+    """The root of the tree: `except DovetailError` catches every error that this library raises on
     purpose."""
 
     fault: Literal["local", "remote"] = REMOTE
+    """Whose mistake it is, as seen by the program that catches the error."""
 
 
 class ProtocolError(DovetailError):
-    """A JSON-RPC error. Raise it in a handler to answer with it; a client raises it when the peer
-    did."""
+    """A JSON-RPC error. Raise it in a handler to answer with it; a client raises it if the server
+    answered with it.
+
+    Args:
+        code: The code of the error. Every subclass has its own, so the code can be left out:
+            `InvalidParams("no such prompt")`.
+        message: What happened (default: the first line of the docstring of the class).
+        data: Details for the other side; any JSON value.
+    """
 
     code = -32603
+    """The code on the wire, in the newest revision."""
 
     def __init__(
         self, code: int | str | None = None, message: str | None = None, data: Any = None
     ) -> None:
-        # Subclasses know their code, so `InvalidParams("no such prompt")` reads as it should.
         if isinstance(code, str):
             code, message, data = None, code, message if data is None else data
         self.code = type(self).code if code is None else code
-        self.message = message or type(self).__doc__ or ""
+        self.message = message or (type(self).__doc__ or "").partition("\n")[0]
         self.data = data
         super().__init__(self.message)
 
@@ -87,31 +95,31 @@ class InvalidRequest(ProtocolError):
 
 
 class MethodNotFound(ProtocolError):
-    """The method does not exist here."""
+    """There is no such method."""
 
     code = -32601
     fault = LOCAL
 
 
 class InvalidParams(ProtocolError):
-    """The parameters are invalid."""
+    """The params are not valid."""
 
     code = -32602
     fault = LOCAL
 
 
 class NotFound(InvalidParams):
-    """What was asked for does not exist."""
+    """The tool, prompt, resource or task does not exist."""
 
 
 class InternalError(ProtocolError):
-    """Internal error."""
+    """An internal error occurred."""
 
     code = -32603
 
 
 class HeaderMismatch(ProtocolError):
-    """HTTP headers and body disagree."""
+    """The HTTP headers and the body of the request do not match."""
 
     code = -32020
     fault = LOCAL
@@ -132,17 +140,27 @@ class UnsupportedVersion(ProtocolError):
 
 
 class Page(NamedTuple):
-    """A page that a user has to visit: what for, where, and by what id the server knows of the
-    visit."""
+    """A page that a user has to visit."""
 
     message: str
+    """Why, for the user."""
     url: str
+    """Where: an `https://` or `http://` URL."""
     id: str
+    """The id of the elicitation, by which the server recognises the visit."""
 
 
 class UrlRequired(ProtocolError):
-    """A page has to be visited before this can be answered. Raise it with `url` and `id`, or with
-    several `pages`."""
+    """The user has to visit a page before this can be answered.
+
+    Args:
+        code: The message, or the code (default: -32042).
+        message: What the page is for.
+        data: The data of the error; set by `url` and `pages` if they are given.
+        url: The page to visit.
+        id: The id of the elicitation (default: a random one).
+        pages: Further pages to visit.
+    """
 
     code = -32042
 
@@ -170,27 +188,27 @@ class UrlRequired(ProtocolError):
 
     @property
     def elicitations(self) -> list[Page]:
-        """The pages; what is none, or none that a browser should open, is left out."""
+        """The pages to visit, without invalid entries and URLs that a browser should not open."""
         listed = self.data.get("elicitations") if isinstance(self.data, dict) else None
         rows = [row for row in listed if isinstance(row, dict)] if isinstance(listed, list) else []
         pages = (
             Page(row.get("message", ""), row.get("url", ""), row.get("elicitationId", ""))
             for row in rows
         )
-        sound = (page for page in pages if page.id and all(isinstance(part, str) for part in page))
-        return [page for page in sound if page.url.lower().startswith(("https://", "http://"))]
+        valid = (page for page in pages if page.id and all(isinstance(part, str) for part in page))
+        return [page for page in valid if page.url.lower().startswith(("https://", "http://"))]
 
 
 class Overloaded(ProtocolError):
-    """Too much at once; try again later."""
+    """A limit was reached; try again later."""
 
     code = -31001
 
     @property
     def retry_after(self) -> float | None:
-        """The seconds to wait, where the server says it."""
-        said = self.data.get("retryAfter") if isinstance(self.data, dict) else None
-        return float(said) if isinstance(said, int | float) and 0 <= said < 2**31 else None
+        """The seconds to wait, if the server says so."""
+        value = self.data.get("retryAfter") if isinstance(self.data, dict) else None
+        return float(value) if isinstance(value, int | float) and 0 <= value < 2**31 else None
 
 
 class TooLarge(ProtocolError):
@@ -207,18 +225,20 @@ class Forbidden(ProtocolError):
 
     @property
     def scopes(self) -> tuple[str, ...]:
-        """The scopes that it lacks."""
-        named = self.data.get("scopes") if isinstance(self.data, dict) else None
-        return (
-            tuple(scope for scope in named if isinstance(scope, str))
-            if isinstance(named, list)
-            else ()
-        )
+        """The scopes that the caller lacks."""
+        listed = self.data.get("scopes") if isinstance(self.data, dict) else None
+        if not isinstance(listed, list):
+            return ()
+        return tuple(scope for scope in listed if isinstance(scope, str))
 
 
 class ToolError(DovetailError):
-    """A tool failed. The text is told to the model as it is; on the client, `.result` is the full
-    result."""
+    """A tool failed. Raise it in a tool to tell the model why.
+
+    Args:
+        message: What went wrong, for the model; it is sent as it is.
+        result: On the client: the full result of the tool.
+    """
 
     def __init__(self, message: str = "", result: Any = None) -> None:
         super().__init__(message)
@@ -226,12 +246,17 @@ class ToolError(DovetailError):
 
 
 class TaskCancelled(DovetailError):
-    """A task was cancelled before it was done: by its server, or by somebody else who may."""
+    """A task was cancelled before it was done: by the server, or by another client of its owner."""
 
 
 class CannotAsk(DovetailError):
-    """The client cannot be asked this: the revision has no such question, or the client did not
-    declare it."""
+    """The client cannot be asked this question: its revision does not have it, or the client did
+    not declare the capability.
+
+    Args:
+        message: What cannot be asked, and why.
+        required: The capabilities that the client would have to declare, as on the wire.
+    """
 
     def __init__(self, message: str = "", required: dict[str, Any] | None = None) -> None:
         super().__init__(message)
@@ -239,12 +264,17 @@ class CannotAsk(DovetailError):
 
 
 class UrlRefused(DovetailError):
-    """A page was opened by somebody who was not sent there, or no more."""
+    """A page was opened by the wrong user, too late, or with a forged ticket."""
 
 
 class SkillRefused(DovetailError):
-    """A skill, or a file of one, that is not what its entry says, so nothing of it may be used.
-    `what` is "size", "digest", "frontmatter", "unlisted", "contents" or "entry"; `uri` is where."""
+    """A skill, or a file of one, differs from its entry, so nothing of it may be used.
+
+    Args:
+        message: What differs.
+        what: "size", "digest", "frontmatter", "unlisted", "contents" or "entry".
+        uri: The URI of the skill or file.
+    """
 
     def __init__(self, message: str, what: str = "entry", uri: str = "") -> None:
         super().__init__(message)
@@ -252,7 +282,12 @@ class SkillRefused(DovetailError):
 
 
 class InvalidOutput(DovetailError):
-    """A tool's result does not match its own output schema. `.result` is the result as it came."""
+    """The result of a tool does not match its own output schema.
+
+    Args:
+        message: What does not match.
+        result: The result as it was received.
+    """
 
     def __init__(self, message: str, result: Any = None) -> None:
         super().__init__(message)
@@ -260,8 +295,13 @@ class InvalidOutput(DovetailError):
 
 
 class Unauthorized(DovetailError):
-    """The server does not let this client in; the text says what to do. `curable` where a login may
-    change that, `scopes` where it is these that it takes."""
+    """The server refused the credentials of this client.
+
+    Args:
+        message: Why, and what to do.
+        curable: Whether a login may help.
+        scopes: The scopes that are missing, if that is the reason.
+    """
 
     fault = LOCAL
 
@@ -277,9 +317,12 @@ class ConnectFailed(DovetailError):
 
 
 class ConnectionClosed(DovetailError):
-    """The connection ended before the answer came; the text says how and, for a process, its last
-    words. `sent` is False where the request never left, so that it may be sent again whatever it
-    does."""
+    """The connection ended before the answer came.
+
+    Args:
+        message: How it ended and, for a process, the last lines of its stderr.
+        sent: Whether the request was sent. If not, it is always safe to send it again.
+    """
 
     def __init__(self, message: str = "", *, sent: bool = True) -> None:
         super().__init__(message)
@@ -301,13 +344,13 @@ class SchemaError(DovetailError, ValueError):
 
 
 class ConfigError(DovetailError, ValueError):
-    """A target, file or setting that makes no sense; the text says what to change."""
+    """An invalid target, file or setting; the text says what to change."""
 
     fault = LOCAL
 
 
-# The classes that a received error code is turned into. NotFound has no code of its own on the
-# newest wire; the client recognises it by method and revision (see Revision.error).
+# The class of each received error code. NotFound shares the code of InvalidParams in the newest
+# revision; the client recognises it by method and revision (see `revisions.error_from_wire`).
 BY_CODE: dict[int, type[ProtocolError]] = {
     cls.code: cls
     for cls in (

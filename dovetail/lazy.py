@@ -1,9 +1,9 @@
-"""Names of a package that are loaded when they are first used, so that importing the package costs
-next to nothing.
+"""Names of a package that are imported when they are first used, so that importing the package
+itself costs next to nothing.
 
     __getattr__, __dir__ = lazy(globals(), _HOMES)
 
-`_HOMES` says in which module below the package each name is at home.
+`_HOMES` maps each name to the module, below the package, that defines it.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,7 +13,12 @@ from typing import Any
 def lazy(
     package: dict[str, Any], homes: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """What a package whose `globals()` these are needs as its `__getattr__` and `__dir__`."""
+    """Return the `__getattr__` and `__dir__` of a package.
+
+    Args:
+        package: The `globals()` of the package.
+        homes: The defining module of each name, relative to the package.
+    """
 
     def get(name: str) -> Any:
         if name not in homes:

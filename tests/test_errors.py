@@ -128,7 +128,7 @@ def test_a_code_may_be_given_and_wins() -> None:
 
 
 def test_without_words_the_class_speaks_for_itself() -> None:
-    assert Overloaded().message == "Too much at once; try again later."
+    assert Overloaded().message == "A limit was reached; try again later."
     assert ProtocolError().code == -32603
 
 

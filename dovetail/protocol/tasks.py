@@ -1,11 +1,11 @@
-"""Tasks: work that outlives the call that asked for it.
+"""Tasks: work that outlives the call that started it.
 
-There are two forms. The extension's (`Task`, `DetailedTask`) is flat, says `ttlMs` and
-`pollIntervalMs`, and shows what a task asks for or came to in the task itself. The core of one
-handshake revision (`CoreTask`) says `ttl` and `pollInterval`, nests a new task in its result, gives
-the outcome by `tasks/result`, and lets either side keep tasks. What a task is stands here once for
-each place that it is told in (a list, an answer, a notification), as these differ in what else they
-may carry and msgspec's structs have one base each.
+There are two forms. That of the extension (`Task`, `DetailedTask`) is flat, has `ttlMs` and
+`pollIntervalMs`, and shows the questions or the outcome of a task in the task itself. The core form
+of one handshake revision (`CoreTask`) has `ttl` and `pollInterval`, nests a new task in its result,
+returns the outcome with `tasks/result`, and lets either side run tasks. The fields of a task are
+listed once for each place where a task appears (a list, a result, a notification), because these
+differ in their other fields and a msgspec struct can have only one base with fields.
 https://modelcontextprotocol.io/seps/2663-tasks-extension
 https://modelcontextprotocol.io/specification/2025-11-25/basic/utilities/tasks
 """
@@ -22,23 +22,41 @@ RELATED_TASK = "io.modelcontextprotocol/related-task"
 """The key of `_meta` that says which task a message belongs to, in the core form."""
 Status = Literal["working", "input_required", "completed", "failed", "cancelled"]
 TERMINAL: frozenset[Status] = frozenset(("completed", "failed", "cancelled"))
-"""The statuses that a task does not leave again."""
+"""The statuses that a task never leaves."""
 
 
 class TaskParams(Params, kw_only=True):
-    """Names a task: to look at it, to wait for it, or to cancel it; both forms."""
+    """Names the task to get, to wait for or to cancel, in both forms.
+
+    Attributes:
+        task_id: Id of the task.
+    """
 
     task_id: str
 
 
 class UpdateTaskParams(TaskParams, kw_only=True):
-    """Answers questions of a task, all or some of them."""
+    """Answers some or all questions of a task.
+
+    Attributes:
+        input_responses: Answers by the key of their question.
+    """
 
     input_responses: dict[str, Raw]
 
 
 class Task(Result, kw_only=True):
-    """A task as it stands. `ttl_ms` counts from its creation; None is without end."""
+    """A task, in the form of the extension.
+
+    Attributes:
+        task_id: Id of the task.
+        status: Its status.
+        created_at: When it was created, in ISO 8601.
+        last_updated_at: When it last changed, in ISO 8601.
+        ttl_ms: Milliseconds after its creation for which it is kept; None for no limit.
+        status_message: Explanation of the status, for people.
+        poll_interval_ms: Milliseconds that the client should wait between two polls.
+    """
 
     task_id: str
     status: Status
@@ -50,11 +68,17 @@ class Task(Result, kw_only=True):
 
 
 class CreateTaskResult(Task, kw_only=True):
-    """The call goes on as a task."""
+    """Says that a call became a task."""
 
 
 class DetailedTask(Task, kw_only=True):
-    """A task with what it asks for, or what it came to."""
+    """A task with its questions or its outcome.
+
+    Attributes:
+        input_requests: Unanswered questions by key, if the status is `input_required`.
+        result: Result of the call, if the status is `completed`.
+        error: JSON-RPC error, if the status is `failed`.
+    """
 
     input_requests: dict[str, dict[str, Any]] | None = None
     result: Raw = Raw()
@@ -62,7 +86,7 @@ class DetailedTask(Task, kw_only=True):
 
 
 class TaskChangedParams(Params, kw_only=True):
-    """What `tasks/get` would say now."""
+    """What `tasks/get` would return now: the fields of `DetailedTask`."""
 
     task_id: str
     status: Status
@@ -77,7 +101,17 @@ class TaskChangedParams(Params, kw_only=True):
 
 
 class CoreTask(Wire, kw_only=True):
-    """A task as it stands, in the core form: in a list of them, or just made."""
+    """A task in the core form: one of a list, or a new one.
+
+    Attributes:
+        task_id: Id of the task.
+        status: Its status.
+        created_at: When it was created, in ISO 8601.
+        last_updated_at: When it last changed, in ISO 8601.
+        ttl: Milliseconds after its creation for which it is kept; None for no limit.
+        status_message: Explanation of the status, for people.
+        poll_interval: Milliseconds that the requestor should wait between two polls.
+    """
 
     task_id: str
     status: Status
@@ -89,7 +123,7 @@ class CoreTask(Wire, kw_only=True):
 
 
 class CoreTaskResult(Result, kw_only=True):
-    """The same, as the whole of an answer."""
+    """A task in the core form, as the result of a request: the fields of `CoreTask`."""
 
     task_id: str
     status: Status
@@ -101,20 +135,29 @@ class CoreTaskResult(Result, kw_only=True):
 
 
 class CoreCreateTaskResult(Result, kw_only=True):
-    """The request goes on as a task, in the core form."""
+    """Says that a request became a task, in the core form.
+
+    Attributes:
+        task: The new task.
+    """
 
     task: CoreTask
 
 
 class ListTasksResult(Result, kw_only=True):
-    """One page of the caller's tasks."""
+    """One page of the caller's tasks.
+
+    Attributes:
+        tasks: The tasks.
+        next_cursor: Cursor of the next page; None on the last one.
+    """
 
     tasks: list[CoreTask]
     next_cursor: str | None = None
 
 
 class TaskStatusParams(Params, kw_only=True):
-    """What `tasks/get` would say now, in the core form."""
+    """What `tasks/get` would return now, in the core form: the fields of `CoreTask`."""
 
     task_id: str
     status: Status
@@ -126,6 +169,7 @@ class TaskStatusParams(Params, kw_only=True):
 
 
 def related(params: Params | None) -> Meta | None:
-    """What marks all that belongs to the same task as these params, where they belong to one."""
+    """Return the `_meta` that marks another message as part of the same task as these params; None
+    if they are not part of one."""
     meta = None if params is None else params.meta
     return {RELATED_TASK: meta[RELATED_TASK]} if meta is not None and RELATED_TASK in meta else None
