@@ -1,12 +1,12 @@
-"""`WWW-Authenticate`: what a server wants to see before it answers.
+"""The `WWW-Authenticate` header: what a server requires before it answers.
 
 One header may hold several challenges, and one challenge several parameters, all separated by
-commas; a word is a parameter where `=` follows, else it begins the next challenge:
+commas. A word is a parameter if `=` follows, else it begins the next challenge:
 https://www.rfc-editor.org/rfc/rfc9110#section-11.6.1
 
-The parser takes that apart with one pattern, and stops at what fits it nowhere: what came before
-still counts. Values that should have been quoted are taken up to the next comma, as URLs often come
-bare.
+The parser takes the header apart with one pattern and stops at the first part that does not fit;
+what came before still counts. Unquoted values are read up to the next comma, as many servers do not
+quote URLs.
 """
 
 import re
@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from ..ports import HttpResponse
-from .documents import ErrorReply, words
+from .documents import ErrorReply, parse_scopes
 
 MAX_HEADER_LENGTH = 16 * 1024
 MAX_PARTS = 64
@@ -32,7 +32,7 @@ _ESCAPED = re.compile(r"\\(.)")
 
 
 class Challenge(Struct, frozen=True):
-    """One challenge: scheme and parameter names in lower case."""
+    """One challenge. Its scheme and the names of its parameters are in lower case."""
 
     scheme: str
     parameters: Mapping[str, str] = {}
@@ -40,7 +40,7 @@ class Challenge(Struct, frozen=True):
 
 
 class AccessRequirements(Struct, frozen=True):
-    """What a refusal asks for, seen from a client with OAuth."""
+    """What a 401 or 403 response asks of an OAuth client."""
 
     metadata_url: str | None = None
     """Where the server's metadata is."""
@@ -48,73 +48,68 @@ class AccessRequirements(Struct, frozen=True):
     error: str = ""
     description: str = ""
     schemes: frozenset[str] = frozenset()
-    """Those of the challenges that OAuth can answer: `bearer`, `dpop`."""
+    """The schemes of the challenges that OAuth can answer: `bearer`, `dpop`."""
     api_key: str = ""
-    """The header that an API key is wanted in, where no token is."""
+    """The header for an API key, if the server accepts no tokens."""
 
     @property
     def reason(self) -> str:
-        """What the server says is wrong, in brackets, fit to be shown; empty where it says
-        nothing."""
-        said = ErrorReply(error=self.error, error_description=self.description or None)
-        return f" ({said.text})" if self.error else ""
+        """The server's error in parentheses, safe to display; empty if it gave none."""
+        reply = ErrorReply(error=self.error, error_description=self.description or None)
+        return f" ({reply.text})" if self.error else ""
 
 
 def parse_challenges(headers: Mapping[str, str]) -> list[Challenge]:
-    """The challenges of these headers, in order; header names are lower case."""
+    """Return the challenges of these headers, in order. Header names must be in lower case."""
     text = headers.get("www-authenticate", "")[:MAX_HEADER_LENGTH]
     found: list[Challenge] = []
     parameters: dict[str, str] = {}
-    at = 0
+    position = 0
     for _ in range(MAX_PARTS):
-        part = _PART.match(text, at)
+        part = _PART.match(text, position)
         if part is None:
             break
-        at = part.end()
+        position = part.end()
         name, scheme = part["name"], part["scheme"]
         if scheme is not None:
             parameters = {}
             found.append(Challenge(scheme.lower(), parameters, part["token68"]))
-        elif (
-            found
-        ):  # a parameter before any scheme belongs to nobody; of two alike, the first counts
+        elif found:  # parameters before the first scheme are ignored; the first of a name counts
             value = part["bare"] if part["quoted"] is None else _ESCAPED.sub(r"\1", part["quoted"])
             parameters.setdefault(name.lower(), value)
     return found
 
 
 def read_requirements(answer: HttpResponse) -> AccessRequirements:
-    """What this refusal asks for: the Bearer and DPoP challenges taken together."""
+    """Return what a response requires: its Bearer and DPoP challenges, taken together."""
     challenges = parse_challenges(answer.headers)
-    asked = [challenge for challenge in challenges if challenge.scheme in ("bearer", "dpop")]
-    keys = (
+    usable = [challenge for challenge in challenges if challenge.scheme in ("bearer", "dpop")]
+    key_headers = (
         challenge.parameters.get("header", "")
         for challenge in challenges
         if challenge.scheme == "apikey"
     )
 
     def first(name: str) -> str:
-        return next(
-            (challenge.parameters[name] for challenge in asked if challenge.parameters.get(name)),
-            "",
-        )
+        values = (challenge.parameters.get(name) for challenge in usable)
+        return next((value for value in values if value), "")
 
     return AccessRequirements(
         metadata_url=first("resource_metadata") or None,
-        scopes=words(first("scope")),
+        scopes=parse_scopes(first("scope")),
         error=first("error"),
         description=first("error_description"),
-        schemes=frozenset(challenge.scheme for challenge in asked),
-        api_key="" if asked else next(keys, ""),
+        schemes=frozenset(challenge.scheme for challenge in usable),
+        api_key="" if usable else next(key_headers, ""),
     )
 
 
 def format_challenge(scheme: str, parameters: Mapping[str, str]) -> str:
-    """A challenge as a header has it. What a header cannot carry is left out of the values."""
-    written = (f'{name}="{_quoted(value)}"' for name, value in parameters.items())
-    return " ".join(filter(None, (scheme, ", ".join(written))))
+    """Return the value of a header with one challenge, without characters headers cannot carry."""
+    formatted = (f'{name}="{_quote(value)}"' for name, value in parameters.items())
+    return " ".join(filter(None, (scheme, ", ".join(formatted))))
 
 
-def _quoted(value: str) -> str:
-    plain = "".join(letter for letter in value if " " <= letter <= "~")
-    return plain.replace("\\", "\\\\").replace('"', '\\"')
+def _quote(value: str) -> str:
+    printable = "".join(char for char in value if " " <= char <= "~")
+    return printable.replace("\\", "\\\\").replace('"', '\\"')

@@ -1,11 +1,11 @@
-"""The documents of OAuth as the RFCs have them, one Struct each.
+"""The JSON documents of OAuth, one Struct each, with the fields that this package uses.
 
-Tolerant in: `read` drops a field that makes no sense instead of the document it stands in, and
-takes numbers that came as strings; only what a document is useless without has to be right. Exact
-out: a field that says nothing is left out, the rest is named as the RFC names it.
+Tolerant when reading: `read_document` drops a field that makes no sense, not the whole document,
+and accepts numbers that were sent as strings. Only the fields that a document is useless without
+have to be right. Strict when writing: a field without a value is left out, and the others are named
+as in the RFC.
 
-What a server says goes through `plain` before a person sees it: bounded, and without characters
-that move a cursor. Structs that carry secrets show none of them.
+Structs that hold secrets do not show them in their `repr`.
 """
 
 from collections.abc import Iterable
@@ -18,45 +18,38 @@ from msgspec.structs import FieldInfo, fields
 from ..text import one_line
 
 MAX_DOCUMENT_BYTES = 256 * 1024
-"""Bytes of a document that are read at all."""
+"""A longer document is not parsed."""
 
 T = TypeVar("T", bound=Struct)
 
 
 class SecretStruct(Struct):
-    """Something whose fields are nobody's business."""
+    """A Struct whose `repr` shows none of its fields."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(…)"
 
 
 class ResourceMetadata(Struct, kw_only=True, omit_defaults=True):
-    """A protected resource: https://www.rfc-editor.org/rfc/rfc9728#section-2"""
+    """Protected resource metadata: https://www.rfc-editor.org/rfc/rfc9728#section-2"""
 
     resource: str
     authorization_servers: list[str] = []
-    jwks_uri: str | None = None
     scopes_supported: list[str] | None = None
     bearer_methods_supported: list[str] | None = None
-    resource_name: str | None = None
-    resource_documentation: str | None = None
-    resource_policy_uri: str | None = None
-    resource_tos_uri: str | None = None
     dpop_signing_alg_values_supported: list[str] | None = None
     dpop_bound_access_tokens_required: bool = False
 
 
 class ServerMetadata(Struct, kw_only=True, omit_defaults=True):
-    """An authorization server: https://www.rfc-editor.org/rfc/rfc8414#section-2 and OpenID Connect
-    Discovery 1.0"""
+    """Authorization server metadata: https://www.rfc-editor.org/rfc/rfc8414#section-2 and OpenID
+    Connect Discovery 1.0"""
 
     issuer: str
     authorization_endpoint: str | None = None
     token_endpoint: str | None = None
     registration_endpoint: str | None = None
     revocation_endpoint: str | None = None
-    introspection_endpoint: str | None = None
-    userinfo_endpoint: str | None = None
     jwks_uri: str | None = None
     scopes_supported: list[str] | None = None
     response_types_supported: list[str] | None = None
@@ -65,53 +58,36 @@ class ServerMetadata(Struct, kw_only=True, omit_defaults=True):
     token_endpoint_auth_methods_supported: list[str] | None = None
     token_endpoint_auth_signing_alg_values_supported: list[str] | None = None
     revocation_endpoint_auth_methods_supported: list[str] | None = None
-    introspection_endpoint_auth_methods_supported: list[str] | None = None
     code_challenge_methods_supported: list[str] | None = None
-    service_documentation: str | None = None
     authorization_response_iss_parameter_supported: bool = False
     client_id_metadata_document_supported: bool = False
     dpop_signing_alg_values_supported: list[str] | None = None
 
 
 class ClientMetadata(Struct, kw_only=True, omit_defaults=True):
-    """What a client says of itself: https://www.rfc-editor.org/rfc/rfc7591#section-2"""
+    """A registration request: https://www.rfc-editor.org/rfc/rfc7591#section-2"""
 
-    client_id: str | None = None
     redirect_uris: list[str] = []
     client_name: str | None = None
     client_uri: str | None = None
-    logo_uri: str | None = None
-    tos_uri: str | None = None
-    policy_uri: str | None = None
     application_type: str | None = None
     grant_types: list[str] | None = None
     response_types: list[str] | None = None
     token_endpoint_auth_method: str | None = None
     scope: str | None = None
-    jwks_uri: str | None = None
-    jwks: dict[str, Any] | None = None
-    software_id: str | None = None
-    software_version: str | None = None
 
 
 class ClientInformation(SecretStruct, kw_only=True, omit_defaults=True):
-    """What a registration is answered with: https://www.rfc-editor.org/rfc/rfc7591#section-3.2.1"""
+    """A registration response: https://www.rfc-editor.org/rfc/rfc7591#section-3.2.1"""
 
     client_id: str
     client_secret: str | None = None
-    client_id_issued_at: float | None = None
     client_secret_expires_at: float | None = None
     token_endpoint_auth_method: str | None = None
-    redirect_uris: list[str] | None = None
-    client_name: str | None = None
-    application_type: str | None = None
-    grant_types: list[str] | None = None
-    response_types: list[str] | None = None
-    scope: str | None = None
 
 
 class TokenReply(SecretStruct, kw_only=True, omit_defaults=True):
-    """What a token request is answered with: https://www.rfc-editor.org/rfc/rfc6749#section-5.1"""
+    """A token response: https://www.rfc-editor.org/rfc/rfc6749#section-5.1"""
 
     access_token: str
     token_type: str
@@ -123,52 +99,50 @@ class TokenReply(SecretStruct, kw_only=True, omit_defaults=True):
 
 
 class ErrorReply(Struct, kw_only=True, omit_defaults=True):
-    """Why it was refused: https://www.rfc-editor.org/rfc/rfc6749#section-5.2"""
+    """An error response: https://www.rfc-editor.org/rfc/rfc6749#section-5.2"""
 
     error: str
     error_description: str | None = None
-    error_uri: str | None = None
 
     @property
     def text(self) -> str:
-        """Code and description, fit to be shown."""
+        """Code and description, safe to display."""
         return one_line(
             f"{self.error}: {self.error_description}" if self.error_description else self.error
         )
 
 
-def read_document(data: bytes, kind: type[T]) -> T | None:
-    """The document in these bytes; None where they are none of this kind, or too many."""
-    if len(data) > MAX_DOCUMENT_BYTES:
-        return None
+def decode_object(data: bytes) -> dict[str, Any] | None:
+    """Return the JSON object in these bytes; None if they are anything else."""
     try:
-        raw = decode(data)
+        found = decode(data)
     except (DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    return convert_document(raw, kind) if isinstance(raw, dict) else None
+    return found if isinstance(found, dict) else None
+
+
+def read_document(data: bytes, kind: type[T]) -> T | None:
+    """Parse a document; None if it is not of this kind, or longer than MAX_DOCUMENT_BYTES."""
+    found = decode_object(data) if len(data) <= MAX_DOCUMENT_BYTES else None
+    return None if found is None else convert_document(found, kind)
 
 
 def convert_document(raw: dict[str, Any], kind: type[T]) -> T | None:
-    """What these fields say as a document of this kind, without those that make no sense."""
+    """Convert an object to a document of this kind, without the fields that make no sense."""
     try:
         return convert(raw, kind, strict=False)
     except ValidationError:
         pass
+    valid = {
+        field.encode_name: raw[field.encode_name] for field in fields(kind) if _is_valid(raw, field)
+    }
     try:
-        return convert(
-            {
-                field.encode_name: raw[field.encode_name]
-                for field in fields(kind)
-                if _fits(raw, field)
-            },
-            kind,
-            strict=False,
-        )
+        return convert(valid, kind, strict=False)
     except ValidationError:
         return None
 
 
-def _fits(raw: dict[str, Any], field: FieldInfo) -> bool:
+def _is_valid(raw: dict[str, Any], field: FieldInfo) -> bool:
     try:
         convert(raw[field.encode_name], field.type, strict=False)
     except (KeyError, ValidationError):
@@ -177,10 +151,5 @@ def _fits(raw: dict[str, Any], field: FieldInfo) -> bool:
 
 
 def parse_scopes(scopes: Iterable[str] | str | None) -> tuple[str, ...]:
-    """Scopes as a user gives them: a list, or words in a string."""
-    return words(scopes) if isinstance(scopes, str) else tuple(scopes or ())
-
-
-def words(text: str | None) -> tuple[str, ...]:
-    """A list of scopes as its parts, each once, in order."""
-    return tuple(dict.fromkeys((text or "").split()))
+    """Return scopes as a tuple: from a list, or from a string with spaces between them."""
+    return tuple(dict.fromkeys(scopes.split()) if isinstance(scopes, str) else scopes or ())

@@ -1,14 +1,18 @@
-"""Proof of possession (DPoP, RFC 9449), both sides: a token that is of no use to whoever stole it.
+"""Proof of possession (DPoP, RFC 9449), both sides: tokens that are useless to a thief.
 
-The client has a key and signs each request: which method, which URL, when, and with which access
-token. The token itself names the key's thumbprint (`cnf.jkt`). A proof is good once and not for
-long: the server remembers the `jti` of those it took until they are too old to be taken anyway.
-That memory is bounded; where it overflows, the proofs that are as old as what it lost are refused,
-so that nothing is ever taken twice.
+The client has a key and signs each request: the method, the URL, the time and the access token. The
+token itself names the thumbprint of the key (`cnf.jkt`). A proof is valid once, and not for long:
+the server remembers the `jti` of the proofs that it accepted until they are too old to be accepted
+again. That memory is bounded. If it overflows, all proofs as old as the forgotten ones are refused,
+so that none is ever accepted twice.
 
-A server may also want a nonce of its own in each proof, so that none can be made ahead of time.
-Ours is the time of day, sealed: any process with the keys knows it again, and a new one is handed
-out when the old one is half through its life.
+A server may also require a nonce of its own in each proof, so that proofs cannot be made in
+advance. Ours is the current time, sealed: every process with the same keys recognises it, and a new
+one is handed out after half of its lifetime.
+
+A client makes its key when it first needs one. It keeps the latest nonce of each origin
+(https://www.rfc-editor.org/rfc/rfc9449#section-8.2). A request that was refused only for lack of a
+nonce is sent again once, with a new proof.
 """
 
 import threading
@@ -32,10 +36,17 @@ from .urls import origin, to_http_scheme
 PROOF_TYPE: Final = "dpop+jwt"
 NONCE_PURPOSE: Final = "dpop nonce"
 PROOF_ALGORITHMS: Final = ("ES256", "ES384", "Ed25519", "EdDSA", "PS256", "RS256")
+MAX_ORIGINS: Final = 16
+MAX_NONCE_LENGTH: Final = 1024
+NONCE_NEEDED: Final = "use_dpop_nonce"
 
 
 class ProofRefused(ValueError):
-    """A proof that is not taken, and why. `nonce`: one with the server's nonce in it would be."""
+    """A proof that is not accepted, and why.
+
+    Attributes:
+        nonce: Whether the same proof with this server's nonce would be accepted.
+    """
 
     def __init__(self, reason: str, *, nonce: bool = False) -> None:
         super().__init__(reason)
@@ -43,23 +54,23 @@ class ProofRefused(ValueError):
 
 
 class DpopSigner:
-    """A client's key, and the proofs that it makes. Without a key of before, there is a new one."""
+    """A key that signs proofs; a new key if none is given."""
 
     def __init__(self, key: Mapping[str, Any] | None = None, algorithm: str = "ES256") -> None:
         self.jwk: dict[str, Any] = dict(key) if key is not None else jose.generate_key(algorithm)
-        """The key, private parts and all: to be kept where tokens are kept."""
+        """The key with its private members. Store it where the tokens are stored."""
         self.algorithm = algorithm
         self.thumbprint = jose.thumbprint(self.jwk)
         self._key = jose.load_key(self.jwk)
         self._header = {"typ": PROOF_TYPE, "alg": algorithm, "jwk": jose.public_jwk(self.jwk)}
 
     def __repr__(self) -> str:
-        return f"Prover({self.thumbprint!r})"
+        return f"DpopSigner({self.thumbprint!r})"
 
     def proof(
         self, method: str, url: str, access_token: str | None = None, nonce: str | None = None
     ) -> str:
-        """The `DPoP` header for one request; no two are alike."""
+        """Return a new proof, the `DPoP` header of one request."""
         claims: dict[str, Any] = {
             "jti": token_urlsafe(16),
             "htm": method,
@@ -73,9 +84,69 @@ class DpopSigner:
         return jose.sign(self._header, claims, self._key)
 
 
+class DpopClient:
+    """The key of a client, and the nonce that each origin expects in its proofs."""
+
+    def __init__(self) -> None:
+        self._jwk: dict[str, Any] | None = None
+        self._signer: DpopSigner | None = None
+        self._nonces: dict[str, str] = {}
+
+    @property
+    def jwk(self) -> dict[str, Any] | None:
+        """The key with its private members; None if there is none yet."""
+        return self._jwk if self._signer is None else self._signer.jwk
+
+    def use_key(self, jwk: dict[str, Any] | None) -> None:
+        """Use a key that was stored; None keeps the current one."""
+        if jwk is not None and jwk != self.jwk:
+            self._jwk, self._signer = jwk, None
+
+    def proof_header(self, method: str, url: str, access_token: str | None = None) -> str:
+        """Return a proof for one request, with the nonce of its origin."""
+        nonce = self._nonces.get(origin(url))
+        return self.signer().proof(method, to_http_scheme(url), access_token, nonce)
+
+    def signer(self) -> DpopSigner:
+        """Return the signer, with a new key if none was stored. Raises ConfigError if the library
+        is missing."""
+        if self._signer is None:
+            self._signer = DpopSigner(self._jwk)
+        return self._signer
+
+    def remember_nonce(self, url: str, answer: HttpResponse) -> bool:
+        """Remember the nonce of a response; False if it has none."""
+        nonce, sender = answer.headers.get("dpop-nonce", ""), origin(url)
+        if not 0 < len(nonce) <= MAX_NONCE_LENGTH:
+            return False
+        self._nonces.pop(sender, None)
+        self._nonces[sender] = nonce
+        if len(self._nonces) > MAX_ORIGINS:
+            del self._nonces[next(iter(self._nonces))]
+        return True
+
+    def should_retry(self, url: str, answer: HttpResponse) -> bool:
+        """Tell whether a request was refused only for lack of a nonce, which came with the
+        response."""
+        if not self.remember_nonce(url, answer) or answer.status not in (400, 401):
+            return False
+        reply = read_document(answer.body, ErrorReply)
+        return NONCE_NEEDED in (read_requirements(answer).error, reply and reply.error)
+
+
 class Checker:
-    """A server's judgement of proofs. `required` is for its owner: whether tokens without a key are
-    refused."""
+    """Checks the DPoP proofs that a server receives: `Bearer(…, dpop=Checker(nonces=True))`.
+
+    Args:
+        required: Whether to refuse access tokens that are not bound to a key (default: False).
+        nonces: Whether each proof must contain a nonce of this server (default: False), so that
+            nobody can make proofs in advance.
+        algorithms: The signature algorithms to accept.
+        window: How many seconds the time of a proof may differ from this server's clock, in either
+            direction (default: 60).
+        remembered: How many accepted proofs to remember (default: 100,000). If there are more
+            within the window, the oldest proofs are refused, never accepted twice.
+    """
 
     def __init__(
         self,
@@ -89,15 +160,18 @@ class Checker:
         self.required, self.nonces, self.algorithms = required, nonces, tuple(algorithms)
         self._window, self._remembered = window, remembered
         self._seen: OrderedDict[bytes, float] = OrderedDict()
-        """When the proofs were made that were taken lately, the one that was taken first at the
-        front."""
+        """When each accepted proof was made, in the order in which they were accepted."""
         self._floor = 0.0
-        """Proofs made before this may have been taken already."""
+        """Proofs made before this time may have been accepted already."""
         self._nonce = ("", 0.0)
         self._lock = threading.Lock()
 
     def nonce(self, ring: KeyRing) -> str:
-        """What the next proof is to have in it."""
+        """Return the nonce that the next proof should contain.
+
+        Args:
+            ring: The keys of the server, with which nonces are sealed.
+        """
         nonce, made = self._nonce
         now = time.time()
         if not 0 <= now - made < self._window / 2:
@@ -114,20 +188,33 @@ class Checker:
         access_token: str | None = None,
         thumbprint: str | None = None,
     ) -> str:
-        """The thumbprint of the key behind a proof for this request; ProofRefused where it proves
-        nothing. With an access token, the proof has to be for that very one, and by the key that
-        the token is bound to."""
+        """Check the proof of a request, and remember it so that it cannot be used again.
+
+        Args:
+            proof: The `DPoP` header; None if there is none.
+            method: The method of the request.
+            url: The URL of the request; its query is ignored.
+            ring: The keys of the server, with which nonces are sealed.
+            access_token: The token that the proof must be for (default: any).
+            thumbprint: The key that the proof must be signed with (default: any).
+
+        Returns:
+            The thumbprint of the key that signed the proof.
+
+        Raises:
+            ProofRefused: The proof is missing, invalid, too old, or was used before.
+        """
         if not proof:
             raise ProofRefused("there is no DPoP header")
-        header, claims = self._verified(proof)
+        header, claims = self._verify(proof)
         now = time.time()
         made = claims.get("iat")
         if claims.get("htm") != method:
             raise ProofRefused("it is for another method")
         if not is_same_url(claims.get("htu"), url):
             raise ProofRefused(
-                "it is for another URL than this server goes by; the server may have to say "
-                "public_url="
+                "it is for another URL than that of this server; if the URL is right, the server "
+                "needs public_url="
             )
         if (
             not isinstance(made, int | float)
@@ -138,13 +225,13 @@ class Checker:
             raise ProofRefused("it is for another access token")
         found = jose.thumbprint(header["jwk"])
         if thumbprint is not None and not compare_digest(found, thumbprint):
-            raise ProofRefused("it is by another key than the access token is bound to")
-        if self.nonces and not self._timely(claims.get("nonce"), ring, now):
+            raise ProofRefused("it is signed by another key than the access token is bound to")
+        if self.nonces and not self._is_current(claims.get("nonce"), ring, now):
             raise ProofRefused("it needs the nonce of this server", nonce=True)
-        self._take(claims.get("jti"), found, float(made), now)
+        self._accept_once(claims.get("jti"), found, float(made), now)
         return found
 
-    def _verified(self, proof: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _verify(self, proof: str) -> tuple[dict[str, Any], dict[str, Any]]:
         def key(header: Mapping[str, Any]) -> Any:
             jwk = header.get("jwk")
             if not isinstance(jwk, dict) or jose.PRIVATE_MEMBERS & jwk.keys():
@@ -153,13 +240,13 @@ class Checker:
 
         try:
             header, claims = jose.verify(proof, key, self.algorithms)
-        except jose.InvalidJwt as problem:
-            raise ProofRefused(str(problem)) from None
+        except jose.InvalidJwt as error:
+            raise ProofRefused(str(error)) from None
         if str(header.get("typ")).lower() != PROOF_TYPE:
             raise ProofRefused(f"its typ is not {PROOF_TYPE}")
         return header, claims
 
-    def _timely(self, nonce: Any, ring: KeyRing, now: float) -> bool:
+    def _is_current(self, nonce: Any, ring: KeyRing, now: float) -> bool:
         if not isinstance(nonce, str):
             return False
         try:
@@ -168,111 +255,38 @@ class Checker:
             return False
         return made - 1 <= now <= made + 2 * self._window
 
-    def _take(self, jti: Any, thumbprint: str, made: float, now: float) -> None:
-        """Take a proof, which can be done once."""
+    def _accept_once(self, jti: Any, thumbprint: str, made: float, now: float) -> None:
         if not isinstance(jti, str) or not jti:
             raise ProofRefused("it has no jti")
-        key, seen = (
-            sha256(f"{thumbprint} {jti}".encode("utf-8", "surrogatepass")).digest(),
-            self._seen,
-        )
+        key = sha256(f"{thumbprint} {jti}".encode("utf-8", "surrogatepass")).digest()
         with self._lock:
             self._forget(now)
-            if key in seen or made <= self._floor:
+            if key in self._seen or made <= self._floor:
                 raise ProofRefused("it was used before; make a new one for each request")
-            seen[key] = made
+            self._seen[key] = made
 
     def _forget(self, now: float) -> None:
-        """Make room, of what is too old to be taken again, else of what was taken first."""
+        """Make room: drop proofs that are too old to be accepted again, then the first ones."""
         seen = self._seen
         while seen and (
             next(iter(seen.values())) < now - self._window or len(seen) >= self._remembered
         ):
             _, lost = seen.popitem(last=False)
-            self._floor = max(
-                self._floor, min(lost, now)
-            )  # also of what is too old: a clock may be put back
+            # Also for proofs that are too old: the clock may be set back.
+            self._floor = max(self._floor, min(lost, now))
 
 
 def is_same_url(claimed: Any, url: str) -> bool:
-    """Whether two URLs are the same but for query and fragment: RFC 9449, 4.3, as far as spelling
-    goes."""
+    """Tell whether two URLs are the same except for query and fragment (RFC 9449, 4.3)."""
     try:
-        return isinstance(claimed, str) and _place(claimed) == _place(url)
+        return isinstance(claimed, str) and _comparable(claimed) == _comparable(url)
     except ValueError:
         return False
 
 
-def _place(url: str) -> tuple[str, str, int, str]:
+def _comparable(url: str) -> tuple[str, str, int, str]:
     return *split_origin(url), urlsplit(url).path or "/"
 
 
-def _equal(claimed: Any, wanted: str) -> bool:
-    return isinstance(claimed, str) and compare_digest(claimed.encode(), wanted.encode())
-
-
-# --- merged from proofs.py (integrate, then remove this comment)
-# A client's side of DPoP: its key, made when first needed, and the nonces that servers want in the
-# proofs.
-#
-# A nonce holds for the origin it came from (https://www.rfc-editor.org/rfc/rfc9449#section-8.2),
-# until the next one comes. A request that was refused for want of one is made again with a fresh
-# proof, once.
-
-MAX_ORIGINS = 16
-MAX_NONCE_LENGTH = 1024
-NONCE_NEEDED = "use_dpop_nonce"
-
-
-class DpopClient:
-    """One key, and what each origin wants to see in its proofs."""
-
-    __slots__ = ("_jwk", "_nonces", "_prover")
-
-    def __init__(self) -> None:
-        self._jwk: dict[str, Any] | None = None
-        self._prover: DpopSigner | None = None
-        self._nonces: dict[str, str] = {}
-
-    @property
-    def jwk(self) -> dict[str, Any] | None:
-        """The key, private parts and all; None while there is none."""
-        return self._jwk if self._prover is None else self._prover.jwk
-
-    def adopt(self, jwk: dict[str, Any] | None) -> None:
-        """Go on with the key of before, if there was one."""
-        if jwk is not None and jwk != self.jwk:
-            self._jwk, self._prover = jwk, None
-
-    def header(self, method: str, url: str, access_token: str | None = None) -> str:
-        """A proof for this request, good once."""
-        return self.prover().proof(
-            method, to_http_scheme(url), access_token, self._nonces.get(origin(url))
-        )
-
-    def prover(self) -> "DpopSigner":
-        """What makes proofs, with the key of before or a new one; ConfigError where none can be
-        made."""
-        if self._prover is None:
-            self._prover = DpopSigner(self._jwk)
-        return self._prover
-
-    def heard(self, url: str, answer: HttpResponse) -> bool:
-        """Remember the nonce of an answer; whether there is one."""
-        nonce, home = answer.headers.get("dpop-nonce", ""), origin(url)
-        if not 0 < len(nonce) <= MAX_NONCE_LENGTH:
-            return False
-        self._nonces.pop(home, None)
-        self._nonces[home] = nonce
-        if len(self._nonces) > MAX_ORIGINS:
-            del self._nonces[next(iter(self._nonces))]
-        return True
-
-    def wanted(self, url: str, answer: HttpResponse) -> bool:
-        """Whether this refusal only wants a nonce, and brought one along."""
-        if not self.heard(url, answer) or answer.status not in (400, 401):
-            return False
-        refusal = read_document(answer.body, ErrorReply)
-        return read_requirements(answer).error == NONCE_NEEDED or (
-            refusal is not None and refusal.error == NONCE_NEEDED
-        )
+def _equal(claimed: Any, expected: str) -> bool:
+    return isinstance(claimed, str) and compare_digest(claimed.encode(), expected.encode())

@@ -1,9 +1,8 @@
-"""Signed tokens (JWS, RFC 7515), behind one door: the rest of this folder knows neither the library
-nor its exceptions.
+"""Signed tokens (JWS, RFC 7515). Nothing else in `auth` knows the library or its exceptions.
 
-Only signatures with a key pair are spoken. `none` and the HMACs are in no list here, so a public
-key can never be taken for a shared secret. A key says by its type which algorithms it fits, and the
-caller says which it takes at all.
+Only signatures with a key pair are supported. `none` and the HMAC algorithms are not in any list
+here, so a public key can never be used as a shared secret. The type of a key decides which
+algorithms fit it, and the caller decides which algorithms are accepted at all.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -14,21 +13,22 @@ from typing import Any, Final
 
 import msgspec
 
-from ..errors import missing_extra
+from ..errors import ConfigError, missing_extra
+from .documents import decode_object
 
 ALGORITHMS: Final = (
     "ES256", "ES384", "ES512", "Ed25519", "EdDSA", "PS256", "PS384", "PS512", "RS256", "RS384",
     "RS512",
 )  # fmt: skip
-"""All that are spoken; RFC 7518, 3.1, RFC 8037 and RFC 9864."""
+"""Every supported algorithm: RFC 7518, 3.1, RFC 8037 and RFC 9864."""
 MAX_TOKEN_LENGTH: Final = 16 * 1024
-"""Characters of a token; a longer one is not looked at."""
+"""Characters. A longer token is not parsed."""
 PRIVATE_MEMBERS: Final = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth", "k"})
-"""The members of a key that only its owner may have."""
+"""The members of a JWK that only its owner may have."""
 RSA_MODULUS_LENGTHS: Final = (2048 // 6, 8192 // 6 + 1)
-"""How long the `n` of an RSA key may be in base64: shorter is weak, longer keeps us busy."""
+"""Shortest and longest `n` of an RSA key in base64: shorter is weak, longer costs too much CPU."""
 MAX_RSA_EXPONENT_LENGTH: Final = 6
-"""How long its `e` may be: 32 bits and more than anybody uses; what is longer keeps us busy too."""
+"""Longest `e` in base64: 32 bits, more than anyone uses. A longer one costs too much CPU."""
 _KEY_TYPES: Final = {
     "ES256": ("EC", "P-256"),
     "ES384": ("EC", "P-384"),
@@ -38,25 +38,27 @@ _KEY_TYPES: Final = {
 
 
 class InvalidJwt(ValueError):
-    """Not a token that was signed by the key in question; the text says why, and holds nothing of
-    the token."""
+    """A token that is malformed or not signed by the expected key.
+
+    The text says why, as the end of a sentence, and contains nothing of the token.
+    """
 
 
 def generate_key(algorithm: str = "ES256") -> dict[str, Any]:
-    """A new key for this algorithm, as a JWK with its private parts."""
+    """Return a new key for this algorithm, as a JWK with its private members."""
     kind, size = _KEY_TYPES.get(algorithm, ("OKP", "Ed25519"))
     key: dict[str, Any] = _library("jwk").generate_key(kind, size).as_dict(private=True)
     return key
 
 
 def load_key(jwk: Mapping[str, Any]) -> Any:
-    """A key, ready for use; Unverified where it is none, or too weak or too long to be used."""
+    """Import a JWK. Raises InvalidJwt if it is malformed, too weak or too long."""
     modulus = jwk.get("n")
     if (
         isinstance(modulus, str)
         and not RSA_MODULUS_LENGTHS[0] <= len(modulus) <= RSA_MODULUS_LENGTHS[1]
     ):
-        raise InvalidJwt("its RSA key has not between 2048 and 8192 bits")
+        raise InvalidJwt("its RSA key does not have between 2048 and 8192 bits")
     if isinstance(exponent := jwk.get("e"), str) and len(exponent) > MAX_RSA_EXPONENT_LENGTH:
         raise InvalidJwt("the exponent of its RSA key is longer than 32 bits")
     library = _library("jwk")
@@ -68,13 +70,32 @@ def load_key(jwk: Mapping[str, Any]) -> Any:
         raise InvalidJwt("its key cannot be read") from None
 
 
+def load_private_key(pem: str | bytes, algorithm: str) -> Any:
+    """Import a private key in PEM form for this algorithm; ConfigError if it is not one."""
+    types: Mapping[str, Any] = {"ES": "EC", "RS": "RSA", "PS": "RSA", "Ed": "OKP"}
+    kind = types.get(algorithm[:2])
+    if kind is None:
+        raise ConfigError(f"algorithm={algorithm!r} is not supported. Use ES256.")
+    library = _library("jwk")
+    try:
+        key = library.import_key(pem, kind)
+    except Exception:  # the library's own text may contain parts of the key
+        key = None
+    if key is None or not key.is_private:
+        raise ConfigError(
+            f"private_key is not a private key for {algorithm}. Pass it as PEM, with its BEGIN "
+            "and END lines."
+        )
+    return key
+
+
 def public_jwk(jwk: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a key that everybody may see."""
+    """Return a JWK without its private members."""
     return {name: value for name, value in jwk.items() if name not in PRIVATE_MEMBERS}
 
 
 def thumbprint(jwk: Mapping[str, Any]) -> str:
-    """What a key is known by: RFC 7638, with SHA-256."""
+    """Return the SHA-256 thumbprint of a key (RFC 7638)."""
     found: str = load_key(public_jwk(jwk)).thumbprint()
     return found
 
@@ -86,78 +107,80 @@ def s256(text: str) -> str:
 
 
 def sign(header: Mapping[str, Any], claims: Mapping[str, Any], key: Any) -> str:
-    """A signed token. The header names the algorithm, the key is a loaded one."""
-    signer = _library("jws").serialize_compact
-    made: str = signer(
-        dict(header), msgspec.json.encode(claims), key, registry=_registry(header["alg"])
-    )
-    return made
+    """Return a signed token. The header names the algorithm; the key is one that was loaded."""
+    serialize = _library("jws").serialize_compact
+    payload = msgspec.json.encode(claims)
+    token: str = serialize(dict(header), payload, key, registry=_registry(header["alg"]))
+    return token
 
 
 def decode_unverified(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a token says of itself, before anybody knows whether it is true; Unverified where it
-    says nothing."""
-    head, _, rest = token.partition(".")
+    """Return header and claims of a token without checking its signature. Raises InvalidJwt."""
+    header, _, rest = token.partition(".")
     body, dot, _ = rest.partition(".")
     if len(token) > MAX_TOKEN_LENGTH or not dot:
-        raise InvalidJwt("it is no signed token")
-    return decode_payload(_decoded(head)), decode_payload(_decoded(body))
+        raise InvalidJwt("it is not a signed token")
+    return _decode_part(header), _decode_part(body)
 
 
 def verify(
     token: str, key: Any, algorithms: Collection[str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Header and claims of a token that was signed by this key, or by the one that a function finds
-    for its header; Unverified for any other."""
+    """Return header and claims of a token that was signed by this key. Raises InvalidJwt.
+
+    Args:
+        token: The token in compact form.
+        key: A loaded key, or a function that takes the header and returns one.
+        algorithms: The algorithms to accept.
+    """
     if len(token) > MAX_TOKEN_LENGTH:
         raise InvalidJwt(f"it is longer than {MAX_TOKEN_LENGTH} characters")
     header, _ = decode_unverified(token)
     algorithm = header.get("alg")
     if not isinstance(algorithm, str) or algorithm not in algorithms or algorithm not in ALGORITHMS:
-        raise InvalidJwt("its algorithm is not one that is taken here")
-    if "crit" in header:  # RFC 7515, 4.1.11: we know none of what it may name
-        raise InvalidJwt("it demands extensions that are not known here")
-    found = key(header) if callable(key) else key
+        raise InvalidJwt("its algorithm is not accepted here")
+    if "crit" in header:  # RFC 7515, 4.1.11: no critical extension is supported
+        raise InvalidJwt("it requires extensions that are not supported")
+    loaded = key(header) if callable(key) else key
     try:
-        signed = _library("jws").deserialize_compact(token, found, registry=_registry(algorithm))
-    except Exception:  # whatever the library makes of what a stranger sent
-        raise InvalidJwt("its signature does not fit") from None
-    return header, decode_payload(signed.payload)
-
-
-def decode_payload(raw: bytes) -> dict[str, Any]:
-    """The JSON object in these bytes; Unverified where there is none."""
-    try:
-        found = msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        raise InvalidJwt("it is no signed token")
-    return found
-
-
-def _decoded(part: str) -> bytes:
-    try:
-        return urlsafe_b64decode(part + "=" * (-len(part) % 4))
-    except ValueError:
-        raise InvalidJwt("it is no signed token") from None
-
-
-@cache
-def _registry(algorithm: str) -> Any:
-    """What the library takes for one algorithm. Headers may be as long as a key in them is, and say
-    what we do not know."""
-    taken = _library("jws").JWSRegistry(algorithms=[algorithm], strict_check_header=False)
-    taken.max_header_length = MAX_TOKEN_LENGTH
-    return taken
+        signed = _library("jws").deserialize_compact(token, loaded, registry=_registry(algorithm))
+    except Exception:  # the token comes from a stranger, so the library may raise anything
+        raise InvalidJwt("its signature is wrong") from None
+    return header, _decode_payload(signed.payload)
 
 
 def require_library() -> None:
-    """Complain now rather than at the first token, without loading anything."""
+    """Raise ConfigError now, not at the first token, if the library is missing. Loads nothing."""
     from importlib.util import find_spec
 
     if find_spec("joserfc") is None:
         raise missing_extra("Signing or verifying a token", "auth")
+
+
+def _decode_part(part: str) -> dict[str, Any]:
+    try:
+        raw = urlsafe_b64decode(part + "=" * (-len(part) % 4))
+    except ValueError:
+        raise InvalidJwt("it is not a signed token") from None
+    return _decode_payload(raw)
+
+
+def _decode_payload(raw: bytes) -> dict[str, Any]:
+    found = decode_object(raw)
+    if found is None:
+        raise InvalidJwt("it is not a signed token")
+    return found
+
+
+@cache
+def _registry(algorithm: str) -> Any:
+    """Return the library's settings for one algorithm.
+
+    Headers may be as long as the key in them, and may have members that we do not know.
+    """
+    registry = _library("jws").JWSRegistry(algorithms=[algorithm], strict_check_header=False)
+    registry.max_header_length = MAX_TOKEN_LENGTH
+    return registry
 
 
 def _library(module: str) -> Any:

@@ -1,8 +1,8 @@
-"""Which addresses OAuth may use here, and how one is made from another.
+"""Which URLs OAuth may use, and how one is derived from another.
 
-Whatever carries a token, a code or the name of who may issue one goes over https, or stays on this
-machine: https://www.rfc-editor.org/rfc/rfc9700#section-2.6. An address that two readers could read
-differently (a user name in it, a backslash, a space) is refused rather than understood.
+Everything that carries a token, a code or the name of an issuer goes over https, or stays on this
+machine: https://www.rfc-editor.org/rfc/rfc9700#section-2.6. A URL that two programs could read
+differently (with a user name, a backslash or a space) is refused, not interpreted.
 """
 
 from functools import lru_cache
@@ -20,31 +20,31 @@ OPENID_METADATA_PATH = "/.well-known/openid-configuration"
 
 
 def is_local(url: str) -> bool:
-    """Whether a URL names this machine, or an address that not all the world can reach. Where a
-    name leads is not known."""
+    """Tell whether the host of a URL is this machine, or an address on a private network.
+
+    Names are not resolved.
+    """
     parts = _split(url)
     return is_private((parts and parts.hostname) or "")
 
 
 def require_safe(url: str, what: str) -> str:
-    """The same URL, if it may be used; `what` names it in the refusal."""
+    """Return the URL if OAuth may use it, else raise Unauthorized; `what` names it in the error."""
     parts = _split(url)
     if parts is None or parts.fragment or "#" in url:
-        raise Unauthorized(f"{what} is not a usable URL: {one_line(url)}")
+        raise Unauthorized(f"{what} is not a valid URL: {one_line(url)}")
     if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(parts.hostname)):
-        raise Unauthorized(
-            f"{what} has to be https (or http on this machine), and is {one_line(url)}"
-        )
+        raise Unauthorized(f"{what} must be https (or http on localhost): {one_line(url)}")
     return url
 
 
 def is_confidential(url: str) -> bool:
-    """Whether what is sent there stays between here and there."""
+    """Tell whether a URL is well-formed and nobody else can read what is sent there."""
     return _split(url) is not None and net.is_confidential(url)
 
 
 def require_confidential(url: str) -> None:
-    """Refuse to send a secret where others could read it:
+    """Raise Unauthorized if others could read a secret that is sent to this URL:
     https://www.rfc-editor.org/rfc/rfc6750#section-5.3"""
     if not is_confidential(url):
         raise Unauthorized(
@@ -54,70 +54,60 @@ def require_confidential(url: str) -> None:
 
 
 def to_http_scheme(url: str) -> str:
-    """The URL of a request of HTTP, also where a conversation over WebSocket begins with it."""
+    """Return the URL of the HTTP request that opens a WebSocket; other URLs stay as they are."""
     scheme, colon, rest = url.partition(":")
     return f"{HTTP_SCHEMES.get(scheme.lower(), scheme)}{colon}{rest}"
 
 
 def origin(url: str) -> str:
-    """Scheme, host and port in their one spelling; empty for what has none."""
+    """Return the origin of a URL in its one spelling; empty if the URL is malformed."""
     return "" if _split(url) is None else net.origin(url)
 
 
 def canonical_url(url: str) -> str:
-    """The URL of a server as its name: no query, no fragment, no slash that stands alone."""
+    """Return the URL by which a server is identified: no query, no fragment, no bare slash."""
     parts = _split(url)
     return "" if parts is None else origin(url) + (parts.path if parts.path != "/" else "")
 
 
 @lru_cache(256)
 def audience_of(url: str) -> str:
-    """The same as tokens name it, with or without a slash at its end; empty for what is no URL, or
-    more than that."""
+    """Return a URL as it is compared with the audience of a token: no slash at the end.
+
+    Empty for a malformed URL, and for one with a query or fragment.
+    """
     return "" if {"?", "#"} & {*url} else canonical_url(url).rstrip("/")
 
 
 def covers_url(resource: str, url: str) -> bool:
-    """Whether a resource of this name is what is at this URL, or contains it.
+    """Tell whether a resource of this name is the server at this URL, or contains it.
 
-    RFC 9728 wants the two identical where the name is in the path of the metadata; metadata at the
-    root of an origin speaks for all that is below:
+    RFC 9728 requires the two to be identical if the name is in the path of the metadata. Metadata
+    at the root of an origin covers everything below:
     https://www.rfc-editor.org/rfc/rfc9728#section-3.3
     """
-    named, asked = _split(resource), _split(url)
-    if named is None or asked is None or named.fragment or origin(resource) != origin(url):
+    named, requested = _split(resource), _split(url)
+    if named is None or requested is None or named.fragment or origin(resource) != origin(url):
         return False
-    if named.query and named.query != asked.query:
+    if named.query and named.query != requested.query:
         return False
-    below = named.path.rstrip("/")
-    return asked.path.rstrip("/") == below or asked.path.startswith(f"{below}/")
+    prefix = named.path.rstrip("/")
+    return requested.path.rstrip("/") == prefix or requested.path.startswith(f"{prefix}/")
 
 
 def resource_metadata_urls(url: str) -> list[str]:
-    """Where the metadata of the server at this URL may be, in order:
+    """Return where the metadata of the server at this URL may be, in the order to try:
     https://www.rfc-editor.org/rfc/rfc9728#section-3.1"""
-    path = urlsplit(url).path.rstrip("/")
-    return list(
-        dict.fromkeys(
-            (
-                f"{origin(url)}{RESOURCE_METADATA_PATH}{path}",
-                f"{origin(url)}{RESOURCE_METADATA_PATH}",
-            )
-        )
-    )
+    root = origin(url) + RESOURCE_METADATA_PATH
+    return list(dict.fromkeys((root + urlsplit(url).path.rstrip("/"), root)))
 
 
 def server_metadata_urls(issuer: str) -> list[str]:
-    """Where the metadata of this issuer may be, in order:
+    """Return where the metadata of this issuer may be, in the order to try:
     https://www.rfc-editor.org/rfc/rfc8414#section-3.1 and 5"""
     base, path = origin(issuer), urlsplit(issuer).path.rstrip("/")
-    if not path:
-        return [base + SERVER_METADATA_PATH, base + OPENID_METADATA_PATH]
-    return [
-        f"{base}{SERVER_METADATA_PATH}{path}",
-        f"{base}{OPENID_METADATA_PATH}{path}",
-        f"{base}{path}{OPENID_METADATA_PATH}",
-    ]
+    inserted = [f"{base}{SERVER_METADATA_PATH}{path}", f"{base}{OPENID_METADATA_PATH}{path}"]
+    return [*inserted, f"{base}{path}{OPENID_METADATA_PATH}"] if path else inserted
 
 
 def _split(url: str) -> SplitResult | None:
@@ -125,12 +115,12 @@ def _split(url: str) -> SplitResult | None:
         len(url) > MAX_URL_LENGTH
         or not url.isprintable()
         or not url.isascii()
-        or any(letter in url for letter in ' \\"<>')
+        or any(char in url for char in ' \\"<>')
     ):
         return None
     try:
         parts = urlsplit(url)
-        sound = bool(parts.hostname) and "@" not in parts.netloc and parts.port != 0
-    except ValueError:  # a port or a bracket that is none
+        valid = bool(parts.hostname) and "@" not in parts.netloc and parts.port != 0
+    except ValueError:  # a malformed port or IPv6 address
         return None
-    return parts if sound else None
+    return parts if valid else None

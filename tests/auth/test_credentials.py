@@ -245,7 +245,7 @@ async def test_where_renewal_does_not_help_a_login_does(world: World) -> None:
 
 async def test_a_server_that_refuses_what_was_just_given_out_is_given_up(world: World) -> None:
     world.server.stubborn = 1000
-    with pytest.raises(Unauthorized, match="has just given out"):
+    with pytest.raises(Unauthorized, match="has just issued"):
         await world.server.ask(world.client())
     assert len(world.issuer.visits) == 1
 
@@ -253,7 +253,7 @@ async def test_a_server_that_refuses_what_was_just_given_out_is_given_up(world: 
 async def test_a_server_that_was_given_up_may_change_its_mind(world: World) -> None:
     client = world.client()
     world.server.bad.add("access-1")
-    with pytest.raises(Unauthorized, match="has just given out"):
+    with pytest.raises(Unauthorized, match="has just issued"):
         await world.server.ask(client)
     assert await world.server.ask(client) == 200
 
@@ -336,7 +336,7 @@ async def test_a_login_that_was_renewed_is_not_lost_where_it_cannot_be_kept(
     for _ in range(3):  # each time the refresh token before is used up
         world.now += 3700
         assert await world.server.ask(client) == 200
-    assert "No space left on device; this program goes on with what it holds" in caplog.text
+    assert "No space left on device. The new tokens are used until this program ends" in caplog.text
     store.full = False
     world.now += 3700
     assert await world.server.ask(client) == 200
@@ -478,7 +478,7 @@ async def test_what_was_asked_for_is_not_remembered_without_end(world: World) ->
                 "POST", SERVER, HttpResponse(status=403, headers={"www-authenticate": asked})
             )
         client.heard(HttpResponse())
-    assert len(client._steps) == MAX_OPERATIONS
+    assert len(client._step_ups) == MAX_OPERATIONS
 
 
 async def test_calls_that_lack_the_same_scope_at_once_are_all_helped_by_one_login(
@@ -568,7 +568,7 @@ async def test_a_name_that_was_given_stays_with_its_issuer_when_that_does_not_kn
     world.now += 3700
     await client.headers("POST", SERVER)
     world.described["authorization_servers"] = [OTHER]
-    with pytest.raises(Unauthorized, match="client id is one of"):
+    with pytest.raises(Unauthorized, match="client_id was issued by"):
         await world.server.ask(client)
     assert not evil.forms and not evil.visits
 
@@ -664,7 +664,7 @@ async def test_no_credentials_show_a_secret(world: World) -> None:
         WorkloadIdentity("a", "hidden"),
         OAuth(client_id="hidden"),
     ]
-    for one in (client, client._record, client._plan, *others):
+    for one in (client, client._record, client._options, *others):
         assert "hidden" not in repr(one) and "access-1" not in repr(one)
     kept = await world.kept()
     assert all(known.client_secret is None for known in kept.registrations.values())
@@ -709,7 +709,7 @@ async def test_without_a_browser_a_login_that_is_there_is_used_and_none_is_made(
     world: World,
 ) -> None:
     nobody = OAuth(store=world.store, browser=False).bind(SERVER, world.internet.fetch)
-    with pytest.raises(Unauthorized, match="nobody is here to log in") as refused:
+    with pytest.raises(Unauthorized, match="there is nobody to log in") as refused:
         await world.server.ask(nobody)
     assert refused.value.curable and refused.value.scopes == ()
     await world.server.ask(world.client())
@@ -901,7 +901,7 @@ async def test_a_program_gets_in_with_its_key(world: World) -> None:
 async def test_a_program_whose_token_is_refused_asks_no_more_than_once(world: World) -> None:
     world.issuer.clients["me"] = {"client_secret": "s"}
     world.server.stubborn = 1000
-    with pytest.raises(Unauthorized, match="has just given out"):
+    with pytest.raises(Unauthorized, match="has just issued"):
         await world.server.ask(ClientCredentials("me", "s").bind(SERVER, world.internet.fetch))
     assert len(world.issuer.forms) == 1
 
@@ -1000,7 +1000,7 @@ async def test_a_programs_secret_is_shown_to_one_issuer_only(world: World) -> No
     evil = Issuer(world.internet, OTHER)
     world.described["authorization_servers"] = [OTHER]
     world.server.bad.add("access-1")
-    with pytest.raises(Unauthorized, match="client id is one of"):
+    with pytest.raises(Unauthorized, match="client_id was issued by"):
         await world.server.ask(client)
     assert not evil.forms
 
@@ -1012,7 +1012,7 @@ async def test_a_token_from_elsewhere_goes_along(world: World) -> None:
     client = BearerToken("abc").bind(SERVER, world.internet.fetch)
     assert await client.headers("POST", SERVER) == {"authorization": "Bearer abc"}
     assert await client.headers("POST", "https://evil.example") == {}
-    with pytest.raises(Unauthorized, match="give another one") as caught:
+    with pytest.raises(Unauthorized, match="Pass another one") as caught:
         await client.refused("POST", SERVER, HttpResponse(status=401))
     assert not caught.value.curable and "abc" not in str(caught.value)
 

@@ -213,7 +213,7 @@ def test_this_machine_may_be_asked_without_encryption(internet: Internet, host: 
 def test_an_issuer_with_a_query_is_none(internet: Internet) -> None:
     describe(internet, authorization_servers=[f"{ISSUER}?tenant=1"])
     Issuer(internet).metadata["issuer"] = f"{ISSUER}?tenant=1"
-    with pytest.raises(Unauthorized, match="not a usable issuer"):
+    with pytest.raises(Unauthorized, match="not a valid issuer"):
         search(internet)
     assert not internet.to("as.example.com")
 
@@ -246,7 +246,7 @@ def test_of_very_many_issuers_only_some_are_looked_at(internet: Internet) -> Non
 
 def test_a_server_that_names_no_issuer_is_told_so(internet: Internet) -> None:
     describe(internet, authorization_servers=[])
-    with pytest.raises(Unauthorized, match="names no authorization server"):
+    with pytest.raises(Unauthorized, match="does not name an authorization server"):
         search(internet)
 
 

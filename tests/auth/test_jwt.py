@@ -78,20 +78,20 @@ async def test_a_header_that_nobody_knows_is_ignored() -> None:
         ({"aud": None}, "another server"),
         ({"iss": "https://evil.example"}, "another issuer"),
         ({"iss": None}, "another issuer"),
-        ({"sub": None}, "whom it stands for"),
-        ({"sub": ""}, "whom it stands for"),
-        ({"sub": 7}, "whom it stands for"),
+        ({"sub": None}, "who it belongs to"),
+        ({"sub": ""}, "who it belongs to"),
+        ({"sub": 7}, "who it belongs to"),
         ({"exp": int(time.time()) - 100}, "expired"),
-        ({"exp": None}, "until when"),
-        ({"exp": "tomorrow"}, "until when"),
-        ({"nbf": int(time.time()) + 1000}, "not good yet"),
-        ({"nbf": "now"}, "not good yet"),
-        ({"nbf": 10**400}, "not good yet"),
-        ({"iat": int(time.time()) + 1000}, "not good yet"),
-        ({"header": {"typ": "dpop+jwt"}}, "no access token"),
-        ({"header": {"typ": "logout+jwt"}}, "no access token"),
-        ({"nonce": "n"}, "no access token"),
-        ({"at_hash": "h"}, "no access token"),
+        ({"exp": None}, "when it expires"),
+        ({"exp": "tomorrow"}, "when it expires"),
+        ({"nbf": int(time.time()) + 1000}, "not valid yet"),
+        ({"nbf": "now"}, "not valid yet"),
+        ({"nbf": 10**400}, "not valid yet"),
+        ({"iat": int(time.time()) + 1000}, "not valid yet"),
+        ({"header": {"typ": "dpop+jwt"}}, "not an access token"),
+        ({"header": {"typ": "logout+jwt"}}, "not an access token"),
+        ({"nonce": "n"}, "not an access token"),
+        ({"at_hash": "h"}, "not an access token"),
         ({"header": {"kid": "another"}}, "does not have"),
     ],
 )
@@ -155,7 +155,7 @@ async def test_a_public_key_is_never_taken_for_a_shared_secret() -> None:
 async def test_a_shared_secret_in_the_issuers_keys_is_no_key() -> None:
     async with verified() as (issuer, verify):
         issuer.listed = [{"kty": "oct", "k": "c2VjcmV0", "kid": "first"}]
-        with pytest.raises(ConnectFailed, match="no keys"):
+        with pytest.raises(ConnectFailed, match="no key"):
             await verify(issuer.token(HERE), SITE)
 
 

@@ -106,7 +106,7 @@ def test_a_registration_is_used_again(world: World) -> None:
 @pytest.mark.requirement("auth-client-id-first")
 def test_where_nothing_is_possible_the_way_out_is_named(world: World) -> None:
     del world.issuer.metadata["registration_endpoint"]
-    with pytest.raises(Unauthorized, match="give its client_id"):
+    with pytest.raises(Unauthorized, match="pass its client_id"):
         world.login()
 
 
@@ -124,9 +124,9 @@ def test_where_nothing_is_possible_the_way_out_is_named(world: World) -> None:
             ),
             "loopback  is not for web",
         ),
-        (HttpResponse(status=403, body=b"<html>"), "status 403"),
-        (reply({"client_name": "no id"}, 201), "status 201"),
-        (reply({"client_id": ""}, 201), "status 201"),
+        (HttpResponse(status=403, body=b"<html>"), "HTTP 403"),
+        (reply({"client_name": "no id"}, 201), "HTTP 201"),
+        (reply({"client_id": ""}, 201), "HTTP 201"),
     ],
 )
 def test_a_registration_that_fails_says_why(world: World, answer: HttpResponse, said: str) -> None:
@@ -138,7 +138,7 @@ def test_a_registration_that_fails_says_why(world: World, answer: HttpResponse, 
 
 def test_an_issuer_in_trouble_is_told_from_one_that_registers_nobody(world: World) -> None:
     world.internet.pages[f"POST {ISSUER}/register"] = HttpResponse(status=502)
-    with pytest.raises(ConnectFailed, match="try again later"):
+    with pytest.raises(ConnectFailed, match="Try again later"):
         world.login()
 
 
@@ -241,7 +241,7 @@ def test_a_name_that_was_given_is_never_shown_to_another_issuer(
     world.issuer.clients["mine"] = {"client_secret": "hidden"}
     world.login(client_id="mine", client_secret="hidden", issuer=named)
     move(world)
-    with pytest.raises(Unauthorized, match=r"client id is one of https://as\.example\.com"):
+    with pytest.raises(Unauthorized, match=r"client_id was issued by https://as\.example\.com"):
         world.login(client_id="mine", client_secret="hidden", issuer=named)
     assert not world.issuer.visits and not world.issuer.forms
 
@@ -275,12 +275,12 @@ def test_registrations_are_bounded_and_the_last_one_stays() -> None:
 
 @pytest.mark.parametrize("wrong", [{}, {"client_secret": "a", "private_key": "b"}])
 def test_a_program_has_one_way_to_prove_itself(wrong: dict[str, str]) -> None:
-    with pytest.raises(ConfigError, match="one of them"):
+    with pytest.raises(ConfigError, match="either a client_secret or a private_key"):
         ClientCredentials("me", **wrong)  # type: ignore[arg-type]
 
 
 def test_a_secret_needs_a_name_that_it_belongs_to() -> None:
-    with pytest.raises(ConfigError, match="give both"):
+    with pytest.raises(ConfigError, match="Pass both"):
         OAuth(client_secret="a")
 
 

@@ -1,17 +1,17 @@
-"""Credentials at work, for one server: the thin shell around `flow.py`, with its `Fetch`, `Store`
-and `Browser`.
+"""Credentials for one server: the shell around `flow.py` that does the I/O, with a `Fetch`, a
+`Store` and a `Browser`.
 
-What is kept lives in the store, and what is held here is a copy of it. Before anything is renewed
-the copy is made anew under the store's lock, so of all the tasks and programs that share a store,
-one renews and the others find it done. A login takes minutes, and therefore has a lock of its own.
+The stored record is the truth, and this object holds a copy of it. Before anything is renewed, the
+copy is read again under the store's lock. So of all tasks and programs that share a store, one
+renews and the others find it done. A login takes minutes, and therefore has its own lock.
 
-Who is refused with a token that has been replaced since just tries again: `headers` notes in the
-context of its task which
-*edition* of the tokens it handed out. Whose brand-new token is refused is not helped by the next
-one: after a renewal comes a login, after a login comes the end.
+A request that was refused with a token that has been replaced since is simply sent again:
+`headers` notes in the context of its task which *generation* of the tokens it handed out. If a
+brand-new token is refused, getting another one does not help: a renewal is followed by a login, and
+a login by an error.
 
-A server in trouble proves nothing about a token. Only a clear word ends one: `invalid_grant`, or a
-server that does not know its client any more.
+A server in trouble proves nothing about a token. Only a clear answer ends a token: `invalid_grant`,
+or a server that no longer knows its client.
 """
 
 import asyncio
@@ -51,33 +51,31 @@ if TYPE_CHECKING:
 log = logging.getLogger("dovetail.auth")
 R = TypeVar("R")
 MAX_STEPS_PER_OPERATION = 2
-"""How often more scopes are asked for on account of one operation; with the first login that makes
-three."""
+"""How often more scopes are requested for one operation; with the first login that makes three."""
 MAX_STEPS_IN_A_ROW = 4
-"""How often in a row, on account of whatever, before an answer comes that is no refusal."""
+"""How often more scopes are requested, for any operation, without a successful request between."""
 MAX_OPERATIONS = 64
 MAX_NONCES_IN_A_ROW = 8
-"""How often in a row a server may want another nonce."""
 RENEW_INTERVAL_SECONDS = 10.0
-"""Seconds between attempts to renew what is still good."""
+"""Between attempts to renew a token that is still valid."""
 LOGOUT_SECONDS = 5.0
-"""Seconds that a logout may take, besides forgetting."""
+"""How long revoking tokens may take."""
 ENDED_ERRORS = frozenset({"invalid_grant"}) | UNKNOWN_CLIENT_ERRORS
-NO_REQUIREMENTS = AccessRequirements()
-STORED, RENEWED, NEW = "kept", "renewed", "new"
-"""How tokens were come by, until the server takes them; then they are as good as any that were
-kept."""
+STORED, RENEWED, NEW = "stored", "renewed", "new"
+"""Where the current token comes from. Once the server accepts it, it counts as stored."""
 
-_token_sent: ContextVar[tuple[Any, int]] = ContextVar("dovetail_auth_handed", default=(None, -1))
+_token_sent: ContextVar[tuple[Any, int]] = ContextVar(
+    "dovetail_auth_token_sent", default=(None, -1)
+)
 
 
 class BoundCredentials:
-    """One server's credentials: `ports.Credentials`, with a login where `grant` is None, else
-    without anybody's help."""
+    """Credentials for one server (`ports.Credentials`): with a login if `grant` is None, else
+    without a person."""
 
     def __init__(
         self,
-        plan: FlowOptions,
+        options: FlowOptions,
         fetch: Fetch,
         store: "Store",
         *,
@@ -85,337 +83,332 @@ class BoundCredentials:
         grant: Callable[[], Awaitable[UnattendedGrant]] | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self._plan, self._fetch, self._store, self._browser, self._grant, self._now = (
-            plan,
-            fetch,
-            store,
-            browser,
-            grant,
-            now,
-        )
-        self._key, self._origin = canonical_url(plan.url), origin(plan.url)
-        self._fresh = plan.fresh
+        self._options, self._fetch, self._store = options, fetch, store
+        self._browser, self._grant, self._now = browser, grant, now
+        self._key, self._origin = canonical_url(options.url), origin(options.url)
+        self._fresh = options.fresh
         self._record: ServerRecord | None = None
-        self._proofs = DpopClient()
-        self._demand = NO_REQUIREMENTS
+        self._dpop = DpopClient()
+        self._required = AccessRequirements()
         self._refused: str | None = None
-        """The token that was refused last, empty for none at all; None once there has been a
-        login."""
-        self._held, self._edition, self._got = "", 0, STORED
-        """The token that is held, the how manieth it is, and how it was come by."""
-        self._nonces = self._climb = 0
-        self._climbed = -1
-        self._steps: dict[tuple[str, str, tuple[str, ...]], tuple[int, int]] = {}
-        """For which edition an operation was refused last, and how often that was in vain."""
+        """The token that was refused last, empty for a request without one; None after a login."""
+        self._token, self._generation, self._source = "", 0, STORED
+        """The current token, its generation, and where it comes from."""
+        self._nonces = self._steps_in_a_row = 0
+        self._last_step = -1
+        """The generation that lacked scopes last."""
+        self._step_ups: dict[tuple[str, str, tuple[str, ...]], tuple[int, int]] = {}
+        """For each operation, the generation that lacked scopes last, and how often requesting them
+        was in vain."""
         self._unsaved = False
-        """Whether what is held is newer than what is kept, which could not be written."""
-        self._work: set[asyncio.Task[Any]] = set()
+        """Whether the record is newer than the stored one, which could not be written."""
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._not_before = 0.0
-        """When renewing what is still good may be tried again."""
+        """When renewing a token that is still valid may be tried again."""
 
     def bind(self, url: str, fetch: Fetch) -> "BoundCredentials":
-        """The same, for this URL."""
-        plan = replace(self._plan, url=url)
+        """Return the same credentials for another server."""
+        options = replace(self._options, url=url)
         return BoundCredentials(
-            plan, fetch, self._store, browser=self._browser, grant=self._grant, now=self._now
+            options, fetch, self._store, browser=self._browser, grant=self._grant, now=self._now
         )
 
     async def headers(self, method: str, url: str) -> Mapping[str, str]:
-        """What goes with this request; renews what is about to end."""
-        kept = self._record or await self._load()
+        """Return the headers for a request. Renews a token that is about to expire."""
+        record = self._record or await self._load()
         if origin(url) != self._origin:
-            return {}  # a token is for the server that it was got for
-        if kept.tokens is not None and not self._fresh and kept.tokens.is_expiring(self._now()):
-            kept = await self._ahead(kept.tokens)
-        _token_sent.set((self, self._edition))
-        tokens = kept.tokens
+            return {}  # a token is only sent to the server that it was issued for
+        if record.tokens is not None and not self._fresh and record.tokens.is_expiring(self._now()):
+            record = await self._renew_ahead(record.tokens)
+        _token_sent.set((self, self._generation))
+        tokens = record.tokens
         if tokens is None or self._fresh:
             return {}
         require_confidential(url)
         found = {"authorization": f"{tokens.scheme} {tokens.access_token}"}
         if tokens.scheme == "DPoP":
-            found["dpop"] = self._proofs.header(method, url, tokens.access_token)
+            found["dpop"] = self._dpop.proof_header(method, url, tokens.access_token)
         return found
 
     async def refused(self, method: str, url: str, answer: HttpResponse) -> bool:
-        """The server answered 401 or 403."""
-        asked = read_requirements(answer)
-        kept = self._record or await self._load()
-        if origin(url) != self._origin or (
-            answer.status == 403 and asked.error != "insufficient_scope"
-        ):
+        """Handle a 401 or 403 response. True if the request should be sent again."""
+        required = read_requirements(answer)
+        record = self._record or await self._load()
+        lacks_scopes = answer.status == 403
+        if origin(url) != self._origin or (lacks_scopes and required.error != "insufficient_scope"):
             return False
         if (
-            kept.tokens is not None
-            and self._proofs.wanted(url, answer)
+            record.tokens is not None
+            and self._dpop.should_retry(url, answer)
             and self._nonces < MAX_NONCES_IN_A_ROW
         ):
             self._nonces += 1
             return True
-        holder, edition = _token_sent.get()
-        if holder is self and edition != self._edition:
-            return True  # what was refused is not what is held now
-        asked = self._demand = replace(
-            asked, metadata_url=asked.metadata_url or self._demand.metadata_url or kept.metadata_url
-        )
-        self._refused = self._held
-        if answer.status == 403:
-            return await self._lacks(method, url, asked, kept)
-        if kept.tokens is not None and self._got == NEW:
-            self._got = STORED  # the next request may try anew
+        sender, generation = _token_sent.get()
+        if sender is self and generation != self._generation:
+            return True  # the refused token is not the current one
+        known_url = self._required.metadata_url or record.metadata_url
+        required = replace(required, metadata_url=required.metadata_url or known_url)
+        self._required, self._refused = required, self._token
+        if lacks_scopes:
+            return await self._step_up(method, url, required, record)
+        if record.tokens is not None and self._source == NEW:
+            self._source = STORED  # the next request may try again
             raise Unauthorized(
-                f"{self._plan.url} refuses the token that {kept.tokens.issuer} has just given "
-                f"out{asked.reason}"
+                f"{self._options.url} refuses the token that {record.tokens.issuer} has just "
+                f"issued{required.reason}"
             )
-        if asked.api_key:
+        if required.api_key:
             raise Unauthorized(
-                f"{self._plan.url} wants an API key, and no login: "
-                f"headers={{{one_line(asked.api_key, 60)!r}: …}}"
+                f"{self._options.url} requires an API key, not a login. Pass "
+                f"headers={{{one_line(required.api_key, 60)!r}: …}}"
             )
-        if not self._fresh and await self._finished(self._renewed(asked)):
+        if not self._fresh and await self._run_to_end(self._replace_refused(required)):
             return True
-        raise Unauthorized(f"{self._plan.url} wants a login first{asked.reason}", curable=True)
+        raise Unauthorized(
+            f"{self._options.url} requires you to log in{required.reason}", curable=True
+        )
 
     def heard(self, answer: HttpResponse) -> None:
-        """Any other answer: what was sent along was good."""
-        self._got, self._nonces, self._climb = STORED, 0, 0
-        self._proofs.heard(self._plan.url, answer)
+        """Handle any other response: the credentials were accepted."""
+        self._source, self._nonces, self._steps_in_a_row = STORED, 0, 0
+        self._dpop.remember_nonce(self._options.url, answer)
 
     async def authorize(self) -> None:
         """Log in, with the user's help."""
         if self._grant is not None or self._browser is None:
-            lacks = self._demand.scopes if self._demand.error == "insufficient_scope" else ()
+            missing = self._required.scopes if self._required.error == "insufficient_scope" else ()
             raise Unauthorized(
-                f"{self._plan.url} wants a login, and nobody is here to log in",
+                f"{self._options.url} requires a login, and there is nobody to log in",
                 curable=True,
-                scopes=lacks,
+                scopes=missing,
             )
         refused = self._refused
         async with self._store.lock(f"{self._key}#login"):
-            kept = await self._load()
+            record = await self._load()
             if (
                 refused is not None
-                and kept.tokens is not None
-                and kept.tokens.access_token != refused
+                and record.tokens is not None
+                and record.tokens.access_token != refused
             ):
-                return  # somebody else was here before
-            known, tokens = kept.registrations, None
+                return  # another task or program has logged in
+            known, tokens = record.registrations, None
             try:
                 async with self._browser.session() as visit:
                     steps = acquire_tokens(
-                        self._plan,
-                        kept,
-                        self._demand,
-                        self._proofs,
+                        self._options,
+                        record,
+                        self._required,
+                        self._dpop,
                         self._now,
                         redirect_uri=visit.redirect_uri,
                     )
-                    tokens = await self._drive(steps, visit)
+                    tokens = await self._run(steps, visit)
             finally:
-                if tokens is not None or kept.registrations is not known:
-                    await self._conclude(kept, tokens)
+                if tokens is not None or record.registrations is not known:
+                    await self._save_login(record, tokens)
 
     async def forget(self) -> bool:
-        """Log out: keep nothing, and have the tokens ended by who gave them out, where that can be
-        asked for. Whether it is done; where it is not, they end by themselves."""
-        async with self._store.lock(self._key):  # whoever is renewing them does not bring them back
+        """Log out: delete what is stored, and revoke the tokens at their issuer.
+
+        Returns:
+            Whether the tokens were revoked. If not, they stay valid until they expire.
+        """
+        async with self._store.lock(self._key):  # a renewal in progress must not restore them
             tokens = (await self._load()).tokens
             await self._store.delete(self._key)
             self._hold(ServerRecord(), STORED)
             self._unsaved = False
         if tokens is None:
             return False
+        client = registration_of(tokens, self._options.identity)
         try:
             async with asyncio.timeout(LOGOUT_SECONDS):
-                return await self._drive(
-                    revoke_tokens(tokens, registration_of(tokens, self._plan.identity))
-                )
+                return await self._run(revoke_tokens(tokens, client))
         except (DovetailError, TimeoutError):
             return False
 
-    async def _conclude(self, login: ServerRecord, tokens: TokenSet | None) -> None:
-        """Keep what a login brought; meanwhile others may have renewed what it did not."""
+    async def _save_login(self, login: ServerRecord, tokens: TokenSet | None) -> None:
+        """Store what a login brought. If it brought no tokens, others may have renewed them."""
         async with self._store.lock(self._key):
-            kept = await self._load()
-            kept.registrations = login.registrations
+            record = await self._load()
+            record.registrations = login.registrations
             if tokens is not None:
-                kept.tokens, self._refused, self._fresh = tokens, None, False
-            await self._save(kept, NEW)
+                record.tokens, self._refused, self._fresh = tokens, None, False
+            await self._save(record, NEW)
 
-    async def _lacks(
-        self, method: str, url: str, asked: AccessRequirements, kept: ServerRecord
+    async def _step_up(
+        self, method: str, url: str, required: AccessRequirements, record: ServerRecord
     ) -> bool:
-        """Scopes are missing: ask for them, but not for ever."""
-        operation = (method, urlsplit(url).path, asked.scopes)
-        edition, taken = self._steps.pop(operation, (-1, 0))
-        before = kept.tokens.requested_scopes if kept.tokens is not None else ()
-        if (
-            edition != self._edition
-        ):  # else somebody was refused at the same time, and one login helps both
-            taken = taken + 1 if set(asked.scopes) <= set(before) else 0
-        self._climb += self._climbed != self._edition
-        edition = self._climbed = self._edition
-        wanted = one_line(" ".join(asked.scopes)) or "more than was granted"
-        self._steps[operation] = edition, taken
-        if taken >= MAX_STEPS_PER_OPERATION or self._climb > MAX_STEPS_IN_A_ROW:
+        """Request scopes that are missing, but not forever."""
+        operation = (method, urlsplit(url).path, required.scopes)
+        generation, in_vain = self._step_ups.pop(operation, (-1, 0))
+        before = record.tokens.requested_scopes if record.tokens is not None else ()
+        # The same generation means two requests at the same time, which one login helps.
+        if generation != self._generation:
+            in_vain = in_vain + 1 if set(required.scopes) <= set(before) else 0
+        self._steps_in_a_row += self._last_step != self._generation
+        generation = self._last_step = self._generation
+        scopes = one_line(" ".join(required.scopes)) or "more than was granted"
+        self._step_ups[operation] = generation, in_vain
+        if in_vain >= MAX_STEPS_PER_OPERATION or self._steps_in_a_row > MAX_STEPS_IN_A_ROW:
             raise Unauthorized(
-                f"{self._plan.url} wants scopes that asking did not bring: {wanted}{asked.reason}",
-                scopes=asked.scopes,
+                f"{self._options.url} requires scopes that were requested and not granted: "
+                f"{scopes}{required.reason}",
+                scopes=required.scopes,
             )
-        while len(self._steps) > MAX_OPERATIONS:
-            del self._steps[next(iter(self._steps))]
+        while len(self._step_ups) > MAX_OPERATIONS:
+            del self._step_ups[next(iter(self._step_ups))]
         if self._grant is None:
             raise Unauthorized(
-                f"{self._plan.url} wants a login for more scopes: {wanted}",
+                f"{self._options.url} requires you to log in with more scopes: {scopes}",
                 curable=True,
-                scopes=asked.scopes,
+                scopes=required.scopes,
             )
         async with self._store.lock(self._key):
-            kept = await self._load()
-            if edition == self._edition:
-                await self._unaided(kept, asked)
+            record = await self._load()
+            if generation == self._generation:
+                await self._acquire_unattended(record, required)
         return True
 
-    async def _renewed(self, asked: AccessRequirements) -> bool:
-        """Whether tokens that were refused could be replaced without anybody's help."""
+    async def _replace_refused(self, required: AccessRequirements) -> bool:
+        """Replace tokens that were refused; False if that needs a person."""
         async with self._store.lock(self._key):
-            kept = await self._load()
-            tokens = kept.tokens
+            record = await self._load()
+            tokens = record.tokens
             if tokens is not None and tokens.access_token != self._refused:
-                return True  # another program was here before
+                return True  # another program has replaced them
             if self._grant is not None:
-                await self._unaided(kept, asked)
+                await self._acquire_unattended(record, required)
                 return True
-            if tokens is None or tokens.refresh_token is None or self._got == RENEWED:
+            if tokens is None or tokens.refresh_token is None or self._source == RENEWED:
                 return False
-            described = await self._drive(resource_metadata(self._plan.url, asked.metadata_url))
-            if described is not None and tokens.issuer not in described.authorization_servers:
-                kept.tokens = (
-                    None  # it has moved to another authorization server, where these mean nothing
-                )
-                await self._save(kept)
+            found = await self._run(resource_metadata(self._options.url, required.metadata_url))
+            if found is not None and tokens.issuer not in found.authorization_servers:
+                # The server has moved to another authorization server, which does not know them.
+                record.tokens = None
+                await self._save(record)
                 return False
-            return await self._refresh(kept, tokens)
+            return await self._refresh(record, tokens)
 
-    async def _ahead(self, ending: TokenSet) -> ServerRecord:
-        """Renew tokens before they end, if that can be done; until they do, they are good
-        enough."""
+    async def _renew_ahead(self, expiring: TokenSet) -> ServerRecord:
+        """Renew tokens before they expire, if possible. Until they do, they are used as they
+        are."""
         now = self._now()
-        if (self._grant is not None or ending.refresh_token is not None) and (
-            now >= self._not_before or ending.is_expired(now)
+        if (self._grant is not None or expiring.refresh_token is not None) and (
+            now >= self._not_before or expiring.is_expired(now)
         ):
             self._not_before = now + RENEW_INTERVAL_SECONDS
             try:
-                await self._finished(self._renew_ending(now))
+                await self._run_to_end(self._renew_expiring(now))
             except (ConnectFailed, TimedOut, Unauthorized):
-                if ending.is_expired(now):
+                if expiring.is_expired(now):
                     raise
         return self._record or await self._load()
 
-    async def _renew_ending(self, now: float) -> None:
+    async def _renew_expiring(self, now: float) -> None:
         async with self._store.lock(self._key):
-            kept = await self._load()
-            if kept.tokens is not None and kept.tokens.is_expiring(now):
-                asked = replace(
-                    self._demand, metadata_url=self._demand.metadata_url or kept.metadata_url
-                )
-                await (
-                    self._unaided(kept, asked) if self._grant else self._refresh(kept, kept.tokens)
-                )
+            record = await self._load()
+            if record.tokens is None or not record.tokens.is_expiring(now):
+                return  # another task or program has renewed them
+            if self._grant is None:
+                await self._refresh(record, record.tokens)
+                return
+            metadata_url = self._required.metadata_url or record.metadata_url
+            await self._acquire_unattended(
+                record, replace(self._required, metadata_url=metadata_url)
+            )
 
-    async def _finished(self, work: Coroutine[Any, Any, R]) -> R:
-        """Do this to its end, whoever gives up waiting for it: a refresh token is good once."""
+    async def _run_to_end(self, work: Coroutine[Any, Any, R]) -> R:
+        """Await work that goes on if the caller is cancelled: a refresh token is valid once."""
         task = asyncio.get_running_loop().create_task(work)
-        self._work.add(task)
-        task.add_done_callback(self._done)
+        self._tasks.add(task)
+        task.add_done_callback(self._discard)
         return await asyncio.shield(task)
 
-    def _done(self, task: "asyncio.Task[Any]") -> None:
-        self._work.discard(task)
+    def _discard(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # somebody may wait for it, nobody must
+            task.exception()  # mark it as retrieved: the caller may be gone
 
-    async def _refresh(self, kept: ServerRecord, tokens: TokenSet) -> bool:
-        """Whether there are new tokens; under the lock."""
+    async def _refresh(self, record: ServerRecord, tokens: TokenSet) -> bool:
+        """Exchange the refresh token, under the lock; False if that failed."""
         try:
-            got = await self._drive(
-                refresh_tokens(tokens, self._plan.identity, self._proofs, self._now)
+            reply = await self._run(
+                refresh_tokens(tokens, self._options.identity, self._dpop, self._now)
             )
         except Unauthorized:
-            return False  # an answer that means nothing; a login finds out what is wrong
-        if isinstance(got, TokenSet):
-            kept.tokens = got
-        elif got.error in ENDED_ERRORS:
-            kept.tokens, kept.requested_scopes = None, tokens.requested_scopes
+            return False  # the answer makes no sense; a login will find out what is wrong
+        if isinstance(reply, TokenSet):
+            record.tokens = reply
+        elif reply.error in ENDED_ERRORS:
+            record.tokens, record.requested_scopes = None, tokens.requested_scopes
         if (
-            isinstance(got, ErrorReply)
-            and got.error in UNKNOWN_CLIENT_ERRORS
+            isinstance(reply, ErrorReply)
+            and reply.error in UNKNOWN_CLIENT_ERRORS
             and tokens.registration.source == "registered"
         ):
-            kept.forget(tokens.issuer)
-        await self._save(kept, RENEWED)
-        return isinstance(got, TokenSet)
+            record.forget(tokens.issuer)
+        await self._save(record, RENEWED)
+        return isinstance(reply, TokenSet)
 
-    async def _unaided(self, kept: ServerRecord, asked: AccessRequirements) -> None:
-        """Get tokens by a grant that takes nobody's help; under the lock."""
+    async def _acquire_unattended(self, record: ServerRecord, required: AccessRequirements) -> None:
+        """Get tokens without a person, under the lock."""
         assert self._grant is not None
         grant = await self._grant()
-        kept.tokens = await self._drive(
-            acquire_tokens(self._plan, kept, asked, self._proofs, self._now, grant=grant)
+        record.tokens = await self._run(
+            acquire_tokens(self._options, record, required, self._dpop, self._now, grant=grant)
         )
-        await self._save(kept, NEW)
+        await self._save(record, NEW)
 
-    async def _drive(self, steps: Flow[R], visit: "Visit | None" = None) -> R:
-        """Do what a flow says."""
-        came: Any = None
-        problem: DovetailError | None = None
+    async def _run(self, steps: Flow[R], visit: "Visit | None" = None) -> R:
+        """Do the I/O that a flow asks for, until it returns."""
+        answer: Any = None
+        error: DovetailError | None = None
         try:
             while True:
-                step = steps.send(came) if problem is None else steps.throw(problem)
-                came = problem = None
+                step = steps.send(answer) if error is None else steps.throw(error)
+                answer = error = None
                 try:
                     if not isinstance(step, OpenPage):
-                        came = await self._fetch(step)
+                        answer = await self._fetch(step)
                     elif visit is not None:
-                        came = await visit.go(step.url, step.about)
-                except DovetailError as error:
-                    problem = error
+                        answer = await visit.go(step.url, step.about)
+                except DovetailError as problem:
+                    error = problem
         except StopIteration as end:
-            found: R = end.value
-            return found
+            result: R = end.value
+            return result
         finally:
             steps.close()
 
     async def _load(self) -> ServerRecord:
-        """The record as it is kept now."""
+        """Return the record as it is stored now."""
         if self._unsaved and self._record is not None:
             return self._record
-        kept = read_record(await self._store.load(self._key))
-        self._proofs.adopt(kept.jwk)
-        return self._hold(kept, STORED)
+        record = read_record(await self._store.load(self._key))
+        self._dpop.use_key(record.jwk)
+        return self._hold(record, STORED)
 
-    async def _save(self, kept: ServerRecord, got: str = STORED) -> None:
-        kept.jwk, kept.metadata_url = (
-            self._proofs.jwk,
-            self._demand.metadata_url or kept.metadata_url,
-        )
-        self._hold(kept, got)
+    async def _save(self, record: ServerRecord, source: str = STORED) -> None:
+        record.jwk = self._dpop.jwk
+        record.metadata_url = self._required.metadata_url or record.metadata_url
+        self._hold(record, source)
         try:
-            await self._store.save(self._key, kept.encode())
+            await self._store.save(self._key, record.encode())
             self._unsaved = False
-        except ConfigError as problem:
-            if got == NEW and self._grant is None:
-                raise  # who logs in wants to stay so
-            # The refresh token that is kept was good once: to fall back on it would be to lose the
-            # login.
+        except ConfigError as error:
+            if source == NEW and self._grant is None:
+                raise  # after a login, the user wants to stay logged in
+            # The stored refresh token has been used: going back to it would lose the login.
             self._unsaved = True
-            log.warning("%s; this program goes on with what it holds, until it ends", problem)
-        self._hold(kept, got)  # whoever looked meanwhile has found the old one
+            log.warning("%s. The new tokens are used until this program ends.", error)
+        self._hold(record, source)  # another task may have loaded the old record meanwhile
 
-    def _hold(self, kept: ServerRecord, got: str) -> ServerRecord:
-        token = kept.tokens.access_token if kept.tokens is not None else ""
-        if token != self._held:
-            self._held, self._got = token, got
-            self._edition += 1
-        self._record = kept
-        return kept
+    def _hold(self, record: ServerRecord, source: str) -> ServerRecord:
+        token = record.tokens.access_token if record.tokens is not None else ""
+        if token != self._token:
+            self._token, self._source = token, source
+            self._generation += 1
+        self._record = record
+        return record

@@ -1,14 +1,13 @@
-"""What a client may get in with: `Client(url, auth=…)`.
+"""The credentials of a client: `Client(url, auth=…)`.
 
-    OAuth               a user logs in, in a browser, once; everything else goes by itself
+    OAuth               a user logs in once, in a browser; everything else happens by itself
     ClientCredentials   a program that acts for itself, with a secret or a private key
-    EnterpriseManaged   a user whose enterprise decides; its login is passed on, no second one is
-                        needed
-    WorkloadIdentity    a program that its platform vouches for
+    EnterpriseManaged   a user whose enterprise decides; an existing login is passed on
+    WorkloadIdentity    a program whose platform vouches for it
     BearerToken         a token from elsewhere
 
-These are settings; `bind` makes what works for one server (`bound.py`). None of them shows a
-secret.
+These are settings; `bind` returns what works for one server (`bound_credentials.py`). None of them
+shows a secret.
 """
 
 import inspect
@@ -39,13 +38,13 @@ if TYPE_CHECKING:
     from .store import Store
 
 Token: TypeAlias = str | Callable[[], str | Awaitable[str]]
-"""A token, or what gets one whenever it is asked."""
-_token_sent: ContextVar[str] = ContextVar("dovetail_auth_sent", default="")
-"""What the request of this task carried."""
+"""A token, or a function that returns one whenever it is needed."""
+_token_sent: ContextVar[str] = ContextVar("dovetail_auth_bearer_sent", default="")
+"""The token that the request of this task carried."""
 
 
 class _OAuthCredentials:
-    """What all credentials of OAuth have in common."""
+    """What all OAuth credentials have in common."""
 
     _identity: ClientIdentity
     _scopes: tuple[str, ...]
@@ -55,58 +54,104 @@ class _OAuthCredentials:
     _dpop: bool | None
     _fresh = False
     named: tuple[str, ...] = ()
-    """Addresses of the user's own choice, which may be on the local network."""
+    """URLs that the user has chosen, which may be on a private network."""
     extensions: tuple[str, ...] = ()
-    """What a client that uses these declares among its capabilities."""
+    """Extensions that a client with these credentials declares among its capabilities."""
+
+    def _configure(
+        self, scopes: Iterable[str] | str | None, store: "Store | None", dpop: bool | None
+    ) -> None:
+        self._scopes, self._store, self._dpop = parse_scopes(scopes), store, dpop
 
     def bind(self, url: str, fetch: Fetch) -> "BoundCredentials":
-        """What works for the server at this URL."""
+        """Return the credentials for one server.
+
+        Args:
+            url: The URL of the server.
+            fetch: What sends requests to authorization servers.
+        """
         from .bound_credentials import BoundCredentials
         from .flow import FlowOptions
 
-        plan = FlowOptions(
+        options = FlowOptions(
             url=url,
             identity=self._identity,
             scopes=self._scopes,
             dpop=self._dpop,
             fresh=self._fresh,
         )
+        if self._store is None:
+            self._store = self._default_store()
         return BoundCredentials(
-            plan, fetch, self._kept_in(), browser=self._browser or None, grant=self._grant
+            options, fetch, self._store, browser=self._browser or None, grant=self._grant
         )
 
-    def _kept_in(self) -> "Store":
-        if self._store is None:
-            from .store import MemoryStore
+    def _default_store(self) -> "Store":
+        from .store import MemoryStore
 
-            self._store = MemoryStore()
-        return self._store
+        return MemoryStore()
 
     async def headers(self, method: str, url: str) -> Mapping[str, str]:
-        """Nothing goes with a request before these are bound to a server."""
-        raise ConfigError("credentials are bound to a server first: credentials.bind(url, fetch)")
+        """Raise ConfigError: these credentials have to be bound to a server first.
+
+        Args:
+            method: The method of a request.
+            url: The URL of a request.
+        """
+        raise ConfigError(
+            "These credentials are not bound to a server. Call credentials.bind(url, fetch) first."
+        )
 
     async def refused(self, method: str, url: str, answer: HttpResponse) -> bool:
-        """Nothing can be refused before."""
+        """Return False: nothing is sent before these credentials are bound to a server.
+
+        Args:
+            method: The method of the request.
+            url: The URL of the request.
+            answer: The response.
+        """
         return False
 
     def heard(self, answer: HttpResponse) -> None:
-        """Nor heard."""
+        """Do nothing: nothing is sent before these credentials are bound to a server.
+
+        Args:
+            answer: The response.
+        """
 
     async def authorize(self) -> None:
-        """Nor authorized."""
+        """Raise ConfigError: these credentials have to be bound to a server first."""
         await self.headers("", "")
 
 
 class OAuth(_OAuthCredentials):
-    """A user's login. Without settings it registers itself, opens the browser and remembers what it
-    got.
+    """A user's login: `Client(url, auth=OAuth())`.
 
-    `client_id` (and `client_secret`) where it was registered by hand, with `issuer` for whose they
-    are; `client_metadata_url` where a document about it is published. `scopes` are asked for in
-    addition to what the server wants. `dpop=True` insists on tokens that are of no use to a thief.
-    `store` and `browser` replace those of this system; `browser=False` uses the login that is there
-    and makes no other. `fresh=True` makes another, whatever is there.
+    By default the client registers itself, opens the browser when a login is needed, and stores the
+    tokens for the next time.
+
+    Args:
+        scopes: Scopes to request in addition to those that the server requires: a list, or a string
+            with spaces.
+        client_id: The id of the client, if it was registered by hand.
+        client_secret: The secret that goes with it.
+        issuer: The authorization server that issued the id (default: the first where it is used).
+        client_metadata_url: The https URL of a document about this client, which serves as its id
+            at authorization servers that support that.
+        client_name: The name that users see on the consent page (default: Dovetail).
+        client_uri: The home page of the client, for a registration.
+        redirect_port: The local port that the browser returns to (default: 28479, or any that is
+            free).
+        store: Where tokens are stored (default: `default_store()`).
+        browser: How to send the user to a page (default: `LoopbackBrowser()`). False never logs in:
+            a stored login is used, or Unauthorized raised.
+        dpop: True requires tokens that are bound to a key, which are useless to a thief. False
+            never requests them. The default is what the server asks for.
+        fresh: Whether to log in again in any case. The stored login stays until that has worked.
+
+    Raises:
+        ConfigError: `client_secret` is given without `client_id`, or `client_metadata_url` is not
+            an https URL with a path.
     """
 
     def __init__(
@@ -126,41 +171,58 @@ class OAuth(_OAuthCredentials):
         fresh: bool = False,
     ) -> None:
         if client_secret is not None and client_id is None:
-            raise ConfigError("OAuth: a client_secret belongs to a client_id; give both")
+            raise ConfigError("OAuth: client_secret needs a client_id. Pass both.")
+        if client_metadata_url is not None:
+            check_document_url(client_metadata_url)
         self._identity = ClientIdentity(
             client_id=client_id,
             client_secret=client_secret,
             issuer=issuer,
-            metadata_url=None
-            if client_metadata_url is None
-            else check_document_url(client_metadata_url),
+            metadata_url=client_metadata_url,
             name=client_name,
             uri=client_uri,
         )
-        self._scopes = parse_scopes(scopes)
-        self._store, self._browser, self._port, self._dpop = store, browser, redirect_port, dpop
-        self._fresh = fresh
+        self._configure(scopes, store, dpop)
+        self._browser, self._port, self._fresh = browser, redirect_port, fresh
 
     def bind(self, url: str, fetch: Fetch) -> "BoundCredentials":
-        """What works for the server at this URL."""
+        """Return the credentials for one server.
+
+        Args:
+            url: The URL of the server.
+            fetch: What sends requests to authorization servers.
+        """
         if self._browser is None:
             from .browser import LoopbackBrowser
 
             self._browser = LoopbackBrowser(self._port)
         return super().bind(url, fetch)
 
-    def _kept_in(self) -> "Store":
-        if self._store is None:
-            from .store import default_store
+    def _default_store(self) -> "Store":
+        from .store import default_store
 
-            self._store = default_store()
-        return self._store
+        return default_store()
 
 
 class ClientCredentials(_OAuthCredentials):
-    """A program's own credentials: a `client_secret`, or a `private_key` (PEM) that it signs with.
-    `issuer` says whose they are; without it they belong to the first authorization server that they
-    are used at."""
+    """A program's own credentials, with a secret or a private key.
+
+    Args:
+        client_id: The id of the program at the authorization server.
+        client_secret: Its secret. Pass this or `private_key`.
+        private_key: The private key (PEM) with which the program signs its assertions. Needs
+            `dovetail-mcp[auth]`.
+        algorithm: The signature algorithm for `private_key` (default: ES256).
+        scopes: Scopes to request in addition to those that the server requires.
+        issuer: The authorization server that issued the id (default: the first where it is used).
+        store: Where tokens are stored (default: in memory).
+        dpop: True requires tokens that are bound to a key, False never requests them. The default
+            is what the server asks for.
+
+    Raises:
+        ConfigError: Not exactly one of `client_secret` and `private_key` is given, or the key
+            cannot be read.
+    """
 
     extensions = ("io.modelcontextprotocol/oauth-client-credentials",)
 
@@ -177,25 +239,41 @@ class ClientCredentials(_OAuthCredentials):
         dpop: bool | None = None,
     ) -> None:
         if (client_secret is None) == (private_key is None):
-            raise ConfigError(
-                "ClientCredentials: give a client_secret or a private_key, one of them"
-            )
+            raise ConfigError("ClientCredentials: pass either a client_secret or a private_key")
         method = None if private_key is None else "private_key_jwt"
         self._identity = ClientIdentity(
             client_id=client_id, client_secret=client_secret, issuer=issuer, auth_method=method
         )
         self._sign = None if private_key is None else assertion_signer(private_key, algorithm)
-        self._scopes, self._store, self._dpop = parse_scopes(scopes), store, dpop
-        self._grant = self._credentials
+        self._configure(scopes, store, dpop)
+        self._grant = self._make_grant
 
-    async def _credentials(self) -> UnattendedGrant:
+    async def _make_grant(self) -> UnattendedGrant:
         return partial(client_credentials, sign=self._sign)
 
 
 class EnterpriseManaged(_OAuthCredentials):
-    """A user's login at an enterprise, passed on: `id_token` is what its identity provider gave (or
-    gets one), and `idp_token_endpoint` exchanges it. `client_id` and `client_secret` are those at
-    the server's authorization server."""
+    """A user's login at an enterprise, passed on to the server without a second login.
+
+    Args:
+        client_id: The id of the client at the server's authorization server.
+        client_secret: The secret that goes with it.
+        id_token: The ID token of the user from the identity provider, or a function (sync or async)
+            that returns one whenever it is needed.
+        idp_token_endpoint: The token endpoint of the identity provider, which exchanges the ID
+            token. Must be https, or http on localhost.
+        idp_client_id: The id of the client at the identity provider.
+        idp_client_secret: The secret that goes with it.
+        scopes: Scopes to request in addition to those that the server requires.
+        issuer: The authorization server that issued `client_id` (default: the first where it is
+            used).
+        store: Where tokens are stored (default: in memory).
+        dpop: True requires tokens that are bound to a key, False never requests them. The default
+            is what the server asks for.
+
+    Raises:
+        ConfigError: `idp_token_endpoint` is neither https nor on localhost.
+    """
 
     extensions = ("io.modelcontextprotocol/enterprise-managed-authorization",)
 
@@ -215,7 +293,7 @@ class EnterpriseManaged(_OAuthCredentials):
     ) -> None:
         if not is_confidential(idp_token_endpoint):
             raise ConfigError(
-                "EnterpriseManaged: idp_token_endpoint has to be https: "
+                "EnterpriseManaged: idp_token_endpoint must be https: "
                 f"{one_line(idp_token_endpoint)}"
             )
         self._identity = ClientIdentity(
@@ -228,19 +306,27 @@ class EnterpriseManaged(_OAuthCredentials):
             client_id=idp_client_id,
             client_secret=idp_client_secret,
         )
-        self._scopes, self._store, self._dpop = parse_scopes(scopes), store, dpop
-        self._grant = self._exchange
+        self._configure(scopes, store, dpop)
+        self._grant = self._make_grant
 
-    async def _exchange(self) -> UnattendedGrant:
-        return partial(
-            enterprise_managed,
-            provider=self._provider(id_token=await _resolve_token(self._id_token)),
-        )
+    async def _make_grant(self) -> UnattendedGrant:
+        provider = self._provider(id_token=await _resolve_token(self._id_token))
+        return partial(enterprise_managed, provider=provider)
 
 
 class WorkloadIdentity(_OAuthCredentials):
-    """A program's identity as its platform states it: `assertion` is a JWT, or gets one whenever it
-    is needed."""
+    """A program's identity as its platform states it (Kubernetes, a cloud, a CI system).
+
+    Args:
+        client_id: The id of the program at the authorization server.
+        assertion: A JWT of the platform, or a function (sync or async) that returns one whenever it
+            is needed.
+        scopes: Scopes to request in addition to those that the server requires.
+        issuer: The authorization server that issued the id (default: the first where it is used).
+        store: Where tokens are stored (default: in memory).
+        dpop: True requires tokens that are bound to a key, False never requests them. The default
+            is what the server asks for.
+    """
 
     def __init__(
         self,
@@ -254,29 +340,46 @@ class WorkloadIdentity(_OAuthCredentials):
     ) -> None:
         self._identity = ClientIdentity(client_id=client_id, issuer=issuer, auth_method="none")
         self._assertion = assertion
-        self._scopes, self._store, self._dpop = parse_scopes(scopes), store, dpop
-        self._grant = self._vouched
+        self._configure(scopes, store, dpop)
+        self._grant = self._make_grant
 
-    async def _vouched(self) -> UnattendedGrant:
+    async def _make_grant(self) -> UnattendedGrant:
         return partial(workload_identity, assertion=await _resolve_token(self._assertion))
 
 
 class BearerToken:
-    """A token from elsewhere, or what gets one. It goes to the server it is bound to, and nowhere
-    else."""
+    """A token from elsewhere. It is sent to the server that it is bound to, and nowhere else.
+
+    Args:
+        token: The token, or a function (sync or async) that returns one for each request.
+    """
 
     def __init__(self, token: Token) -> None:
         self._token = token
         self._url = ""
 
     def bind(self, url: str, fetch: Fetch) -> "BearerToken":
-        """The same token, for the server at this URL."""
+        """Return the same token, for one server.
+
+        Args:
+            url: The URL of the server.
+            fetch: Not used.
+        """
         bound = BearerToken(self._token)
         bound._url = url
         return bound
 
     async def headers(self, method: str, url: str) -> Mapping[str, str]:
-        """The token, where it belongs."""
+        """Return the Authorization header; nothing for a URL of another origin.
+
+        Args:
+            method: The method of the request.
+            url: The URL of the request.
+
+        Raises:
+            Unauthorized: The URL is neither https nor on localhost.
+            ConfigError: The token is not printable ASCII.
+        """
         if origin(url) != origin(self._url):
             return {}
         require_confidential(url)
@@ -284,9 +387,18 @@ class BearerToken:
         return {"authorization": f"Bearer {token}"}
 
     async def refused(self, method: str, url: str, answer: HttpResponse) -> bool:
-        """Ask again with another token, if there is another."""
-        asked = read_requirements(answer)
-        if answer.status == 403 and asked.error != "insufficient_scope":
+        """Handle a 401 or 403 response. True if there is another token by now.
+
+        Args:
+            method: The method of the request.
+            url: The URL of the request.
+            answer: The response.
+
+        Raises:
+            Unauthorized: There is no other token.
+        """
+        required = read_requirements(answer)
+        if answer.status == 403 and required.error != "insufficient_scope":
             return False
         if (
             answer.status == 401
@@ -294,29 +406,30 @@ class BearerToken:
             and _token_sent.get() != await _resolve_token(self._token)
         ):
             return True
-        if answer.status == 403 and asked.scopes:
-            needed = one_line(" ".join(asked.scopes))
+        if answer.status == 403 and required.scopes:
             raise Unauthorized(
-                f"{self._url} needs a token with the scopes {needed}; give another one",
-                scopes=asked.scopes,
+                f"{self._url} requires a token with these scopes: "
+                f"{one_line(' '.join(required.scopes))}",
+                scopes=required.scopes,
             )
-        raise Unauthorized(f"{self._url} refuses this token{asked.reason}; give another one")
+        raise Unauthorized(f"{self._url} refuses this token{required.reason}. Pass another one.")
 
     def heard(self, answer: HttpResponse) -> None:
-        """Nothing that matters to a token from elsewhere."""
+        """Do nothing: no response changes a token from elsewhere.
+
+        Args:
+            answer: The response.
+        """
 
     async def authorize(self) -> None:
-        """Nobody can log in with it."""
-        raise Unauthorized(f"{self._url} refuses this token; give another one")
+        """Raise Unauthorized: nobody can log in with a token from elsewhere."""
+        raise Unauthorized(f"{self._url} refuses this token. Pass another one.")
 
 
 async def _resolve_token(token: Token) -> str:
     found: Any = token if isinstance(token, str) else token()
     if inspect.isawaitable(found):
         found = await found
-    if not isinstance(found, str) or not found or not all("!" <= letter <= "~" for letter in found):
-        raise ConfigError(
-            "a token is a word of printable ASCII, without spaces or line breaks; what was "
-            "given is none"
-        )
+    if not isinstance(found, str) or not found or not all("!" <= char <= "~" for char in found):
+        raise ConfigError("A token must be printable ASCII, without spaces or line breaks")
     return found

@@ -1,21 +1,20 @@
-"""Who may let this client in: from the URL of a server to an authorization server that can be
-trusted to be its own.
+"""Discovery: from the URL of a server to the authorization server that issues tokens for it.
 
 Everything here is a generator without I/O: it yields an `HttpRequest` and is sent the
 `HttpResponse`.
 
-    the server      resource_metadata of its challenge, else
-                    /.well-known/oauth-protected-resource/path, else at the root
-    its issuers     those it lists, tried in order; the first that can do what is needed
-    an issuer       RFC 8414 with its path inserted, then OpenID Connect inserted, then appended
+    the server    the `resource_metadata` of its challenge, else
+                  /.well-known/oauth-protected-resource/path, else the same at the root
+    its issuers   those that it lists, in order; the first that supports what is needed
+    an issuer     RFC 8414 with the issuer's path inserted, then OpenID Connect with the path
+                  inserted, then appended
 
-A server that describes itself for another resource, and an issuer whose metadata names another
-issuer, are lies or mistakes, and both end the search:
-https://www.rfc-editor.org/rfc/rfc9728#section-3.3,
+A server whose metadata is for another resource, and an issuer whose metadata is for another issuer,
+are lies or mistakes. Both end the search: https://www.rfc-editor.org/rfc/rfc9728#section-3.3,
 https://www.rfc-editor.org/rfc/rfc8414#section-3.3.
 
-A server without any description is of the revision that had none: metadata at its origin, else
-three endpoints by convention. That it cannot be *reached* is never taken for that.
+A server without metadata speaks the revision that had none: metadata at its origin, else three
+endpoints by convention. A server that cannot be *reached* is never treated like that.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -38,108 +37,104 @@ from ..urls import (
 )
 
 MAX_REQUESTS_PER_DOCUMENT = 4
-"""Requests for one document, redirects followed; only within its origin."""
+"""Including redirects, which are only followed within the same origin."""
 MAX_ISSUERS = 5
-"""Authorization servers of one resource that are looked at."""
+"""Authorization servers of one resource that are tried."""
 ENDPOINTS = ("authorization_endpoint", "token_endpoint", "registration_endpoint")
 
 T = TypeVar("T", bound=Struct)
 R = TypeVar("R")
 DiscoverySteps: TypeAlias = Generator[HttpRequest, HttpResponse, R]
-"""Yields requests, is sent their answers, and returns what it found."""
+"""Yields requests, is sent their responses, and returns what it found."""
 ChooseIssuers: TypeAlias = Callable[[Sequence[str]], Sequence[str]]
-"""Takes the issuers that a server names, and gives back those to be tried, in order; raises where
-none of them will do."""
+"""Takes the issuers that a server names, and returns those to try, in order. Raises if none of them
+will do."""
 CheckServer: TypeAlias = Callable[[ServerMetadata], None]
-"""Raises Unauthorized where this authorization server cannot do what is needed."""
+"""Raises Unauthorized if an authorization server does not support what is needed."""
 
 
 class DiscoveryResult(Struct, frozen=True):
     """Where a token for a server comes from."""
 
     resource: str
-    """The server's own name for itself, to be repeated letter by letter."""
+    """The server's own name for itself, which requests repeat exactly."""
     server: ServerMetadata
     scopes: tuple[str, ...] = ()
-    """What it says is needed for a start."""
+    """The scopes that the server says are needed to start with."""
     requires_dpop: bool = False
-    """Whether it wants tokens that are bound to a key."""
+    """Whether the server only accepts tokens that are bound to a key."""
 
     @property
     def token_endpoint(self) -> str:
-        """Where tokens are given out; a place is none without it."""
+        """The token endpoint; servers without one are never the result."""
         return self.server.token_endpoint or ""
 
 
 def discover(
-    url: str, hint: str | None, choose: ChooseIssuers, suits: CheckServer
+    url: str, metadata_url: str | None, choose: ChooseIssuers, check: CheckServer
 ) -> DiscoverySteps[DiscoveryResult]:
-    """Where to get a token for the server at `url`. `hint` is the metadata's address as its
-    challenge gave it."""
-    described = yield from resource_metadata(url, hint)
-    if described is None:
+    """Find out where to get a token for the server at `url`. `metadata_url` is the URL of its
+    metadata, if its challenge named one."""
+    resource = yield from resource_metadata(url, metadata_url)
+    if resource is None:
         server = yield from conventional_server(url)
         choose((server.issuer,))
-        suits(server)
+        check(server)
         return DiscoveryResult(canonical_url(url), server)
-    if not described.authorization_servers:
+    if not resource.authorization_servers:
         raise Unauthorized(
-            f"{url}: its metadata names no authorization server; its operator has to"
+            f"{url}: its metadata does not name an authorization server. Ask its operator."
         )
-    problem: Unauthorized | ConnectFailed | TimedOut | None = None
-    for issuer in choose(described.authorization_servers)[:MAX_ISSUERS]:
+    first_error: Unauthorized | ConnectFailed | TimedOut | None = None
+    for issuer in choose(resource.authorization_servers)[:MAX_ISSUERS]:
         try:
             server = yield from server_metadata(issuer)
-            suits(server)
+            check(server)
         except (Unauthorized, ConnectFailed, TimedOut) as error:
-            problem = problem or error
+            first_error = first_error or error
             continue
-        scopes = tuple(described.scopes_supported or ())
+        scopes = tuple(resource.scopes_supported or ())
         return DiscoveryResult(
-            described.resource, server, scopes, described.dpop_bound_access_tokens_required
+            resource.resource, server, scopes, resource.dpop_bound_access_tokens_required
         )
-    raise problem or Unauthorized(f"{url}: no authorization server that it names can be used")
+    raise first_error or Unauthorized(f"{url}: none of its authorization servers can be used")
 
 
-def resource_metadata(url: str, hint: str | None) -> DiscoverySteps[ResourceMetadata | None]:
-    """How the server at `url` describes itself; None where it does not."""
-    require_safe(canonical_url(url), "the server")
-    wells = resource_metadata_urls(url)
-    if hint is not None:
-        wells = list(
-            dict.fromkeys((require_safe(hint, f"{url}: the address of its metadata"), *wells))
-        )
-    found = yield from _first_document(wells, ResourceMetadata)
+def resource_metadata(
+    url: str, metadata_url: str | None
+) -> DiscoverySteps[ResourceMetadata | None]:
+    """Get the metadata of the server at `url`; None if it has none."""
+    require_safe(canonical_url(url), "The server's URL")
+    candidates = resource_metadata_urls(url)
+    if metadata_url is not None:
+        safe = require_safe(metadata_url, f"{url}: the URL of its metadata")
+        candidates = list(dict.fromkeys((safe, *candidates)))
+    found = yield from _first_document(candidates, ResourceMetadata)
     if found is not None and not covers_url(found.resource, url):
         raise Unauthorized(
-            f"{url}: its metadata is that of another resource, {one_line(found.resource)}; no "
-            "login is safe there"
+            f"{url}: its metadata is for another resource, {one_line(found.resource)}. Logging in "
+            "would not be safe."
         )
     return found
 
 
 def server_metadata(issuer: str) -> DiscoverySteps[ServerMetadata]:
-    """How this issuer describes itself."""
-    require_safe(issuer, "the authorization server")
+    """Get the metadata of an issuer."""
+    require_safe(issuer, "The authorization server")
     if urlsplit(issuer).query:
-        raise Unauthorized(f"the authorization server is not a usable issuer: {one_line(issuer)}")
+        raise Unauthorized(f"The authorization server is not a valid issuer: {one_line(issuer)}")
     found = yield from _first_document(server_metadata_urls(issuer), ServerMetadata)
     if found is None:
         raise Unauthorized(
-            f"{issuer}: this authorization server publishes no metadata; its operator has to "
-            "(RFC 8414)"
+            f"{issuer}: this authorization server publishes no metadata (RFC 8414). Ask its "
+            "operator."
         )
-    if found.issuer != issuer:
-        raise Unauthorized(
-            f"{issuer}: its metadata is that of another issuer, {one_line(found.issuer)}; no "
-            "login is safe there"
-        )
-    return _check_endpoints(found)
+    return _check_metadata(found, issuer, (issuer,))
 
 
 def conventional_server(url: str) -> DiscoverySteps[ServerMetadata]:
-    """The authorization server of a server that does not describe itself: its own origin."""
-    base = require_safe(origin(url), "the authorization server")
+    """Get the authorization server of a server without metadata: its own origin."""
+    base = require_safe(origin(url), "The authorization server")
     found = yield from _first_document(server_metadata_urls(base)[:1], ServerMetadata)
     if found is None:
         return ServerMetadata(
@@ -147,22 +142,21 @@ def conventional_server(url: str) -> DiscoverySteps[ServerMetadata]:
             authorization_endpoint=f"{base}/authorize",
             token_endpoint=f"{base}/token",
             registration_endpoint=f"{base}/register",
-            code_challenge_methods_supported=[
-                "S256"
-            ],  # which that revision demands of every server
+            # That revision requires PKCE of every server.
+            code_challenge_methods_supported=["S256"],
         )
-    if found.issuer not in (
-        base,
-        f"{base}/",
-    ):  # nobody said how it writes its name, and both lead to the same document
+    # Nobody said how the issuer is spelled, and both spellings lead to the same document.
+    return _check_metadata(found, base, (base, f"{base}/"))
+
+
+def _check_metadata(
+    server: ServerMetadata, issuer: str, spellings: tuple[str, ...]
+) -> ServerMetadata:
+    if server.issuer not in spellings:
         raise Unauthorized(
-            f"{base}: its metadata is that of another issuer, {one_line(found.issuer)}; no login "
-            "is safe there"
+            f"{issuer}: its metadata is for another issuer, {one_line(server.issuer)}. Logging in "
+            "would not be safe."
         )
-    return _check_endpoints(found)
-
-
-def _check_endpoints(server: ServerMetadata) -> ServerMetadata:
     for name in ENDPOINTS:
         endpoint = getattr(server, name)
         if endpoint is not None:
@@ -171,38 +165,39 @@ def _check_endpoints(server: ServerMetadata) -> ServerMetadata:
 
 
 def _first_document(urls: Sequence[str], kind: type[T]) -> DiscoverySteps[T | None]:
-    """The first of these documents that exists. One that merely fails to come is not one that does
-    not exist."""
-    problem: ConnectFailed | TimedOut | None = None
+    """Get the first of these documents that exists. One that could not be fetched may exist."""
+    first_error: ConnectFailed | TimedOut | None = None
     for url in urls:
         try:
             found = yield from _document(url, kind)
         except (ConnectFailed, TimedOut) as error:
-            problem = problem or error
+            first_error = first_error or error
             continue
         if found is not None:
             return found
-    if problem is not None:
-        raise problem
+    if first_error is not None:
+        raise first_error
     return None
 
 
 def _document(url: str, kind: type[T]) -> DiscoverySteps[T | None]:
     home = origin(url)
     for _ in range(MAX_REQUESTS_PER_DOCUMENT):
-        accepted = {"accept": "application/json"}
         answer = yield HttpRequest(
-            method="GET", url=url, path=urlsplit(url).path or "/", headers=accepted
+            method="GET",
+            url=url,
+            path=urlsplit(url).path or "/",
+            headers={"accept": "application/json"},
         )
         if answer.status == 200:
             return read_document(answer.body, kind)
         if answer.status == 429 or answer.status >= 500:
-            raise ConnectFailed(f"{url}: answered {answer.status}; try again later")
+            raise ConnectFailed(f"{url}: HTTP {answer.status}. Try again later.")
         if answer.status not in (301, 302, 303, 307, 308):
             return None
         try:
             url = urljoin(url, answer.headers.get("location", ""))
-        except ValueError:  # a bracket that is none
+        except ValueError:  # a malformed IPv6 address
             return None
         if origin(url) != home:
             return None
@@ -210,13 +205,12 @@ def _document(url: str, kind: type[T]) -> DiscoverySteps[T | None]:
 
 
 def require_metadata(server: ServerMetadata, **needed: Any) -> None:
-    """Raise Unauthorized unless each list of the metadata has the value that is needed, or `...`
-    for the field at all."""
+    """Raise Unauthorized unless each list of the metadata has the needed value, or, for `...`, the
+    field is there at all."""
     for name, value in needed.items():
         found = getattr(server, name)
         if not found or (value is not ... and value not in found):
-            lacks = name if value is ... else f"{value} in {name}"
+            missing = name if value is ... else f"{value} in {name}"
             raise Unauthorized(
-                f"{server.issuer}: its metadata has no {lacks}, without which no login is "
-                "safe or possible"
+                f"{server.issuer}: its metadata has no {missing}, which a safe login needs"
             )

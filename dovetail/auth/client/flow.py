@@ -1,16 +1,16 @@
-"""The whole of a client's authorization, without I/O.
+"""The authorization flow of a client, without I/O.
 
-`acquire` and `refresh` are generators. They yield an `HttpRequest` to be sent, and are sent the
-`HttpResponse`; or a `Go`, a page that a person has to visit, and are sent the parameters that came
-back at the redirect URI. What fails on the way is thrown into them. `bound.py` does all that; a
-test does it in microseconds.
+`acquire_tokens` and `refresh_tokens` are generators. They yield an `HttpRequest` to be sent, and
+are sent the `HttpResponse`; or an `OpenPage`, a page that a person has to visit, and are sent the
+parameters that came back to the redirect URI. Errors on the way are thrown into them.
+`bound_credentials.py` does all that; a test does it in microseconds.
 
-    acquire     discovery -> registration -> a grant (by default the authorization code with PKCE)
-                -> Tokens
-    refresh     Tokens -> Tokens
+    acquire_tokens   discovery -> registration -> a grant (by default the authorization code with
+                     PKCE) -> TokenSet
+    refresh_tokens   TokenSet -> TokenSet
 
-What has to hold at each step stands at that step. Of an answer that came through the browser
-nothing is believed, nor shown, before `state` and `iss` have been checked, errors included:
+Each check is made at the step that it protects. Nothing that came back through the browser is
+believed or shown before `state` and `iss` were checked, not even an error:
 https://www.rfc-editor.org/rfc/rfc9207#section-2.4
 """
 
@@ -29,10 +29,10 @@ from ...ports import HttpRequest
 from ...text import one_line
 from .. import jose
 from ..challenges import AccessRequirements
-from ..documents import ErrorReply, ServerMetadata, TokenReply, words
+from ..documents import ErrorReply, ServerMetadata, TokenReply, parse_scopes
 from ..dpop import DpopClient
 from ..urls import is_local, require_safe
-from .discovery import CheckServer, DiscoveryResult, discover, require_metadata
+from .discovery import DiscoveryResult, discover, require_metadata
 from .grants import TokenResult, UnattendedGrant, request_token
 from .registration import ClientIdentity, issuer_chooser, obtain_registration, use_given_client
 from .store import ClientRegistration, ServerRecord, TokenSet
@@ -41,12 +41,12 @@ R = TypeVar("R")
 MAX_LIFETIME_SECONDS = 10 * 365 * 86400.0
 OFFLINE_ACCESS = "offline_access"
 UNKNOWN_CLIENT_ERRORS = frozenset({"invalid_client", "unauthorized_client"})
-"""What a server says that does not know this client any more."""
+"""What a server says that no longer knows this client."""
 TOKEN_SCHEMES = {"bearer": "Bearer", "dpop": "DPoP"}
 
 
 class OpenPage(Struct, frozen=True):
-    """A page that a person has to visit; what comes back are the parameters at the redirect URI."""
+    """A page that a person has to visit. The flow is sent the parameters of the redirect URI."""
 
     url: str
     about: str
@@ -56,171 +56,156 @@ Flow: TypeAlias = Generator[HttpRequest | OpenPage, Any, R]
 
 
 class FlowOptions(Struct, frozen=True, kw_only=True):
-    """What a client wants, whatever it will be told."""
+    """What a client wants, whatever the server says."""
 
     url: str
     identity: ClientIdentity
     scopes: tuple[str, ...] = ()
     dpop: bool | None = None
-    """Whether tokens are to be bound to a key; None leaves that to the server."""
+    """Whether tokens have to be bound to a key; None leaves that to the server."""
     fresh: bool = False
-    """Whether to log in anew whatever is kept, which stays until that worked."""
+    """Whether to log in again in any case. The stored login stays until that has worked."""
 
 
 def acquire_tokens(
-    plan: FlowOptions,
+    options: FlowOptions,
     record: ServerRecord,
-    demand: AccessRequirements,
-    proofs: DpopClient,
+    required: AccessRequirements,
+    dpop: DpopClient,
     now: Callable[[], float],
     *,
     redirect_uri: str | None = None,
     grant: UnattendedGrant | None = None,
 ) -> Flow[TokenSet]:
-    """Tokens for a server, by a login or, with a `grant`, without anybody's help. `record` learns
-    of new registrations."""
-    suits: CheckServer = (
-        partial(_check_can_log_in, plan.url) if grant is None else _check_gives_tokens
-    )
-    place = yield from discover(
-        plan.url, demand.metadata_url, issuer_chooser(plan.identity, record), suits
-    )
-    issuer = place.server.issuer
-    scopes = choose_scopes(plan, record, demand, place, person=grant is None)
-    bound = proofs if _wants_dpop(plan, record, demand, place) else None
+    """Get tokens for a server, by a login or, with a `grant`, without a person. New registrations
+    are added to `record`."""
+    check = _check_gives_tokens if grant is not None else partial(_check_can_log_in, options.url)
+    choose = issuer_chooser(options.identity, record)
+    found = yield from discover(options.url, required.metadata_url, choose, check)
+    issuer = found.server.issuer
+    scopes = choose_scopes(options, record, required, found, person=grant is None)
+    bound = dpop if _wants_dpop(options, record, required, found) else None
     if bound is not None:
-        bound.prover()  # where there can be no key, that is said before a login and not after it
+        bound.signer()  # if there can be no key, raise before the login, not after it
     if grant is None:
-        client, reply = yield from _log_in_twice_if_forgotten(
-            plan, record, place, redirect_uri or "", scopes, bound, now
+        client, reply = yield from _log_in_again_if_forgotten(
+            options, record, found, redirect_uri or "", scopes, bound, now
         )
     else:
-        client = use_given_client(plan.identity, place, record)
-        reply = yield from grant(place, client, scopes, bound)
+        client = use_given_client(options.identity, found, record)
+        reply = yield from grant(found, client, scopes, bound)
     if isinstance(reply, ErrorReply):
-        raise Unauthorized(f"{issuer} gives no token for {plan.url}: {reply.text}")
-    if plan.dpop and reply.token_type.lower() != "dpop":
+        raise Unauthorized(f"{issuer} did not issue a token for {options.url}: {reply.text}")
+    if options.dpop and reply.token_type.lower() != "dpop":
         raise Unauthorized(
-            f"{issuer} gave out a token that is not bound to this client's key, as dpop=True "
-            "demands"
+            f"{issuer} issued a token that is not bound to this client's key, which dpop=True "
+            "requires"
         )
-    return _to_token_set(reply, place, client, scopes, now())
+    return _to_token_set(reply, found, client, scopes, now())
 
 
 def registration_of(tokens: TokenSet, identity: ClientIdentity) -> ClientRegistration:
-    """The client that these tokens belong to; a secret that was given is the user's to keep, and to
-    change."""
+    """Return the client that these tokens belong to. A secret that the user gave is not stored with
+    them, and may have changed."""
     client = tokens.registration
-    mine = client.source == "given" and client.client_id == identity.client_id
-    return replace(client, client_secret=identity.client_secret) if mine else client
+    given = client.source == "given" and client.client_id == identity.client_id
+    return replace(client, client_secret=identity.client_secret) if given else client
 
 
 def refresh_tokens(
-    tokens: TokenSet, identity: ClientIdentity, proofs: DpopClient, now: Callable[[], float]
+    tokens: TokenSet, identity: ClientIdentity, dpop: DpopClient, now: Callable[[], float]
 ) -> Flow[TokenSet | ErrorReply]:
-    """New tokens for old ones, or why there are none."""
+    """Exchange a refresh token; an ErrorReply says why that was refused."""
     form = {
         "grant_type": "refresh_token",
         "refresh_token": tokens.refresh_token or "",
         "resource": tokens.resource,
     }
-    bound = proofs if tokens.scheme == "DPoP" else None
-    reply = yield from request_token(
-        tokens.token_endpoint, tokens.issuer, registration_of(tokens, identity), form, bound
-    )
+    bound = dpop if tokens.scheme == "DPoP" else None
+    client = registration_of(tokens, identity)
+    reply = yield from request_token(tokens.token_endpoint, tokens.issuer, client, form, bound)
     if isinstance(reply, ErrorReply):
         return reply
     server = ServerMetadata(issuer=tokens.issuer, token_endpoint=tokens.token_endpoint)
-    renewed = _to_token_set(
-        reply,
-        DiscoveryResult(tokens.resource, server),
-        tokens.registration,
-        tokens.requested_scopes,
-        now(),
-    )
+    found = DiscoveryResult(tokens.resource, server)
+    renewed = _to_token_set(reply, found, tokens.registration, tokens.requested_scopes, now())
     if renewed.scheme != tokens.scheme:
         raise Unauthorized(
-            f"{tokens.issuer} gave out a {renewed.scheme} token for a {tokens.scheme} one, "
-            "which is less or useless"
+            f"{tokens.issuer} issued a {renewed.scheme} token in place of a {tokens.scheme} token"
         )
     renewed.refresh_token = renewed.refresh_token or tokens.refresh_token
-    renewed.granted_scopes = words(reply.scope) or tokens.granted_scopes
+    renewed.granted_scopes = parse_scopes(reply.scope) or tokens.granted_scopes
     renewed.user = renewed.user or tokens.user
     return renewed
 
 
 def choose_scopes(
-    plan: FlowOptions,
+    options: FlowOptions,
     record: ServerRecord,
-    demand: AccessRequirements,
-    place: DiscoveryResult,
+    required: AccessRequirements,
+    found: DiscoveryResult,
     *,
     person: bool,
 ) -> tuple[str, ...]:
-    """What to ask for: what the challenge names, else what the server says is needed; what was
-    asked for before, so that nothing is lost; and whatever the user wants. Nothing is an answer
-    too. A `person` is not to be asked again soon."""
-    before = (
-        record.tokens.requested_scopes if record.tokens is not None else record.requested_scopes
-    )
-    named = demand.scopes or (() if plan.scopes or before else place.scopes)
-    wanted = dict.fromkeys((*plan.scopes, *before, *named))
-    supported = OFFLINE_ACCESS in (place.server.scopes_supported or ())
-    if not supported:
+    """Return the scopes to request: what the challenge names, else what the server's metadata
+    names; what was requested before, so that nothing is lost; and what the user wants.
+
+    The result may be empty. If a `person` logs in, `offline_access` is added where supported, so
+    that they need not log in again soon.
+    """
+    tokens = record.tokens
+    before = tokens.requested_scopes if tokens is not None else record.requested_scopes
+    named = required.scopes or (() if options.scopes or before else found.scopes)
+    wanted = dict.fromkeys((*options.scopes, *before, *named))
+    if OFFLINE_ACCESS not in (found.server.scopes_supported or ()):
         wanted.pop(OFFLINE_ACCESS, None)
-    elif wanted and person:  # alone it would stand for "nothing else"
+    elif wanted and person:  # alone it would mean "no other scope"
         wanted[OFFLINE_ACCESS] = None
     return tuple(wanted)
 
 
-def _log_in_twice_if_forgotten(
-    plan: FlowOptions,
+def _log_in_again_if_forgotten(
+    options: FlowOptions,
     record: ServerRecord,
-    place: DiscoveryResult,
+    found: DiscoveryResult,
     redirect_uri: str,
     scopes: Sequence[str],
-    proofs: DpopClient | None,
+    dpop: DpopClient | None,
     now: Callable[[], float],
 ) -> Flow[tuple[ClientRegistration, TokenResult]]:
-    """A login, and a second one where it turned out that the server had forgotten this client."""
-    issuer = place.server.issuer
-    known = plan.identity.client_id is None and issuer in record.registrations
-    for again in (True, False):
+    """Log in; register and log in a second time if the server has forgotten this client."""
+    issuer = found.server.issuer
+    known = options.identity.client_id is None and issuer in record.registrations
+    for retry in (True, False):
         client = yield from obtain_registration(
-            plan.identity, place, record, redirect_uri, scopes, now()
+            options.identity, found, record, redirect_uri, scopes, now()
         )
         try:
-            reply = yield from _log_in(place, client, redirect_uri, scopes, proofs, plan.url)
+            reply = yield from _log_in(found, client, redirect_uri, scopes, dpop, options.url)
         except Unauthorized:
-            if (
-                known
-            ):  # it may well be that its page told the user that it does not know this client
+            if known:  # the login page may have told the user that the client is unknown
                 record.forget(issuer)
             raise
-        forgotten = (
-            isinstance(reply, ErrorReply)
-            and reply.error in UNKNOWN_CLIENT_ERRORS
-            and client.source == "registered"
-        )
-        if not (forgotten and again):
+        forgotten = isinstance(reply, ErrorReply) and reply.error in UNKNOWN_CLIENT_ERRORS
+        if not (forgotten and retry and client.source == "registered"):
             break
         record.forget(issuer)
     return client, reply
 
 
 def _log_in(
-    place: DiscoveryResult,
+    found: DiscoveryResult,
     client: ClientRegistration,
     redirect_uri: str,
     scopes: Sequence[str],
-    proofs: DpopClient | None,
+    dpop: DpopClient | None,
     about: str,
 ) -> Flow[TokenResult]:
-    """The authorization code grant:
+    """Run the authorization code grant:
     https://datatracker.ietf.org/doc/html/draft-ietf-oauth-v2-1-13#section-4.1"""
-    require_safe(redirect_uri, "the redirect URI")
+    require_safe(redirect_uri, "The redirect URI")
     verifier, state = token_urlsafe(32), token_urlsafe(32)
-    asked = {
+    parameters = {
         "response_type": "code",
         "client_id": client.client_id,
         "redirect_uri": redirect_uri,
@@ -228,14 +213,14 @@ def _log_in(
         "state": state,
         "code_challenge": jose.s256(verifier),
         "code_challenge_method": "S256",
-        "resource": place.resource,
+        "resource": found.resource,
         # https://openid.net/specs/openid-connect-core-1_0.html#OfflineAccess
         "prompt": "consent" if OFFLINE_ACCESS in scopes else "",
     }
-    endpoint = place.server.authorization_endpoint or ""
-    query = urlencode({name: value for name, value in asked.items() if value})
-    came = yield OpenPage(f"{endpoint}{'&' if '?' in endpoint else '?'}{query}", about)
-    code = _check_callback(came, place.server, state)
+    endpoint = found.server.authorization_endpoint or ""
+    query = urlencode({name: value for name, value in parameters.items() if value})
+    returned = yield OpenPage(f"{endpoint}{'&' if '?' in endpoint else '?'}{query}", about)
+    code = _check_callback(returned, found.server, state)
     if isinstance(code, ErrorReply):
         return code
     form = {
@@ -243,39 +228,40 @@ def _log_in(
         "code": code,
         "redirect_uri": redirect_uri,
         "code_verifier": verifier,
-        "resource": place.resource,
+        "resource": found.resource,
     }
-    return (
-        yield from request_token(place.token_endpoint, place.server.issuer, client, form, proofs)
-    )
+    issuer = found.server.issuer
+    return (yield from request_token(found.token_endpoint, issuer, client, form, dpop))
 
 
 def _check_callback(
-    came: Mapping[str, str], server: ServerMetadata, state: str
+    returned: Mapping[str, str], server: ServerMetadata, state: str
 ) -> str | ErrorReply:
-    """The code of an answer that came through the browser, if it is one to this very question."""
-    if not compare_digest(came.get("state", "").encode(errors="replace"), state.encode()):
+    """Return the code that came back through the browser, if it answers this very request."""
+    if not compare_digest(returned.get("state", "").encode(errors="replace"), state.encode()):
         raise Unauthorized(
-            "the answer that came back is to another login (its state differs); it was "
-            "dropped, log in again"
+            "The answer from the browser belongs to another login (its state differs) and was "
+            "ignored. Log in again."
         )
-    issuer = came.get("iss")
+    issuer = returned.get("iss")
     if issuer is None and server.authorization_response_iss_parameter_supported:
         raise Unauthorized(
-            f"the answer that came back does not say that it is from {server.issuer}, as that "
-            "promised; it was dropped"
+            "The answer from the browser does not name its issuer, which "
+            f"{server.issuer} always does, and was ignored. Log in again."
         )
     if issuer is not None and issuer != server.issuer:
         raise Unauthorized(
-            f"the answer that came back is from {one_line(issuer)} and not from {server.issuer}; "
-            "it was dropped"
+            f"The answer from the browser is from {one_line(issuer)}, not from {server.issuer}, "
+            "and was ignored. Log in again."
         )
-    if "error" in came:
-        return ErrorReply(error=came["error"], error_description=came.get("error_description"))
-    code = came.get("code", "")
+    if "error" in returned:
+        return ErrorReply(
+            error=returned["error"], error_description=returned.get("error_description")
+        )
+    code = returned.get("code", "")
     if not code or not code.isascii():
         raise Unauthorized(
-            f"{server.issuer}: the answer that came back has no code in it; log in again"
+            f"{server.issuer}: the answer from the browser has no code. Log in again."
         )
     return code
 
@@ -287,17 +273,13 @@ def _check_can_log_in(url: str, server: ServerMetadata) -> None:
         token_endpoint=...,
         code_challenge_methods_supported="S256",
     )
-    # What is fetched is looked at when it is connected to; the user's browser opens whatever it is
-    # given.
-    if (
-        is_local(server.authorization_endpoint or "")
-        and not is_local(server.issuer)
-        and not is_local(url)
-    ):
+    # Addresses that we fetch are checked when they are connected to, but the user's browser opens
+    # whatever it is given.
+    endpoint = server.authorization_endpoint or ""
+    if is_local(endpoint) and not is_local(server.issuer) and not is_local(url):
         raise Unauthorized(
-            f"{server.issuer}: its authorization_endpoint is on the local network, where a "
-            "server elsewhere must not send "
-            f"a browser: {one_line(server.authorization_endpoint or '')}"
+            f"{server.issuer}: its authorization_endpoint is on the local network, where a server "
+            f"elsewhere must not send a browser: {one_line(endpoint)}"
         )
 
 
@@ -306,24 +288,29 @@ def _check_gives_tokens(server: ServerMetadata) -> None:
 
 
 def _wants_dpop(
-    plan: FlowOptions, record: ServerRecord, demand: AccessRequirements, place: DiscoveryResult
+    options: FlowOptions,
+    record: ServerRecord,
+    required: AccessRequirements,
+    found: DiscoveryResult,
 ) -> bool:
-    """Whether to ask for tokens that are bound to a key: where they are wanted, and the issuer
-    makes them."""
-    able = "ES256" in (place.server.dpop_signing_alg_values_supported or ())
-    needed = bool(plan.dpop) or place.requires_dpop or demand.schemes == {"dpop"}
-    if needed and not able:
+    """Tell whether to request tokens that are bound to a key: if that is wanted or was so before,
+    and the issuer supports it. Raises Unauthorized if it is needed and not supported."""
+    supported = "ES256" in (found.server.dpop_signing_alg_values_supported or ())
+    needed = bool(options.dpop) or found.requires_dpop or required.schemes == {"dpop"}
+    if needed and not supported:
         raise Unauthorized(
-            f"{place.server.issuer}: it makes no tokens that are bound to a key (DPoP, "
-            "ES256), which are needed here"
+            f"{found.server.issuer}: it does not issue tokens that are bound to a key (DPoP with "
+            "ES256), which are required here"
         )
-    before = record.tokens is not None and record.tokens.scheme == TOKEN_SCHEMES["dpop"]
-    return plan.dpop is not False and able and (needed or before or "dpop" in demand.schemes)
+    before = record.tokens is not None and record.tokens.scheme == "DPoP"
+    return (
+        options.dpop is not False and supported and (needed or before or "dpop" in required.schemes)
+    )
 
 
 def _to_token_set(
     reply: TokenReply,
-    place: DiscoveryResult,
+    found: DiscoveryResult,
     client: ClientRegistration,
     scopes: Sequence[str],
     now: float,
@@ -331,29 +318,29 @@ def _to_token_set(
     scheme = TOKEN_SCHEMES.get(reply.token_type.lower())
     if scheme is None:
         raise Unauthorized(
-            f"{place.server.issuer} gave out a token of a kind that is not known here: "
-            f"{one_line(reply.token_type)}"
+            f"{found.server.issuer} issued a token of an unknown type: {one_line(reply.token_type)}"
         )
-    lasts = reply.expires_in is not None and 0 < reply.expires_in < MAX_LIFETIME_SECONDS
+    expires = reply.expires_in is not None and 0 < reply.expires_in < MAX_LIFETIME_SECONDS
     return TokenSet(
         access_token=reply.access_token,
         scheme=scheme,
-        issuer=place.server.issuer,
-        token_endpoint=place.token_endpoint,
-        resource=place.resource,
+        issuer=found.server.issuer,
+        token_endpoint=found.token_endpoint,
+        resource=found.resource,
         registration=replace(client, client_secret=None) if client.source == "given" else client,
         issued_at=now,
-        expires_at=now + (reply.expires_in or 0) if lasts else None,
+        expires_at=now + (reply.expires_in or 0) if expires else None,
         refresh_token=reply.refresh_token,
         requested_scopes=tuple(scopes),
-        granted_scopes=words(reply.scope) or tuple(scopes),
+        granted_scopes=parse_scopes(reply.scope) or tuple(scopes),
         user=_user_of(reply.id_token),
     )
 
 
 def _user_of(id_token: str | None) -> str | None:
-    """Who an ID token is about. It came from the authorization server itself, so nobody has to look
-    at its signature: https://openid.net/specs/openid-connect-core-1_0.html#IDTokenValidation"""
+    """Return the name of the user in an ID token. It came straight from the authorization server,
+    so its signature need not be checked:
+    https://openid.net/specs/openid-connect-core-1_0.html#IDTokenValidation"""
     try:
         claims = jose.decode_unverified(id_token or "")[1]
     except jose.InvalidJwt:

@@ -1,27 +1,27 @@
-"""What is asked of a token endpoint: a form, how the client proves itself, and what the answer
-means.
+"""Requests to a token endpoint: a form, the authentication of the client, and the meaning of the
+response.
 
-`ask` is one such request; like all of the flow it is a generator without I/O. It returns what the
-server said, a `TokenReply` or an `ErrorReply`, and raises ConnectFailed where the server is merely
-in trouble: no credentials are worth less for that.
+`request_token` is one such request. Like all of the flow it is a generator without I/O: it yields
+requests and is sent the responses. It returns what the server said, a `TokenReply` or an
+`ErrorReply`, and raises ConnectFailed if the server is merely in trouble, which says nothing about
+the credentials.
 
-The grants below need no person: client credentials (RFC 6749, 4.4), an enterprise's own login (an
-ID-JAG, got by token exchange, RFC 8693, and redeemed by RFC 7523), and the identity of a workload
-(RFC 7523).
+The grants below need no person: client credentials (RFC 6749, 4.4), the login at an enterprise (an
+ID-JAG from a token exchange, RFC 8693, redeemed by RFC 7523), and the identity of a workload (RFC
+7523).
 """
 
 import time
 from base64 import b64encode
 from collections.abc import Callable, Generator, Mapping, Sequence
 from secrets import token_urlsafe
-from typing import Any, TypeAlias
+from typing import TypeAlias
 from urllib.parse import quote_plus, urlencode, urlsplit
 
-from msgspec import Struct
-
-from ...errors import ConfigError, ConnectFailed, Unauthorized, missing_extra
+from ...errors import ConfigError, ConnectFailed, Unauthorized
 from ...ports import HttpRequest, HttpResponse
 from ...text import one_line
+from .. import jose
 from ..documents import ErrorReply, SecretStruct, TokenReply, read_document
 from ..dpop import DpopClient
 from ..urls import require_safe
@@ -31,11 +31,11 @@ from .store import ClientRegistration, TokenSet
 TokenResult: TypeAlias = TokenReply | ErrorReply
 TokenRequestSteps: TypeAlias = Generator[HttpRequest, HttpResponse, TokenResult]
 SignAssertion: TypeAlias = Callable[[str, str], str]
-"""Makes the signed statement of a client (its id) for an issuer."""
+"""Takes a client id and an issuer, and returns a signed client assertion."""
 UnattendedGrant: TypeAlias = Callable[
     [DiscoveryResult, ClientRegistration, Sequence[str], DpopClient | None], TokenRequestSteps
 ]
-"""Gets tokens for a place, without anybody's help."""
+"""Gets tokens without a person."""
 
 TOKEN_EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
 JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
@@ -43,12 +43,11 @@ ID_JAG = "urn:ietf:params:oauth:token-type:id-jag"
 ID_TOKEN = "urn:ietf:params:oauth:token-type:id_token"
 ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 ASSERTION_SECONDS = 60
-KEY_TYPES: Mapping[str, Any] = {"ES": "EC", "RS": "RSA", "PS": "RSA", "Ed": "OKP"}
 TRANSIENT_ERRORS = frozenset({"temporarily_unavailable", "server_error", "slow_down"})
 
 
 class IdentityProvider(SecretStruct, kw_only=True):
-    """Where an enterprise's users log in, and what one of them got there."""
+    """Where the users of an enterprise log in, and the ID token that one of them got there."""
 
     token_endpoint: str
     client_id: str
@@ -56,60 +55,13 @@ class IdentityProvider(SecretStruct, kw_only=True):
     client_secret: str | None = None
 
 
-class _ClientAuthentication(Struct, frozen=True):
-    """How a client proves itself in one request."""
+def basic_authorization(client_id: str, client_secret: str) -> str:
+    """Return the Authorization header of a client with a secret.
 
-    form: Mapping[str, str] = {}
-    headers: Mapping[str, str] = {}
-
-
-def _basic(
-    client: ClientRegistration, issuer: str, sign: SignAssertion | None
-) -> _ClientAuthentication:
-    # Both halves are form-encoded first: https://www.rfc-editor.org/rfc/rfc6749#section-2.3.1
-    pair = f"{quote_plus(client.client_id)}:{quote_plus(client.client_secret or '')}"
-    return _ClientAuthentication(
-        headers={"authorization": f"Basic {b64encode(pair.encode()).decode()}"}
-    )
-
-
-def _post(
-    client: ClientRegistration, issuer: str, sign: SignAssertion | None
-) -> _ClientAuthentication:
-    return _ClientAuthentication(
-        form={"client_id": client.client_id, "client_secret": client.client_secret or ""}
-    )
-
-
-def _none(
-    client: ClientRegistration, issuer: str, sign: SignAssertion | None
-) -> _ClientAuthentication:
-    return _ClientAuthentication(form={"client_id": client.client_id})
-
-
-def _signed(
-    client: ClientRegistration, issuer: str, sign: SignAssertion | None
-) -> _ClientAuthentication:
-    if sign is None:
-        raise ConfigError(
-            f"{issuer}: this client proves itself with a private key, and none was given"
-        )
-    form = {
-        "client_id": client.client_id,
-        "client_assertion_type": ASSERTION,
-        "client_assertion": sign(client.client_id, issuer),
-    }
-    return _ClientAuthentication(form=form)
-
-
-_AUTHENTICATE: Mapping[
-    str, Callable[[ClientRegistration, str, SignAssertion | None], _ClientAuthentication]
-] = {
-    "client_secret_basic": _basic,
-    "client_secret_post": _post,
-    "none": _none,
-    "private_key_jwt": _signed,
-}
+    Both parts are form-encoded first: https://www.rfc-editor.org/rfc/rfc6749#section-2.3.1
+    """
+    pair = f"{quote_plus(client_id)}:{quote_plus(client_secret)}"
+    return f"Basic {b64encode(pair.encode()).decode()}"
 
 
 def request_token(
@@ -117,16 +69,16 @@ def request_token(
     issuer: str,
     client: ClientRegistration,
     form: Mapping[str, str],
-    proofs: DpopClient | None = None,
+    dpop: DpopClient | None = None,
     sign: SignAssertion | None = None,
 ) -> TokenRequestSteps:
-    """One token request, made again if all that it lacked was the server's nonce."""
+    """Send one token request, and again if all it lacked was the server's nonce."""
     require_safe(endpoint, f"{issuer}: its token endpoint")
     answer = HttpResponse()
     for _ in range(2):
-        proof = {} if proofs is None else {"dpop": proofs.header("POST", endpoint)}
+        proof = {} if dpop is None else {"dpop": dpop.proof_header("POST", endpoint)}
         answer = yield _form_request(endpoint, issuer, client, form, proof, sign)
-        if proofs is None or not proofs.wanted(endpoint, answer):
+        if dpop is None or not dpop.should_retry(endpoint, answer):
             break
     return _read_reply(endpoint, answer)
 
@@ -134,8 +86,11 @@ def request_token(
 def revoke_tokens(
     tokens: TokenSet, client: ClientRegistration
 ) -> Generator[HttpRequest, HttpResponse, bool]:
-    """Have tokens ended by who gave them out; whether that is done. With a refresh token ends all
-    that came of it: https://www.rfc-editor.org/rfc/rfc7009#section-2.1"""
+    """Revoke tokens at their issuer; False if that was not possible.
+
+    Revoking a refresh token ends everything that was granted with it:
+    https://www.rfc-editor.org/rfc/rfc7009#section-2.1
+    """
     server = yield from server_metadata(tokens.issuer)
     if server.revocation_endpoint is None:
         return False
@@ -154,13 +109,28 @@ def _form_request(
     headers: Mapping[str, str] = {},
     sign: SignAssertion | None = None,
 ) -> HttpRequest:
-    """A form, and the proof of who sends it."""
-    prove = _AUTHENTICATE.get(client.auth_method)
-    if prove is None:
+    """Return a POST of this form, with the authentication of the client."""
+    id, secret = client.client_id, client.client_secret or ""
+    fields = {name: value for name, value in form.items() if value}
+    authorization = {}
+    if client.auth_method == "client_secret_basic":
+        authorization = {"authorization": basic_authorization(id, secret)}
+    elif client.auth_method == "client_secret_post":
+        fields |= {"client_id": id, "client_secret": secret}
+    elif client.auth_method == "none":
+        fields["client_id"] = id
+    elif client.auth_method == "private_key_jwt":
+        if sign is None:
+            raise ConfigError(f"{issuer}: this client needs a private key to authenticate")
+        fields |= {
+            "client_id": id,
+            "client_assertion_type": ASSERTION,
+            "client_assertion": sign(id, issuer),
+        }
+    else:
         raise Unauthorized(
-            f"{issuer}: this client cannot prove itself by {one_line(client.auth_method)}"
+            f"{issuer}: the authentication method {one_line(client.auth_method)} is not supported"
         )
-    proven = prove(client, issuer, sign)
     return HttpRequest(
         method="POST",
         url=endpoint,
@@ -168,91 +138,86 @@ def _form_request(
         headers={
             "content-type": "application/x-www-form-urlencoded",
             "accept": "application/json",
-            **proven.headers,
+            **authorization,
             **headers,
         },
-        body=urlencode(
-            {**{name: value for name, value in form.items() if value}, **proven.form}
-        ).encode(),
+        body=urlencode(fields).encode(),
     )
 
 
 def _read_reply(endpoint: str, answer: HttpResponse) -> TokenResult:
-    refusal = read_document(answer.body, ErrorReply)
+    error = read_document(answer.body, ErrorReply)
     if (
         answer.status in (408, 429)
         or answer.status >= 500
-        or (refusal is not None and refusal.error in TRANSIENT_ERRORS)
+        or (error is not None and error.error in TRANSIENT_ERRORS)
     ):
-        why = f" ({refusal.text})" if refusal is not None else ""
-        raise ConnectFailed(f"{endpoint}: answered {answer.status}{why}; try again later")
-    if refusal is not None:  # some say so with status 200
-        return refusal
+        reason = f" ({error.text})" if error is not None else ""
+        raise ConnectFailed(f"{endpoint}: HTTP {answer.status}{reason}. Try again later.")
+    if error is not None:  # some servers send errors with status 200
+        return error
     reply = read_document(answer.body, TokenReply) if answer.status in (200, 201) else None
     if reply is None:
         raise Unauthorized(
-            f"{endpoint}: answered {answer.status}, and neither a token nor a reason; its "
-            "operator has to look"
+            f"{endpoint}: HTTP {answer.status}, with neither a token nor an error. Ask the "
+            "operator of the authorization server."
         )
-    if not reply.access_token or not all("!" <= letter <= "~" for letter in reply.access_token):
+    if not reply.access_token or not all("!" <= char <= "~" for char in reply.access_token):
         raise Unauthorized(
-            f"{endpoint}: gave out a token that no header can carry; its operator has to look"
+            f"{endpoint}: sent a token that no header can carry. Ask the operator of the "
+            "authorization server."
         )
     return reply
 
 
-def client_credentials(
-    place: DiscoveryResult,
+def _redeem(
+    found: DiscoveryResult,
     client: ClientRegistration,
     scopes: Sequence[str],
-    proofs: DpopClient | None,
+    dpop: DpopClient | None,
+    form: Mapping[str, str],
+    sign: SignAssertion | None = None,
+) -> TokenRequestSteps:
+    """Request a token for the discovered resource."""
+    form = {**form, "resource": found.resource, "scope": " ".join(scopes)}
+    return request_token(found.token_endpoint, found.server.issuer, client, form, dpop, sign)
+
+
+def client_credentials(
+    found: DiscoveryResult,
+    client: ClientRegistration,
+    scopes: Sequence[str],
+    dpop: DpopClient | None,
     *,
     sign: SignAssertion | None = None,
 ) -> TokenRequestSteps:
-    """Tokens for the client itself."""
-    form = {
-        "grant_type": "client_credentials",
-        "resource": place.resource,
-        "scope": " ".join(scopes),
-    }
-    return (
-        yield from request_token(
-            place.token_endpoint, place.server.issuer, client, form, proofs, sign
-        )
-    )
+    """Get tokens for the client itself."""
+    return _redeem(found, client, scopes, dpop, {"grant_type": "client_credentials"}, sign)
 
 
 def workload_identity(
-    place: DiscoveryResult,
+    found: DiscoveryResult,
     client: ClientRegistration,
     scopes: Sequence[str],
-    proofs: DpopClient | None,
+    dpop: DpopClient | None,
     *,
     assertion: str,
 ) -> TokenRequestSteps:
-    """Tokens for a workload, whose platform vouches for it. What is refused once is refused for
-    good."""
-    form = {
-        "grant_type": JWT_BEARER,
-        "assertion": assertion,
-        "resource": place.resource,
-        "scope": " ".join(scopes),
-    }
-    return (
-        yield from request_token(place.token_endpoint, place.server.issuer, client, form, proofs)
-    )
+    """Get tokens for a workload, with an assertion of its platform."""
+    form = {"grant_type": JWT_BEARER, "assertion": assertion}
+    return _redeem(found, client, scopes, dpop, form)
 
 
 def enterprise_managed(
-    place: DiscoveryResult,
+    found: DiscoveryResult,
     client: ClientRegistration,
     scopes: Sequence[str],
-    proofs: DpopClient | None,
+    dpop: DpopClient | None,
     *,
     provider: IdentityProvider,
 ) -> TokenRequestSteps:
-    """Tokens for a user whose enterprise decides where it may go: its provider is asked for a
-    grant, the server takes it."""
+    """Get tokens for a user whose enterprise decides what they may use: the identity provider
+    issues an ID-JAG, which the server's authorization server redeems."""
     at_provider = ClientRegistration(
         client_id=provider.client_id,
         client_secret=provider.client_secret,
@@ -263,55 +228,30 @@ def enterprise_managed(
         "requested_token_type": ID_JAG,
         "subject_token": provider.id_token,
         "subject_token_type": ID_TOKEN,
-        "audience": place.server.issuer,
-        "resource": place.resource,
+        "audience": found.server.issuer,
+        "resource": found.resource,
         "scope": " ".join(scopes),
         "client_id": provider.client_id,
     }
-    got = yield from request_token(
-        provider.token_endpoint, provider.token_endpoint, at_provider, form
-    )
-    if isinstance(got, ErrorReply):
+    endpoint = provider.token_endpoint
+    reply = yield from request_token(endpoint, endpoint, at_provider, form)
+    if isinstance(reply, ErrorReply):
         raise Unauthorized(
-            f"{provider.token_endpoint}: the identity provider refuses ({got.text}); log in "
-            "there again, or ask who runs it"
+            f"{endpoint}: the identity provider refuses ({reply.text}). Log in there again, or "
+            "ask its operator."
         )
-    if got.issued_token_type != ID_JAG:
+    if reply.issued_token_type != ID_JAG:
         raise Unauthorized(
-            f"{provider.token_endpoint}: the identity provider gave out something else than "
-            "was asked for (an ID-JAG)"
+            f"{endpoint}: the identity provider did not issue what was requested (an ID-JAG)"
         )
-    form = {
-        "grant_type": JWT_BEARER,
-        "assertion": got.access_token,
-        "resource": place.resource,
-        "scope": " ".join(scopes),
-    }
-    return (
-        yield from request_token(place.token_endpoint, place.server.issuer, client, form, proofs)
-    )
+    redeemed = {"grant_type": JWT_BEARER, "assertion": reply.access_token}
+    return (yield from _redeem(found, client, scopes, dpop, redeemed))
 
 
 def assertion_signer(key: str | bytes, algorithm: str) -> SignAssertion:
-    """Signs a client's statements with this private key, a PEM:
+    """Return what signs client assertions with this private key (PEM):
     https://www.rfc-editor.org/rfc/rfc7523#section-3"""
-    kind = KEY_TYPES.get(algorithm[:2])
-    if kind is None:
-        raise ConfigError(f"algorithm: {algorithm} is not known here; ES256 is a good one")
-    try:
-        from joserfc.jwk import import_key
-    except ImportError:
-        raise missing_extra("Signing a client assertion", "auth") from None
-    from .. import jose
-
-    try:
-        loaded: Any = import_key(key, kind)
-    except Exception:  # whatever the library makes of it; its text may show parts of the key
-        loaded = None
-    if loaded is None or not loaded.is_private:
-        raise ConfigError(
-            f"private_key: give a private key for {algorithm} as PEM, with its BEGIN and END lines"
-        )
+    loaded = jose.load_private_key(key, algorithm)
 
     def sign(client_id: str, issuer: str) -> str:
         now = int(time.time())
@@ -321,9 +261,8 @@ def assertion_signer(key: str | bytes, algorithm: str) -> SignAssertion:
             "aud": issuer,
             "jti": token_urlsafe(16),
             "iat": now,
+            "exp": now + ASSERTION_SECONDS,
         }
-        return jose.sign(
-            {"alg": algorithm, "typ": "JWT"}, {**claims, "exp": now + ASSERTION_SECONDS}, loaded
-        )
+        return jose.sign({"alg": algorithm, "typ": "JWT"}, claims, loaded)
 
     return sign

@@ -1,21 +1,28 @@
-"""The guard of a resource server: who comes with a good access token is let in, everybody else is
+"""The guards of a server: callers with a valid access token or API key are let in, all others are
 told how to get one.
 
-    no token            401   Bearer resource_metadata="…", scope="…"
-    token not taken     401   … error="invalid_token"
-    token, or proof of possession, that cannot be read     400   … error="invalid_request"
-    too few scopes      403   … error="insufficient_scope", scope="…"
-    nobody to ask       503   the authorization server cannot be reached
+`Bearer` accepts access tokens, and answers everyone else as OAuth and MCP require:
 
-The metadata (RFC 9728) says which authorization servers issue tokens for us. By that RFC it lies at
-the root of the origin, with the path of the endpoint after it. A server that is mounted somewhere
-is only asked for what lies below, so there it has its metadata below that place too; the challenge
-names the one that can be reached.
+    no token                                     401   Bearer resource_metadata="…", scope="…"
+    token refused                                401   … error="invalid_token"
+    malformed token, or token in the URL         400   … error="invalid_request"
+    DPoP proof refused                           401   DPoP … error="invalid_dpop_proof"
+    scopes missing                               403   … error="insufficient_scope", scope="…"
+    the issuer cannot be asked                   503
 
-A token is looked at by a verifier (`tokens.py`) and then kept, by its digest, as long as it holds:
-the next request with it costs a lookup. One that is bound to a key is worth nothing without a proof
-(`dpop.py`), on each request.
+The metadata (RFC 9728) names the authorization servers that issue tokens for this server. The RFC
+puts it at the root of the origin, followed by the path of the endpoint. A server that is mounted
+below a path only receives requests for that path, so its metadata is available there too, and the
+challenge names the URL that can be reached.
+
+A token is checked by a verifier (`verifiers.py`), and the result is cached by its digest, so that
+the next request costs one lookup. A token that is bound to a key also needs a proof (`dpop.py`) on
+each request.
 https://modelcontextprotocol.io/specification/2026-07-28/basic/authorization
+
+`ApiKeys` accepts keys, without OAuth. A key is found by its digest, so the time that takes says
+nothing about the keys that exist, and it has to be too long to be guessed. It is sent in a header
+of its own, or as a bearer token, which every client can send.
 """
 
 import logging
@@ -40,13 +47,14 @@ from .verifiers import TokenCache, TokenRefused, Verifier, index_principals, tok
 log = logging.getLogger("dovetail.auth")
 
 ImpliedScopes: TypeAlias = Mapping[str, Iterable[str] | str] | Callable[[str], Iterable[str] | str]
-"""The scopes that a scope has in it: `{"admin": ["read", "write"]}`, or a function that says so."""
+"""The scopes that a scope includes: `{"admin": ["read", "write"]}`, or a function."""
 AuthorizationServers: TypeAlias = Sequence[str] | Callable[[Site], Sequence[str]]
 
 MAX_CACHED_TOKENS, MAX_EXPANDED_SCOPES = 10_000, 1_000
-"""Tokens that are kept, and scopes that one may come to."""
+MIN_KEY_LENGTH: Final = 16
+"""Characters of an API key. Random letters and digits of that length have more than 80 bits."""
 LOCAL_ISSUER: Final = "local"
-"""What stands for the issuer of a token that has none."""
+"""Written in place of the issuer of a token that has none."""
 _TOKEN: Final = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
 ANY_ORIGIN: Final = {"access-control-allow-origin": "*"}
 _PREFLIGHT: Final = ANY_ORIGIN | {
@@ -57,9 +65,25 @@ _PREFLIGHT: Final = ANY_ORIGIN | {
 
 
 class Bearer:
-    """Lets in who has an access token. Several verifiers may stand side by side, as for several
-    issuers; ids of users then begin with their issuer (`local` where there is none), for two of
-    these may well have a user of the same name."""
+    """Lets in callers with a valid access token: `Server(auth=Bearer(jwt("https://…")))`.
+
+    With several verifiers, the id of a user begins with the issuer of the token (`local` if it has
+    none), as two issuers may know a user of the same name.
+
+    Args:
+        *verifiers: What checks tokens: `jwt(…)`, `introspection(…)`, `static_tokens(…)`, or any
+            `async (token, site) -> Principal | None`. A token is valid if one of them accepts it.
+        scopes: The scopes that every caller needs: a list, or a string with spaces (default: none).
+        authorization_servers: The issuers that clients are referred to, or a function of the server
+            that returns them (default: the issuers of the verifiers).
+        resource: What tokens must be for (default: the public URL of the server).
+        implies: The scopes that a scope includes: a dict, or a function (default: only itself).
+        dpop: True accepts only tokens that are bound to a key; a `Checker` sets further options
+            (default: tokens without a key are accepted as well).
+
+    Raises:
+        ConfigError: No verifier is given, or something that is not callable.
+    """
 
     def __init__(
         self,
@@ -70,32 +94,44 @@ class Bearer:
         implies: ImpliedScopes | None = None,
         dpop: bool | Checker = False,
     ) -> None:
-        if not verifiers:
+        if not verifiers or not all(callable(verifier) for verifier in verifiers):
             raise ConfigError(
-                "Bearer() needs to know who looks at tokens: Bearer(jwt('https://issuer.example'))"
-            )
-        if not all(callable(verifier) for verifier in verifiers):
-            raise ConfigError(
-                "Bearer() takes what looks at tokens, not tokens or URLs: "
+                "Bearer() needs verifiers, which check tokens; it does not take tokens or URLs: "
                 "Bearer(jwt('https://issuer.example'))"
             )
         self._verifiers = verifiers
-        self._issuers = [issuer for one in verifiers if (issuer := getattr(one, "issuer", None))]
-        self._servers = self._issuers if authorization_servers is None else authorization_servers
+        issuers = (getattr(verifier, "issuer", None) for verifier in verifiers)
+        self._servers: AuthorizationServers = (
+            [issuer for issuer in issuers if issuer]
+            if authorization_servers is None
+            else authorization_servers
+        )
         self.scopes = parse_scopes(scopes)
-        """What everybody needs."""
+        """The scopes that every caller needs"""
         self._resource, self._implies = resource, implies
         self._checker = dpop if isinstance(dpop, Checker) else Checker(required=dpop)
         self._cache = TokenCache(MAX_CACHED_TOKENS)
 
-    # who is let in
+    # admitting callers
 
     async def admit(self, request: HttpRequest, site: Site) -> Principal | HttpResponse:
-        """Who is calling, or the refusal."""
+        """Return who is calling, or the response that refuses the request.
+
+        Args:
+            request: The request, with header names in lower case.
+            site: The server that received it.
+        """
         return await self._admit(request, site, prove=True)
 
     async def again(self, request: HttpRequest, site: Site) -> Principal | HttpResponse:
-        """The same for a request that was let in before: its proof was good once."""
+        """Check a request that was admitted before, and is still being answered, once more.
+
+        Its DPoP proof is not checked: it was accepted once, and is not valid twice.
+
+        Args:
+            request: The request, with header names in lower case.
+            site: The server that received it.
+        """
         return await self._admit(request, site, prove=False)
 
     async def _admit(
@@ -104,11 +140,11 @@ class Bearer:
         if "access_token" in request.url and "access_token" in dict(
             parse_qsl(urlsplit(request.url).query)
         ):
-            why = (
-                "The token came in the URL, where it gets into logs; send it in the "
-                "Authorization header"
+            reason = (
+                "The token is in the URL, which ends up in logs; send it in the Authorization "
+                "header"
             )
-            return self._refuse(site, 400, "invalid_request", why)
+            return self._refuse(site, 400, "invalid_request", reason)
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         scheme, token = scheme.lower(), token.strip(" ")
         if scheme not in ("bearer", "dpop"):
@@ -116,127 +152,127 @@ class Bearer:
         if self._resource is not None:
             site = replace(site, url=self._resource, sure=True)
         key = token_digest(token), site.url
-        who: Principal | None = self._cache.get(key)
-        if who is None and (len(token) > jose.MAX_TOKEN_LENGTH or not _TOKEN.fullmatch(token)):
-            return self._refuse(
-                site,
-                400,
-                "invalid_request",
-                "The Authorization header holds no token, or one too long",
-            )
+        caller: Principal | None = self._cache.get(key)
+        if caller is None and (len(token) > jose.MAX_TOKEN_LENGTH or not _TOKEN.fullmatch(token)):
+            reason = "The Authorization header has no token, or one that is too long"
+            return self._refuse(site, 400, "invalid_request", reason)
         try:
-            who = who or await self._verified(key, token, site)
-            bound = _key_thumbprint(who) if "cnf" in who.claims else None
-            if prove and (bound or scheme == "dpop" or self._checker.required):
-                self._check_proof(bound, scheme, token, request, site)
-        except TokenRefused as why:
-            return self._refuse(
-                site, 401, "invalid_token", f"The token is not taken: {why}", proof=scheme == "dpop"
-            )
-        except ProofRefused as why:
-            error = "use_dpop_nonce" if why.nonce else "invalid_dpop_proof"
-            return self._refuse(site, 401, error, f"The DPoP proof is not taken: {why}", proof=True)
-        except (ConnectFailed, TimedOut) as why:
-            log.warning("No token can be looked at: %s", why)
-            return _error_response(
-                503,
-                {"retry-after": "5"},
-                "temporarily_unavailable",
-                "Who could look at the token is out of reach",
-            )
-        if self.scopes and not set(self.scopes) <= set(who.scopes):
-            return self._refuse(
-                site, 403, "insufficient_scope", "The token lacks scopes", proof=bound is not None
-            )
-        return who
+            caller = caller or await self._verify(key, token, site)
+            bound_to = _key_thumbprint(caller) if "cnf" in caller.claims else None
+            if prove and (bound_to or scheme == "dpop" or self._checker.required):
+                self._check_proof(bound_to, scheme, token, request, site)
+        except TokenRefused as error:
+            reason = f"The token is refused: {error}"
+            return self._refuse(site, 401, "invalid_token", reason, proof=scheme == "dpop")
+        except ProofRefused as error:
+            code = "use_dpop_nonce" if error.nonce else "invalid_dpop_proof"
+            return self._refuse(site, 401, code, f"The DPoP proof is refused: {error}", proof=True)
+        except (ConnectFailed, TimedOut) as error:
+            log.warning("Cannot check an access token: %s", error)
+            reason = "The token cannot be checked, since its issuer cannot be reached"
+            return _error_response(503, {"retry-after": "5"}, "temporarily_unavailable", reason)
+        if self.scopes and not set(self.scopes) <= set(caller.scopes):
+            reason = "The token lacks scopes that every caller needs"
+            return self._refuse(site, 403, "insufficient_scope", reason, proof=bound_to is not None)
+        return caller
 
-    async def _verified(self, key: Any, token: str, site: Site) -> Principal:
-        reason: Exception = TokenRefused("nobody here knows it")
-        silent: Exception | None = None
+    async def _verify(self, key: Any, token: str, site: Site) -> Principal:
+        refusal: Exception = TokenRefused("it is not known here")
+        unreachable: Exception | None = None
         for verifier in self._candidates(token):
             try:
                 found = await verifier(token, site)
                 if found is not None:
                     return self._remember(key, verifier, found)
-            except TokenRefused as refused:
-                reason = refused
-            except (ConnectFailed, TimedOut) as out_of_reach:
-                silent = out_of_reach  # who knows what it would have said
-        raise silent or reason
+            except TokenRefused as error:
+                refusal = error
+            except (ConnectFailed, TimedOut) as error:
+                unreachable = error  # this verifier might have accepted the token
+        raise unreachable or refusal
 
     def _candidates(self, token: str) -> Sequence[Verifier]:
-        """Those who may know this token."""
+        """Return the verifiers that may know this token."""
         if len(self._verifiers) == 1:
             return self._verifiers
         try:
             issuer = jose.decode_unverified(token)[1].get("iss")
         except jose.InvalidJwt:
             issuer = None
-        return [one for one in self._verifiers if getattr(one, "issuer", None) in (None, issuer)]
+        return [
+            verifier
+            for verifier in self._verifiers
+            if getattr(verifier, "issuer", None) in (None, issuer)
+        ]
 
     def _remember(self, key: Any, verifier: Verifier, found: Principal) -> Principal:
         if found.expires is not None and found.expires <= time.time():
             raise TokenRefused("it has expired")
         issuer = getattr(verifier, "issuer", None)
         id = f"{issuer or LOCAL_ISSUER}|{found.id}" if len(self._verifiers) > 1 else found.id
-        who = replace(found, id=id, scopes=expand_scopes(found.scopes, self._implies))
-        keeps = getattr(verifier, "keeps", 0.0)
-        if keeps > 0:
-            self._cache.put(key, who, found.expires or float("inf"), keeps)
-        return who
+        caller = replace(found, id=id, scopes=expand_scopes(found.scopes, self._implies))
+        seconds = getattr(verifier, "keeps", 0.0)
+        if seconds > 0:
+            self._cache.put(key, caller, found.expires or float("inf"), seconds)
+        return caller
 
     def _check_proof(
-        self, bound: str | None, scheme: str, token: str, request: HttpRequest, site: Site
+        self, bound_to: str | None, scheme: str, token: str, request: HttpRequest, site: Site
     ) -> None:
-        """Whoever has the token must have the key as well: RFC 9449, 7."""
-        if bound is None:
-            raise TokenRefused("it is bound to no key, as this server or the DPoP scheme want it")
+        """Require that the caller has the key that the token is bound to: RFC 9449, 7."""
+        if bound_to is None:
+            raise TokenRefused(
+                "it is not bound to a key, which this server or the DPoP scheme requires"
+            )
         if scheme != "dpop":
             raise ProofRefused(
                 "the token is bound to a key; send it with the DPoP scheme and a proof"
             )
-        proof = request.headers.get("dpop")
         self._checker.check(
-            proof, request.method, request.url, ring=site.ring, access_token=token, thumbprint=bound
+            request.headers.get("dpop"),
+            request.method,
+            request.url,
+            ring=site.ring,
+            access_token=token,
+            thumbprint=bound_to,
         )
 
-    # what everybody else is told
+    # refusing callers
 
     def challenge(
         self, site: Site, principal: Principal, scopes: tuple[str, ...]
     ) -> Mapping[str, str]:
-        """The headers of a refusal to a caller that was let in, but lacks these scopes."""
+        """Return the headers of a 403 response to a caller that lacks scopes.
+
+        Args:
+            site: The server that received the request.
+            principal: Who is calling.
+            scopes: The scopes that the operation needs.
+        """
         needed = tuple(dict.fromkeys((*self.scopes, *scopes)))
         return self._challenge(
             site, "insufficient_scope", "", needed, proof="cnf" in principal.claims
         )
 
     def _refuse(
-        self, site: Site, status: int, error: str = "", why: str = "", *, proof: bool = False
+        self, site: Site, status: int, error: str = "", reason: str = "", *, proof: bool = False
     ) -> HttpResponse:
-        headers = self._challenge(site, error, why, self.scopes, proof=proof)
-        return _error_response(
-            status,
-            headers,
-            error or "unauthorized",
-            why or "This server wants an access token: send it as `Bearer`",
-        )
+        headers = self._challenge(site, error, reason, self.scopes, proof=proof)
+        default = "This server requires an access token; send it as `Authorization: Bearer …`"
+        return _error_response(status, headers, error or "unauthorized", reason or default)
 
     def _challenge(
-        self, site: Site, error: str, why: str, scopes: tuple[str, ...], *, proof: bool = False
+        self, site: Site, error: str, reason: str, scopes: tuple[str, ...], *, proof: bool = False
     ) -> dict[str, str]:
         proof = proof or self._checker.required
-        metadata = self._metadata_url(site) if self._issuers_for(site) else ""
-        wanted = " ".join(scope for scope in scopes if scope != "offline_access")
-        said = {
+        parameters = {
             "error": error,
-            "error_description": why,
-            "scope": wanted,
-            "resource_metadata": metadata,
+            "error_description": reason,
+            "scope": " ".join(scope for scope in scopes if scope != "offline_access"),
+            "resource_metadata": self._metadata_url(site) if self._issuers_for(site) else "",
             "algs": " ".join(self._checker.algorithms) if proof else "",
         }
-        told = {name: value for name, value in said.items() if value}
-        headers = {"www-authenticate": format_challenge("DPoP" if proof else "Bearer", told)}
+        given = {name: value for name, value in parameters.items() if value}
+        headers = {"www-authenticate": format_challenge("DPoP" if proof else "Bearer", given)}
         if proof and self._checker.nonces:
             headers["dpop-nonce"] = self._checker.nonce(site.ring)
         return headers
@@ -244,15 +280,17 @@ class Bearer:
     # the metadata
 
     async def respond(self, request: HttpRequest, site: Site) -> HttpResponse | None:
-        """The metadata, at any of its places."""
-        place = request.path.removeprefix(urlsplit(site.base).path)
-        if not place.startswith(RESOURCE_METADATA_PATH) or not self._issuers_for(site):
+        """Return the metadata of the server (RFC 9728); None for any other path.
+
+        Args:
+            request: The request, with its path relative to the origin.
+            site: The server that received it.
+        """
+        path = request.path.removeprefix(urlsplit(site.base).path)
+        if not path.startswith(RESOURCE_METADATA_PATH) or not self._issuers_for(site):
             return None
-        if place.removeprefix(RESOURCE_METADATA_PATH).rstrip("/") not in (
-            "",
-            urlsplit(site.url).path,
-            site.url.removeprefix(site.base),
-        ):
+        endpoint = path.removeprefix(RESOURCE_METADATA_PATH).rstrip("/")
+        if endpoint not in ("", urlsplit(site.url).path, site.url.removeprefix(site.base)):
             return None
         if request.method == "OPTIONS":
             return HttpResponse(status=204, headers=_PREFLIGHT)
@@ -265,9 +303,13 @@ class Bearer:
         return HttpResponse(headers=headers, body=msgspec.json.encode(self.metadata(site)))
 
     def metadata(self, site: Site) -> ResourceMetadata:
-        """What a client has to know: RFC 9728, 2."""
-        # Few: it is what clients ask for that were told nothing better. A refusal names what more
-        # something takes.
+        """Return the metadata of the server: RFC 9728, 2.
+
+        Args:
+            site: The server.
+        """
+        # As few scopes as possible: clients that know no better ask for all of these. A 403
+        # response names what an operation needs in addition.
         # https://modelcontextprotocol.io/specification/2026-07-28/basic/authorization#scope-selection-strategy
         supported = [scope for scope in self.scopes if scope != "offline_access"]
         return ResourceMetadata(
@@ -280,113 +322,115 @@ class Bearer:
         )
 
     def _metadata_url(self, site: Site) -> str:
-        if site.url.startswith(site.base):
-            return site.base + RESOURCE_METADATA_PATH + site.url.removeprefix(site.base)
-        return site.base + RESOURCE_METADATA_PATH
+        endpoint = site.url.removeprefix(site.base) if site.url.startswith(site.base) else ""
+        return site.base + RESOURCE_METADATA_PATH + endpoint
 
     def _issuers_for(self, site: Site) -> list[str]:
         return list(self._servers(site) if callable(self._servers) else self._servers)
 
 
-def expand_scopes(scopes: Iterable[str], implies: ImpliedScopes | None) -> tuple[str, ...]:
-    """Scopes, and all that these have in them."""
-    if implies is None:
-        return tuple(scopes)
-    within = implies if callable(implies) else lambda scope: implies.get(scope, ())
-    found = dict.fromkeys(scopes)
-    waiting = list(found)
-    while waiting and len(found) < MAX_EXPANDED_SCOPES:
-        more = [scope for scope in parse_scopes(within(waiting.pop())) if scope not in found]
-        found.update(dict.fromkeys(more))
-        waiting += more
-    return tuple(found)
-
-
-def _key_thumbprint(who: Principal) -> str:
-    """The key that a token is bound to: RFC 9449, 6.1."""
-    confirmation = who.claims["cnf"]
-    thumbprint = confirmation.get("jkt") if isinstance(confirmation, Mapping) else None
-    if not isinstance(thumbprint, str):
-        raise TokenRefused("it is bound to its bearer in a way that is not known here")
-    return thumbprint
-
-
-def _error_response(status: int, headers: Mapping[str, str], error: str, why: str) -> HttpResponse:
-    told = {"content-type": "application/json", "cache-control": "no-store"}
-    body = msgspec.json.encode({"error": error, "error_description": why})
-    return HttpResponse(status=status, headers=told | dict(headers), body=body)
-
-
-# --- merged from apikeys.py (integrate, then remove this comment)
-# API keys, for those who need no OAuth: whoever has a key is let in, and is who the key stands
-# for.
-#
-# A key is found by its digest, so how long that takes tells nothing of the keys there are, and a
-# key has to be long enough not to be guessed. It comes in a header of its own, or as a bearer
-# token, which any client can send.
-
-MIN_KEY_LENGTH: Final = 16
-"""Characters of a key. What is drawn at random from letters and digits then has more than 80
-bits."""
-
-
 class ApiKeys:
-    """Lets in who has one of these keys."""
+    """Lets in callers with one of these keys: `Server(auth=ApiKeys({"…": "ada"}))`.
+
+    Args:
+        keys: Who each key belongs to: a `Principal`, a dict of its fields, or just its id. A key
+            has at least 16 characters.
+        header: The header that keys are sent in (default: `x-api-key`). A key may also be sent as
+            a bearer token.
+
+    Raises:
+        ConfigError: The table is empty, a key is too short, or an entry is malformed.
+    """
 
     def __init__(
         self, keys: Mapping[str, Principal | Mapping[str, Any] | str], *, header: str = "x-api-key"
     ) -> None:
         self._keys, self._header = index_principals(keys, "ApiKeys"), header.lower()
         self.secrets = (self._header,)
-        short = next(
-            (place for place, key in enumerate(keys, 1) if len(key) < MIN_KEY_LENGTH), None
-        )
-        if short is not None:
-            remedy = 'make one with: python -c "import secrets; print(secrets.token_urlsafe(32))"'
-            raise ConfigError(
-                f"ApiKeys: key {short} has fewer than {MIN_KEY_LENGTH} characters and could be "
-                f"guessed; {remedy}"
-            )
+        """The headers that handlers do not get to see."""
+        for number, key in enumerate(keys, 1):
+            if len(key) < MIN_KEY_LENGTH:
+                raise ConfigError(
+                    f"ApiKeys: key {number} has fewer than {MIN_KEY_LENGTH} characters and could "
+                    "be guessed. Make one with: "
+                    'python -c "import secrets; print(secrets.token_urlsafe(32))"'
+                )
 
     async def admit(self, request: HttpRequest, site: Site) -> Principal | HttpResponse:
-        """Who is calling, or the refusal."""
+        """Return who is calling, or the response that refuses the request.
+
+        Args:
+            request: The request, with header names in lower case.
+            site: The server that received it.
+        """
         key = request.headers.get(self._header)
         if key is None:
             scheme, _, token = request.headers.get("authorization", "").partition(" ")
             key = token.strip(" ") if scheme.lower() == "bearer" else ""
-        who = self._keys.get(token_digest(key))
-        if who is None or (who.expires is not None and who.expires <= time.time()):
-            return self._refusal(bool(key))
-        return who
-
-    def _refusal(self, given: bool) -> HttpResponse:
-        why = (
-            "The key is not known here"
-            if given
-            else f"This server wants an API key: send it as {self._header}"
-        )
-        body = msgspec.json.encode(
-            {"error": "invalid_token" if given else "unauthorized", "error_description": why}
-        )
-        said = {"error": "invalid_token", "error_description": why} if given else {}
-        headers = {
-            "content-type": "application/json",
-            "cache-control": "no-store",
-            **self._challenge(**said),
-        }
-        return HttpResponse(status=401, headers=headers, body=body)
+        caller = self._keys.get(token_digest(key))
+        if caller is not None and (caller.expires is None or caller.expires > time.time()):
+            return caller
+        if not key:
+            reason = f"This server requires an API key; send it in the header {self._header}"
+            return _error_response(401, self._challenge(), "unauthorized", reason)
+        reason = "The API key is not valid"
+        headers = self._challenge(error="invalid_token", error_description=reason)
+        return _error_response(401, headers, "invalid_token", reason)
 
     async def respond(self, request: HttpRequest, site: Site) -> HttpResponse | None:
-        """There are no pages here."""
+        """Return None: this guard has no pages of its own.
+
+        Args:
+            request: The request.
+            site: The server that received it.
+        """
         return None
 
     def challenge(
         self, site: Site, principal: Principal, scopes: tuple[str, ...]
     ) -> Mapping[str, str]:
-        """The headers of a refusal to a caller that was let in, but lacks these scopes."""
+        """Return the headers of a 403 response to a caller that lacks scopes.
+
+        Args:
+            site: The server that received the request.
+            principal: Who is calling.
+            scopes: The scopes that the operation needs.
+        """
         return self._challenge(error="insufficient_scope", scope=" ".join(scopes))
 
     def _challenge(self, **parameters: str) -> dict[str, str]:
-        return {
-            "www-authenticate": format_challenge("ApiKey", {"header": self._header, **parameters})
-        }
+        challenge = format_challenge("ApiKey", {"header": self._header, **parameters})
+        return {"www-authenticate": challenge}
+
+
+def expand_scopes(scopes: Iterable[str], implies: ImpliedScopes | None) -> tuple[str, ...]:
+    """Return these scopes, and all that they include."""
+    if implies is None:
+        return tuple(scopes)
+    included = implies if callable(implies) else lambda scope: implies.get(scope, ())
+    found = dict.fromkeys(scopes)
+    waiting = list(found)
+    while waiting and len(found) < MAX_EXPANDED_SCOPES:
+        more = [scope for scope in parse_scopes(included(waiting.pop())) if scope not in found]
+        found.update(dict.fromkeys(more))
+        waiting += more
+    return tuple(found)
+
+
+def _key_thumbprint(caller: Principal) -> str:
+    """Return the thumbprint of the key that a token is bound to: RFC 9449, 6.1."""
+    confirmation = caller.claims["cnf"]
+    thumbprint = confirmation.get("jkt") if isinstance(confirmation, Mapping) else None
+    if not isinstance(thumbprint, str):
+        raise TokenRefused("it is bound to its owner in a way that is not supported")
+    return thumbprint
+
+
+def _error_response(
+    status: int, headers: Mapping[str, str], error: str, reason: str
+) -> HttpResponse:
+    return HttpResponse(
+        status=status,
+        headers={"content-type": "application/json", "cache-control": "no-store", **headers},
+        body=msgspec.json.encode({"error": error, "error_description": reason}),
+    )

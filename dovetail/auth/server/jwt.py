@@ -1,14 +1,14 @@
-"""Access tokens that say themselves what they are: JWTs (RFC 9068), signed by an issuer whose keys
-everybody may fetch.
+"""Access tokens that describe themselves: JWTs (RFC 9068), signed by an issuer whose keys are
+public.
 
-The keys are found through the issuer's metadata, kept for a while, and fetched anew for a token
-that is signed with one nobody has seen yet; but not more often than every few seconds, whatever
-strangers send. Only when a signature fits is anything in the token believed: who issued it, whom it
-is for, from when until when.
+The keys are found through the issuer's metadata and cached. They are fetched again for a token that
+is signed with an unknown key, but never more often than every few seconds, whatever strangers send.
+Nothing in a token is believed before its signature was checked: who issued it, who it is for, and
+when it is valid.
 
-What is refused besides: algorithms that were not agreed on, keys meant for something else, tokens
-of another kind (the issuer signs those that tell a client who logged in with the same keys), and
-tokens for another server.
+Also refused: algorithms that are not accepted, keys for another purpose, other kinds of tokens (the
+issuer signs ID tokens, which tell a client who logged in, with the same keys), and tokens for
+another server.
 """
 
 import asyncio
@@ -17,21 +17,29 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from ...errors import ConfigError, ConnectFailed, TimedOut
-from ...ports import HttpRequest, Principal, Site
+from ...ports import HttpRequest, HttpResponse, Principal, Site
 from .. import jose
 from ..documents import ServerMetadata, read_document
 from ..urls import is_confidential, server_metadata_urls
-from .verifiers import FAR_FUTURE, TokenRefused, check_audience, check_times, scopes_of_claim
+from .verifiers import (
+    FAR_FUTURE,
+    TokenRefused,
+    check_audience,
+    check_times,
+    fetch_trusted,
+    read_object,
+    scopes_of_claim,
+)
 
 KEYS_LIFETIME_SECONDS: Final = 3600.0
-"""Seconds for which fetched keys are used without asking again."""
+"""For how long fetched keys are used without fetching them again."""
 MIN_FETCH_INTERVAL_SECONDS: Final = 10.0
-"""Seconds between two fetches, however many unknown keys are named."""
+"""Between two fetches, however many unknown keys are named."""
 MAX_KEYS: Final = 100
 ACCESS_TOKEN_TYPES: Final = (None, "jwt", "at+jwt", "application/at+jwt", "application/jwt")
-"""What a token may call itself: RFC 9068, 2.1, and what issuers wrote before that."""
+"""Accepted values of `typ`: RFC 9068, 2.1, and what issuers wrote before that."""
 ID_TOKEN_CLAIMS: Final = frozenset({"nonce", "at_hash", "c_hash"})
-"""Claims that only a token for the client itself has: OpenID Connect Core, 2 and 3.3.2.11."""
+"""Claims that only ID tokens have: OpenID Connect Core, 2 and 3.3.2.11."""
 
 
 def jwt(
@@ -43,28 +51,44 @@ def jwt(
     algorithms: Collection[str] = jose.ALGORITHMS,
     skew: float = 60.0,
 ) -> "JwtVerifier":
-    """Tokens of this issuer, for this server: for its URL, or for another `audience` where the
-    issuer knows it by that. The keys are found through the issuer's metadata, unless `jwks_uri` or
-    the `keys` themselves are given."""
+    """Accept the JWTs that an issuer has signed for this server. Needs `dovetail-mcp[auth]`.
+
+    Args:
+        issuer: The URL of the issuer, exactly as its tokens name it (`iss`). Must be https, or
+            http on localhost.
+        audience: What a token must be for, one value or several (default: the URL of this server).
+        jwks_uri: Where the keys of the issuer are (default: as its metadata says).
+        keys: The public keys as JWKs, if they should not be fetched at all.
+        algorithms: The signature algorithms to accept (default: all that are supported).
+        skew: How many seconds the clocks may differ (default: 60).
+
+    Returns:
+        A verifier for `Bearer`.
+
+    Raises:
+        ConfigError: A URL is not https, an algorithm is not supported, or none of `keys` can verify
+            a signature.
+    """
     jose.require_library()
-    strange = [name for name in algorithms if name not in jose.ALGORITHMS]
-    if strange or isinstance(algorithms, str) or not algorithms:
+    unknown = [name for name in algorithms if name not in jose.ALGORITHMS]
+    if unknown or isinstance(algorithms, str) or not algorithms:
         raise ConfigError(
-            f"jwt(algorithms={algorithms!r}): give some of {', '.join(jose.ALGORITHMS)}"
+            f"jwt(algorithms={algorithms!r}): pass a list of some of {', '.join(jose.ALGORITHMS)}"
         )
     for url in (issuer, jwks_uri or issuer):
         if not is_confidential(url):
             raise ConfigError(
-                f"jwt({url!r}): an issuer and its keys have to be at https (or http on this "
-                "machine)"
+                f"jwt({url!r}): the URLs of an issuer and its keys must be https (or http on "
+                "localhost)"
             )
-    named = (audience,) if isinstance(audience, str) else tuple(audience or ())
-    found = IssuerKeys(issuer, jwks_uri, keys)
-    return JwtVerifier(issuer, named, found, tuple(algorithms), skew)
+    accepted = (audience,) if isinstance(audience, str) else tuple(audience or ())
+    return JwtVerifier(
+        issuer, accepted, IssuerKeys(issuer, jwks_uri, keys), tuple(algorithms), skew
+    )
 
 
 class JwtVerifier:
-    """Looks at the tokens of one issuer."""
+    """Verifies the tokens of one issuer."""
 
     def __init__(
         self,
@@ -79,17 +103,17 @@ class JwtVerifier:
 
     @property
     def keeps(self) -> float:
-        """A token is what it is until it expires, or until its key may have been withdrawn."""
+        """For how many seconds a result may be cached: until the keys are fetched again, as the
+        key of the token may have been withdrawn."""
         return self._keys.seconds_left
 
     async def __call__(self, token: str, site: Site) -> Principal:
-        """Who a token stands for; TokenRefused where it is not good here."""
+        """Return who a token belongs to. Raises TokenRefused if it is not valid here."""
         try:
             header, _ = jose.decode_unverified(token)
-            candidates = await self._keys.find(header, site)
-            claims = self._verified(token, candidates)
-        except jose.InvalidJwt as why:
-            raise TokenRefused(str(why)) from None
+            claims = self._verify(token, await self._keys.find(header, site))
+        except jose.InvalidJwt as error:
+            raise TokenRefused(str(error)) from None
         self._check_claims(header, claims, site)
         scopes = scopes_of_claim(claims.get("scope")) or scopes_of_claim(claims.get("scp"))
         client = claims.get("client_id", claims.get("azp"))
@@ -98,33 +122,32 @@ class JwtVerifier:
             claims["sub"], client if isinstance(client, str) else None, scopes, claims, expires
         )
 
-    def _verified(self, token: str, candidates: Iterable[Any]) -> dict[str, Any]:
-        problem = jose.InvalidJwt("it is signed with a key that its issuer does not have")
+    def _verify(self, token: str, candidates: Iterable[Any]) -> dict[str, Any]:
+        error = jose.InvalidJwt("it is signed with a key that its issuer does not have")
         for key in candidates:
             try:
                 return jose.verify(token, key, self._algorithms)[1]
-            except jose.InvalidJwt as why:
-                problem = why
-        raise problem
+            except jose.InvalidJwt as invalid:
+                error = invalid
+        raise error
 
     def _check_claims(
         self, header: Mapping[str, Any], claims: Mapping[str, Any], site: Site
     ) -> None:
         kind = header.get("typ")
-        if (
-            kind.lower() if isinstance(kind, str) else kind
-        ) not in ACCESS_TOKEN_TYPES or ID_TOKEN_CLAIMS & claims.keys():
-            raise TokenRefused("it is no access token")
+        kind = kind.lower() if isinstance(kind, str) else kind
+        if kind not in ACCESS_TOKEN_TYPES or ID_TOKEN_CLAIMS & claims.keys():
+            raise TokenRefused("it is not an access token")
         if claims.get("iss") != self.issuer:
-            raise TokenRefused("it is of another issuer")
+            raise TokenRefused("it is from another issuer")
         if not isinstance(claims.get("sub"), str) or not claims["sub"]:
-            raise TokenRefused("it does not say whom it stands for (sub)")
+            raise TokenRefused("it does not say who it belongs to (sub)")
         check_times(claims, self._skew)
         check_audience(claims.get("aud"), self._audience, site)
 
 
 class IssuerKeys:
-    """The keys of one issuer, as far as they are known."""
+    """The public keys of one issuer, as far as they are known."""
 
     def __init__(
         self, issuer: str, uri: str | None, given: Sequence[Mapping[str, Any]] | None
@@ -138,40 +161,41 @@ class IssuerKeys:
             self._fetched = self._tried = float("inf")
             if not self._found:
                 raise ConfigError(
-                    "jwt(keys=…): none of these can verify a signature; give public keys as JWKs"
+                    "jwt(keys=…): none of these keys can verify a signature. Pass public keys as "
+                    "JWKs."
                 )
 
     @property
     def seconds_left(self) -> float:
-        """Seconds for which they are used without asking again."""
+        """For how long the keys are used without fetching them again."""
         return self._fetched + KEYS_LIFETIME_SECONDS - time.monotonic()
 
     async def find(self, header: Mapping[str, Any], site: Site) -> list[Any]:
-        """The keys that a token with this header may be signed with."""
+        """Return the keys that may have signed a token with this header."""
         known = self._matching(header)
-        now = time.monotonic()
-        if (not known or self.seconds_left < 0) and now - self._tried > MIN_FETCH_INTERVAL_SECONDS:
+        due = time.monotonic() - self._tried > MIN_FETCH_INTERVAL_SECONDS
+        if (not known or self.seconds_left < 0) and due:
             try:
                 await self._refresh(site)
             except (ConnectFailed, TimedOut):
                 if not known:
-                    raise  # else what we have is better than nothing
+                    raise  # else old keys are better than none
             known = self._matching(header)
         if not self._found:
             raise ConnectFailed(f"{self._issuer}: its keys could not be fetched a moment ago")
         return known
 
     def _matching(self, header: Mapping[str, Any]) -> list[Any]:
-        wanted, algorithm = header.get("kid"), header.get("alg")
+        kid, algorithm = header.get("kid"), header.get("alg")
         return [
             key
             for jwk, key in self._found
-            if (wanted is None or jwk.get("kid", wanted) == wanted)
+            if (kid is None or jwk.get("kid", kid) == kid)
             and jwk.get("alg", algorithm) == algorithm
         ]
 
     async def _refresh(self, site: Site) -> None:
-        """Fetch, once for all who wait for it in this loop."""
+        """Fetch the keys, once for everyone who waits for them in this event loop."""
         running = self._fetching
         if (
             running is None
@@ -184,56 +208,43 @@ class IssuerKeys:
     async def _fetch(self, site: Site) -> None:
         self._tried = time.monotonic()
         if self._uri is None:
-            self._uri = await self._discovered(site)
-        document = await _json(self._uri, site)
-        listed = document.get("keys")
-        found = _usable_keys(
-            [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
-        )
+            self._uri = await self._discover(site)
+        listed = read_object(self._uri, await _get(self._uri, site)).get("keys")
+        jwks = [jwk for jwk in listed if isinstance(jwk, dict)] if isinstance(listed, list) else []
+        found = _usable_keys(jwks)
         if not found:
-            raise ConnectFailed(f"{self._uri}: there are no keys that could verify a signature")
+            raise ConnectFailed(f"{self._uri}: there is no key that can verify a signature")
         self._found, self._fetched = found, time.monotonic()
 
-    async def _discovered(self, site: Site) -> str:
-        for well in server_metadata_urls(self._issuer):
-            answer = await _get(well, site)
+    async def _discover(self, site: Site) -> str:
+        for url in server_metadata_urls(self._issuer):
+            answer = await _get(url, site)
             metadata = read_document(answer.body, ServerMetadata) if answer.status == 200 else None
             if metadata is None or metadata.jwks_uri is None:
                 continue
-            if metadata.issuer != self._issuer:  # RFC 8414, 3.3: or anybody could speak for it
-                raise ConnectFailed(f"{well}: the metadata is of another issuer")
+            if metadata.issuer != self._issuer:  # RFC 8414, 3.3: else anyone could speak for it
+                raise ConnectFailed(f"{url}: the metadata is for another issuer")
             if not is_confidential(metadata.jwks_uri):
-                raise ConnectFailed(f"{well}: the jwks_uri has to be https")
+                raise ConnectFailed(f"{url}: the jwks_uri must be https")
             return metadata.jwks_uri
         raise ConnectFailed(
-            f"{self._issuer}: there is no metadata that names its keys; say jwt(…, jwks_uri=…)"
+            f"{self._issuer}: there is no metadata that names its keys. Pass jwt(…, jwks_uri=…)."
         )
 
 
-def _usable_keys(listed: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], Any]]:
-    """Those that are public keys for signatures, ready for use."""
+def _usable_keys(jwks: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], Any]]:
+    """Return the public keys for signatures, loaded."""
     found = []
-    for jwk in listed[:MAX_KEYS]:
+    for jwk in jwks[:MAX_KEYS]:
         if jwk.get("use", "sig") != "sig" or jwk.get("kty") not in ("EC", "OKP", "RSA"):
             continue
         try:
             found.append((jwk, jose.load_key(jose.public_jwk(jwk))))
         except jose.InvalidJwt:
-            continue  # of a kind that we do not know
+            continue  # of a kind that is not supported
     return found
 
 
-async def _get(url: str, site: Site) -> Any:
-    return await (site.reach or site.fetch)(
-        HttpRequest(method="GET", url=url, headers={"accept": "application/json"})
-    )
-
-
-async def _json(url: str, site: Site) -> dict[str, Any]:
-    answer = await _get(url, site)
-    if answer.status != 200:
-        raise ConnectFailed(f"{url}: HTTP {answer.status}")
-    try:
-        return jose.decode_payload(answer.body)
-    except jose.InvalidJwt:
-        raise ConnectFailed(f"{url}: that is no JSON document") from None
+async def _get(url: str, site: Site) -> HttpResponse:
+    headers = {"accept": "application/json"}
+    return await fetch_trusted(HttpRequest(method="GET", url=url, headers=headers), site)

@@ -1,13 +1,22 @@
-"""What is made of an access token, whoever looks at it: a `Principal`, or a refusal.
+"""Verifiers: they turn an access token into a `Principal`, or refuse it.
 
-A verifier is any `async (token, site) -> Principal | None`. It may say more by attributes:
-`issuer`, whose tokens it knows (the others are then not shown to it), and `keeps`, for how many
-seconds its word holds (without, it is asked each time). A token is never compared or kept as it is,
-only as a digest under a key that this process made up: neither time nor memory tells anything of
-it.
+A verifier is any `async (token, site) -> Principal | None`. Two attributes are optional: `issuer`,
+whose tokens it knows (it is then not asked about others), and `keeps`, for how many seconds its
+answer may be cached (without it, the verifier is asked each time). Tokens are never compared or
+stored as they are, only as a digest under a random key of this process, so neither timing nor
+memory reveals them.
+
+    static_tokens   tokens that are known in advance
+    introspection   tokens that only their issuer can read, which is asked about each (RFC 7662)
+    jwt             tokens that their issuer has signed (`jwt.py`)
+
+How long an introspection is cached is a trade-off: for that long a token works after it was
+revoked. A refused token is remembered for the same time, so that repeating it causes no further
+request. For invented tokens, the number of concurrent requests is bounded.
 """
 
 import time
+from base64 import b64encode
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from hashlib import blake2b
@@ -18,42 +27,43 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from ...errors import ConfigError, ConnectFailed
-from ...ports import HttpRequest, Principal, Site
-from .. import jose
-from ..documents import parse_scopes
+from ...ports import HttpRequest, HttpResponse, Principal, Site
+from ..documents import decode_object, parse_scopes
 from ..urls import audience_of, is_confidential
 
 Verifier: TypeAlias = Callable[[str, Site], Awaitable[Principal | None]]
-FAR_FUTURE = 1e15
-"""A time that is later than any. What a token says may have a thousand digits, which no float has
-room for."""
-_KEY = token_bytes(32)
+"""Takes an access token and the server it was sent to. Returns who it belongs to, or None if it is
+not valid. May raise TokenRefused with a reason for the caller."""
+FAR_FUTURE: Final = 1e15
+"""Later than any time. A claim may have a thousand digits, more than a float can hold."""
+MAX_REMEMBERED_REFUSALS: Final = 1_000
+MAX_CONCURRENT_REQUESTS: Final = 64
+"""Introspection requests at the same time."""
+_KEY: Final = token_bytes(32)
 
 
 class TokenRefused(Exception):
-    """Why a token is not taken, in words that its bearer may hear."""
+    """Why an access token is not accepted, as the end of a sentence. The caller may see it."""
 
 
 def token_digest(token: str) -> bytes:
-    """What a token is known by in this process."""
+    """Return the digest that identifies a token within this process."""
     return blake2b(token.encode("utf-8", "surrogatepass"), digest_size=16, key=_KEY).digest()
 
 
 class TokenCache:
-    """What tokens came to, for as long as that holds; those not used for longest go first.
+    """The results of verifying tokens, until they expire. The least recently used are dropped.
 
-    When a token expires is a matter of the calendar. How long a word holds is not: a clock that is
-    put back must not keep alive what was revoked.
+    A token expires at a time of the calendar. How long a verifier's answer may be cached is
+    measured by a monotonic clock: setting the clock back must not revive a revoked token.
     """
 
-    __slots__ = ("_most", "_rows")
-
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, max_entries: int) -> None:
+        self._max_entries = max_entries
         self._rows: OrderedDict[Any, tuple[Any, float, float]] = OrderedDict()
 
     def get(self, key: Any) -> Any:
-        """What is kept of a token; None for nothing, or nothing that still holds."""
+        """Return the cached result; None if there is none that is still valid."""
         row = self._rows.get(key)
         if row is None:
             return None
@@ -63,45 +73,28 @@ class TokenCache:
         try:
             self._rows.move_to_end(key)
         except KeyError:
-            pass  # another thread, with a loop of its own, has just made room
+            pass  # a thread with another event loop has just made room
         return row[0]
 
-    def put(self, key: Any, value: Any, until: float, seconds: float) -> None:
-        """Keep this until then, and for so many seconds at most."""
-        self._rows[key] = value, until, time.monotonic() + seconds
-        if len(self._rows) > self._most:
+    def put(self, key: Any, value: Any, expires: float, seconds: float) -> None:
+        """Cache a result until a time of the calendar, and for this many seconds at most."""
+        self._rows[key] = value, expires, time.monotonic() + seconds
+        if len(self._rows) > self._max_entries:
             self._rows.popitem(last=False)
 
 
-def to_principal(given: Any, where: str) -> Principal:
-    """A principal as a user writes one down: a Principal, its fields, or just its name."""
-    if isinstance(given, Mapping) and isinstance(given.get("scopes"), str):
-        given = {**given, "scopes": parse_scopes(given["scopes"])}
-    try:
-        return Principal(given) if isinstance(given, str) else msgspec.convert(given, Principal)
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"{where}: give a Principal, its fields or a name: {error}") from None
-
-
-def index_principals(given: Mapping[str, Any], where: str) -> dict[bytes, Principal]:
-    """Who is known by which secret."""
-    if (
-        not isinstance(given, Mapping)
-        or not given
-        or not all(isinstance(secret, str) and secret for secret in given)
-    ):
-        raise ConfigError(
-            f"{where}: give a table of tokens and who they stand for; no token may be empty"
-        )
-    return {
-        token_digest(secret): to_principal(who, f"{where}, entry {place}")
-        for place, (secret, who) in enumerate(given.items(), 1)
-    }
-
-
 def static_tokens(tokens: Mapping[str, Principal | Mapping[str, Any] | str]) -> Verifier:
-    """Tokens that are known beforehand, and who they stand for: for tests, and for the scripts of a
-    trusted few."""
+    """Accept tokens that are known in advance: for tests, and for a few trusted scripts.
+
+    Args:
+        tokens: Who each token belongs to: a `Principal`, a dict of its fields, or just its id.
+
+    Returns:
+        A verifier for `Bearer`.
+
+    Raises:
+        ConfigError: The table is empty, or an entry is malformed.
+    """
     known = index_principals(tokens, "static_tokens")
 
     async def verify(token: str, site: Site) -> Principal | None:
@@ -110,60 +103,31 @@ def static_tokens(tokens: Mapping[str, Principal | Mapping[str, Any] | str]) -> 
     return verify
 
 
-def scopes_of_claim(given: Any) -> tuple[str, ...]:
-    """The scopes that a claim lists: separated by spaces (RFC 9068, 2.2.3), or one by one."""
-    listed = (
-        given.split(" ") if isinstance(given, str) else given if isinstance(given, list) else ()
-    )
-    return tuple(dict.fromkeys(scope for scope in listed if isinstance(scope, str) and scope))
-
-
-def check_times(claims: Mapping[str, Any], skew: float, *, exp: bool = True) -> None:
-    """TokenRefused where a token is not good now. Without `exp`, it need not say until when it
-    is."""
-    now = time.time()
-    until, since, made = (claims.get(name) for name in ("exp", "nbf", "iat"))
-    if not isinstance(until, int | float) and (exp or until is not None):
-        raise TokenRefused("it does not say until when it is good (exp)")
+def index_principals(given: Mapping[str, Any], where: str) -> dict[bytes, Principal]:
+    """Return the principals of a table of secrets, by the digest of each secret."""
     if (
-        isinstance(until, int | float) and until <= now - skew
-    ):  # compared as it is: it may have a thousand digits
-        raise TokenRefused("it has expired")
-    for when in (since, made):
-        if when is not None and (not isinstance(when, int | float) or when > now + skew):
-            raise TokenRefused("it is not good yet; look at the clocks")
-
-
-def check_audience(claimed: Any, named: tuple[str, ...], site: Site) -> None:
-    """TokenRefused for a token that is for somebody else: RFC 8707, 2, and RFC 9068, 4."""
-    listed = [claimed] if isinstance(claimed, str) else claimed if isinstance(claimed, list) else []
-    if named:
-        good = any(one in named for one in listed)
-    elif not site.sure:
-        raise TokenRefused(
-            "this server does not know its own URL; it has to say public_url=, or audience="
+        not isinstance(given, Mapping)
+        or not given
+        or not all(isinstance(secret, str) and secret for secret in given)
+    ):
+        raise ConfigError(
+            f"{where}: pass a table of tokens and who they belong to. No token may be empty."
         )
-    else:
-        good = any(
-            isinstance(one, str) and audience_of(one) == audience_of(site.url) != ""
-            for one in listed
-        )
-    if not good:
-        raise TokenRefused("it is for another server (aud)")
+    return {
+        token_digest(secret): _to_principal(who, f"{where}, entry {number}")
+        for number, (secret, who) in enumerate(given.items(), 1)
+    }
 
 
-# --- merged from introspection_verifier.py (integrate, then remove this comment)
-# Access tokens that only their issuer can read: it is asked about each of them (RFC 7662), and its
-# word kept for a moment.
-#
-# How long is a trade: as long as a token is kept, it goes on after it was revoked. A token that is
-# not good is remembered just as long, so that whoever repeats it does not make us repeat the
-# question; and whoever makes up ever new ones keeps only so many questions under way.
-
-MAX_REMEMBERED_REFUSALS: Final = 1_000
-"""Tokens that are remembered as not good."""
-MAX_CONCURRENT_REQUESTS: Final = 64
-"""Tokens that an issuer is asked about at once."""
+def _to_principal(given: Any, where: str) -> Principal:
+    if isinstance(given, Mapping) and isinstance(given.get("scopes"), str):
+        given = {**given, "scopes": parse_scopes(given["scopes"])}
+    try:
+        return Principal(given) if isinstance(given, str) else msgspec.convert(given, Principal)
+    except msgspec.ValidationError as error:
+        raise ConfigError(
+            f"{where}: pass a Principal, a dict of its fields, or its id: {error}"
+        ) from None
 
 
 def introspection(
@@ -177,19 +141,38 @@ def introspection(
     keeps: float = 30.0,
     skew: float = 60.0,
 ) -> "IntrospectionVerifier":
-    """Tokens that the endpoint at this URL vouches for, asked with these credentials. `audience` is
-    what they are for, by default this server's URL; `check=False` takes tokens whose issuer says
-    nothing of that. `keeps` is in seconds."""
+    """Accept the tokens that an introspection endpoint (RFC 7662) says are active.
+
+    Args:
+        url: The introspection endpoint. Must be https, or http on localhost.
+        client_id: The client id of this server at the endpoint.
+        client_secret: The secret that goes with it.
+        issuer: Whose tokens these are. Tokens of other issuers are refused, and clients are told
+            to get their tokens there (default: any issuer, and clients are told nothing).
+        audience: What a token must be for (default: the URL of this server).
+        check: Whether the audience is required. False accepts tokens without an audience
+            (default: True).
+        keeps: For how many seconds an answer is cached (default: 30). A revoked token works for
+            that long.
+        skew: How many seconds the clocks may differ (default: 60).
+
+    Returns:
+        A verifier for `Bearer`.
+
+    Raises:
+        ConfigError: The URL is neither https nor on localhost.
+    """
     if not is_confidential(url):
         raise ConfigError(
-            f"introspection({url!r}): tokens are shown to https only (or http on this machine)"
+            f"introspection({url!r}): tokens are only sent over https, or to localhost. Use an "
+            "https URL."
         )
     credentials = f"{quote(client_id, safe='')}:{quote(client_secret, safe='')}"  # RFC 6749, 2.3.1
     return IntrospectionVerifier(url, credentials, issuer, audience, check, keeps, skew)
 
 
 class IntrospectionVerifier:
-    """Asks one endpoint."""
+    """Asks one introspection endpoint about tokens."""
 
     def __init__(
         self,
@@ -201,8 +184,6 @@ class IntrospectionVerifier:
         keeps: float,
         skew: float,
     ) -> None:
-        from base64 import b64encode
-
         self.issuer, self.keeps = issuer, keeps
         self._url, self._check, self._skew = url, check, skew
         self._audience = () if audience is None else (audience,)
@@ -211,56 +192,106 @@ class IntrospectionVerifier:
             "content-type": "application/x-www-form-urlencoded",
             "accept": "application/json",
         }
-        self._refused, self._asking = TokenCache(MAX_REMEMBERED_REFUSALS), 0
+        self._refused, self._requests = TokenCache(MAX_REMEMBERED_REFUSALS), 0
 
     async def __call__(self, token: str, site: Site) -> Principal | None:
-        """Who a token stands for; None or TokenRefused where it is not good here."""
+        """Return who a token belongs to; None or TokenRefused if it is not valid here."""
         key = token_digest(token)
         if self._refused.get(key):
             return None
-        said = await self._ask(token, site)
-        if said.get("active") is not True:
+        claims = await self._introspect(token, site)
+        if claims.get("active") is not True:
             self._refused.put(key, True, FAR_FUTURE, self.keeps)
             return None
-        if self.issuer is not None and said.get("iss", self.issuer) != self.issuer:
-            raise TokenRefused("it is of another issuer")
-        check_times(said, self._skew, exp=False)
-        if self._check or "aud" in said:
-            check_audience(said.get("aud"), self._audience, site)
-        client = said.get("client_id")
-        user = said.get("sub", said.get("username", client))
+        if self.issuer is not None and claims.get("iss", self.issuer) != self.issuer:
+            raise TokenRefused("it is from another issuer")
+        check_times(claims, self._skew, require_exp=False)
+        if self._check or "aud" in claims:
+            check_audience(claims.get("aud"), self._audience, site)
+        client = claims.get("client_id")
+        user = claims.get("sub", claims.get("username", client))
         if not isinstance(user, str) or not user:
-            raise TokenRefused("its issuer does not say whom it stands for (sub)")
-        until = said.get("exp")
-        scopes, client = (
-            scopes_of_claim(said.get("scope")),
-            client if isinstance(client, str) else None,
-        )
+            raise TokenRefused("its issuer does not say who it belongs to (sub)")
+        expires = claims.get("exp")
         return Principal(
             user,
-            client,
-            scopes,
-            said,
-            None if until is None else float(min(until, FAR_FUTURE)) + self._skew,
+            client if isinstance(client, str) else None,
+            scopes_of_claim(claims.get("scope")),
+            claims,
+            None if expires is None else float(min(expires, FAR_FUTURE)) + self._skew,
         )
 
-    async def _ask(self, token: str, site: Site) -> dict[str, Any]:
+    async def _introspect(self, token: str, site: Site) -> dict[str, Any]:
         body = urlencode({"token": token, "token_type_hint": "access_token"}).encode()
-        request = HttpRequest(method="POST", url=self._url, headers=self._headers, body=body)
-        if self._asking >= MAX_CONCURRENT_REQUESTS:
+        if self._requests >= MAX_CONCURRENT_REQUESTS:
             raise ConnectFailed(
-                f"{self._url}: it is being asked about {MAX_CONCURRENT_REQUESTS} other tokens"
+                f"{self._url}: {MAX_CONCURRENT_REQUESTS} introspection requests are in progress"
             )
-        self._asking += 1
+        self._requests += 1
         try:
-            answer = await (site.reach or site.fetch)(request)
+            answer = await fetch_trusted(
+                HttpRequest(method="POST", url=self._url, headers=self._headers, body=body), site
+            )
         finally:
-            self._asking -= 1
-        if answer.status != 200:
+            self._requests -= 1
+        if answer.status in (401, 403):
             raise ConnectFailed(
-                f"{self._url}: HTTP {answer.status}; are the client_id and client_secret right?"
+                f"{self._url}: HTTP {answer.status}. Check client_id and client_secret."
             )
-        try:
-            return jose.decode_payload(answer.body)
-        except jose.InvalidJwt:
-            raise ConnectFailed(f"{self._url}: that is no JSON document") from None
+        return read_object(self._url, answer)
+
+
+async def fetch_trusted(request: HttpRequest, site: Site) -> HttpResponse:
+    """Send a request to a URL from the configuration, which may be on a private network."""
+    return await (site.reach or site.fetch)(request)
+
+
+def read_object(url: str, answer: HttpResponse) -> dict[str, Any]:
+    """Return the JSON object of a response; ConnectFailed if it is anything else."""
+    if answer.status != 200:
+        raise ConnectFailed(f"{url}: HTTP {answer.status}")
+    found = decode_object(answer.body)
+    if found is None:
+        raise ConnectFailed(f"{url}: the response is not a JSON object")
+    return found
+
+
+def scopes_of_claim(claim: Any) -> tuple[str, ...]:
+    """Return the scopes of a claim: a string with spaces (RFC 9068, 2.2.3), or a list."""
+    listed = claim.split(" ") if isinstance(claim, str) else claim
+    if not isinstance(listed, list):
+        return ()
+    return tuple(dict.fromkeys(scope for scope in listed if isinstance(scope, str) and scope))
+
+
+def check_times(claims: Mapping[str, Any], skew: float, *, require_exp: bool = True) -> None:
+    """Raise TokenRefused if a token has expired or is not valid yet."""
+    now = time.time()
+    expires = claims.get("exp")
+    if not isinstance(expires, int | float) and (require_exp or expires is not None):
+        raise TokenRefused("it does not say when it expires (exp)")
+    # Compared as it is, not as a float: it may have a thousand digits.
+    if isinstance(expires, int | float) and expires <= now - skew:
+        raise TokenRefused("it has expired")
+    for start in (claims.get("nbf"), claims.get("iat")):
+        if start is not None and (not isinstance(start, int | float) or start > now + skew):
+            raise TokenRefused("it is not valid yet; check the clocks of both servers")
+
+
+def check_audience(claim: Any, accepted: tuple[str, ...], site: Site) -> None:
+    """Raise TokenRefused for a token that is for another server: RFC 8707, 2, and RFC 9068, 4."""
+    audiences = [claim] if isinstance(claim, str) else claim if isinstance(claim, list) else []
+    if accepted:
+        matches = any(audience in accepted for audience in audiences)
+    elif not site.sure:
+        raise TokenRefused(
+            "this server does not know its own URL; its operator has to set public_url= or "
+            "audience="
+        )
+    else:
+        here = audience_of(site.url)
+        matches = here != "" and any(
+            isinstance(audience, str) and audience_of(audience) == here for audience in audiences
+        )
+    if not matches:
+        raise TokenRefused("it is for another server (aud)")
