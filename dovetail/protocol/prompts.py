@@ -3,10 +3,15 @@
 https://modelcontextprotocol.io/specification/2026-07-28/server/prompts
 """
 
+from typing import TYPE_CHECKING
+
 from msgspec import Raw, field
 
 from .base import CacheHints, Icon, Meta, Params, Result, Wire
 from .content import Content, Role, TextContent
+
+if TYPE_CHECKING:
+    from ..server.media import Media
 
 
 class PromptArgument(Wire):
@@ -78,11 +83,15 @@ class Message(Wire):
 
     Attributes:
         role: `user` or `assistant`.
-        content: One content block, or a string.
+        content: One content block; a string, or `Image`, `Audio` or `File`, is converted.
     """
 
     role: Role
     content: Content
+
+    if TYPE_CHECKING:
+
+        def __init__(self, role: Role, content: "Content | str | Media") -> None: ...
 
     def __post_init__(self) -> None:
         if isinstance(self.content, str):

@@ -90,7 +90,7 @@ def _message(item: Any) -> Message:
     if isinstance(item, Media):
         return Message("user", item.content())
     if isinstance(item, CONTENT):
-        return Message("user", item)  # type: ignore[arg-type]
+        return Message("user", item)
     return Message(
         "user", TextContent(item if isinstance(item, str) else ANY_SHAPE.encode(item).decode())
     )

@@ -43,13 +43,6 @@ from .media import Media
 T = TypeVar("T")
 Preferences: TypeAlias = ModelPreferences | Mapping[str, Any] | str | Sequence[str | ModelHint]
 IncludeContext: TypeAlias = Literal["none", "thisServer", "allServers"]
-Block: TypeAlias = "str | SamplingContent | Media | Mapping[str, Any]"
-"""Something that becomes a block of a message."""
-Conversation: TypeAlias = (
-    "Block | SamplingMessage | Message | CreateMessageResult | Sampled | Sequence["
-    "Block | SamplingMessage | Message | CreateMessageResult | Sampled | Sequence[Block]]"
-)
-"""A message, or a list of messages. A list in the list is one message of several blocks."""
 
 _BLOCKS = (TextContent, ImageContent, AudioContent, ToolUseContent, ToolResultContent, OtherContent)
 _ANY_BLOCK: Any = SamplingContent
@@ -96,8 +89,16 @@ class Sampled(Struct, frozen=True):
         return self.result.stop_reason
 
 
+Block: TypeAlias = str | SamplingContent | Media | Mapping[str, Any]
+"""Something that becomes a block of a message."""
+Turn: TypeAlias = Block | SamplingMessage | Message | CreateMessageResult | Sampled
+"""Something that becomes a message."""
+Conversation: TypeAlias = Turn | Sequence[Turn | Sequence[Block]]
+"""A message, or a list of messages. A list in the list is one message of several blocks."""
+
+
 def make_request(
-    messages: Any,
+    messages: Conversation,
     *,
     system_prompt: str | None = None,
     max_tokens: int = 1000,
