@@ -38,7 +38,7 @@ from .options import ServeOptions
 from .routes import Routes, send_error
 
 if TYPE_CHECKING:
-    from ..transports.http.sse import Pairs
+    from ..transports.http.sse import SseServer
 
 log = logging.getLogger("dovetail.http")
 
@@ -211,7 +211,7 @@ class LoopState:
         """One task for each client of WebSocket or HTTP+SSE."""
         self._listeners: set[OnChange] = set()
         """Called with changes in other processes, to notify those clients."""
-        self._pairs: Pairs | None = None
+        self._pairs: SseServer | None = None
         self._stop = asyncio.Event()
         self._grace = 0.0
         self._closing: asyncio.Task[None] | None = None
@@ -340,13 +340,13 @@ class LoopState:
         return len(self._channels) >= self._service.limits.streams
 
     @property
-    def pairs(self) -> "Pairs":
+    def pairs(self) -> "SseServer":
         """The clients of HTTP+SSE (2024-11-05)."""
         if self._pairs is None:
-            from ..transports.http.sse import Pairs
+            from ..transports.http.sse import SseServer
 
             limits = self._service.limits
-            self._pairs = Pairs(
+            self._pairs = SseServer(
                 limits,
                 self.serve_channel,
                 self._bus,

@@ -8,7 +8,7 @@ import threading
 from typing import Any
 
 from ..ports import Service
-from ..transports.stdio import Stdio
+from ..transports.stdio import StdioChannel
 from .channel import Lifespan, serve_channel
 
 
@@ -17,16 +17,18 @@ def run_stdio(service: Service, lifespan: Lifespan) -> None:
     # Threads that compute would otherwise keep the loop waiting for 5 ms each time it wants the
     # interpreter.
     sys.setswitchinterval(0.001)
-    channel = Stdio(service.limits)  # before the loop opens anything of its own
+    channel = StdioChannel(service.limits)  # before the loop opens anything of its own
     asyncio.run(_stdio(service, channel, lifespan)).cancel()
 
 
 async def serve_stdio(service: Service, lifespan: Lifespan) -> None:
     """Serve on stdin and stdout in the loop that is running, until the client goes away."""
-    await serve_channel(service, Stdio(service.limits), lifespan, grace=service.limits.shutdown)
+    await serve_channel(
+        service, StdioChannel(service.limits), lifespan, grace=service.limits.shutdown
+    )
 
 
-async def _stdio(service: Service, channel: Stdio, lifespan: Lifespan) -> threading.Timer:
+async def _stdio(service: Service, channel: StdioChannel, lifespan: Lifespan) -> threading.Timer:
     task = asyncio.current_task()
     assert task is not None
     patience = service.limits.shutdown

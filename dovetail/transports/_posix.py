@@ -79,7 +79,7 @@ def _enlarge(descriptor: int) -> None:
             pass
 
 
-class Writer:
+class PosixPipeWriter:
     """What waits to be written. The first send of a turn of the loop is written at once, which is
     the whole story for a peer that asks one thing at a time; the others of that turn leave in one
     block at its end, each byte copied once."""
@@ -182,7 +182,7 @@ class Writer:
         self._polling = on
 
 
-class Family:
+class PosixProcessGroup:
     """A process and its helpers, as a process group."""
 
     def __init__(self, popen: "subprocess.Popen[bytes]") -> None:
@@ -257,3 +257,7 @@ def write_now(descriptor: int, data: bytes) -> None:
     view = memoryview(data)
     while view and select.select((), (descriptor,), (), 0)[1]:
         view = view[os.write(descriptor, view[: select.PIPE_BUF]) :]
+
+
+PipeWriter = PosixPipeWriter
+ProcessGroup = PosixProcessGroup

@@ -90,7 +90,7 @@ def pollable(descriptor: int) -> bool:
     return True
 
 
-class Writer:
+class WindowsPipeWriter:
     """What waits to be written: a thread takes all there is and writes it in one block."""
 
     def __init__(
@@ -166,7 +166,7 @@ class Writer:
         self._broken()
 
 
-class Family:
+class WindowsJob:
     """A process and its helpers, as a job."""
 
     def __init__(self, popen: "subprocess.Popen[bytes]") -> None:
@@ -208,7 +208,7 @@ def _job(pid: int) -> tuple[Callable[[], Any], Callable[[], Any]]:
     SET_QUOTA, TERMINATE, EXTENDED_LIMITS, KILL_ON_CLOSE = 0x0100, 0x0001, 9, 0x2000
     size, large, word = ctypes.c_size_t, ctypes.c_int64, ctypes.c_uint32
 
-    class Limits(ctypes.Structure):  # JOBOBJECT_EXTENDED_LIMIT_INFORMATION
+    class JobLimits(ctypes.Structure):  # JOBOBJECT_EXTENDED_LIMIT_INFORMATION
         _fields_ = [
             ("process_time", large),
             ("job_time", large),
@@ -231,7 +231,7 @@ def _job(pid: int) -> tuple[Callable[[], Any], Callable[[], Any]]:
     handle = ctypes.c_void_p
     job = handle(kernel.CreateJobObjectW(None, None))
     process = handle(kernel.OpenProcess(SET_QUOTA | TERMINATE, False, pid))
-    limits = Limits(flags=KILL_ON_CLOSE)
+    limits = JobLimits(flags=KILL_ON_CLOSE)
     kernel.SetInformationJobObject(
         job, EXTENDED_LIMITS, ctypes.byref(limits), ctypes.sizeof(limits)
     )
@@ -251,3 +251,7 @@ def _post(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *args: Any
     except RuntimeError:  # the loop is closed, nobody wants to know
         return False
     return True
+
+
+PipeWriter = WindowsPipeWriter
+ProcessGroup = WindowsJob

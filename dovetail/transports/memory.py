@@ -8,12 +8,12 @@ from ..limits import DEFAULT, Limits
 from ..ports import Ended, Receive
 
 
-class Memory:
+class MemoryChannel:
     """One end; made in pairs by `pair()`."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._peer: Memory
+        self._peer: MemoryChannel
         self._receive: Receive | None = None
         self._ended: Ended | None = None
         self._queue: list[bytes] = []
@@ -64,8 +64,8 @@ class Memory:
             ended(None)
 
 
-def pair(limits: Limits = DEFAULT, theirs: Limits = DEFAULT) -> tuple[Memory, Memory]:
+def pair(limits: Limits = DEFAULT, theirs: Limits = DEFAULT) -> tuple[MemoryChannel, MemoryChannel]:
     """Two ends of one channel, each with its own bounds."""
-    one, other = Memory(limits), Memory(theirs)
+    one, other = MemoryChannel(limits), MemoryChannel(theirs)
     one._peer, other._peer = other, one
     return one, other

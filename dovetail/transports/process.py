@@ -94,7 +94,7 @@ async def spawn(
     cwd: str | Path | None = None,
     limits: Limits = DEFAULT,
     on_stderr: Callable[[str], None] | None = None,
-) -> "Process":
+) -> "ProcessChannel":
     """Start `command` in a safe environment plus `env`. The lines of its stderr go to `on_stderr`,
     or else to ours."""
     words = list(command)
@@ -108,10 +108,10 @@ async def spawn(
         raise ConnectFailed(
             f"could not start `{shown}`: {_why_not(words, environment, cwd, error)}"
         ) from None
-    return Process(popen, shown, limits, on_stderr or _echo)
+    return ProcessChannel(popen, shown, limits, on_stderr or _echo)
 
 
-class Process:
+class ProcessChannel:
     """A running server as a Channel; `command` is its command line, for messages."""
 
     network = PIPE
@@ -128,7 +128,7 @@ class Process:
         self._popen, self._limits = popen, limits
         self._loop = asyncio.get_running_loop()
         self._lines = LineSplitter(limits.incoming)
-        self._stderr = _Stderr(self._loop, on_stderr)
+        self._stderr = _StderrReader(self._loop, on_stderr)
         self._receive: Receive = _ignore
         self._ended: Ended = _ignore
         self._started = False
@@ -138,8 +138,8 @@ class Process:
         self._stops: list[Callable[[], Any]] = []
         self._asked = self._told = False
         self._done = asyncio.Event()
-        self._family = system.Family(popen)
-        self._writer = system.Writer(
+        self._family = system.ProcessGroup(popen)
+        self._writer = system.PipeWriter(
             self._loop, popen.stdin, limits.write_buffer, partial(self._gone, "input")
         )
         # The finalizer must not know `self`, or `self` would never be forgotten.
@@ -260,7 +260,7 @@ def _popen(
     )
 
 
-def _release(popen: "subprocess.Popen[bytes]", family: system.Family, owner: int) -> None:
+def _release(popen: "subprocess.Popen[bytes]", family: system.ProcessGroup, owner: int) -> None:
     """The last thing that is done for a process; what a fork of ours inherited is not its to
     kill."""
     if os.getpid() == owner:
@@ -272,7 +272,7 @@ def _release(popen: "subprocess.Popen[bytes]", family: system.Family, owner: int
         family.release()
 
 
-class _Stderr:
+class _StderrReader:
     """What a server says on the side: passed on line by line, the tail kept for its last words."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, hear: Callable[[str], None]) -> None:

@@ -16,7 +16,7 @@ from ..ports import Credentials, HttpResponse
 from ..text import one_line
 
 T = TypeVar("T")
-TURNED_AWAY = (401, 403)
+AUTH_STATUSES = (401, 403)
 MAX_CHALLENGE_CHARS = 16 * 1024
 _API_KEY = re.compile(r"(?:^|,)\s*ApiKey\s", re.IGNORECASE)
 _SAID = re.compile(r'\b(error_description|header)="((?:[^"\\]|\\.)*)"', re.IGNORECASE)
@@ -25,7 +25,7 @@ ATTEMPTS = 4
 refusals."""
 
 
-async def vouched(
+async def send_with_auth(
     auth: Credentials | None,
     method: str,
     url: str,
@@ -41,7 +41,7 @@ async def vouched(
     for left in reversed(range(ATTEMPTS)):
         reply = await send(await auth.headers(method, url))
         answer = head(reply)
-        if answer.status not in TURNED_AWAY:
+        if answer.status not in AUTH_STATUSES:
             auth.heard(answer)
             break
         pause(True)
@@ -62,7 +62,7 @@ async def vouched(
     return reply
 
 
-def turned_away(
+def explain_refusal(
     url: str, answer: HttpResponse, given: Iterable[str], said: str = ""
 ) -> Unauthorized:
     """What a refusal means that nothing was known to do about: `given` are the headers of the

@@ -32,7 +32,7 @@ else:
 CHUNK = 64 * 1024
 
 
-class Stdio:
+class StdioChannel:
     """stdin and stdout as a channel."""
 
     network = PIPE
@@ -47,7 +47,7 @@ class Stdio:
         self._closed = False
         self._told = False
         self._loop: asyncio.AbstractEventLoop
-        self._writer: system.Writer
+        self._writer: system.PipeWriter
         self._receive: Receive
         self._ended: Ended
         kind = os.fstat(self._in.fileno()).st_mode
@@ -59,7 +59,9 @@ class Stdio:
         """Begin to read."""
         self._loop = asyncio.get_running_loop()
         self._receive, self._ended = receive, ended
-        self._writer = system.Writer(self._loop, self._out, self._limits.write_buffer, self._lost)
+        self._writer = system.PipeWriter(
+            self._loop, self._out, self._limits.write_buffer, self._lost
+        )
         self._listen()
 
     def _listen(self) -> None:

@@ -27,7 +27,7 @@ AsgiSend: TypeAlias = Callable[[Event], Awaitable[None]]
 Drain: TypeAlias = Callable[[], Awaitable[None]]
 
 
-class Way(Protocol):
+class MessageStream(Protocol):
     """What a pump moves messages over."""
 
     async def listen(self, receive: Receive, drain: Drain) -> None:
@@ -40,10 +40,10 @@ class Way(Protocol):
         """Let go, whatever state it is in."""
 
 
-class Pump:
+class StreamAdapter:
     """A way as a channel."""
 
-    def __init__(self, way: Way, limits: Limits) -> None:
+    def __init__(self, way: MessageStream, limits: Limits) -> None:
         self._way, self._limits = way, limits
         self.network: Network | None = getattr(way, "network", None)
         self._queue: deque[bytes] = deque()
@@ -145,7 +145,7 @@ class Pump:
         self._room.set()
 
 
-def why(problem: OSError) -> str:
+def describe_os_error(problem: OSError) -> str:
     """A failure of the network in a few words."""
     if verdict := getattr(problem, "verify_message", ""):
         return f"its certificate is not trusted ({verdict})"

@@ -18,8 +18,8 @@ from ..jsonrpc.framing import HEAD_BYTES, TooLong
 from ..limits import Limits
 from ..net import without_password
 from ..ports import WEBSOCKET, Channel, Credentials, HttpResponse, Receive
-from .send_with_auth import TURNED_AWAY, turned_away, vouched
-from .stream_adapter import AsgiReceive, AsgiSend, Drain, Pump, why
+from .send_with_auth import AUTH_STATUSES, explain_refusal, send_with_auth
+from .stream_adapter import AsgiReceive, AsgiSend, Drain, StreamAdapter, describe_os_error
 
 if TYPE_CHECKING:
     import ssl
@@ -69,7 +69,7 @@ async def accept(
         )
         return None
     await send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL if offered else None})
-    return Pump(_Asgi(receive, send, limits.incoming), limits)
+    return StreamAdapter(_AsgiWebSocket(receive, send, limits.incoming), limits)
 
 
 async def refuse(
@@ -99,7 +99,7 @@ async def refuse(
     await send({"type": "websocket.http.response.body", "body": reason.encode()})
 
 
-class _Asgi:
+class _AsgiWebSocket:
     """An accepted WebSocket of an ASGI server. The server's own bound on messages is best a little
     above ours: it can only hang up, we can say what was wrong."""
 
@@ -198,12 +198,12 @@ async def connect(
             return refusal
 
     with _explained(name, timeout):
-        socket = await vouched(
+        socket = await send_with_auth(
             auth, "GET", url.replace("ws", "http", 1), shake_hands, _head, lambda shaken: None
         )
     if isinstance(socket, InvalidStatus):
         raise _refusal(name, socket, headers or {})
-    return Pump(_Socket(socket, name, limits), limits)
+    return StreamAdapter(_ClientWebSocket(socket, name, limits), limits)
 
 
 @contextmanager
@@ -220,12 +220,12 @@ def _explained(name: str, timeout: float) -> Iterator[None]:
     except TimeoutError:
         raise ConnectFailed(f"{name}: no connection within {timeout:g} s") from None
     except OSError as problem:
-        raise ConnectFailed(f"{name}: {why(problem)}") from None
+        raise ConnectFailed(f"{name}: {describe_os_error(problem)}") from None
     except (WebSocketException, ImportError, ValueError, EOFError) as problem:
         raise ConnectFailed(f"{name}: the opening handshake failed: {problem}") from None
 
 
-class _Socket:
+class _ClientWebSocket:
     """A connection of the `websockets` library."""
 
     network = WEBSOCKET
@@ -292,8 +292,8 @@ def _refusal(name: str, refusal: "InvalidStatus", given: Iterable[str]) -> Dovet
     """A handshake that was answered with a status instead."""
     response = refusal.response
     said = (response.body or b"")[:200].decode(errors="replace").strip()
-    if response.status_code in TURNED_AWAY:
-        return turned_away(name, _head(refusal), given, said)
+    if response.status_code in AUTH_STATUSES:
+        return explain_refusal(name, _head(refusal), given, said)
     status = (
         f"{name}: the server refused with HTTP {response.status_code} {response.reason_phrase}"
     ).rstrip()
@@ -317,7 +317,9 @@ def _context(verify: "ssl.SSLContext | str | os.PathLike[str] | bool") -> "ssl.S
             cafile=None if folder else path, capath=path if folder else None
         )
     except OSError as problem:
-        raise ConfigError(f"verify={path!r} holds no certificates: {why(problem)}") from None
+        raise ConfigError(
+            f"verify={path!r} holds no certificates: {describe_os_error(problem)}"
+        ) from None
     if verify is False:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context

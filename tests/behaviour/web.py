@@ -17,7 +17,7 @@ from typing import Any
 import uvicorn
 
 from dovetail.testing import Tape
-from dovetail.transports.http.event_stream import Events
+from dovetail.transports.http.event_stream import EventStreamParser
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -43,7 +43,7 @@ class TapedApp:
 
     def _http(self, receive: Receive, send: Send) -> tuple[Receive, Send]:
         asked, answer = bytearray(), bytearray()
-        events: Events | None = None
+        events: EventStreamParser | None = None
         over = False
 
         async def taped_receive() -> Message:
@@ -60,7 +60,7 @@ class TapedApp:
             nonlocal events, over
             if message["type"] == "http.response.start":
                 kind = dict(message["headers"]).get(b"content-type", b"")
-                events = Events(2**30) if kind == b"text/event-stream" else None
+                events = EventStreamParser(2**30) if kind == b"text/event-stream" else None
                 answer.extend(b"" if kind == b"application/json" else b"-")
             else:
                 body = message.get("body", b"")

@@ -168,7 +168,7 @@ def check_ladder(data: bytes) -> bool:
         _refused(verdict, (*policy.STATELESS, *policy.HANDSHAKE))
         return False
     if asks and policy.era(head, params.meta):
-        said = policy.Said(message.method, params, params.meta or {})
+        said = policy.MessageFacts(message.method, params, params.meta or {})
         assert [
             rung.name for rung in policy.STATELESS if rung.judge(LADDER, head, said) is not None
         ] == []
@@ -281,8 +281,8 @@ def check_stream(data: bytes) -> bool:
     """However the bytes are cut, the events are the same; each of them, written again, is read as
     it was."""
     rng = Mutator(crc32(data))
-    found = events.Events(EVENT).feed(data)
-    reader = events.Events(EVENT)
+    found = events.EventStreamParser(EVENT).feed(data)
+    reader = events.EventStreamParser(EVENT)
     assert [event for chunk in rng.chunks(data) for event in reader.feed(chunk)] == found
     for event in found:
         if isinstance(event.data, TooLong):
@@ -293,7 +293,7 @@ def check_stream(data: bytes) -> bool:
             and len((event.id or "").encode()) <= events.ID
         ):
             again = events.event(event.data, id=event.id, name=event.name, retry=event.retry)
-            assert events.Events(EVENT + 1).feed(again) == [event]
+            assert events.EventStreamParser(EVENT + 1).feed(again) == [event]
     return bool(found)
 
 

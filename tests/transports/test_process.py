@@ -21,7 +21,7 @@ from dovetail.errors import ConnectFailed, ConnectionClosed
 from dovetail.jsonrpc.framing import TooLong
 from dovetail.limits import Limits
 from dovetail.transports import _posix, _windows, process
-from dovetail.transports.process import Process, safe_environment, spawn
+from dovetail.transports.process import ProcessChannel, safe_environment, spawn
 
 pytestmark = pytest.mark.skipif(
     sys.platform == "win32", reason="the children are written for POSIX"
@@ -39,7 +39,7 @@ ECHO = (
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The pipes polled by the loop, served by the threads that Windows needs, and the exit awaited
     by a thread."""
-    threads = {**vars(_posix), "read": _windows.read, "Writer": _windows.Writer}
+    threads = {**vars(_posix), "read": _windows.read, "PipeWriter": _windows.WindowsPipeWriter}
     if request.param == "threads":
         monkeypatch.setattr(process, "system", types.SimpleNamespace(**threads))
     elif request.param == "no pidfd":
@@ -52,7 +52,7 @@ every_way = pytest.mark.usefixtures("way")
 class Peer:
     """A server process and all that was heard from it."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: ProcessChannel) -> None:
         self.process = process
         self.lines: list[bytes | TooLong] = []
         self.reasons: list[Exception | None] = []

@@ -13,7 +13,7 @@ import pytest
 from dovetail import Limits, Server
 from dovetail.limits import KIB
 from dovetail.protocol.base import CLIENT_CAPABILITIES, PROTOCOL_VERSION
-from dovetail.transports.stdio import Stdio
+from dovetail.transports.stdio import StdioChannel
 
 URI = "doc://" + "x" * KIB
 META = {PROTOCOL_VERSION: "2026-07-28", CLIENT_CAPABILITIES: {}}
@@ -39,7 +39,7 @@ async def test_a_client_that_listens_and_does_not_read_is_left(
     server = Server("noisy", limits=limits)
     (stdin, to_server), (from_server, stdout) = os.pipe(), os.pipe()
     streams = io.FileIO(stdin, "r"), io.FileIO(stdout, "w")
-    channel = Stdio(limits, streams)
+    channel = StdioChannel(limits, streams)
     serving = asyncio.create_task(server.serve(channel))
     for id, (method, params) in enumerate(requests):
         named = {} if method.startswith("notifications/") else {"id": id}

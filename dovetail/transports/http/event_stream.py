@@ -61,7 +61,7 @@ def comment() -> bytes:
     return b":\n\n"
 
 
-class Events:
+class EventStreamParser:
     """`feed(chunk)` returns the events that are now complete."""
 
     def __init__(self, limit: int) -> None:

@@ -39,9 +39,9 @@ from ...jsonrpc.messages import Request
 from ...limits import Limits
 from ...net import without_password
 from ...ports import HTTP, Bus, Channel, Credentials, Lost, Principal, Receive, Visitor
-from ..send_with_auth import TURNED_AWAY, turned_away, vouched
-from ..stream_adapter import AsgiReceive, AsgiSend, Drain, Pump, why
-from .event_stream import Event, Events, comment, event
+from ..send_with_auth import AUTH_STATUSES, explain_refusal, send_with_auth
+from ..stream_adapter import AsgiReceive, AsgiSend, Drain, StreamAdapter, describe_os_error
+from .event_stream import Event, EventStreamParser, comment, event
 from .server.asgi import TEXT, begin_stream, reply
 from .server.sessions import who_is
 
@@ -69,7 +69,7 @@ REFUSALS: Final[Mapping[int, type[DovetailError]]] = {
 # the server's side
 
 
-class Pairs:
+class SseServer:
     """The open pairs of one application. `serve` holds a conversation over a channel until it
     ends."""
 
@@ -84,7 +84,7 @@ class Pairs:
     ) -> None:
         self._limits, self._serve, self._bus = limits, serve, bus
         self._limit, self._keepalive = limit, keepalive
-        self._pairs: dict[str, tuple[_Stream, Pump, bytes]] = {}
+        self._pairs: dict[str, tuple[_SseStream, StreamAdapter, bytes]] = {}
         bus.on(TOPIC, self._take)
 
     def __len__(self) -> int:
@@ -111,8 +111,8 @@ class Pairs:
         endpoint = (
             f"{quote(scope.get('root_path', '').rstrip('/') + message_path)}?{SESSION}={session}"
         )
-        stream = _Stream(receive, send, endpoint, self._keepalive, headers)
-        channel = Pump(stream, self._limits)
+        stream = _SseStream(receive, send, endpoint, self._keepalive, headers)
+        channel = StreamAdapter(stream, self._limits)
         channel.visitor = visitor
         self._pairs[session] = stream, channel, who_is(visitor.principal)
         try:
@@ -184,7 +184,7 @@ class Pairs:
         return gone + alone if self._bus.alone else gone
 
 
-class _Stream:
+class _SseStream:
     """An open event stream of an ASGI server."""
 
     network = HTTP
@@ -244,7 +244,7 @@ class _Stream:
 # the client's side
 
 
-async def open_pair(
+async def connect_sse(
     session: "aiohttp.ClientSession",
     url: str,
     headers: Mapping[str, str],
@@ -261,11 +261,13 @@ async def open_pair(
     try:
         async with asyncio.timeout(timeout):
             response = await _get(session, url, headers, name, auth)
-            events = Events(limits.incoming)
+            events = EventStreamParser(limits.incoming)
             endpoint, early = await _endpoint(response, events, name)
-            way = _Pair(session, response, endpoint, headers, events, early, name, timeout, auth)
+            way = _SseClientStream(
+                session, response, endpoint, headers, events, early, name, timeout, auth
+            )
             response = None
-            return Pump(way, limits)
+            return StreamAdapter(way, limits)
     except aiohttp.InvalidURL:
         raise ConfigError(f"{name} is no URL") from None
     except TimeoutError:
@@ -305,7 +307,7 @@ async def _get(
 
     target = URL(url)
     for _ in range(REDIRECTS):
-        response = await vouched(auth, "GET", str(target), send, head, let_go)
+        response = await send_with_auth(auth, "GET", str(target), send, head, let_go)
         if response.ok and response.content_type == "text/event-stream" and response.status == 200:
             return response
         response.close()
@@ -313,8 +315,8 @@ async def _get(
         if location is None or not 300 < response.status < 400:
             break
         target = _within(target, location, f"{name}: HTTP {response.status} sends us on to")
-    if response.status in TURNED_AWAY:
-        raise turned_away(name, head(response), headers)
+    if response.status in AUTH_STATUSES:
+        raise explain_refusal(name, head(response), headers)
     said = f"HTTP {response.status} {response.reason or ''}".rstrip()
     if response.status == 200:
         said += f" with {response.content_type}"
@@ -324,7 +326,7 @@ async def _get(
 
 
 async def _endpoint(
-    response: "aiohttp.ClientResponse", events: Events, name: str
+    response: "aiohttp.ClientResponse", events: EventStreamParser, name: str
 ) -> tuple[Any, list[Event]]:
     """Where to post, and what came in the same breath."""
     async for chunk in response.content.iter_any():
@@ -352,7 +354,7 @@ def _within(base: Any, address: str, complaint: str) -> Any:
     raise ConnectFailed(f"{complaint} {address[:200]!r}, which is not of the same origin")
 
 
-class _Pair:
+class _SseClientStream:
     """An open event stream of aiohttp, and where to post."""
 
     network = HTTP
@@ -363,7 +365,7 @@ class _Pair:
         response: "aiohttp.ClientResponse",
         endpoint: Any,
         headers: Mapping[str, str],
-        events: Events,
+        events: EventStreamParser,
         early: list[Event],
         name: str,
         timeout: float,
@@ -446,7 +448,7 @@ class _Pair:
                 self._endpoint, data=body, headers=headers, allow_redirects=False
             )
 
-        async with await vouched(
+        async with await send_with_auth(
             self._auth, "POST", str(self._endpoint), send, head, let_go
         ) as response:
             said = (
@@ -478,4 +480,8 @@ def _why(problem: Exception) -> str:
     inner = (
         getattr(problem, "certificate_error", None) or getattr(problem, "os_error", None) or problem
     )
-    return why(inner) if isinstance(inner, OSError) else str(inner) or type(inner).__name__
+    return (
+        describe_os_error(inner)
+        if isinstance(inner, OSError)
+        else str(inner) or type(inner).__name__
+    )

@@ -9,11 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dovetail.jsonrpc.framing import HEAD_BYTES, TooLong
-from dovetail.transports.http.event_stream import ID, Event, Events, comment, event, priming
+from dovetail.transports.http.event_stream import (
+    ID,
+    Event,
+    EventStreamParser,
+    comment,
+    event,
+    priming,
+)
 
 
 def parse(*chunks: bytes, limit: int = 1000) -> list[Event]:
-    events = Events(limit)
+    events = EventStreamParser(limit)
     return [one for chunk in chunks for one in events.feed(chunk)]
 
 
@@ -136,7 +143,7 @@ def test_data_of_exactly_the_limit_is_taken() -> None:
 
 
 def test_data_over_the_limit_is_not_kept_while_it_streams_in() -> None:
-    events = Events(1000)
+    events = EventStreamParser(1000)
     events.feed(b"data: ")
     for _ in range(100):
         assert events.feed(b"x" * 999) == []
@@ -149,7 +156,7 @@ def test_data_over_the_limit_is_not_kept_while_it_streams_in() -> None:
 
 
 def test_an_endless_line_that_is_no_data_is_not_kept() -> None:
-    events = Events(100)
+    events = EventStreamParser(100)
     for _ in range(100):
         events.feed(b": noise" * 100)
     assert len(events._line) < 200 + ID
@@ -158,7 +165,7 @@ def test_an_endless_line_that_is_no_data_is_not_kept() -> None:
 
 def test_many_megabytes_in_small_chunks_take_linear_time() -> None:
     def cost(size: int) -> float:
-        events = Events(size)
+        events = EventStreamParser(size)
         began = time.perf_counter()
         events.feed(b"data: ")
         for _ in range(size // 1024):

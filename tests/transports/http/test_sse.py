@@ -31,8 +31,8 @@ from dovetail.limits import DEFAULT, MIB
 from dovetail.ports import Bus, Channel, Principal, Visitor
 from dovetail.revisions import ALL
 from dovetail.transports.http import sse
-from dovetail.transports.http.event_stream import Event, Events, event
-from dovetail.transports.http.sse import Pairs, open_pair
+from dovetail.transports.http.event_stream import Event, EventStreamParser, event
+from dovetail.transports.http.sse import SseServer, connect_sse
 from tests.transports.test_websocket import GREETING, Ear, Hall, added, call, listening
 
 REVISIONS = [revision.name for revision in ALL]
@@ -63,7 +63,7 @@ class House:
         self.hall = Hall(limits)
         self.visitor = Visitor()
         hold = self.hall.hold
-        self.pairs = Pairs(
+        self.pairs = SseServer(
             limits, lambda one, _: hold(one), bus or Alone(), limit=limit, keepalive=keepalive
         )
 
@@ -88,7 +88,7 @@ async def lived_in(house: House, **options: Any) -> AsyncIterator[str]:
 @asynccontextmanager
 async def visited(house: House, limits: Limits = DEFAULT, **options: Any) -> AsyncIterator[Client]:
     async with lived_in(house) as url, aiohttp.ClientSession() as session:
-        channel = await open_pair(session, f"{url}/sse", {}, limits, 5)
+        channel = await connect_sse(session, f"{url}/sse", {}, limits, 5)
         async with Client(channel, limits=limits, **options) as client:
             yield client
 
@@ -101,7 +101,7 @@ class Guest:
     ) -> None:
         self.session, self.url, self.response = session, url, response
         self.endpoint = ""
-        self._events, self._heard = Events(32 * MIB), list[Event]()
+        self._events, self._heard = EventStreamParser(32 * MIB), list[Event]()
 
     async def hear(self) -> Event:
         while not self._heard:
@@ -249,7 +249,7 @@ async def test_a_conversation_that_still_cleans_up_takes_no_more_messages() -> N
         channel.start(heard.append, lambda reason: gone.set())
         await cleaned.wait()
 
-    house.pairs = Pairs(DEFAULT, slow, Alone(), limit=1, keepalive=15)
+    house.pairs = SseServer(DEFAULT, slow, Alone(), limit=1, keepalive=15)
     async with lived_in(house) as url:
         async with guest(url) as peer:
             assert (await peer.post("1"))[0] == 202
@@ -268,7 +268,7 @@ async def test_a_carriage_return_between_tokens_does_not_end_the_event() -> None
         channel.send(b'{"a":\r\r"event: endpoint"}')
         await ear.end
 
-    house.pairs = Pairs(DEFAULT, speak, Alone(), limit=1, keepalive=15)
+    house.pairs = SseServer(DEFAULT, speak, Alone(), limit=1, keepalive=15)
     async with lived_in(house) as url, guest(url) as peer:
         assert await peer.answer() == {"a": "event: endpoint"}
 
@@ -327,7 +327,7 @@ async def test_streams_beyond_the_limit_are_put_off_until_one_ends() -> None:
                 assert refused.status == 503 and refused.headers["Retry-After"]
                 assert "2 event streams" in await refused.text()
             with pytest.raises(ConnectFailed, match="HTTP 503"):
-                await open_pair(peer.session, f"{url}/sse", {}, DEFAULT, 5)
+                await connect_sse(peer.session, f"{url}/sse", {}, DEFAULT, 5)
         while len(house.pairs) == 2:
             await asyncio.sleep(0.01)
         async with guest(url) as peer:
@@ -394,7 +394,7 @@ async def test_a_server_that_fails_before_it_begins_answers_500(
     async def broken(channel: Any, visitor: Visitor) -> None:
         raise RuntimeError("no database")
 
-    house.pairs = Pairs(DEFAULT, broken, Alone(), limit=1, keepalive=1)
+    house.pairs = SseServer(DEFAULT, broken, Alone(), limit=1, keepalive=1)
     async with lived_in(house) as url, aiohttp.ClientSession() as session:
         for _ in range(2):
             async with session.get(f"{url}/sse") as response:
@@ -522,7 +522,7 @@ async def scripted(
 ) -> AsyncIterator[Any]:
     async with odd(server.get, server.post) as url, aiohttp.ClientSession() as session:
         try:
-            channel = await open_pair(session, f"{url}/sse", headers or {}, DEFAULT, timeout)
+            channel = await connect_sse(session, f"{url}/sse", headers or {}, DEFAULT, timeout)
             yield channel
             await channel.close()
         finally:
@@ -570,7 +570,7 @@ async def test_an_absolute_endpoint_of_the_same_origin_and_credentials_on_both_s
         return await server.get(request)
 
     async with odd(get, server.post) as url, aiohttp.ClientSession() as session:
-        channel = await open_pair(
+        channel = await connect_sse(
             session, f"{url}/sse", {"Authorization": "Bearer secret"}, DEFAULT, 5
         )
         Ear(channel)
@@ -607,7 +607,7 @@ async def test_what_comes_with_the_endpoint_is_heard_and_other_events_are_not() 
 
 async def test_the_end_of_the_stream_fails_the_call_that_waits() -> None:
     async with lived_in(house := House()) as url, aiohttp.ClientSession() as session:
-        channel = await open_pair(session, f"{url}/sse", {}, DEFAULT, 5)
+        channel = await connect_sse(session, f"{url}/sse", {}, DEFAULT, 5)
         async with Client(channel) as client:
             waiting = asyncio.create_task(client.call_tool("forever"))
             await house.hall.started.wait()
@@ -620,7 +620,7 @@ async def test_the_end_of_the_stream_fails_the_call_that_waits() -> None:
 async def test_a_stream_that_is_cut_off_fails_the_call_that_waits() -> None:
     house = House()
     async with listening(house.app) as (port, server), aiohttp.ClientSession() as session:
-        channel = await open_pair(session, f"http://127.0.0.1:{port}/sse", {}, DEFAULT, 5)
+        channel = await connect_sse(session, f"http://127.0.0.1:{port}/sse", {}, DEFAULT, 5)
         async with Client(channel) as client:
             waiting = asyncio.create_task(client.call_tool("forever"))
             await house.hall.started.wait()
@@ -697,7 +697,7 @@ async def test_a_message_that_is_never_taken_ends_the_conversation() -> None:
         return web.Response(status=202)
 
     async with odd(server.get, post) as url, aiohttp.ClientSession() as session:
-        channel = await open_pair(session, f"{url}/sse", {}, DEFAULT, 0.3)
+        channel = await connect_sse(session, f"{url}/sse", {}, DEFAULT, 0.3)
         ear = Ear(channel)
         channel.send(REQUEST)
         end = await ear.end
@@ -730,7 +730,7 @@ async def test_what_is_no_event_stream_is_said_flatly(said: web.Response, compla
 
     async with odd(get) as url, aiohttp.ClientSession() as session:
         with pytest.raises(ConnectFailed) as failed:
-            await open_pair(session, f"{url}/sse", {"X-Api-Key": "secret"}, DEFAULT, 5)
+            await connect_sse(session, f"{url}/sse", {"X-Api-Key": "secret"}, DEFAULT, 5)
         assert str(failed.value).startswith(f"{url}/sse: ") and complaint in str(failed.value)
 
 
@@ -743,7 +743,7 @@ async def test_a_redirect_within_the_origin_is_followed() -> None:
         return web.Response(status=307, headers={"Location": "/sse?really"})
 
     async with odd(get, server.post) as url, aiohttp.ClientSession() as session:
-        channel = await open_pair(session, f"{url}/sse", {}, DEFAULT, 5)
+        channel = await connect_sse(session, f"{url}/sse", {}, DEFAULT, 5)
         Ear(channel)
         channel.send(b"1")
         await channel.close()
@@ -763,11 +763,11 @@ async def test_a_port_where_nobody_listens_is_named() -> None:
             free.bind(("127.0.0.1", 0))
             url = f"http://127.0.0.1:{free.getsockname()[1]}/sse"
             with pytest.raises(ConnectFailed) as failed:
-                await open_pair(session, url, {}, DEFAULT, 5)
+                await connect_sse(session, url, {}, DEFAULT, 5)
         assert str(failed.value) == f"{url}: connection refused"
 
 
 async def test_what_is_no_url_is_a_mistake_of_the_caller() -> None:
     async with aiohttp.ClientSession() as session:
         with pytest.raises(ConfigError, match="is no URL"):
-            await open_pair(session, "nonsense", {}, DEFAULT, 5)
+            await connect_sse(session, "nonsense", {}, DEFAULT, 5)

@@ -53,8 +53,8 @@ from ....revisions import ALL
 from ..event_stream import Event
 from ..headers import HeaderParam, encode_value, find_header_params, values
 from .client_errors import MODERN, NO_VERDICT, PAIR, PASSING, later, meaning
-from .http_transport import Reply, Wire
-from .peek import BROKEN, Outgoing, each, failure_in, named, peek, replies, version_in
+from .http_transport import HttpReply, HttpTransport
+from .peek import BROKEN, OutgoingMessage, each, failure_in, named, peek, replies, version_in
 
 log = logging.getLogger("dovetail.transports")
 
@@ -97,18 +97,20 @@ async def connect(
     """A channel to the server at this URL. Nothing is sent yet. `mirrors` is what channels before
     it learned of its tools, and where this one writes what it learns; `peers` notes where the
     server is found."""
-    wire = Wire(url, limits, headers=headers, verify=verify, proxy=proxy, auth=auth, peers=peers)
-    return Http(wire, limits, long_polling, mirrors)
+    wire = HttpTransport(
+        url, limits, headers=headers, verify=verify, proxy=proxy, auth=auth, peers=peers
+    )
+    return HttpChannel(wire, limits, long_polling, mirrors)
 
 
-class Http:
+class HttpChannel:
     """One conversation over HTTP."""
 
     network = HTTP
 
     def __init__(
         self,
-        wire: Wire,
+        wire: HttpTransport,
         limits: Limits,
         long_polling: bool = False,
         mirrors: BoundedDict[str, tuple[HeaderParam, ...]] | None = None,
@@ -227,7 +229,7 @@ class Http:
     # one message
 
     async def _deliver(
-        self, message: Outgoing, data: bytes, gate: "asyncio.Task[None] | None"
+        self, message: OutgoingMessage, data: bytes, gate: "asyncio.Task[None] | None"
     ) -> None:
         """Post it once the gate is open, and see to it that a request is settled one way or
         another."""
@@ -257,7 +259,7 @@ class Http:
             if message.method in CANCELLED:
                 self._drop(message.params.request_id)
 
-    async def _post(self, message: Outgoing, data: bytes) -> None:
+    async def _post(self, message: OutgoingMessage, data: bytes) -> None:
         for attempt in range(ATTEMPTS):
             async with await self._wire.ask("POST", self._headers(message, data), data) as reply:
                 pause = later(reply) if attempt + 1 < ATTEMPTS else None
@@ -266,14 +268,14 @@ class Http:
                     return
             await asyncio.sleep(min(pause, self._limits.timeout_max))
 
-    def _patience(self, message: Outgoing) -> float:
+    def _patience(self, message: OutgoingMessage) -> float:
         """How long it may be put off by a server that is busy: who waits for it is told at once
         where that is too long."""
         left = None if message.asks is None else self._left(message.asks)
         opening = self._limits.probe_timeout / 2 if self._opening(message) else inf
         return min(opening, inf if left is None else left)
 
-    def _headers(self, message: Outgoing, data: bytes) -> dict[str, str]:
+    def _headers(self, message: OutgoingMessage, data: bytes) -> dict[str, str]:
         headers = {"Accept": f"{JSON}, {STREAM}", "Content-Type": JSON}
         version = (message.params.meta or {}).get(PROTOCOL_VERSION)
         if isinstance(version, str) and (self._stateless or self._version is None):
@@ -310,7 +312,7 @@ class Http:
 
     # what comes back
 
-    async def _take(self, message: Outgoing, data: bytes, reply: Reply) -> None:
+    async def _take(self, message: OutgoingMessage, data: bytes, reply: HttpReply) -> None:
         asks = message.asks
         if message.method == INITIALIZE and reply.status < 300:
             self._session = session_of(reply)
@@ -364,10 +366,10 @@ class Http:
                 self._version = version_in(reply)
         self._receive(data)
 
-    async def _follow(self, message: Outgoing, reply: Reply) -> None:
+    async def _follow(self, message: OutgoingMessage, reply: HttpReply) -> None:
         """Read the stream that answers a request; one that breaks is taken up again where that can
         be done."""
-        place = _Place()
+        place = _StreamPosition()
 
         def take(event: Event) -> bool:
             place.note(event)
@@ -398,8 +400,8 @@ class Http:
                 )
 
     async def _get(
-        self, accept: str, place: "_Place", read: Callable[[Reply], Awaitable[None]]
-    ) -> Reply | None:
+        self, accept: str, place: "_StreamPosition", read: Callable[[HttpReply], Awaitable[None]]
+    ) -> HttpReply | None:
         """Ask for what the server has to say from this place on, and read it. The refusal, where
         asking again is vain."""
         headers = {"Accept": accept, **self._place()}
@@ -420,7 +422,7 @@ class Http:
 
     # refusals
 
-    async def _refused(self, message: Outgoing, data: bytes, reply: Reply) -> None:
+    async def _refused(self, message: OutgoingMessage, data: bytes, reply: HttpReply) -> None:
         failure = failure_in(await reply.body())
         opening = self._opening(message)
         if (
@@ -453,10 +455,10 @@ class Http:
         else:
             raise meaning(message, reply, failure, opening, self._wire.headers)
 
-    def _opening(self, message: Outgoing) -> bool:
+    def _opening(self, message: OutgoingMessage) -> bool:
         return not self._opened and message.method in (DISCOVER, INITIALIZE)
 
-    def _lost(self, message: Outgoing, problem: DovetailError) -> None:
+    def _lost(self, message: OutgoingMessage, problem: DovetailError) -> None:
         """A message went nowhere: whoever waits for its reply hears so."""
         unreachable = (
             problem if isinstance(problem, ConnectionClosed) and not problem.sent else None
@@ -480,7 +482,7 @@ class Http:
     async def _listen(self) -> None:
         """The stream of the conversation itself, again and again; a server that has none is left
         alone."""
-        place, vain = _Place(), 0
+        place, vain = _StreamPosition(), 0
 
         def take(event: Event) -> bool:
             place.note(event)
@@ -488,7 +490,7 @@ class Http:
                 self._hear(event.data)
             return False
 
-        async def poll(reply: Reply) -> None:
+        async def poll(reply: HttpReply) -> None:
             body = await reply.body()
             try:
                 messages = each(body if isinstance(body, bytes) else b"[]")
@@ -500,7 +502,7 @@ class Http:
 
         times = 0
 
-        async def stream(reply: Reply) -> None:
+        async def stream(reply: HttpReply) -> None:
             nonlocal times
             times += 1
             if times > 1 and self.renewed is not None:
@@ -532,14 +534,14 @@ class Http:
 
     # the old pair
 
-    async def _try_the_pair(self, message: Outgoing, data: bytes, timeout: float) -> bool:
+    async def _try_the_pair(self, message: OutgoingMessage, data: bytes, timeout: float) -> bool:
         """The server takes no POST here: perhaps it is of the first revision. Returns whether it
         is."""
-        from ..sse import open_pair
+        from ..sse import connect_sse
 
         try:
             wire = self._wire
-            pair = await open_pair(
+            pair = await connect_sse(
                 wire.session, wire.url, wire.headers, self._limits, timeout, wire.auth
             )
         except Unauthorized:
@@ -599,7 +601,7 @@ class Http:
             log.debug("Could not end the session: %s", problem)
 
 
-class _Place:
+class _StreamPosition:
     """Where in a stream we are, and when to take it up again."""
 
     def __init__(self) -> None:
@@ -628,11 +630,11 @@ class _Place:
         await asyncio.sleep(max(self.retry, grown))
 
 
-def _gone(refusal: Reply) -> ConnectionClosed:
+def _gone(refusal: HttpReply) -> ConnectionClosed:
     return ConnectionClosed(f"{refusal.url}: the session is gone", sent=False)
 
 
-def session_of(reply: Reply) -> str | None:
+def session_of(reply: HttpReply) -> str | None:
     """The session that the answer to `initialize` begins. Its id is a secret, and never logged."""
     session = reply.headers.get("Mcp-Session-Id")
     if session is not None and not re.fullmatch(r"[\x21-\x7e]+", session):

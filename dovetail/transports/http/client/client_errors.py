@@ -15,9 +15,9 @@ from ....errors import (
     Overloaded,
     UnsupportedVersion,
 )
-from ...send_with_auth import TURNED_AWAY, turned_away
-from .http_transport import Reply
-from .peek import Outgoing, Trouble
+from ...send_with_auth import AUTH_STATUSES, explain_refusal
+from .http_transport import HttpReply
+from .peek import OutgoingMessage, PeekedError
 
 MODERN = {
     one.code for one in (HeaderMismatch, MissingCapability, UnsupportedVersion, MethodNotFound)
@@ -36,11 +36,15 @@ LATER = {429, 503}
 
 
 def meaning(
-    message: Outgoing, reply: Reply, failure: Trouble | None, opening: bool, given: Iterable[str]
+    message: OutgoingMessage,
+    reply: HttpReply,
+    failure: PeekedError | None,
+    opening: bool,
+    given: Iterable[str],
 ) -> DovetailError:
     """What a refusal without a reply of its own means."""
-    if reply.status in TURNED_AWAY:
-        return turned_away(
+    if reply.status in AUTH_STATUSES:
+        return explain_refusal(
             reply.url, reply.head, given, failure.message if failure is not None else ""
         )
     text = f"{reply.url} {reply.said}"
@@ -63,7 +67,7 @@ def meaning(
     return (InternalError if reply.status >= 500 else InvalidRequest)(f"{message.method}: {text}")
 
 
-def later(reply: Reply) -> float | None:
+def later(reply: HttpReply) -> float | None:
     """Seconds after which the server wants to be asked again."""
     given = reply.headers.get("Retry-After", "").strip()
     if reply.status not in LATER or not given:

@@ -29,7 +29,7 @@ from ....limits import DEFAULT, KIB, Limits
 from ....net import PeerAddresses, is_forbidden, is_private
 from ....ports import Fetch, HttpRequest, HttpResponse
 from ....revisions import HANDSHAKE
-from .http_transport import Wire, checked, flat, head, library, proxy_for, trust
+from .http_transport import HttpTransport, checked, flat, head, library, proxy_for, trust
 
 BUSY = {429, 500, 502, 503, 504, 529}
 """The answers after which the same question may get another one."""
@@ -53,7 +53,7 @@ async def fetch(
 ) -> HttpResponse:
     """The answer to one request, whatever its status. `private`: addresses of the local network may
     be asked."""
-    name, gate = request.url.partition("?")[0], _Gate(private)
+    name, gate = request.url.partition("?")[0], _AddressCheck(private)
     try:
         async with asyncio.timeout(timeout):
             with flat(name):
@@ -78,11 +78,11 @@ def fetcher(peers: PeerAddresses, named: Collection[str] = (), **how: Any) -> Fe
     return fetched
 
 
-class _Refused(OSError):
+class _AddressRefused(OSError):
     """An address that is not asked."""
 
 
-class _Gate:
+class _AddressCheck:
     """Looks at each address that is about to be connected to."""
 
     def __init__(self, private: bool) -> None:
@@ -92,7 +92,7 @@ class _Gate:
     def judge(self, host: str) -> None:
         if self._forbids(host):
             self._refused = host
-            raise _Refused(host)
+            raise _AddressRefused(host)
 
     def socket(self, info: tuple[Any, ...]) -> socket.socket:
         self.judge(info[4][0])
@@ -104,7 +104,7 @@ class _Gate:
 
 
 async def _exchange(
-    request: HttpRequest, gate: _Gate, limit: int, verify: Any, proxy: str | None
+    request: HttpRequest, gate: _AddressCheck, limit: int, verify: Any, proxy: str | None
 ) -> HttpResponse:
     url = checked(request.url)
     aiohttp = library(url)
@@ -151,7 +151,7 @@ async def post_json(
     url: str, headers: Mapping[str, str], body: bytes, timeout: float, limits: Limits = DEFAULT
 ) -> tuple[int, bytes]:
     """The status and body of the answer."""
-    wire = Wire(checked(url), limits, headers=headers)
+    wire = HttpTransport(checked(url), limits, headers=headers)
     deadline = asyncio.get_running_loop().time() + timeout
     try:
         async with asyncio.timeout_at(deadline):

@@ -26,9 +26,9 @@ from ....jsonrpc.framing import HEAD_BYTES, TooLong
 from ....limits import Limits
 from ....net import PeerAddresses, split_origin, without_password
 from ....ports import Credentials, HttpResponse
-from ...send_with_auth import vouched
-from ...stream_adapter import why
-from ..event_stream import Event, Events
+from ...send_with_auth import send_with_auth
+from ...stream_adapter import describe_os_error
+from ..event_stream import Event, EventStreamParser
 
 if TYPE_CHECKING:
     import aiohttp
@@ -64,7 +64,7 @@ def checked(url: str) -> str:
     return url.partition("#")[0]
 
 
-class Wire:
+class HttpTransport:
     """One client's way to one URL: a pool of connections."""
 
     def __init__(
@@ -105,7 +105,7 @@ class Wire:
 
     async def ask(
         self, method: str, headers: Mapping[str, str], body: bytes | None = None
-    ) -> "Reply":
+    ) -> "HttpReply":
         """Send one request; the reply's status and headers are there, its body is still to be
         read."""
         from multidict import CIMultiDict
@@ -129,9 +129,11 @@ class Wire:
 
         for _ in range(REDIRECTS + 1):
             asked = self.url
-            response = await vouched(self.auth, method, asked, send, head, let_go, self.pause)
+            response = await send_with_auth(
+                self.auth, method, asked, send, head, let_go, self.pause
+            )
             if response.status not in KEEP_METHOD:
-                return Reply(response, asked, self._limits.incoming)
+                return HttpReply(response, asked, self._limits.incoming)
             response.release()
             self.url = _redirected(asked, response.headers.get("Location", ""), secret)
         raise ConnectFailed(f"{asked}: redirected more than {REDIRECTS} times")
@@ -141,7 +143,7 @@ class Wire:
         await self.session.close()
 
 
-class Reply:
+class HttpReply:
     """What came back. Leaving it before its end closes the connection, which is how the server
     hears of it."""
 
@@ -151,7 +153,7 @@ class Reply:
         self.headers: Mapping[str, str] = response.headers
         self.kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
 
-    async def __aenter__(self) -> "Reply":
+    async def __aenter__(self) -> "HttpReply":
         return self
 
     async def __aexit__(
@@ -192,7 +194,7 @@ class Reply:
     async def events(self, take: Callable[[Event], bool]) -> None:
         """Hand on the events of the body as they come, until one was enough (`take` returns True)
         or there are no more."""
-        events = Events(self._limit)
+        events = EventStreamParser(self._limit)
         with flat(self.url):
             async for chunk in self._response.content.iter_any():
                 for event in events.feed(chunk):
@@ -214,14 +216,14 @@ def flat(url: str) -> Iterator[None]:
         raise ConnectionClosed(f"{url}: TLS failed: {_tls(error)}", sent=False) from None
     except aiohttp.ClientProxyConnectionError as error:
         raise ConnectionClosed(
-            f"{url}: the proxy cannot be reached: {why(error.os_error)}", sent=False
+            f"{url}: the proxy cannot be reached: {describe_os_error(error.os_error)}", sent=False
         ) from None
     except aiohttp.ClientHttpProxyError as error:
         raise ConnectionClosed(
             f"{url}: the proxy refuses: {error.status} {error.message}", sent=False
         ) from None
     except aiohttp.ClientConnectorError as error:
-        raise ConnectionClosed(f"{url}: {why(error.os_error)}", sent=False) from None
+        raise ConnectionClosed(f"{url}: {describe_os_error(error.os_error)}", sent=False) from None
     except aiohttp.ConnectionTimeoutError:
         raise ConnectionClosed(f"{url}: no connection within {CONNECT:g} s", sent=False) from None
     except aiohttp.InvalidURL as error:

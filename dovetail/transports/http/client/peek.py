@@ -14,7 +14,7 @@ from ....jsonrpc.messages import Id
 from ....protocol.base import camel
 
 
-class Said(Struct):
+class PeekedParams(Struct):
     """What of the params matters to those who carry them."""
 
     name: Any = None
@@ -24,12 +24,12 @@ class Said(Struct):
     meta: dict[str, Any] | None = msgspec.field(name="_meta", default=None)
 
 
-class Outgoing(Struct):
+class OutgoingMessage(Struct):
     """What has to be known of a message to send it."""
 
     id: Id | None = None
     method: str | None = None
-    params: Said = msgspec.field(default_factory=Said)
+    params: PeekedParams = msgspec.field(default_factory=PeekedParams)
 
     @property
     def asks(self) -> Id | None:
@@ -37,13 +37,13 @@ class Outgoing(Struct):
         return self.id if self.method is not None else None
 
 
-class _Whole(Struct):
+class _MessageParams(Struct):
     """A message with all of its params."""
 
     params: dict[str, Any] = {}
 
 
-class Trouble(Struct):
+class PeekedError(Struct):
     """An error of JSON-RPC."""
 
     code: int
@@ -51,44 +51,44 @@ class Trouble(Struct):
     data: Any = None
 
 
-class Incoming(Struct):
+class IncomingMessage(Struct):
     """What has to be known of a message that came."""
 
     id: Id | None = None
     method: str | None = None
     result: Raw = Raw()
-    error: Trouble | None = None
+    error: PeekedError | None = None
 
 
-class _Agreed(Struct):
+class _InitializeResult(Struct):
     protocol_version: str = msgspec.field(name="protocolVersion", default="")
 
 
-_outgoing = msgspec.json.Decoder(Outgoing).decode
-_incoming = msgspec.json.Decoder(Incoming).decode
-_whole = msgspec.json.Decoder(_Whole).decode
-_several = msgspec.json.Decoder(list[Incoming]).decode
-_agreed = msgspec.json.Decoder(_Agreed).decode
+_outgoing = msgspec.json.Decoder(OutgoingMessage).decode
+_incoming = msgspec.json.Decoder(IncomingMessage).decode
+_whole = msgspec.json.Decoder(_MessageParams).decode
+_several = msgspec.json.Decoder(list[IncomingMessage]).decode
+_agreed = msgspec.json.Decoder(_InitializeResult).decode
 each = msgspec.json.Decoder(list[Raw]).decode
 BROKEN = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
-def peek(data: bytes) -> Outgoing:
+def peek(data: bytes) -> OutgoingMessage:
     """What there is to know of a message."""
     try:
         return _outgoing(data)
     except BROKEN:
-        return Outgoing()  # a batch of replies, or what only the server can make sense of
+        return OutgoingMessage()  # a batch of replies, or what only the server can make sense of
 
 
-def named(message: Outgoing, data: bytes, field: str) -> Any:
+def named(message: OutgoingMessage, data: bytes, field: str) -> Any:
     """What a request is about: a field of its params."""
-    if field in Said.__struct_fields__:
+    if field in PeekedParams.__struct_fields__:
         return getattr(message.params, field)
     return _whole(data).params.get(camel(field))
 
 
-def replies(data: bytes) -> list[Incoming]:
+def replies(data: bytes) -> list[IncomingMessage]:
     """The replies in what came: one, none, or a batch of them."""
     try:
         messages = _several(data) if data.lstrip()[:1] == b"[" else [_incoming(data)]
@@ -97,7 +97,7 @@ def replies(data: bytes) -> list[Incoming]:
     return [one for one in messages if one.id is not None and one.method is None]
 
 
-def version_in(reply: Incoming) -> str | None:
+def version_in(reply: IncomingMessage) -> str | None:
     """The revision that the answer to `initialize` settles on."""
     try:
         return _agreed(reply.result).protocol_version or None
@@ -105,7 +105,7 @@ def version_in(reply: Incoming) -> str | None:
         return None  # whoever reads the message itself will say so
 
 
-def failure_in(body: bytes | TooLong) -> Trouble | None:
+def failure_in(body: bytes | TooLong) -> PeekedError | None:
     """The JSON-RPC error in a body, if that is what it is."""
     try:
         return _incoming(body).error if isinstance(body, bytes) else None

@@ -153,7 +153,7 @@ class Head(Struct, frozen=True, gc=False):
     repeated: tuple[bytes, ...] = ()
 
 
-class Said(Struct, frozen=True, gc=False):
+class MessageFacts(Struct, frozen=True, gc=False):
     """What the body says, as far as the ladder asks."""
 
     method: str
@@ -514,9 +514,12 @@ def body(
         if request and _agrees(policy, head, method, params, named, meta):
             return None
         return _climb(
-            STATELESS if request else _NOTIFIED, policy, head, Said(method, params, meta, named)
+            STATELESS if request else _NOTIFIED,
+            policy,
+            head,
+            MessageFacts(method, params, meta, named),
         )
-    return _climb(HANDSHAKE, policy, head, Said(method, params, meta))
+    return _climb(HANDSHAKE, policy, head, MessageFacts(method, params, meta))
 
 
 def _agrees(policy: Policy, head: Head, method: str, params: Any, named: str, meta: Meta) -> bool:
@@ -541,10 +544,12 @@ def _agrees(policy: Policy, head: Head, method: str, params: Any, named: str, me
 
 def bare(policy: Policy, head: Head) -> Reject | None:
     """Judge a GET or DELETE, which are of the handshake era and carry no message."""
-    return _climb(HANDSHAKE, policy, head, Said("", None, {}))
+    return _climb(HANDSHAKE, policy, head, MessageFacts("", None, {}))
 
 
-def _climb(rungs: tuple[Rung, ...], policy: Policy, head: Head, said: Said) -> Reject | None:
+def _climb(
+    rungs: tuple[Rung, ...], policy: Policy, head: Head, said: MessageFacts
+) -> Reject | None:
     for rung in rungs:
         problem = rung.judge(policy, head, said)
         if problem is not None:
@@ -556,7 +561,7 @@ _STATELESS = frozenset(one.version for one in OFFICIAL if one.stateless)
 _NEGOTIABLE = frozenset(one.version for one in OFFICIAL if not one.stateless)
 
 
-def _no_version(policy: Policy, head: Head, said: Said) -> str | None:
+def _no_version(policy: Policy, head: Head, said: MessageFacts) -> str | None:
     if head.version is not None:
         return None
     return (
@@ -564,7 +569,7 @@ def _no_version(policy: Policy, head: Head, said: Said) -> str | None:
     )
 
 
-def _no_meta(policy: Policy, head: Head, said: Said) -> str | None:
+def _no_meta(policy: Policy, head: Head, said: MessageFacts) -> str | None:
     if isinstance(said.meta.get(PROTOCOL_VERSION), str):
         return None
     return (
@@ -573,7 +578,7 @@ def _no_meta(policy: Policy, head: Head, said: Said) -> str | None:
     )
 
 
-def _disagree(policy: Policy, head: Head, said: Said) -> str | None:
+def _disagree(policy: Policy, head: Head, said: MessageFacts) -> str | None:
     stated = said.meta.get(PROTOCOL_VERSION, head.version)
     if stated == head.version:
         return None
@@ -583,17 +588,17 @@ def _disagree(policy: Policy, head: Head, said: Said) -> str | None:
     )
 
 
-def _unserved(policy: Policy, head: Head, said: Said) -> str | None:
+def _unserved(policy: Policy, head: Head, said: MessageFacts) -> str | None:
     return None if head.version in policy.stateless else _unsupported(policy, head)
 
 
-def _no_capabilities(policy: Policy, head: Head, said: Said) -> str | None:
+def _no_capabilities(policy: Policy, head: Head, said: MessageFacts) -> str | None:
     if CLIENT_CAPABILITIES in said.meta:
         return None
     return f"_meta lacks {CLIENT_CAPABILITIES!r}, which every request must carry"
 
 
-def _unsaid(policy: Policy, head: Head, said: Said) -> str | None:
+def _unsaid(policy: Policy, head: Head, said: MessageFacts) -> str | None:
     if names.METHOD in head.headers:
         return None
     return (
@@ -602,7 +607,7 @@ def _unsaid(policy: Policy, head: Head, said: Said) -> str | None:
     )
 
 
-def _about(policy: Policy, head: Head, said: Said) -> str | None:
+def _about(policy: Policy, head: Head, said: MessageFacts) -> str | None:
     value = head.headers.get(names.METHOD)
     if value is None or value.decode("latin-1").strip() == said.method:
         return None
@@ -612,7 +617,7 @@ def _about(policy: Policy, head: Head, said: Said) -> str | None:
     )
 
 
-def _named(policy: Policy, head: Head, said: Said) -> str | None:
+def _named(policy: Policy, head: Head, said: MessageFacts) -> str | None:
     if not said.named:
         return None
     return _mismatch(
@@ -652,7 +657,7 @@ def _held(value: Any) -> str:
     )
 
 
-def _all_stateless(policy: Policy, head: Head, said: Said) -> str | None:
+def _all_stateless(policy: Policy, head: Head, said: MessageFacts) -> str | None:
     if head.version is not None or policy.handshake or said.method == "initialize":
         return None
     return (
@@ -662,12 +667,12 @@ def _all_stateless(policy: Policy, head: Head, said: Said) -> str | None:
     )
 
 
-def _unknown(policy: Policy, head: Head, said: Said) -> str | None:
+def _unknown(policy: Policy, head: Head, said: MessageFacts) -> str | None:
     served = _NEGOTIABLE if said.method == "initialize" else policy.handshake
     return None if head.version is None or head.version in served else _unsupported(policy, head)
 
 
-def _no_session(policy: Policy, head: Head, said: Said) -> str | None:
+def _no_session(policy: Policy, head: Head, said: MessageFacts) -> str | None:
     if head.session is not None or said.method == "initialize" or not policy.sessions:
         return None
     return (
