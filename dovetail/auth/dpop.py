@@ -25,6 +25,7 @@ from secrets import token_urlsafe
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from ..aio import LruDict
 from ..net import split_origin
 from ..ports import HttpResponse
 from ..sealing import Forged, KeyRing
@@ -90,7 +91,7 @@ class DpopClient:
     def __init__(self) -> None:
         self._jwk: dict[str, Any] | None = None
         self._signer: DpopSigner | None = None
-        self._nonces: dict[str, str] = {}
+        self._nonces: LruDict[str, str] = LruDict(MAX_ORIGINS)
 
     @property
     def jwk(self) -> dict[str, Any] | None:
@@ -116,13 +117,10 @@ class DpopClient:
 
     def remember_nonce(self, url: str, answer: HttpResponse) -> bool:
         """Remember the nonce of a response; False if it has none."""
-        nonce, sender = answer.headers.get("dpop-nonce", ""), origin(url)
+        nonce = answer.headers.get("dpop-nonce", "")
         if not 0 < len(nonce) <= MAX_NONCE_LENGTH:
             return False
-        self._nonces.pop(sender, None)
-        self._nonces[sender] = nonce
-        if len(self._nonces) > MAX_ORIGINS:
-            del self._nonces[next(iter(self._nonces))]
+        self._nonces[origin(url)] = nonce
         return True
 
     def should_retry(self, url: str, answer: HttpResponse) -> bool:

@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
+from ...aio import LruDict, TaskSet
 from ...errors import ConfigError, ConnectFailed, DovetailError, TimedOut, Unauthorized
 from ...ports import Fetch, HttpResponse
 from ...text import one_line
@@ -97,12 +98,14 @@ class BoundCredentials:
         self._nonces = self._steps_in_a_row = 0
         self._last_step = -1
         """The generation that lacked scopes last."""
-        self._step_ups: dict[tuple[str, str, tuple[str, ...]], tuple[int, int]] = {}
+        self._step_ups: LruDict[tuple[str, str, tuple[str, ...]], tuple[int, int]] = LruDict(
+            MAX_OPERATIONS
+        )
         """For each operation, the generation that lacked scopes last, and how often requesting them
         was in vain."""
         self._unsaved = False
         """Whether the record is newer than the stored one, which could not be written."""
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks = TaskSet()
         self._not_before = 0.0
         """When renewing a token that is still valid may be tried again."""
 
@@ -242,7 +245,7 @@ class BoundCredentials:
     ) -> bool:
         """Request scopes that are missing, but not forever."""
         operation = (method, urlsplit(url).path, required.scopes)
-        generation, in_vain = self._step_ups.pop(operation, (-1, 0))
+        generation, in_vain = self._step_ups.pop(operation) or (-1, 0)
         before = record.tokens.requested_scopes if record.tokens is not None else ()
         # The same generation means two requests at the same time, which one login helps.
         if generation != self._generation:
@@ -257,8 +260,6 @@ class BoundCredentials:
                 f"{scopes}{required.reason}",
                 scopes=required.scopes,
             )
-        while len(self._step_ups) > MAX_OPERATIONS:
-            del self._step_ups[next(iter(self._step_ups))]
         if self._grant is None:
             raise Unauthorized(
                 f"{self._options.url} requires you to log in with more scopes: {scopes}",
@@ -321,15 +322,10 @@ class BoundCredentials:
 
     async def _run_to_end(self, work: Coroutine[Any, Any, R]) -> R:
         """Await work that goes on if the caller is cancelled: a refresh token is valid once."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._discard)
+        task = self._tasks.start(work)
+        # The caller may be gone: an exception counts as retrieved.
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return await asyncio.shield(task)
-
-    def _discard(self, task: "asyncio.Task[Any]") -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            task.exception()  # mark it as retrieved: the caller may be gone
 
     async def _refresh(self, record: ServerRecord, tokens: TokenSet) -> bool:
         """Exchange the refresh token, under the lock; False if that failed."""

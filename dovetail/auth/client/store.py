@@ -1,23 +1,27 @@
-"""Where a client keeps what it got in with, so that nobody has to log in twice.
+"""What a client stores about a server, and where, so that users need not log in twice.
 
-A `Store` maps a server's URL to bytes, and lends a lock for each. Three are here:
+**What**: one `ServerRecord` for each server. Registrations are stored by issuer, and tokens name
+the issuer, the endpoint and the client that they belong to, so nothing that one authorization
+server said can ever reach another. Times are absolute: they mean the same after a restart.
+
+**Where**: a `Store` maps the URL of a server to bytes, and has a lock for each.
 
     MemoryStore     for this process only
-    FileStore       one encrypted file that only its owner may read; its key lies in a second one,
-                    or in DOVETAIL_KEYS
-    KeychainStore   the same file, but its key is kept by the system's keychain
+    FileStore       one encrypted file that only its owner may read; its key is in a second file, or
+                    in DOVETAIL_KEYS
+    KeychainStore   the same file, but its key is in the system's keychain
 
-The keychain holds the key and not the grants themselves: some keychains cannot list what they hold,
-and some refuse what is longer than a few tokens. A key beside its file protects from whoever gets
-at one of the two, such as a backup or a log; it cannot protect from a program that runs as the same
-user.
+The keychain holds the key and not the records themselves: some keychains cannot list what they
+hold, and some refuse values longer than a few tokens. A key next to its file protects against
+someone who gets only one of the two, such as a backup or a log. It cannot protect against a program
+that runs as the same user.
 
-**Writing** is read, change and replace, in a thread and under a lock among processes, and the file
-is replaced whole or not at all. Reading therefore needs no lock. A file that cannot be opened
-counts as empty, and is set aside by the next write.
+**Writing** means read, change and replace, in a thread and under a lock between processes. The file
+is replaced completely or not at all, so reading needs no lock. A file that cannot be decrypted
+counts as empty, and the next write moves it aside.
 
-**Locks** are tried again and again, never waited for: a thread that waits cannot be cancelled. They
-are the system's, on an open file, and so end with whoever held them, however that ended.
+**Locks** are polled: a thread that waits for one could not be cancelled. They are locks of the
+operating system on an open file, and so end with the process that held them, however it ended.
 """
 
 import asyncio
@@ -28,6 +32,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from hashlib import blake2b
+from itertools import count
 from pathlib import Path
 from secrets import token_bytes, token_hex
 from threading import Lock
@@ -35,88 +40,223 @@ from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 import msgspec
-from msgspec import DecodeError, ValidationError
-from msgspec.json import decode, encode
 
+from ...aio import backoff
 from ...errors import ConfigError, TimedOut, install_command, missing_extra
 from ...sealing import KEYS_VARIABLE, Forged, KeyRing, key_ring
 from ..documents import SecretStruct
 
 log = logging.getLogger("dovetail.auth")
 
+MAX_REGISTRATIONS = 8
+"""Authorization servers that one record remembers. The one that was used last always stays."""
+RENEW_AHEAD_SECONDS = 60.0
+"""How long before it expires a token is renewed, or a fifth of its lifetime if that is less."""
 SEAL_PURPOSE = "grants"
 SECRET_BYTES = 32
 MAX_FILE_BYTES = 16 * 1024 * 1024
-"""Bytes of a file that is read at all."""
 LOCK_RETRY_SECONDS = (0.002, 0.05)
-"""Seconds between two attempts to get a lock: the first pause, which doubles, and the longest."""
+"""The first and the longest pause between two attempts to get a lock."""
 LOCK_TIMEOUT_SECONDS = 600.0
-"""Seconds that somebody else may hold a lock: a person may be logging in."""
+"""How long another task or program may hold a lock: a person may be logging in."""
 WRITE_TIMEOUT_SECONDS = 10.0
-"""Seconds that somebody else may take to write."""
+"""How long another process may take to write."""
 POSIX = os.name == "posix"
 OTHERS_MODE, WRITERS_MODE = 0o077, 0o022
 DATA_FOLDERS = {
     "win32": ("APPDATA", "AppData/Roaming"),
     "darwin": ("", "Library/Application Support"),
 }
-"""What names the folder of applications' data, and where it is in a user's home; elsewhere as
-freedesktop.org has it."""
+"""The variable with the folder for application data, and where it is in a user's home. On other
+systems as freedesktop.org defines it."""
 SERVICE, USER = "dovetail", "grants"
-"""What the keychain knows the key by."""
+"""Under which the keychain stores the key."""
 
 _decode = msgspec.msgpack.Decoder(dict[str, bytes]).decode
 
 
+# what is stored
+
+
+class ClientRegistration(SecretStruct, kw_only=True, omit_defaults=True):
+    """How this client is known to one authorization server."""
+
+    client_id: str
+    client_secret: str | None = None
+    auth_method: str = "none"
+    """How it authenticates at the token endpoint."""
+    source: str = "given"
+    """`given` by the user, a `document` about the client, or `registered` by itself."""
+    expires_at: float | None = None
+    redirect_uri: str | None = None
+    scopes: tuple[str, ...] = ()
+    """The scopes that it was registered for; empty if there is no limit."""
+
+
+class TokenSet(SecretStruct, kw_only=True, omit_defaults=True):
+    """The tokens of an authorization server, and everything that is needed to renew them."""
+
+    access_token: str
+    scheme: str
+    """`Bearer` or `DPoP`."""
+    issuer: str
+    token_endpoint: str
+    resource: str
+    registration: ClientRegistration
+    issued_at: float
+    expires_at: float | None = None
+    refresh_token: str | None = None
+    requested_scopes: tuple[str, ...] = ()
+    granted_scopes: tuple[str, ...] = ()
+    user: str | None = None
+    """Who logged in, if the authorization server says so. Only for display."""
+
+    def is_expiring(self, now: float) -> bool:
+        """Tell whether it is time to renew them."""
+        return self.expires_at is not None and now >= self.expires_at - min(
+            RENEW_AHEAD_SECONDS, (self.expires_at - self.issued_at) / 5
+        )
+
+    def is_expired(self, now: float) -> bool:
+        """Tell whether no server accepts them any more."""
+        return self.expires_at is not None and now >= self.expires_at
+
+
+class ServerRecord(SecretStruct, kw_only=True, omit_defaults=True):
+    """Everything that is stored about one server."""
+
+    tokens: TokenSet | None = None
+    registrations: dict[str, ClientRegistration] = {}
+    """By issuer."""
+    requested_scopes: tuple[str, ...] = ()
+    """The scopes of tokens that have ended."""
+    metadata_url: str | None = None
+    """Where the server said that its metadata is."""
+    jwk: dict[str, Any] | None = None
+    """The key that tokens are bound to, with its private members."""
+
+    def register(self, issuer: str, client: ClientRegistration) -> None:
+        """Remember a registration."""
+        self.forget(issuer)
+        self.registrations = dict(
+            [*self.registrations.items(), (issuer, client)][-MAX_REGISTRATIONS:]
+        )
+
+    def forget(self, issuer: str) -> None:
+        """Forget a registration. Tokens have a copy of theirs."""
+        self.registrations = {
+            known: client for known, client in self.registrations.items() if known != issuer
+        }
+
+    def encode(self) -> bytes:
+        """Return the bytes to be stored."""
+        return msgspec.json.encode(self)
+
+
+def read_record(data: bytes | None) -> ServerRecord:
+    """Decode a stored record; a new one if there is none, or if it cannot be read."""
+    if data is None:
+        return ServerRecord()
+    try:
+        return msgspec.json.decode(data, type=ServerRecord)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return ServerRecord()
+
+
+# where it is stored
+
+
 class Store(Protocol):
-    """Keeps bytes by name, safely. `Client(auth=OAuth(store=…))` takes anything of this shape."""
+    """Where a client stores its logins. `OAuth(store=…)` takes any object with these methods."""
 
     async def load(self, key: str) -> bytes | None:
-        """What is kept under this name."""
+        """Return what is stored under a key; None if there is nothing.
+
+        Args:
+            key: The URL of a server.
+        """
 
     async def save(self, key: str, data: bytes) -> None:
-        """Keep this, in place of what was there."""
+        """Store data under a key, in place of what was there.
+
+        Args:
+            key: The URL of a server.
+            data: What to store. It contains secrets.
+
+        Raises:
+            ConfigError: It cannot be stored.
+        """
 
     async def delete(self, key: str) -> None:
-        """Keep nothing under this name."""
+        """Delete what is stored under a key, if there is anything.
+
+        Args:
+            key: The URL of a server.
+        """
 
     async def keys(self) -> list[str]:
-        """The names under which something is kept."""
+        """Return the keys under which something is stored."""
 
     def lock(self, key: str) -> AbstractAsyncContextManager[None]:
-        """Only one at a time, of all who share this store, holds the lock of a name."""
+        """Return a context manager that holds the lock of a key.
+
+        Of all tasks, threads and programs that share the store, only one holds it at a time.
+
+        Args:
+            key: The URL of a server, perhaps with a suffix.
+        """
 
 
 class MemoryStore:
-    """Keeps it for as long as this process lasts."""
+    """Stores logins in memory, until the process ends."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, bytes] = {}
+        self._data: dict[str, bytes] = {}
         self._locks: WeakValueDictionary[str, Any] = WeakValueDictionary()
         self._guard = Lock()
 
     async def load(self, key: str) -> bytes | None:
-        """What is kept under this name."""
-        return self._kept.get(key)
+        """Return what is stored under a key; None if there is nothing.
+
+        Args:
+            key: The URL of a server.
+        """
+        return self._data.get(key)
 
     async def save(self, key: str, data: bytes) -> None:
-        """Keep this."""
-        self._kept[key] = data
+        """Store data under a key, in place of what was there.
+
+        Args:
+            key: The URL of a server.
+            data: What to store.
+        """
+        self._data[key] = data
 
     async def delete(self, key: str) -> None:
-        """Forget it."""
-        self._kept.pop(key, None)
+        """Delete what is stored under a key, if there is anything.
+
+        Args:
+            key: The URL of a server.
+        """
+        self._data.pop(key, None)
 
     async def keys(self) -> list[str]:
-        """The names under which something is kept."""
-        return sorted(self._kept)
+        """Return the keys under which something is stored."""
+        return sorted(self._data)
 
     @asynccontextmanager
     async def lock(self, key: str) -> AsyncIterator[None]:
-        """Held among tasks and threads."""
+        """Hold the lock of a key, which tasks and threads of this process share.
+
+        Args:
+            key: The URL of a server, perhaps with a suffix.
+
+        Raises:
+            TimedOut: Someone else has held the lock for 600 seconds.
+        """
         with self._guard:
             lock = self._locks.setdefault(key, Lock())
-        await _acquire_with_backoff(lambda: bool(lock.acquire(blocking=False)), key)
+        await _poll(lambda: bool(lock.acquire(blocking=False)), key)
         try:
             yield
         finally:
@@ -124,8 +264,11 @@ class MemoryStore:
 
 
 class FileStore:
-    """Keeps it in one encrypted file; `path` is that file, by default among the user's application
-    data."""
+    """Stores logins in one encrypted file. Needs `dovetail-mcp[auth]`.
+
+    Args:
+        path: The file (default: `grants.sealed` in the user's folder for application data).
+    """
 
     default = "grants.sealed"
 
@@ -137,32 +280,64 @@ class FileStore:
         return f"{type(self).__name__}({str(self._path)!r})"
 
     async def load(self, key: str) -> bytes | None:
-        """What is kept under this name."""
+        """Return what is stored under a key; None if there is nothing.
+
+        Args:
+            key: The URL of a server.
+
+        Raises:
+            ConfigError: The file cannot be read, or belongs to another user.
+        """
         return (await asyncio.to_thread(self._read))[0].get(key)
 
     async def save(self, key: str, data: bytes) -> None:
-        """Keep this. It is on the disk when this returns."""
-        await asyncio.to_thread(self._change, lambda kept: kept | {key: data})
+        """Store data under a key, in place of what was there. It is on disk when this returns.
+
+        Args:
+            key: The URL of a server.
+            data: What to store.
+
+        Raises:
+            ConfigError: The file cannot be written.
+            TimedOut: Another process has been writing for 10 seconds.
+        """
+        await asyncio.to_thread(self._change, lambda rows: rows | {key: data})
 
     async def delete(self, key: str) -> None:
-        """Forget it."""
+        """Delete what is stored under a key, if there is anything.
+
+        Args:
+            key: The URL of a server.
+
+        Raises:
+            ConfigError: The file cannot be written.
+            TimedOut: Another process has been writing for 10 seconds.
+        """
         await asyncio.to_thread(
-            self._change, lambda kept: {name: data for name, data in kept.items() if name != key}
+            self._change, lambda rows: {name: data for name, data in rows.items() if name != key}
         )
 
     async def keys(self) -> list[str]:
-        """The names under which something is kept."""
+        """Return the keys under which something is stored."""
         return sorted((await asyncio.to_thread(self._read))[0])
 
     @asynccontextmanager
     async def lock(self, key: str) -> AsyncIterator[None]:
-        """Held among tasks, threads and processes, by who is about to keep something. If that
-        cannot be, now is the time to say so: nobody wants to hear it after a login."""
-        self._check(KeyRing([]))
+        """Hold the lock of a key, which tasks, threads and processes share.
+
+        Args:
+            key: The URL of a server, perhaps with a suffix.
+
+        Raises:
+            ConfigError: The file cannot be encrypted or written. That is raised here, since nobody
+                wants to learn it after a login.
+            TimedOut: Someone else has held the lock for 600 seconds.
+        """
+        self._require_encryption(KeyRing([]))
         name = blake2b(key.encode(), digest_size=16).hexdigest()
         file = self._open_lock(name)
         try:
-            await _acquire_with_backoff(lambda: _lock(file), key)
+            await _poll(lambda: _lock(file), key)
             yield
         finally:
             os.close(file)
@@ -170,9 +345,9 @@ class FileStore:
     # the file
 
     def _read(self) -> tuple[dict[str, bytes], bool]:
-        """What is kept, and whether the file makes sense."""
-        with self._explained():
-            sealed = self._load(self._path)
+        """Return the stored rows, and whether the file could be decrypted."""
+        with self._explain_errors():
+            sealed = self._read_private(self._path)
             if sealed is None:
                 return {}, True
             for ring in self._rings(None):
@@ -180,10 +355,7 @@ class FileStore:
                     return _decode(ring.open(SEAL_PURPOSE, sealed.decode("ascii"))), True
                 except (Forged, UnicodeDecodeError, msgspec.MsgspecError):
                     continue
-        log.warning(
-            "%s cannot be opened with the keys at hand; who was logged in has to log in again",
-            self._path,
-        )
+        log.warning("%s cannot be decrypted with the available keys. Log in again.", self._path)
         return {}, False
 
     def _change(self, change: Callable[[dict[str, bytes]], dict[str, bytes]]) -> None:
@@ -197,68 +369,62 @@ class FileStore:
                         f"{WRITE_TIMEOUT_SECONDS:g} s"
                     )
                 time.sleep(LOCK_RETRY_SECONDS[0])
-            kept, sound = self._read()
-            after = change(kept)
-            if sound and after == kept:
+            rows, readable = self._read()
+            changed = change(rows)
+            if readable and changed == rows:
                 return
-            with self._explained():
-                if not sound:
-                    os.replace(self._path, self._beside(".damaged"))
+            with self._explain_errors():
+                if not readable:
+                    os.replace(self._path, self._with_suffix(".damaged"))
                 ring = self._rings(self._make_secret)[0]
-                self._write(
-                    self._path, ring.seal(SEAL_PURPOSE, msgspec.msgpack.encode(after)).encode()
-                )
+                data = ring.seal(SEAL_PURPOSE, msgspec.msgpack.encode(changed)).encode()
+                self._write_private(self._path, data)
         finally:
             os.close(file)
 
     def _rings(self, make: Callable[[], bytes] | None) -> list[KeyRing]:
-        """The keys that may open the file, the one that seals it first."""
+        """Return the keys that may decrypt the file. The first one encrypts it."""
         rings = [key_ring()] if os.environ.get(KEYS_VARIABLE, "").strip(" ,") else []
         secret = self._secret() or (make() if make is not None and not rings else None)
         if secret is not None:
             rings.append(KeyRing([secret]))
         if rings:
-            self._check(rings[0])
+            self._require_encryption(rings[0])
         return rings
 
-    def _check(self, ring: KeyRing) -> None:
+    def _require_encryption(self, ring: KeyRing) -> None:
         if not ring.encrypts:
             raise missing_extra(f"{self._path}: storing a login", "auth")
 
     def _secret(self) -> bytes | None:
-        return self._load(self._beside(".key"))
+        return self._read_private(self._with_suffix(".key"))
 
     def _make_secret(self) -> bytes:
         secret = token_bytes(SECRET_BYTES)
-        self._write(self._beside(".key"), secret)
+        self._write_private(self._with_suffix(".key"), secret)
         return secret
 
-    # files that only their owner may see
+    # files that only their owner may read
 
-    def _beside(self, suffix: str) -> Path:
+    def _with_suffix(self, suffix: str) -> Path:
         return self._path.with_name(self._path.name + suffix)
 
-    def _load(self, path: Path) -> bytes | None:
+    def _read_private(self, path: Path) -> bytes | None:
+        flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
         try:
-            number = os.open(
-                path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-            )
+            number = os.open(path, flags)
         except FileNotFoundError:
             return None
         with open(number, "rb") as file:
             _require_private(number, path)
             return file.read(MAX_FILE_BYTES)
 
-    def _write(self, path: Path, data: bytes) -> None:
-        """Replace a file whole: who reads it meanwhile reads the old one, and a crash leaves it."""
+    def _write_private(self, path: Path, data: bytes) -> None:
+        """Replace a whole file: readers see the old or the new one, and a crash leaves the old."""
         new = path.with_name(f"{path.name}.{token_hex(4)}.new")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
         try:
-            with open(
-                os.open(
-                    new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600
-                ),
-                "wb",
-            ) as file:
+            with open(os.open(new, flags, 0o600), "wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
@@ -268,55 +434,58 @@ class FileStore:
             raise
 
     def _open_lock(self, name: str) -> int:
-        """A file to be locked. Closing it lets the lock go."""
-        with self._explained():
-            self._prepare(self._path.parent)
-            folder = self._beside(".locks")
+        """Return an open file to be locked. Closing it releases the lock."""
+        with self._explain_errors():
+            self._prepare_folder(self._path.parent)
+            folder = self._with_suffix(".locks")
             folder.mkdir(mode=0o700, exist_ok=True)
-            return os.open(
-                folder / name, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600
-            )
+            flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+            return os.open(folder / name, flags, 0o600)
 
-    def _prepare(self, folder: Path) -> None:
-        """The folder, which others must not be able to put anything into."""
+    def _prepare_folder(self, folder: Path) -> None:
+        """Create the folder; ConfigError if others could put files into it."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not POSIX:
-            return  # what lies in a user's profile is that user's
+            return  # a user's profile is private
         found = folder.stat()
         if found.st_uid == os.geteuid() and found.st_mode & OTHERS_MODE and not self._given:
             folder.chmod(0o700)
         elif found.st_uid != os.geteuid() or found.st_mode & WRITERS_MODE:
             raise ConfigError(
-                f"{folder}: others may write there, so no login is kept in it: chmod 700 it, "
-                "or take another"
+                f"{folder}: others may write there, so no login is stored in it. Run chmod 700 on "
+                "it, or use another folder."
             )
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
-        """What goes wrong with files, in one line."""
+    def _explain_errors(self) -> Iterator[None]:
+        """Turn an error of the operating system into a ConfigError of one line."""
         try:
             yield
         except (ConfigError, TimedOut):
             raise
-        except OSError as problem:
-            what = (
-                "a symbolic link is not followed"
-                if os.path.islink(problem.filename or "")
-                else problem.strerror
-            )
+        except OSError as error:
+            is_link = os.path.islink(error.filename or "")
+            reason = "symbolic links are not followed" if is_link else error.strerror
             raise ConfigError(
-                f"{problem.filename or self._path}: logins cannot be kept there: {what}"
+                f"{error.filename or self._path}: logins cannot be stored there: {reason}"
             ) from None
 
 
 class KeychainStore(FileStore):
-    """Keeps it in one encrypted file, whose key only the system's keychain has."""
+    """Stores logins in one encrypted file whose key is in the system's keychain.
+
+    Args:
+        path: The file (default: `keychain.sealed` in the user's folder for application data).
+
+    Raises:
+        ConfigError: There is no keychain, or the library `keyring` is not installed.
+    """
 
     default = "keychain.sealed"
 
     def __init__(self, path: str | Path | None = None) -> None:
         super().__init__(path)
-        if (backend := _keychain()) is None:
+        if (backend := _find_keychain()) is None:
             raise ConfigError(
                 f"No keychain is available. Run: {install_command('keychain')}, and unlock a "
                 "keychain; or use FileStore()"
@@ -335,61 +504,62 @@ class KeychainStore(FileStore):
     def _ask(self, question: Callable[[], Any]) -> Any:
         try:
             return question()
-        except Exception as problem:  # each keychain has errors of its own
+        except Exception as error:  # each keychain has its own errors
             raise ConfigError(
-                f"The keychain refuses: {type(problem).__name__}; unlock it, or use FileStore()"
+                f"The keychain refused access ({type(error).__name__}). Unlock it, or use "
+                "FileStore()."
             ) from None
 
 
 def default_store() -> Store:
-    """The keychain where there is one, else the file. Who sets DOVETAIL_KEYS has a place for keys
-    already."""
-    if not os.environ.get(KEYS_VARIABLE) and _keychain() is not None:
+    """Return the store that `OAuth` uses by default.
+
+    That is a `KeychainStore` if there is a keychain, else a `FileStore`. With DOVETAIL_KEYS in the
+    environment it is always a `FileStore`, encrypted with those keys.
+    """
+    if not os.environ.get(KEYS_VARIABLE) and _find_keychain() is not None:
         return KeychainStore()
     return FileStore()
 
 
 def data_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """Where this system keeps what belongs to a user's applications."""
+    """Return the folder for this user's application data."""
     variable, below = DATA_FOLDERS.get(sys.platform, ("XDG_DATA_HOME", ".local/share"))
     try:
         return Path(environment.get(variable) or Path.home() / below) / "dovetail"
     except RuntimeError:
-        remedy = f"set {variable or 'HOME'}, or give a store"
         raise ConfigError(
-            f"This user has no home folder, where a login could be kept: {remedy}"
+            "This user has no home folder in which a login could be stored. Set "
+            f"{variable or 'HOME'}, or pass a store."
         ) from None
 
 
-def _keychain() -> Any:
-    """The system's keychain, if the library is installed and has found one that is worth the
-    name."""
+def _find_keychain() -> Any:
+    """Return the system's keychain; None if the library is missing or found none that is safe."""
     try:
         import keyring  # type: ignore[import-not-found,unused-ignore]
 
         backend = keyring.get_keyring()
-        return (
-            backend if backend.priority >= 1 else None
-        )  # below that it is for tests, or plain text
-    except Exception:  # a keychain that fails to load is none
+        # A lower priority means that it is for tests, or stores plain text.
+        return backend if backend.priority >= 1 else None
+    except Exception:  # a keychain that cannot be loaded cannot be used
         return None
 
 
 def _require_private(number: int, path: Path) -> None:
-    """See to it that nobody else can read an open file; refuse what somebody else put there."""
+    """Make an open file private; ConfigError if it belongs to another user."""
     if not POSIX:
         return
     found = os.fstat(number)
     if found.st_uid != os.geteuid():
-        raise ConfigError(f"{path} belongs to another user: remove it, or run as that user")
+        raise ConfigError(f"{path} belongs to another user. Remove it, or run as that user.")
     if found.st_mode & OTHERS_MODE:
-        log.warning("%s could be read by others; it was made private", path)
+        log.warning("%s was readable by others. It is private now.", path)
         os.fchmod(number, 0o600)
 
 
 def _replace(new: Path, path: Path) -> None:
-    """Put a file in the place of another. Windows refuses that while somebody reads the other,
-    which never takes long."""
+    """Replace a file. Windows refuses that while the old one is being read, which is short."""
     deadline = time.monotonic() + (0 if POSIX else WRITE_TIMEOUT_SECONDS)
     while True:
         try:
@@ -400,17 +570,18 @@ def _replace(new: Path, path: Path) -> None:
             time.sleep(LOCK_RETRY_SECONDS[0])
 
 
-async def _acquire_with_backoff(attempt: Callable[[], bool], key: str) -> None:
-    """Try until it works. Each pause is a chance to be cancelled."""
-    loop = asyncio.get_running_loop()
-    deadline, (pause, longest) = loop.time() + LOCK_TIMEOUT_SECONDS, LOCK_RETRY_SECONDS
-    while not attempt():
-        if loop.time() > deadline:
+async def _poll(attempt: Callable[[], bool], key: str) -> None:
+    """Try to get a lock until it works. Each pause is a chance to be cancelled."""
+    deadline = time.monotonic() + LOCK_TIMEOUT_SECONDS
+    for number in count():
+        if attempt():
+            return
+        if time.monotonic() > deadline:
             raise TimedOut(
-                f"{key}: another program has been logging in for {LOCK_TIMEOUT_SECONDS:g} s; end it"
+                f"{key}: another program has been logging in for {LOCK_TIMEOUT_SECONDS:g} s. "
+                "End it."
             )
-        await asyncio.sleep(pause)
-        pause = min(2 * pause, longest)
+        await asyncio.sleep(backoff(number, *LOCK_RETRY_SECONDS))
 
 
 if sys.platform == "win32":
@@ -432,101 +603,3 @@ else:
         except BlockingIOError:
             return False
         return True
-
-
-# --- merged from records.py (integrate, then remove this comment)
-# What a client keeps about a server: how it is known there, and what it was given.
-#
-# One record for each server, as bytes in a `Store`. Registrations are kept by issuer, and tokens
-# name the issuer, the endpoint and the client that they belong to: nothing that one authorization
-# server said can ever reach another. Times are absolute: they mean the same after a restart.
-
-MAX_REGISTRATIONS = 8
-"""Authorization servers that one record remembers; the one that was used last is never
-forgotten."""
-RENEW_AHEAD_SECONDS = 60.0
-"""Seconds before its end that a token is renewed, or a fifth of its life if that is less."""
-
-
-class ClientRegistration(SecretStruct, kw_only=True, omit_defaults=True):
-    """How this client is known to one authorization server."""
-
-    client_id: str
-    client_secret: str | None = None
-    auth_method: str = "none"
-    """How it proves itself at the token endpoint."""
-    source: str = "given"
-    """`given` by the user, a `document` of its own, or `registered` on the way."""
-    expires_at: float | None = None
-    redirect_uri: str | None = None
-    scopes: tuple[str, ...] = ()
-    """What it may ask for, as far as it was registered for something."""
-
-
-class TokenSet(SecretStruct, kw_only=True, omit_defaults=True):
-    """What an authorization server gave, and everything that is needed to have it renewed."""
-
-    access_token: str
-    scheme: str
-    """`Bearer` or `DPoP`."""
-    issuer: str
-    token_endpoint: str
-    resource: str
-    registration: ClientRegistration
-    issued_at: float
-    expires_at: float | None = None
-    refresh_token: str | None = None
-    requested_scopes: tuple[str, ...] = ()
-    granted_scopes: tuple[str, ...] = ()
-    user: str | None = None
-    """Who logged in, where the authorization server says so; to be shown, and good for nothing
-    else."""
-
-    def is_expiring(self, now: float) -> bool:
-        """Whether it is time for new ones."""
-        return self.expires_at is not None and now >= self.expires_at - min(
-            RENEW_AHEAD_SECONDS, (self.expires_at - self.issued_at) / 5
-        )
-
-    def is_expired(self, now: float) -> bool:
-        """Whether nobody will take them any more."""
-        return self.expires_at is not None and now >= self.expires_at
-
-
-class ServerRecord(SecretStruct, kw_only=True, omit_defaults=True):
-    """All of it, for one server."""
-
-    tokens: TokenSet | None = None
-    registrations: dict[str, ClientRegistration] = {}
-    """By issuer."""
-    requested_scopes: tuple[str, ...] = ()
-    """What was asked for with tokens that are no more."""
-    metadata_url: str | None = None
-    """Where the server said that its metadata is."""
-    jwk: dict[str, Any] | None = None
-    """The key that tokens are bound to, private parts and all."""
-
-    def register(self, issuer: str, client: ClientRegistration) -> None:
-        """Remember a registration."""
-        others = {known: kept for known, kept in self.registrations.items() if known != issuer}
-        self.registrations = dict([*others.items(), (issuer, client)][-MAX_REGISTRATIONS:])
-
-    def forget(self, issuer: str) -> None:
-        """Forget a registration; tokens know theirs and live on."""
-        self.registrations = {
-            known: kept for known, kept in self.registrations.items() if known != issuer
-        }
-
-    def encode(self) -> bytes:
-        """The record as a store keeps it."""
-        return encode(self)
-
-
-def read_record(data: bytes | None) -> ServerRecord:
-    """The record that was kept; a new one where there is none, or none that can be read."""
-    if data is None:
-        return ServerRecord()
-    try:
-        return decode(data, type=ServerRecord)
-    except (ValidationError, DecodeError, UnicodeDecodeError, RecursionError):
-        return ServerRecord()

@@ -17,7 +17,6 @@ request. For invented tokens, the number of concurrent requests is bounded.
 
 import time
 from base64 import b64encode
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from hashlib import blake2b
 from secrets import token_bytes
@@ -26,6 +25,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
+from ...aio import LruDict
 from ...errors import ConfigError, ConnectFailed
 from ...ports import HttpRequest, HttpResponse, Principal, Site
 from ..documents import decode_object, parse_scopes
@@ -59,8 +59,7 @@ class TokenCache:
     """
 
     def __init__(self, max_entries: int) -> None:
-        self._max_entries = max_entries
-        self._rows: OrderedDict[Any, tuple[Any, float, float]] = OrderedDict()
+        self._rows: LruDict[Any, tuple[Any, float, float]] = LruDict(max_entries)
 
     def get(self, key: Any) -> Any:
         """Return the cached result; None if there is none that is still valid."""
@@ -68,19 +67,13 @@ class TokenCache:
         if row is None:
             return None
         if row[1] <= time.time() or row[2] <= time.monotonic():
-            self._rows.pop(key, None)
+            self._rows.pop(key)
             return None
-        try:
-            self._rows.move_to_end(key)
-        except KeyError:
-            pass  # a thread with another event loop has just made room
         return row[0]
 
     def put(self, key: Any, value: Any, expires: float, seconds: float) -> None:
         """Cache a result until a time of the calendar, and for this many seconds at most."""
         self._rows[key] = value, expires, time.monotonic() + seconds
-        if len(self._rows) > self._max_entries:
-            self._rows.popitem(last=False)
 
 
 def static_tokens(tokens: Mapping[str, Principal | Mapping[str, Any] | str]) -> Verifier:
