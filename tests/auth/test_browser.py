@@ -239,7 +239,7 @@ async def test_a_login_that_nobody_completes_is_given_up() -> None:
     async with quiet(timeout=0.05).session() as visit:
         with pytest.raises(
             Unauthorized,
-            match=r"The login at login\.example was not completed within 0\.05 s; try again",
+            match=r"The login at login\.example was not completed within 0\.05 s. Try again",
         ):
             await visit.go(LOGIN, "example")
 
@@ -248,9 +248,9 @@ async def test_a_visit_that_is_closed_ends_whoever_waits() -> None:
     async with quiet().session() as visit:
         going = asyncio.create_task(visit.go(LOGIN, "example"))
         await asyncio.sleep(0)
-    with pytest.raises(Unauthorized, match="given up"):
+    with pytest.raises(Unauthorized, match="abandoned"):
         await going
-    with pytest.raises(Unauthorized, match="given up"):
+    with pytest.raises(Unauthorized, match="abandoned"):
         await visit.go(LOGIN, "example")
 
 
@@ -277,7 +277,7 @@ async def test_nobody_listens_once_the_visit_is_over() -> None:
 )
 async def test_only_web_pages_are_opened(url: str) -> None:
     async with quiet().session() as visit:
-        with pytest.raises(Unauthorized, match="no http or https URL; it is not opened"):
+        with pytest.raises(Unauthorized, match="not an http or https URL, so it is not opened"):
             await visit.go(url, "example")
 
 
@@ -297,7 +297,7 @@ async def test_a_login_waits_for_another_that_ends_at_the_same_port() -> None:
         entering = asyncio.create_task(second.__aenter__())
         await said.came.wait()
         assert said == [
-            f"Port {port} of 127.0.0.1 is in use, perhaps by another login; waiting for its end"
+            f"Port {port} of 127.0.0.1 is in use, perhaps by another login. Waiting for it."
         ]
     assert (await entering).redirect_uri == first.redirect_uri
     await second.__aexit__(None, None, None)
@@ -336,7 +336,7 @@ async def test_the_browser_is_opened_without_a_shell(
         assert (await visit.go(url, "example"))["code"] == "c"
     assert (tmp_path / "given").read_text() == repr([url])
     assert not (tmp_path / "pwned").exists()
-    assert said == [f"Your browser opens to log in to example:\n{url}"]
+    assert said == [f"Opening your browser to log in to example:\n{url}"]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="BROWSER is a thing of Unix")
@@ -360,7 +360,7 @@ async def test_where_no_window_can_appear_the_address_is_printed(
         with pytest.raises(Unauthorized):
             await visit.go(LOGIN, "evil\x1b[2Jname")
     out, err = capsys.readouterr()
-    assert out == "" and err == f"Visit this page to log in to evil\\x1b[2Jname:\n{LOGIN}\n"
+    assert out == "" and err == f"Open this page to log in to evil\\x1b[2Jname:\n{LOGIN}\n"
 
 
 @pytest.fixture
@@ -379,12 +379,12 @@ async def test_the_address_that_the_login_ended_at_can_be_pasted(
     async with LoopbackBrowser(open=False, tell=said).session() as visit:
         going = asyncio.create_task(visit.go(LOGIN, "example"))
         await said.came.wait()
-        assert "paste the address" in said[-1]
+        assert "paste it here" in said[-1]
         said.came.clear()
         terminal("\nhttp://127.0.0.1:1/callback?code=c&state=wrong\n")
         await said.came.wait()
         assert (
-            said[-1] == "This is not the address that the login ended at; it begins with "
+            said[-1] == "This is not the URL at which the login ended. It begins with "
             f"{visit.redirect_uri}"
         )
         terminal("http://127.0.0.1:1/callback?code=pas")

@@ -208,7 +208,7 @@ def test_a_login_lets_every_other_verb_in(guarded: Guarded, run: Run) -> None:
         and "scopes   read write" in done.out
         and "renews itself" in done.out
     )
-    assert done.err.startswith("Your browser opens to log in to ")
+    assert done.err.startswith("Opening your browser to log in to ")
     for _ in range(2):
         again = run("ping", guarded.url)
         assert (again.code, again.err) == (0, "")

@@ -239,7 +239,7 @@ def log_in(home: dict[str, str], url: str, *words: str, **answers: str) -> str:
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        assert process.stderr.readline() == f"Visit this page to log in to {url}:\n"
+        assert process.stderr.readline() == f"Open this page to log in to {url}:\n"
         page = process.stderr.readline().strip()
         redirect = dict(parse_qsl(urlsplit(page).query))["redirect_uri"]
         Person(**answers).visit(page, redirect)

@@ -1,16 +1,16 @@
 """How a user is sent to a login page, and how the answer comes back.
 
-A `Browser` begins a visit, which knows the address that the authorization server is to send the
-user back to, and then goes somewhere. `LoopbackBrowser` listens on this machine for as long as the
-visit lasts (RFC 8252, section 7.3). https://www.rfc-editor.org/rfc/rfc8252#section-7.3
+A `Browser` starts a visit, which knows the URL that the authorization server has to send the user
+back to, and then goes to a page. `LoopbackBrowser` listens on this machine as long as the visit
+lasts: https://www.rfc-editor.org/rfc/rfc8252#section-7.3
 
-Any page in the user's browser, and any program on this machine, can send something there as well.
-What counts is a GET of the callback's exact path, addressed to this very host and port, with the
-`state` of the page that the user was sent to. The first such answer ends the visit; everything else
-is turned away and changes nothing.
+Any page in the user's browser, and any program on this machine, can send requests there as well.
+Only one request counts: a GET of the exact path of the callback, addressed to this host and port,
+with the `state` of the page that the user was sent to. The first such request ends the visit.
+Everything else is refused and changes nothing.
 
-Where no browser can be opened the address is printed, and where there is a terminal, the address
-that the login ended at may be pasted: the browser may be on another machine, where nobody listens.
+If no browser can be opened, the URL is printed. If there is a terminal, the user may paste the URL
+at which the login ended: the browser may run on another machine, where nobody listens.
 """
 
 import asyncio
@@ -32,60 +32,74 @@ from ...text import escape_unsafe
 
 HOST, PATH = "127.0.0.1", "/callback"
 DEFAULT_PORT = 28479
-"""The port that is tried first: with another one each time, a client would have to be registered
-anew for each login."""
+"""The port that is tried first: with another one each time, a client would have to register again
+for each login."""
 PORT_RETRY_SECONDS = 0.1
-"""Seconds between two looks at a port that is taken."""
 MAX_REQUEST_BYTES = 16 * 1024
-"""Bytes of a request."""
 REQUEST_TIMEOUT_SECONDS = 10.0
-"""Seconds that a request may take to arrive."""
 MAX_CONNECTIONS = 32
-"""Connections at once."""
 CLOSE_TIMEOUT_SECONDS = 1.0
-"""Seconds that the last page may take to leave."""
+"""How long sending the last page may take."""
 _URL = re.compile(r"https?://[!-~]+", re.IGNORECASE)
 _REQUEST = re.compile(rb"GET (/[!-~]*) HTTP/1\.[01]\r\n")
 _HOST = re.compile(rb"\r\nhost:[ \t]*([!-~]*)[ \t]*(?=\r\n)", re.IGNORECASE)
 
 STYLE = (
-    "body{margin:0;min-height:100vh;display:grid;place-items:center;background:#f6f5f2;color:#22201c;"
-    "font:17px/1.5 "
-    "system-ui,sans-serif}main{max-width:26rem;margin:1.5rem;padding:2.5rem;background:#fff;"
-    "border-radius:14px;box-shadow:0 1px 3px #0002,0 12px 40px #0001}h1{margin:0 0 "
-    ".5rem;font-size:1.35rem}"
+    "body{margin:0;min-height:100vh;display:grid;place-items:center;background:#f6f5f2;"
+    "color:#22201c;font:17px/1.5 system-ui,sans-serif}"
+    "main{max-width:26rem;margin:1.5rem;padding:2.5rem;background:#fff;border-radius:14px;"
+    "box-shadow:0 1px 3px #0002,0 12px 40px #0001}"
+    "h1{margin:0 0 .5rem;font-size:1.35rem}"
     "p{margin:.25rem 0;overflow-wrap:anywhere}.quiet{color:#6d675d}"
-    "@media(prefers-color-scheme:dark){body{background:#191816;color:#eee}main{background:#252320}.quiet{color:#a8a196}}"
+    "@media(prefers-color-scheme:dark){body{background:#191816;color:#eee}"
+    "main{background:#252320}.quiet{color:#a8a196}}"
 )
 PAGE = (
-    '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" '
-    'content="width=device-width">'
+    '<!doctype html><html lang="en"><meta charset="utf-8">'
+    '<meta name="viewport" content="width=device-width">'
     "<title>{title}</title><style>{style}</style><main><h1>{title}</h1><p>{text}</p>"
     '<p class="quiet">You can close this window.</p></main></html>'
 )
 
 
 class Visit(Protocol):
-    """A user's way to a page and back."""
+    """A user's way to a login page and back."""
 
     redirect_uri: str
-    """Where the user is to be sent back to."""
+    """Where the authorization server has to send the user."""
 
     async def go(self, url: str, about: str) -> Mapping[str, str]:
-        """Send the user there; the parameters that came back. Raises Unauthorized where none do."""
+        """Send the user to a page and wait for the answer.
+
+        Args:
+            url: The page, an http or https URL.
+            about: What the login is for, for display.
+
+        Returns:
+            The parameters that came back to the redirect URI.
+
+        Raises:
+            Unauthorized: No answer came back.
+        """
 
 
 class Browser(Protocol):
-    """Sends users to pages. `Client(auth=OAuth(browser=…))` takes anything of this shape."""
+    """How users are sent to pages. `OAuth(browser=…)` takes any object with this method."""
 
     def session(self) -> AbstractAsyncContextManager[Visit]:
-        """A visit, for as long as its answer may come."""
+        """Return a context manager for one visit, open as long as its answer may come."""
 
 
 class LoopbackBrowser:
-    """Opens the user's own browser, and listens on this machine for the answer. `port=0` is the
-    usual one, or any that is free; `open=False` only prints the address; `tell` takes what is
-    printed, by default to stderr."""
+    """Opens the user's own browser, and listens on this machine for the answer.
+
+    Args:
+        port: The port to listen on (default: 28479, or any that is free). A port that is in use is
+            waited for.
+        open: Whether to open the browser (default: True). False only prints the URL.
+        timeout: How many seconds the user has (default: 300). After that, Unauthorized is raised.
+        tell: Takes each message to the user (default: print it to stderr).
+    """
 
     def __init__(
         self,
@@ -99,10 +113,14 @@ class LoopbackBrowser:
 
     @asynccontextmanager
     async def session(self) -> AsyncIterator[Visit]:
-        """Listen, for as long as this lasts."""
+        """Return a context manager for one visit, which listens as long as it is open.
+
+        Raises:
+            ConfigError: The port cannot be used.
+        """
         visit = _LoopbackVisit(self._open and _has_browser(), self._timeout, self._tell)
         server = await self._listen(visit)
-        visit.listens_at(server.sockets[0].getsockname()[1])
+        visit.set_port(server.sockets[0].getsockname()[1])
         try:
             yield visit
         finally:
@@ -110,8 +128,8 @@ class LoopbackBrowser:
             await visit.close()
 
     async def _listen(self, visit: "_LoopbackVisit") -> asyncio.Server:
-        """At the port that was chosen, once no other login ends there; else at the usual one, which
-        clients are registered with, or at any that is free."""
+        """Listen on the chosen port, once no other login uses it; else on the default port, with
+        which clients are registered, or on any that is free."""
         waited = 0.0
         while True:
             for port in (self._port,) if self._port else (DEFAULT_PORT, 0):
@@ -123,19 +141,18 @@ class LoopbackBrowser:
                     problem = error
             if problem.errno != EADDRINUSE or waited >= self._timeout:
                 raise ConfigError(
-                    f"Port {port} of {HOST}, where the login is to end, cannot be used: {problem}"
+                    f"Port {port} of {HOST}, which the login needs, cannot be used: {problem}"
                 )
             if not waited:
                 self._tell(
-                    f"Port {port} of {HOST} is in use, perhaps by another login; waiting for "
-                    "its end"
+                    f"Port {port} of {HOST} is in use, perhaps by another login. Waiting for it."
                 )
             await asyncio.sleep(PORT_RETRY_SECONDS)
             waited += PORT_RETRY_SECONDS
 
 
 class _LoopbackVisit:
-    """One visit, and the requests that arrive meanwhile."""
+    """One visit, and the requests that arrive during it."""
 
     def __init__(self, open: bool, timeout: float, tell: Callable[[str], None]) -> None:
         self._open, self._timeout, self._tell = open, timeout, tell
@@ -144,20 +161,18 @@ class _LoopbackVisit:
         self._requests: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    def listens_at(self, port: int) -> None:
-        """The port is known now."""
+    def set_port(self, port: int) -> None:
         self._authority = f"{HOST}:{port}"
         self.redirect_uri = f"http://{self._authority}{PATH}"
 
     async def go(self, url: str, about: str) -> Mapping[str, str]:
-        """Send the user there; the parameters that came back."""
         if not _URL.fullmatch(url):
             raise Unauthorized(
-                "The authorization server names a login page that is no http or https URL; it "
+                "The login page of the authorization server is not an http or https URL, so it "
                 "is not opened"
             )
         if self._closed:
-            raise Unauthorized("The login was given up")
+            raise Unauthorized("The login was abandoned")
         self._about = escape_unsafe(about)
         self._state = dict(parse_qsl(urlsplit(url).query)).get("state", "")
         self._answer = asyncio.get_running_loop().create_future()
@@ -169,7 +184,7 @@ class _LoopbackVisit:
         except TimeoutError:
             text = (
                 f"The login at {urlsplit(url).netloc} was not completed within "
-                f"{self._timeout:g} s; try again"
+                f"{self._timeout:g} s. Try again."
             )
             raise Unauthorized(text) from None
         finally:
@@ -179,8 +194,8 @@ class _LoopbackVisit:
     async def _send(
         self, url: str, answer: "asyncio.Future[Mapping[str, str]]"
     ) -> Callable[[], object]:
-        """Open the page, or say where it is. Returns what ends the waiting for a paste."""
-        how = "Your browser opens" if self._open else "Visit this page"
+        """Open the page, or print its URL. Returns what stops waiting for a pasted URL."""
+        how = "Opening your browser" if self._open else "Open this page"
         self._tell(f"{how} to log in to {self._about}:\n{url}")
         if self._open:
             opened = _open_in_thread(url)
@@ -191,20 +206,19 @@ class _LoopbackVisit:
         stop = _read_lines(self._pasted)
         if stop is not None:
             self._tell(
-                "If your browser is on another machine, paste the address here that it ends "
-                "at, and press Enter."
+                "If your browser is on another machine, copy the URL that it ends at, paste it "
+                "here, and press Enter."
             )
         return stop or _do_nothing
 
     def _pasted(self, line: str) -> None:
         if line and not self._take(_parse_parameters(urlsplit(line).query)):
             self._tell(
-                "This is not the address that the login ended at; it begins with "
-                + self.redirect_uri
+                "This is not the URL at which the login ended. It begins with " + self.redirect_uri
             )
 
     def _take(self, found: dict[str, str]) -> bool:
-        """Whether this is the answer that is waited for; then nothing else is any more."""
+        """Accept the expected answer, once; False for anything else."""
         if self._answer is None or self._answer.done() or not found.keys() & {"code", "error"}:
             return False
         if found.get("state", "") != self._state:
@@ -225,45 +239,38 @@ class _LoopbackVisit:
                     writer.write(self._reply(await reader.readuntil(b"\r\n\r\n")))
                     await writer.drain()
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError):
-            pass  # nobody that we wait for
+            pass  # not the expected answer
         finally:
             self._requests.discard(task)
             writer.close()
 
     def _reply(self, head: bytes) -> bytes:
         line, hosts = _REQUEST.match(head), _HOST.findall(head)
-        # A name that leads here may be anybody's: only our own address is ours.
+        # Anyone may own a name that resolves to this machine, so only the address counts.
         if line is None or hosts != [self._authority.encode()]:
-            return _page(404, "Not found", "There is nothing here.")
+            return _page(404, "Not found", "There is no page at this address.")
         target = urlsplit(line[1].decode())
         if target.path != PATH or self._answer is None:
-            return _page(404, "Not found", "There is nothing here.")
+            return _page(404, "Not found", "There is no page at this address.")
         found = _parse_parameters(target.query)
         if not self._take(found):
-            return _page(
-                400,
-                "This is not the login",
-                "It does not belong to the login that is waited for here.",
-            )
+            text = "This answer does not belong to the login that is in progress."
+            return _page(400, "Wrong login", text)
         if "error" in found:
-            # Whose words these are is not known yet:
+            # Who sent the error is not known yet, so it is not shown:
             # https://www.rfc-editor.org/rfc/rfc9207#section-2.4
-            return _page(
-                200,
-                "Not logged in",
-                f"The login to {self._about} was refused; where you came from says why.",
+            text = (
+                f"The login to {self._about} was refused. The program that you came from says why."
             )
-        return _page(
-            200,
-            "That is all",
-            f"Your answer has arrived; the login to {self._about} goes on by itself.",
-        )
+            return _page(200, "Not logged in", text)
+        text = f"The program that you came from completes the login to {self._about}."
+        return _page(200, "Answer received", text)
 
     async def close(self) -> None:
-        """Let the last page leave; whoever still waits does so in vain."""
+        """Finish sending the last page, and fail a `go` that still waits."""
         self._closed = True
         if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(Unauthorized("The login was given up"))
+            self._answer.set_exception(Unauthorized("The login was abandoned"))
         if self._requests:
             await asyncio.wait(self._requests, timeout=CLOSE_TIMEOUT_SECONDS)
         for task in self._requests:
@@ -271,7 +278,7 @@ class _LoopbackVisit:
 
 
 def _parse_parameters(query: str) -> dict[str, str]:
-    """The parameters of an answer; none at all where one stands twice, which the standard forbids.
+    """Return the parameters of an answer; none if a name is there twice, which is forbidden:
     https://www.rfc-editor.org/rfc/rfc6749#section-3.1"""
     try:
         pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=50, errors="strict")
@@ -299,15 +306,15 @@ def _page(status: int, title: str, text: str) -> bytes:
 
 
 def _has_browser() -> bool:
-    """Whether a window can appear. A browser that lives in the terminal would take it from the
-    program that is running."""
+    """Tell whether a window can be opened. A browser in the terminal would take the terminal from
+    the running program."""
     return sys.platform in ("win32", "darwin") or any(
         map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
     )
 
 
 def _open_in_thread(url: str) -> "asyncio.Future[bool]":
-    """Open it in a thread that nobody waits for: some browsers return when they are closed."""
+    """Open a page in a thread that nothing waits for: some browsers return when they are closed."""
     loop = asyncio.get_running_loop()
     opened = loop.create_future()
 
@@ -325,8 +332,8 @@ def _open_in_thread(url: str) -> "asyncio.Future[bool]":
 
 
 def _read_lines(take: Callable[[str], None]) -> Callable[[], object] | None:
-    """Hear what is typed, line by line, without waiting for it; returns what ends that. None where
-    nobody can type."""
+    """Pass each line that is typed to `take`, without blocking. Returns what stops that; None if
+    stdin is not a terminal."""
     try:
         if sys.stdin is None or not sys.stdin.isatty():
             return None
@@ -343,7 +350,7 @@ def _read_lines(take: Callable[[str], None]) -> Callable[[], object] | None:
                 take(line.decode(errors="replace").strip())
 
         loop.add_reader(number, readable)
-    except (NotImplementedError, OSError, ValueError):  # not on Windows, nor where stdin is no file
+    except (NotImplementedError, OSError, ValueError):  # Windows, or stdin is not a real file
         return None
     return partial(loop.remove_reader, number)
 
