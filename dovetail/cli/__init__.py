@@ -1,2 +1,1 @@
-"""The command line: `main.py` knows the verbs, each verb is a file, `terminal.py` is the only way
-to the screen."""
+"""The command line: `main.py` lists the verbs, each has its own file, and `output.py` prints."""

@@ -1,13 +1,12 @@
-"""`key=value` on the command line, turned into the arguments of a tool.
+"""Turn `key=value` words of the command line into the arguments of a tool.
 
-    city=Oslo           text, where the tool's schema says string
-    days=3              JSON, where it says anything else; where it says nothing, JSON if it is
-                        JSON, else text
-    days:=3             JSON in any case
-    text=@notes.txt     the same, from a file; bytes in base64 where the schema asks for that
+    city=Oslo           a string, if the tool's schema says so
+    days=3              JSON, if the schema says anything else; if it says nothing, JSON if it
+                        parses as JSON, else a string
+    days:=3             always JSON
+    text=@notes.txt     the same, read from a file; base64 of its bytes if the schema asks for that
 
-Whether the values are any good is for the server to say: it knows its schema, and its answer names
-the argument.
+Values are not checked here: the server knows its schema, and its error names the argument.
 """
 
 import re
@@ -16,7 +15,7 @@ from typing import Any
 from ..errors import ConfigError
 
 _PAIR = re.compile(r"([^=]+?)(:?)=(.*)", re.DOTALL)
-_KINDS: dict[type, set[str]] = {
+_JSON_TYPES: dict[type, set[str]] = {
     bool: {"boolean"},
     int: {"integer", "number"},
     float: {"number"},
@@ -26,54 +25,55 @@ _KINDS: dict[type, set[str]] = {
     type(None): {"null"},
 }
 _MAX_SCHEMA_STEPS = 1000
-"""How many references and members of unions are looked at; a hostile schema may have no end."""
+"""How many references and union members are followed; a hostile schema may be endless."""
 
 
 def parse_arguments(
-    pairs: list[str], schema: dict[str, Any], given: str | None = None
+    pairs: list[str], schema: dict[str, Any], base: str | None = None
 ) -> dict[str, Any]:
-    """The arguments that these pairs stand for, on top of those `given` as a JSON object."""
-    arguments: dict[str, Any] = {} if given is None else _object(given)
+    """Return the arguments that the pairs give, on top of `base`, a JSON object or @FILE."""
+    arguments: dict[str, Any] = {} if base is None else _parse_object(base)
     properties = schema.get("properties")
     others = schema.get("additionalProperties")
     for pair in pairs:
         match = _PAIR.fullmatch(pair)
         if match is None:
-            raise ConfigError(f"{pair!r} is no argument; write key=value, or key:=json")
-        key, forced, text = match.groups()
-        wanted = properties.get(key, others) if isinstance(properties, dict) else others
-        value = _read(key, text[1:], wanted) if text.startswith("@") else text
-        arguments[key] = (
-            _json(value, key) if forced else _value(value, key, schema_types(wanted, schema))
-        )
+            raise ConfigError(f"{pair!r} is not an argument; write key=value or key:=json")
+        key, is_json, text = match.groups()
+        expected = properties.get(key, others) if isinstance(properties, dict) else others
+        value = _read_file(key, text[1:], expected) if text.startswith("@") else text
+        if is_json:
+            arguments[key] = _parse_json(value, key)
+        else:
+            arguments[key] = _parse_value(value, key, schema_types(expected, schema))
     return arguments
 
 
 def schema_types(schema: Any, root: dict[str, Any]) -> set[str]:
-    """The JSON types that a schema lets pass; none where it does not say."""
+    """Return the JSON types that a schema accepts; empty if it does not say."""
     found: set[str] = set()
-    waiting = [schema]
+    pending = [schema]
     for _ in range(_MAX_SCHEMA_STEPS):
-        if not waiting:
+        if not pending:
             break
-        one = waiting.pop()
-        if not isinstance(one, dict):
+        node = pending.pop()
+        if not isinstance(node, dict):
             continue
-        said = one.get("type")
-        found |= {name for name in (said, *_as_list(said)) if isinstance(name, str)}
-        if not said:
-            values = [*_as_list(one.get("enum")), *([one["const"]] if "const" in one else [])]
-            found |= {kind for value in values for kind in _KINDS[type(value)]}
-            waiting += [
-                *_as_list(one.get("anyOf")),
-                *_as_list(one.get("oneOf")),
-                _resolve_ref(one.get("$ref"), root),
+        type_ = node.get("type")
+        found |= {name for name in (type_, *_as_list(type_)) if isinstance(name, str)}
+        if not type_:
+            values = [*_as_list(node.get("enum")), *([node["const"]] if "const" in node else [])]
+            found |= {name for value in values for name in _JSON_TYPES[type(value)]}
+            pending += [
+                *_as_list(node.get("anyOf")),
+                *_as_list(node.get("oneOf")),
+                _resolve_ref(node.get("$ref"), root),
             ]
     return found
 
 
 def _resolve_ref(reference: Any, root: dict[str, Any]) -> Any:
-    """What a reference within the same schema points at."""
+    """Return what a reference within the same schema points at, or None."""
     if not isinstance(reference, str) or not reference.startswith("#"):
         return None
     found: Any = root
@@ -87,38 +87,46 @@ def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _value(text: str, key: str, wanted: set[str]) -> Any:
-    if "string" in wanted or not wanted:
+def _parse_value(text: str, key: str, types: set[str]) -> Any:
+    if "string" in types or not types:
         try:
-            value = _decoded(text)
+            value = _decode(text)
         except ValueError:
             return text
-        return value if not wanted or _KINDS[type(value)] & (wanted - {"string"}) else text
-    return _json(text, key, " or ".join(sorted(wanted)))
+        return value if not types or _JSON_TYPES[type(value)] & (types - {"string"}) else text
+    return _parse_json(text, key, " or ".join(sorted(types)))
 
 
-def _json(text: str, key: str, wanted: str = "JSON") -> Any:
+def _parse_json(text: str, key: str, expected: str = "valid JSON") -> Any:
     try:
-        return _decoded(text)
+        return _decode(text)
     except ValueError as error:
-        raise ConfigError(f"argument {key}: {text!r} is no {wanted} ({error})") from None
+        raise ConfigError(
+            f"Argument {key}: {text!r} is not {_article(expected)} ({error})"
+        ) from None
 
 
-def _object(text: str) -> dict[str, Any]:
-    value = _json(_read("--args", text[1:]) if text.startswith("@") else text, "--args")
+def _article(name: str) -> str:
+    if name == "valid JSON":
+        return name
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+
+
+def _parse_object(text: str) -> dict[str, Any]:
+    value = _parse_json(_read_file("--args", text[1:]) if text.startswith("@") else text, "--args")
     if not isinstance(value, dict):
         raise ConfigError(f"--args takes a JSON object, not {text!r}")
     return value
 
 
-def _decoded(text: str) -> Any:
+def _decode(text: str) -> Any:
     import msgspec
 
     return msgspec.json.decode(text)
 
 
-def _read(key: str, path: str, schema: Any = None) -> str:
-    """A file's text; its bytes in base64 where that is what the schema asks for."""
+def _read_file(key: str, path: str, schema: Any = None) -> str:
+    """Return a file's text, or its bytes in base64 if the schema asks for that."""
     try:
         with open(path, "rb") as file:
             data = file.read()
@@ -129,6 +137,6 @@ def _read(key: str, path: str, schema: Any = None) -> str:
         return data.decode()
     except OSError as error:
         hint = f"; to send the text itself, write {key}:='\"@{path}\"'"
-        raise ConfigError(f"argument {key}: cannot read {path!r}: {error.strerror}{hint}") from None
+        raise ConfigError(f"Argument {key}: cannot read {path!r}: {error.strerror}{hint}") from None
     except UnicodeDecodeError:
-        raise ConfigError(f"argument {key}: {path!r} is no UTF-8 text") from None
+        raise ConfigError(f"Argument {key}: {path!r} is not UTF-8 text") from None

@@ -1,8 +1,7 @@
-"""Content blocks on the command line: text is printed, links are named, and pictures, sounds and
-blobs are summed up.
+"""Show content blocks: text is printed, links are named, images, audio and blobs are summarized.
 
-With `--output DIR` what is summed up is saved there too, under names of our own making: what a
-server calls a thing has no say in where it lands.
+With `--output DIR` the summarized content is also saved there, under names that we choose: a server
+has no say in where a file is written.
 """
 
 import argparse
@@ -18,39 +17,40 @@ if TYPE_CHECKING:
     from ..protocol.content import Content, ResourceContents
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The option of every verb that shows content."""
+def add_output_option(parser: argparse.ArgumentParser) -> None:
+    """Add the option of every verb that shows content."""
     parser.add_argument(
-        "--output", metavar="DIR", type=Path, help="save pictures, sounds and blobs there"
+        "--output", metavar="DIR", type=Path, help="save images, audio and blobs to this directory"
     )
 
 
-def text_of(block: "Content", output: Path | None) -> str:
-    """What is printed for a block."""
+def content_text(block: "Content", output: Path | None) -> str:
+    """Return what is printed for a block."""
     from ..protocol import content
 
     match block:
         case content.TextContent():
             return block.text
         case content.ImageContent() | content.AudioContent():
-            return _summary(block.type, block.mime_type, block.data, output)
+            return _summarize(block.type, block.mime_type, block.data, output)
         case content.ResourceLink():
             return f"[{block.name}: {block.uri}]"
         case content.EmbeddedResource():
-            return text_of_resource(block.resource, output)
+            return resource_text(block.resource, output)
         case content.OtherContent():
-            return f"[{block.type}, shown by --json]"
+            return f"[{block.type}: use --json to see it]"
 
 
-def text_of_resource(contents: "ResourceContents", output: Path | None) -> str:
-    """What is printed for the contents of a resource."""
+def resource_text(contents: "ResourceContents", output: Path | None) -> str:
+    """Return what is printed for the contents of a resource."""
     if contents.blob is None:
         return contents.text or ""
-    return _summary("blob", contents.mime_type or "application/octet-stream", contents.blob, output)
+    mime_type = contents.mime_type or "application/octet-stream"
+    return _summarize("blob", mime_type, contents.blob, output)
 
 
-def wire(block: "Content") -> Any:
-    """A block in wire form, of a kind that we know or not."""
+def to_wire(block: "Content") -> Any:
+    """Return a block in wire form, even if its type is unknown."""
     import msgspec
 
     from ..protocol.content import OtherContent
@@ -58,7 +58,7 @@ def wire(block: "Content") -> Any:
     return block.value if isinstance(block, OtherContent) else msgspec.to_builtins(block)
 
 
-def _summary(kind: str, mime_type: str, encoded: str, output: Path | None) -> str:
+def _summarize(kind: str, mime_type: str, encoded: str, output: Path | None) -> str:
     try:
         data = binascii.a2b_base64(encoded)
     except ValueError:
@@ -75,8 +75,8 @@ def _save(kind: str, mime_type: str, data: bytes, folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         path = next(path for path in paths if not path.exists())
-        with path.open("xb") as file:  # never over something that is there
+        with path.open("xb") as file:  # never overwrite a file
             file.write(data)
     except OSError as error:
-        raise DovetailError(f"cannot save to {folder}: {error.strerror}") from None
+        raise DovetailError(f"Cannot save to {folder}: {error.strerror}") from None
     return path

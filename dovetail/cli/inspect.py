@@ -1,144 +1,137 @@
-"""`dovetail inspect TARGET`: who a server is and what it offers."""
+"""`dovetail inspect TARGET`: show what a server is and what it offers."""
 
 import argparse
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from ..errors import MethodNotFound
-from . import session
 from .arguments import schema_types
+from .options import add_client_options
 from .output import bold, dim, print_json, print_line, print_text
+from .session import run_session
 
 if TYPE_CHECKING:
     from .. import Client
     from ..protocol.prompts import Prompt
     from ..protocol.tools import Tool
 
-HELP = "Show who a server is and what it offers."
+HELP = "Show a server's tools, resources, prompts and skills"
+EXAMPLES = """\
+dovetail inspect server.py
+dovetail inspect "uvx some-server" --json"""
 Argument = tuple[str, str, bool, str]
 """Name, type, whether it is required, description."""
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Nothing but the target."""
-    session.add_arguments(parser)
+add_arguments = add_client_options
 
 
 def execute(options: argparse.Namespace) -> None:
-    """Do it."""
-    session.run_session(options, ask, show)
+    run_session(options, ask, show)
 
 
 async def ask(client: "Client", options: argparse.Namespace) -> dict[str, Any]:
-    """Everything the server says of itself."""
     return {
         "server": client.server_info,
         "revision": client.revision,
         "capabilities": client.capabilities,
         "instructions": client.instructions,
-        "tools": await _listed(client.list_tools),
-        "resources": await _listed(client.list_resources),
-        "resourceTemplates": await _listed(client.list_resource_templates),
-        "prompts": await _listed(client.list_prompts),
-        "skills": await _listed(client.list_skills),
+        "tools": await _list_if_offered(client.list_tools),
+        "resources": await _list_if_offered(client.list_resources),
+        "resourceTemplates": await _list_if_offered(client.list_resource_templates),
+        "prompts": await _list_if_offered(client.list_prompts),
+        "skills": await _list_if_offered(client.list_skills),
     }
 
 
-async def _listed(list_all: Callable[[], Awaitable[list[Any]]]) -> list[Any]:
+async def _list_if_offered(list_all: Callable[[], Awaitable[list[Any]]]) -> list[Any]:
     try:
         return await list_all()
     except MethodNotFound:
-        return []  # it does not offer them
+        return []
 
 
 def show(found: dict[str, Any], options: argparse.Namespace) -> None:
-    """Print it, a paragraph for each kind of thing."""
     if options.json:
         print_json(found)
         return
     info = found["server"]
     print_line(
-        bold(f"{info.name} {info.version}" if info else "a server without a name"),
+        bold(f"{info.name} {info.version}" if info else "unnamed server"),
         f", revision {found['revision']}",
     )
-    for text in filter(
-        None, (info and info.title, info and info.description, found["instructions"])
-    ):
-        print_text(text)
-    _section("Tools", found["tools"], "name", _of_tool)
-    _section("Resources", found["resources"], "uri")
-    _section("Resource templates", found["resourceTemplates"], "uri_template")
-    _section("Prompts", found["prompts"], "name", _of_prompt)
-    _section("Skills", found["skills"], "uri")
+    for text in (info and info.title, info and info.description, found["instructions"]):
+        if text:
+            print_text(text)
+    _print_section("Tools", found["tools"], "name", _tool_arguments)
+    _print_section("Resources", found["resources"], "uri")
+    _print_section("Resource templates", found["resourceTemplates"], "uri_template")
+    _print_section("Prompts", found["prompts"], "name", _prompt_arguments)
+    _print_section("Skills", found["skills"], "uri")
 
 
-def _section(
+def _print_section(
     heading: str,
-    things: list[Any],
+    items: list[Any],
     key: str,
-    arguments: Callable[[Any], list[Argument]] = lambda thing: [],
+    arguments: Callable[[Any], list[Argument]] = lambda item: [],
 ) -> None:
-    if things:
+    if items:
         print_line()
         print_line(bold(heading))
-    for thing in things:
-        name = getattr(thing, key)
-        title = getattr(thing, "title", None) or (thing.name if thing.name != name else None)
-        mime_type = getattr(thing, "mime_type", None)
+    for item in items:
+        name = getattr(item, key)
+        title = getattr(item, "title", None) or (item.name if item.name != name else None)
+        mime_type = getattr(item, "mime_type", None)
         print_line("  ", bold(name), *(f"  {note}" for note in (title, mime_type) if note))
-        if thing.description:
-            print_line("    ", _first_line(thing.description))
-        if problem := getattr(thing, "problem", None):
-            print_line("    ", f"It cannot be used: {problem}")
-        _table(arguments(thing))
+        if item.description:
+            print_line("    ", _first_line(item.description))
+        if problem := getattr(item, "problem", None):
+            print_line("    ", f"Cannot be used: {problem}")
+        _print_arguments(arguments(item))
 
 
-def _table(arguments: list[Argument]) -> None:
-    """The arguments in columns; a star marks what is required."""
+def _print_arguments(arguments: list[Argument]) -> None:
+    """Print the arguments in columns; a star marks the required ones."""
     rows = [
         (name + "*" * required, type_, description)
         for name, type_, required, description in arguments
     ]
-    names, kinds = (max((len(row[column]) for row in rows), default=0) for column in (0, 1))
-    for name, kind, description in rows:
+    name_width, type_width = (max((len(row[at]) for row in rows), default=0) for at in (0, 1))
+    for name, type_, description in rows:
         print_line(
-            f"      {name:{names}}  ",
-            dim(f"{kind:{kinds}}"),
+            f"      {name:{name_width}}  ",
+            dim(f"{type_:{type_width}}"),
             f"  {_first_line(description)}".rstrip(),
         )
 
 
-def _of_tool(tool: "Tool") -> list[Argument]:
+def _tool_arguments(tool: "Tool") -> list[Argument]:
     root = tool.input_schema
     properties, required = root.get("properties"), root.get("required")
     return [
         (
             name,
-            _type(schema, root),
+            _describe_type(schema, root),
             isinstance(required, list) and name in required,
-            _description(schema),
+            str(schema.get("description") or "") if isinstance(schema, dict) else "",
         )
         for name, schema in (properties.items() if isinstance(properties, dict) else ())
     ]
 
 
-def _of_prompt(prompt: "Prompt") -> list[Argument]:
+def _prompt_arguments(prompt: "Prompt") -> list[Argument]:
     return [
-        (one.name, "string", bool(one.required), one.description or "")
-        for one in prompt.arguments or ()
+        (argument.name, "string", bool(argument.required), argument.description or "")
+        for argument in prompt.arguments or ()
     ]
 
 
-def _type(schema: Any, root: dict[str, Any]) -> str:
+def _describe_type(schema: Any, root: dict[str, Any]) -> str:
     from msgspec import json
 
     names = "|".join(sorted(schema_types(schema, root))) or "any"
     default = schema.get("default") if isinstance(schema, dict) else None
     return names if default is None else f"{names} = {json.encode(default).decode()}"
-
-
-def _description(schema: Any) -> str:
-    return str(schema.get("description") or "") if isinstance(schema, dict) else ""
 
 
 def _first_line(text: str) -> str:

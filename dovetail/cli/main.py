@@ -1,66 +1,76 @@
-"""The `dovetail` command: its verbs, its exit codes, and how it fails.
+"""The `dovetail` command: its verbs, its exit codes, and how it reports failure.
 
-    0    done
-    1    the server, the tool or the way there failed
-    2    the command line makes no sense
+    0    success
+    1    the server, the tool or the connection failed
+    2    the command line is wrong
     130  Ctrl-C
-    141  whoever read our output went away
+    141  the reader of our output went away
 
-A failure is one line on stderr, `dovetail: error: …`; with `--json` it is a document on stdout as
-well. Only a tool that fails may say more than one line, for these are its result. Nothing heavy is
+A failure is one line on stderr, `dovetail: error: …`; with `--json` it is also a document on
+stdout. Only a tool that fails may print several lines, since they are its result. Nothing heavy is
 imported before a verb runs.
 """
 
 import argparse
 import os
 import sys
-from collections.abc import Sequence
-from typing import Any, NoReturn, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, NoReturn
 
 from .. import __version__
 from ..errors import ConfigError, DovetailError, ProtocolError, ToolError, UrlRequired
-from . import call, inspect, login, logout, ping, prompt, read, run, whoami
+from . import call, inspect, login, ping, prompt, read, run
 from .output import one_line, prepare_streams, print_error, print_json
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 0, 1, 2, 130, 141
 
 
-class Verb(Protocol):
-    """What a verb's file offers."""
-
-    HELP: str
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declare its arguments."""
-
-    def execute(self, options: argparse.Namespace) -> None:
-        """Do it."""
+class Verb(NamedTuple):
+    group: str
+    usage: str
+    help: str
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+    execute: Callable[[argparse.Namespace], None]
+    examples: str = ""
 
 
+SERVE, USE, LOG_IN = "serve", "use a server", "log in"
 VERBS: dict[str, Verb] = {
-    "run": run,
-    "inspect": inspect,
-    "call": call,
-    "read": read,
-    "prompt": prompt,
-    "ping": ping,
-    "login": login,
-    "logout": logout,
-    "whoami": whoami,
-}
+    "run": Verb(
+        SERVE, "FILE[:OBJECT]", run.HELP, run.add_arguments, run.execute, run.EXAMPLES
+    ),
+    "inspect": Verb(
+        USE, "TARGET", inspect.HELP, inspect.add_arguments, inspect.execute, inspect.EXAMPLES
+    ),
+    "call": Verb(
+        USE, "TARGET TOOL [key=value ...]",
+        call.HELP, call.add_arguments, call.execute, call.EXAMPLES,
+    ),
+    "read": Verb(USE, "TARGET URI", read.HELP, read.add_arguments, read.execute, read.EXAMPLES),
+    "prompt": Verb(
+        USE, "TARGET NAME [key=value ...]",
+        prompt.HELP, prompt.add_arguments, prompt.execute, prompt.EXAMPLES,
+    ),
+    "ping": Verb(USE, "TARGET", ping.HELP, ping.add_arguments, ping.execute, ping.EXAMPLES),
+    "login": Verb(
+        LOG_IN, "TARGET",
+        login.LOGIN_HELP, login.add_login_arguments, login.log_in, login.LOGIN_EXAMPLES,
+    ),
+    "logout": Verb(LOG_IN, "TARGET", login.LOGOUT_HELP, login.add_login_target, login.log_out),
+    "whoami": Verb(LOG_IN, "TARGET", login.WHOAMI_HELP, login.add_login_target, login.show_login),
+}  # fmt: skip
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that fails in one line."""
+    """A parser that reports an error in one line."""
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong, and where help is."""
         print_error(f"dovetail: error: {one_line(message)} (see `{self.prog} --help`)")
         self.exit(EXIT_USAGE)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; the result is the exit code."""
+    """Run the command and return its exit code."""
     prepare_streams()
     try:
         try:
@@ -84,10 +94,8 @@ def _main(arguments: Sequence[str]) -> int:
     except Exception as error:
         if options.verbose:
             _print_traceback()
-        if options.json and not isinstance(
-            error, ToolError
-        ):  # a tool's failure is a result, and shown as that
-            print_json({"error": _document(error)})
+        if options.json and not isinstance(error, ToolError):  # whose result was printed already
+            print_json({"error": _to_document(error)})
         _print_failure(error)
         return EXIT_USAGE if isinstance(error, ConfigError) else EXIT_FAILED
     return EXIT_OK
@@ -95,21 +103,29 @@ def _main(arguments: Sequence[str]) -> int:
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = Parser(
-        prog="dovetail", description="Run, inspect and call servers of the Model Context Protocol."
+        prog="dovetail",
+        usage="dovetail COMMAND [OPTIONS]",
+        description=_overview(),
+        epilog="Run `dovetail COMMAND --help` for the options of a command.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"dovetail {__version__}")
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    parser.add_argument(
+        "--version",
+        action="version",
+        version=f"dovetail {__version__}",
+        help="show the version and exit",
+    )
+    verbs = parser.add_subparsers(
+        dest="verb", metavar="COMMAND", required=True, help=argparse.SUPPRESS
+    )
     for name, verb in VERBS.items():
-        made = verbs.add_parser(name, help=verb.HELP, description=verb.HELP)
-        verb.add_arguments(made)
-        made.add_argument(
-            "--json", action="store_true", help="one JSON document on stdout, all else on stderr"
+        usage = f"dovetail {name} {verb.usage} [OPTIONS]"
+        made = verbs.add_parser(
+            name, prog=f"dovetail {name}", usage=usage, description=f"{verb.help}."
         )
-        made.add_argument(
-            "-v", "--verbose", action="store_true", help="logs, the server's stderr, tracebacks"
-        )
+        _add_verb(made, verb)
     options, rest = parser.parse_known_args(arguments)
-    # argparse takes `key=value` only up to the first option; what comes after it is left over.
+    # argparse takes `key=value` only up to the first option; later ones are left over.
     late = [word for word in rest if not word.startswith("-")] if hasattr(options, "pairs") else []
     if len(late) < len(rest):
         verbs.choices[options.verb].error(f"unrecognized arguments: {' '.join(rest)}")
@@ -118,17 +134,48 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     return options
 
 
+def _overview() -> str:
+    """List the verbs by group; argparse itself has no groups of subcommands."""
+    lines = ["Run, inspect and call Model Context Protocol (MCP) servers."]
+    group = None
+    for name, verb in VERBS.items():
+        if verb.group != group:
+            group = verb.group
+            lines += ["", f"{group}:"]
+        lines.append(f"  {name:8}  {verb.help}")
+    return "\n".join(lines)
+
+
+def _add_verb(parser: argparse.ArgumentParser, verb: Verb) -> None:
+    verb.add_arguments(parser)
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print one JSON document to stdout and everything else to stderr",
+    )
+    parser.add_argument(
+        "-v",
+        "--verbose",
+        action="store_true",
+        help="show logs, the server's stderr and tracebacks",
+    )
+    if verb.examples:
+        parser.formatter_class = argparse.RawDescriptionHelpFormatter
+        examples = verb.examples.replace("\n", "\n  ")
+        parser.epilog = f"examples:\n  {examples}"
+
+
 def _print_failure(error: Exception) -> None:
     if isinstance(error, ToolError):
         print_error(f"dovetail: error: {error}", lines=True)
     elif isinstance(error, DovetailError):
         print_error(f"dovetail: error: {one_line(str(error) or type(error).__name__)}")
         for page in error.elicitations if isinstance(error, UrlRequired) else ():
-            print_error(f"  visit first: {page.url}")
+            print_error(f"  Visit this page first: {page.url}")
     else:
         print_error(
-            f"dovetail: error: {type(error).__name__}: {one_line(str(error))} (--verbose "
-            "shows where)"
+            f"dovetail: error: {type(error).__name__}: {one_line(str(error))} "
+            "(use --verbose for a traceback)"
         )
 
 
@@ -138,7 +185,7 @@ def _print_traceback() -> None:
     print_error(traceback.format_exc().rstrip(), lines=True)
 
 
-def _document(error: Exception) -> dict[str, Any]:
+def _to_document(error: Exception) -> dict[str, Any]:
     document: dict[str, Any] = {"type": type(error).__name__, "message": str(error)}
     if isinstance(error, ProtocolError):
         document |= {"code": error.code, "data": error.data}

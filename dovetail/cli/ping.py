@@ -1,31 +1,33 @@
-"""`dovetail ping TARGET`: is the server there, and how fast does it answer?"""
+"""`dovetail ping TARGET`: check that a server responds, and how fast."""
 
 import argparse
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from . import session
+from .options import add_client_options, integer
 from .output import bold, print_json, print_line
+from .session import run_session
 
 if TYPE_CHECKING:
     from .. import Client
 
-HELP = "Ask a server whether it is there."
+HELP = "Check that a server responds"
+EXAMPLES = "dovetail ping https://example.com/mcp --count 5"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """How often."""
-    session.add_arguments(parser)
-    parser.add_argument("--count", metavar="N", type=_times, default=1, help="how often; default 1")
+    add_client_options(parser)
+    parser.add_argument(
+        "--count", metavar="N", type=integer(1), default=1, help="how many pings (default: 1)"
+    )
 
 
 def execute(options: argparse.Namespace) -> None:
-    """Do it."""
-    session.run_session(options, ask, show)
+    run_session(options, ask, show)
 
 
 async def ask(client: "Client", options: argparse.Namespace) -> dict[str, Any]:
-    """Ping, and take the time of each round trip."""
+    """Ping, and measure each round trip."""
     milliseconds = []
     for _ in range(options.count):
         start = perf_counter()
@@ -40,16 +42,8 @@ async def ask(client: "Client", options: argparse.Namespace) -> dict[str, Any]:
 
 
 def show(answer: dict[str, Any], options: argparse.Namespace) -> None:
-    """Print the times."""
     if options.json:
         print_json(answer)
         return
     for time in answer["milliseconds"]:
-        print_line(bold(answer["server"] or "the server"), f" answered in {time:.2f} ms")
-
-
-def _times(text: str) -> int:
-    count = int(text)
-    if count < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return count
+        print_line(bold(answer["server"] or "The server"), f" answered in {time:.2f} ms")

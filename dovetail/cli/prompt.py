@@ -3,45 +3,46 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from . import answers, contents, session
 from .arguments import parse_arguments
+from .contents import add_output_option, content_text, to_wire
+from .options import add_client_options, add_elicit_options
 from .output import bold, dim, print_json, print_line, print_text
+from .session import run_session
 
 if TYPE_CHECKING:
     from .. import Client
     from ..protocol.prompts import GetPromptResult
 
-HELP = "Fill in a prompt."
-STRINGS = {"additionalProperties": {"type": "string"}}
-"""The arguments of a prompt are strings, all of them."""
+HELP = "Fill in a prompt and print its messages"
+EXAMPLES = "dovetail prompt server.py review code=@main.py language=python"
+STRING_ARGUMENTS = {"additionalProperties": {"type": "string"}}
+"""The schema of a prompt's arguments: all of them are strings."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The prompt and its arguments."""
-    session.add_arguments(parser)
-    parser.add_argument("name", metavar="NAME")
+    add_client_options(parser)
+    parser.add_argument("name", metavar="NAME", help="the name of the prompt")
     parser.add_argument(
-        "pairs", metavar="key=value", nargs="*", help="text; key=@FILE reads it from a file"
+        "pairs", metavar="key=value", nargs="*", help="an argument; key=@FILE to read a file"
     )
-    answers.add_arguments(parser)
-    contents.add_arguments(parser)
+    add_elicit_options(parser)
+    add_output_option(parser)
 
 
 def execute(options: argparse.Namespace) -> None:
-    """Do it."""
-    session.run_session(options, ask, show)
+    run_session(options, ask, show)
 
 
 async def ask(client: "Client", options: argparse.Namespace) -> "GetPromptResult":
-    """Get the prompt."""
-    return await client.get_prompt(options.name, parse_arguments(options.pairs, STRINGS))
+    return await client.get_prompt(options.name, parse_arguments(options.pairs, STRING_ARGUMENTS))
 
 
 def show(result: "GetPromptResult", options: argparse.Namespace) -> None:
-    """Print the messages, each under its role."""
+    """Print the messages, each below its role."""
     if options.json:
         messages = [
-            {"role": one.role, "content": contents.wire(one.content)} for one in result.messages
+            {"role": message.role, "content": to_wire(message.content)}
+            for message in result.messages
         ]
         print_json({"description": result.description, "messages": messages})
         return
@@ -49,4 +50,4 @@ def show(result: "GetPromptResult", options: argparse.Namespace) -> None:
         print_line(dim(result.description))
     for message in result.messages:
         print_line(bold(f"{message.role}:"))
-        print_text(contents.text_of(message.content, options.output))
+        print_text(content_text(message.content, options.output))

@@ -1,11 +1,11 @@
-r"""`dovetail run FILE[:OBJECT]`: load a Python file and serve the server in it.
+"""`dovetail run FILE[:OBJECT]`: load a Python file and serve the server in it.
 
-The file is imported, not executed as a script: its `if __name__ == "__main__":` does not run. Its
+The file is imported, not run as a script: its `if __name__ == "__main__":` block does not run. Its
 folder comes first on `sys.path`, as it would for a script. While it loads, `print` goes to stderr,
-for stdout belongs to the protocol.
+because stdout carries the protocol.
 
-Where it is reached over a network, one line on stderr says where, as soon as clients can connect;
-`--json` says it on stdout.
+A server on the network announces its URL in one line on stderr, as soon as clients can connect;
+with `--json` it does so on stdout.
 """
 
 import argparse
@@ -16,56 +16,71 @@ from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, DovetailError
+from .options import integer
 from .output import print_error, print_json
 
 if TYPE_CHECKING:
     from .. import Server
 
-HELP = "Serve the server in a Python file, on stdio unless told otherwise."
+HELP = "Serve the server in a Python file"
+EXAMPLES = """\
+dovetail run server.py
+dovetail run server.py --http --port 8000
+dovetail run shop.py:orders"""
 USUAL_NAMES = ("server", "mcp", "app")
-"""What servers are called; where a file has several, one of these names is the one."""
-DEFAULT_PATHS = {"http": "/mcp", "sse": "/sse", "websocket": "/ws"}
-"""The transports that listen, and where the endpoint is unless told."""
+"""If a file has several servers, the one with the first of these names is served."""
+NETWORK_TRANSPORTS = {"http": "streamable HTTP", "sse": "HTTP+SSE", "websocket": "WebSocket"}
 NETWORK_SETTINGS = ("host", "port", "path", "workers", "certfile", "keyfile", "public_url")
-"""What `Server.run` takes for them."""
+"""The arguments of `Server.run` for them."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The file, the transport and its settings."""
     parser.add_argument(
-        "file", metavar="FILE[:OBJECT]", help="a Python file, and the name of the server in it"
+        "file",
+        metavar="FILE[:OBJECT]",
+        help="a Python file, and the name of the server in it if it has several",
     )
     transports = parser.add_mutually_exclusive_group()
-    for name in DEFAULT_PATHS:
+    for name, title in NETWORK_TRANSPORTS.items():
         transports.add_argument(
-            f"--{name}", dest="transport", action="store_const", const=name, default="stdio"
+            f"--{name}",
+            dest="transport",
+            action="store_const",
+            const=name,
+            default="stdio",
+            help=f"serve over {title} (default: stdio)",
         )
-    parser.add_argument("--host", help="the address to listen on, 127.0.0.1 unless told")
-    parser.add_argument("--port", type=_port, help="8000 unless told; 0 takes a free one")
+    parser.add_argument("--host", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument(
-        "--path", help=f"of the endpoint; {', '.join(DEFAULT_PATHS.values())} unless told"
+        "--port", type=integer(0, 65535), help="port to listen on; 0 for a free one (default: 8000)"
     )
-    parser.add_argument("--workers", metavar="N", type=_count, help="processes that serve")
-    parser.add_argument("--certfile", metavar="FILE", help="the certificate, for TLS")
-    parser.add_argument("--keyfile", metavar="FILE", help="its key")
     parser.add_argument(
-        "--public-url", metavar="URL", help="the URL that clients use, where a proxy is in front"
+        "--path", help="path of the endpoint (default: /mcp; /sse with --sse, /ws with --websocket)"
+    )
+    parser.add_argument(
+        "--workers", metavar="N", type=integer(1), help="number of worker processes (default: 1)"
+    )
+    parser.add_argument("--certfile", metavar="FILE", help="TLS certificate")
+    parser.add_argument("--keyfile", metavar="FILE", help="private key of the TLS certificate")
+    parser.add_argument(
+        "--public-url", metavar="URL", help="the URL that clients use, if it is behind a proxy"
     )
 
 
 def execute(options: argparse.Namespace) -> None:
-    """Do it."""
     path, name = split_object(options.file)
     server = _find_server(_load(path), name, path)
-    given = {key: value for key in NETWORK_SETTINGS if (value := getattr(options, key)) is not None}
-    if options.transport in DEFAULT_PATHS:
-        given["ready"] = lambda url: _announce(server.name, url, options.json)
-    elif given:
-        stray = next(iter(given)).replace("_", "-")
+    settings = {
+        key: value for key in NETWORK_SETTINGS if (value := getattr(options, key)) is not None
+    }
+    if options.transport in NETWORK_TRANSPORTS:
+        settings["ready"] = lambda url: _announce(server.name, url, options.json)
+    elif settings:
+        option = next(iter(settings)).replace("_", "-")
         raise ConfigError(
-            f"--{stray} is for a server on the network: add --http, --sse or --websocket"
+            f"--{option} is for a server on the network; add --http, --sse or --websocket"
         )
-    server.run(options.transport, **given)
+    server.run(options.transport, **settings)
 
 
 def _announce(name: str, url: str, as_json: bool) -> None:
@@ -76,22 +91,8 @@ def _announce(name: str, url: str, as_json: bool) -> None:
         print_error(f"Serving {name} on {url}")
 
 
-def _port(text: str) -> int:
-    port = int(text)
-    if not 0 <= port < 65536:
-        raise argparse.ArgumentTypeError("must be between 0 and 65535")
-    return port
-
-
-def _count(text: str) -> int:
-    count = int(text)
-    if count < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return count
-
-
 def split_object(text: str) -> tuple[str, str | None]:
-    r"""File and object of `FILE[:OBJECT]`; the colon of `C:\server.py` is no such colon."""
+    r"""Split `FILE[:OBJECT]`; the colon of `C:\server.py` does not count."""
     path, colon, name = text.rpartition(":")
     if colon and len(path) > 1 and all(part.isidentifier() for part in name.split(".")):
         return path, name
@@ -102,12 +103,12 @@ def _load(path: str) -> ModuleType:
     from importlib.util import module_from_spec, spec_from_file_location
 
     if not os.path.isfile(path):
-        raise ConfigError(f"there is no file {path}")
+        raise ConfigError(f"There is no file {path}")
     path = os.path.abspath(path)
     name = os.path.basename(path).partition(".")[0]
     spec = spec_from_file_location(name if name not in sys.modules else f"_{name}", path)
     if spec is None or spec.loader is None:
-        raise ConfigError(f"{path} is no Python file")
+        raise ConfigError(f"{path} is not a Python file")
     module = module_from_spec(spec)
     sys.modules[spec.name] = module
     sys.path.insert(0, os.path.dirname(path))
@@ -121,7 +122,7 @@ def _load(path: str) -> ModuleType:
 
 
 def _locate_error(error: BaseException, path: str) -> str:
-    """The file, and the line of it that was being executed."""
+    """Return the file, and the line of it that was being executed."""
     line = error.lineno if isinstance(error, SyntaxError) and error.filename == path else None
     trace: TracebackType | None = error.__traceback__
     while trace is not None:
@@ -137,11 +138,9 @@ def _describe_error(error: BaseException) -> str:
 
 
 def _find_server(module: ModuleType, name: str | None, path: str) -> "Server":
-    from .. import Server
-
+    servers = _servers(module)
     if name is not None:
-        return _get_named_server(module, name, path)
-    servers = {key: value for key, value in vars(module).items() if isinstance(value, Server)}
+        return _get_named_server(module, name, path, servers)
     usual = [servers[key] for key in USUAL_NAMES if key in servers]
     if usual or len(set(map(id, servers.values()))) == 1:
         return usual[0] if usual else next(iter(servers.values()))
@@ -154,13 +153,29 @@ def _find_server(module: ModuleType, name: str | None, path: str) -> "Server":
     )
 
 
-def _get_named_server(module: ModuleType, name: str, path: str) -> "Server":
+def _servers(module: ModuleType) -> "dict[str, Server]":
+    from .. import Server
+
+    return {key: value for key, value in vars(module).items() if isinstance(value, Server)}
+
+
+def _get_named_server(
+    module: ModuleType, name: str, path: str, servers: "dict[str, Server]"
+) -> "Server":
     from .. import Server
 
     found: Any = module
     for part in name.split("."):
         found = getattr(found, part, None)
-    if not isinstance(found, Server):
-        what = "is not there" if found is None else f"is no Server but {type(found).__name__!r}"
-        raise ConfigError(f"{path}: {name} {what}")
-    return found
+    if isinstance(found, Server):
+        return found
+    if found is None:
+        names = f"; it has: {', '.join(servers)}" if servers else ""
+        raise ConfigError(f"{path} has no object named {name!r}{names}")
+    kind = type(found).__name__
+    article = "an" if kind[0].lower() in "aeiou" else "a"
+    remedy = "Call it, or name" if callable(found) else "Name"
+    example = f"{path}:{next(iter(servers), 'server')}"
+    raise ConfigError(
+        f"{name} is {article} {kind}, not a Server. {remedy} the Server object: {example}"
+    )

@@ -1,63 +1,31 @@
-"""What the client verbs share: their options, the target they name, and one conversation from
-beginning to end.
+"""Run a verb that connects to a server: open the connection, do the work, print the answer, close.
 
-A verb is two functions: `ask(client, options)` talks to the server and gives an answer,
-`show(answer, options)` prints it. In between the progress bar is wiped. The server is stopped
+Such a verb is two functions: `ask(client, options)` talks to the server and returns an answer, and
+`show(answer, options)` prints it. In between the progress bar is cleared. The server is stopped
 whatever happens, Ctrl-C included.
+
+If the server asks the user something, the person at the terminal answers: questions go to stderr,
+answers come from stdin. Without a terminal, or with `--yes`, nobody is asked: the answer is no, or
+the defaults of the form, and a line on stderr says so. A page is never opened without asking.
 """
 
 import argparse
-import os
-import re
-import shlex
+import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import ConfigError, DovetailError, Unauthorized
-from . import answers, logins
+from . import logins
+from .options import parse_target
+from .output import one_line, print_error
 from .status_line import StatusLine
 
 if TYPE_CHECKING:
     from .. import Client
+    from ..client.callbacks import ElicitRequest
+    from ..protocol.client_features import ElicitResult
 
 T = TypeVar("T")
-FILE_SUFFIXES = (".py", ".js", ".mjs", ".ts", ".json")
-"""What a TARGET ends with that is no command."""
-URL = re.compile(r"[a-z][a-z0-9+.-]*://\S*", re.IGNORECASE)
-
-
-TARGET = 'a script, an mcp.json, a URL, or a command: "uvx some-server"'
-
-
-def add_arguments(parser: argparse.ArgumentParser, target: str = TARGET) -> None:
-    """The target and the options of every client verb."""
-    parser.add_argument("target", metavar="TARGET", help=target)
-    parser.add_argument("--server", metavar="NAME", help="which server of the mcp.json")
-    parser.add_argument(
-        "--revision",
-        metavar="R",
-        help="a revision of the protocol by its date, handshake or stateless",
-    )
-    parser.add_argument(
-        "--timeout", metavar="SECONDS", type=_seconds, help="how long an answer may take"
-    )
-    parser.add_argument(
-        "--env",
-        metavar="KEY=VALUE",
-        type=_variable,
-        action="append",
-        default=[],
-        help="for the server; repeatable",
-    )
-    parser.add_argument("--cwd", metavar="DIR", help="where the server is started")
-    parser.add_argument(
-        "--header",
-        metavar="'NAME: VALUE'",
-        type=_header,
-        action="append",
-        default=[],
-        help="for a URL; repeatable",
-    )
 
 
 def run_session(
@@ -65,34 +33,35 @@ def run_session(
     ask: "Callable[[Client, argparse.Namespace], Awaitable[T]]",
     show: Callable[[T, argparse.Namespace], None],
 ) -> None:
-    """Open a conversation, ask, show the answer, close."""
+    """Connect, ask, show the answer, and close."""
     import asyncio
 
     asyncio.run(_run_session(options, ask, show))
 
 
 async def _run_session(options: argparse.Namespace, ask: Any, show: Any) -> None:
-    aside = StatusLine(options)
-    _redirect_logs(aside, options.verbose)
-    client = _make_client(options, aside)
+    status = StatusLine(options)
+    _redirect_logs(status, options.verbose)
+    client = _make_client(options, status)
     try:
         await client.connect()
         answer = await ask(client, options)
-        aside.clear()
+        status.clear()
         show(answer, options)
     except Unauthorized as refusal:
         raise logins.explain_refusal(options, refusal) from None
     finally:
-        aside.clear()
+        status.clear()
         await client.close()
 
 
-def _make_client(options: argparse.Namespace, aside: StatusLine) -> "Client":
+def _make_client(options: argparse.Namespace, status: StatusLine) -> "Client":
     from .. import Client
 
+    can_be_asked = hasattr(options, "defaults")
     try:
         return Client(
-            _target(options),
+            parse_target(options),
             server=options.server,
             revision=options.revision,
             timeout=options.timeout,
@@ -100,95 +69,59 @@ def _make_client(options: argparse.Namespace, aside: StatusLine) -> "Client":
             cwd=options.cwd,
             headers=dict(options.header),
             auth=options.auth if hasattr(options, "auth") else logins.saved_auth(options),
-            on_elicit=answers.make_on_elicit(options, aside)
-            if hasattr(options, "defaults")
-            else None,  # as some verbs are asked
-            on_progress=aside.on_progress,
-            on_log=aside.on_log if options.verbose else None,
-            on_stderr=aside.on_stderr,
+            on_elicit=_make_on_elicit(options, status) if can_be_asked else None,
+            on_progress=status.on_progress,
+            on_log=status.on_log if options.verbose else None,
+            on_stderr=status.on_stderr,
         )
-    except (
-        DovetailError
-    ) as error:  # nothing was started yet: it is the command line that makes no sense
+    except DovetailError as error:  # nothing was started yet, so the command line is wrong
         raise ConfigError(str(error)) from error
 
 
-def _target(options: argparse.Namespace) -> str | list[str]:
-    text: str = options.target
-    url, file = URL.fullmatch(text) is not None, is_file(text)
-    if file and text.endswith(".json"):
-        check_choice(text, options.server)
-    elif options.server is not None:
-        raise ConfigError(f"--server chooses from an mcp.json, but the target is {text}")
-    if options.header and not url and not text.endswith(".json"):
-        raise ConfigError(f"--header is for a URL, but the target is {text}")
-    if file:
-        return os.path.abspath(text) if options.cwd else text
-    if url:
-        return text
-    return [os.path.abspath(text)] if os.path.isfile(text) else _split_command(text)
-
-
-def is_file(text: str) -> bool:
-    """Whether a target is a file. "node server.js" is a command although it ends like one; "no such
-    file.py" may be taken for one."""
-    return (
-        URL.fullmatch(text) is None
-        and text.endswith(FILE_SUFFIXES)
-        and (os.path.exists(text) or " " not in text)
-    )
-
-
-def check_choice(path: str, chosen: str | None) -> None:
-    """Where a choice is missing, say so in the words of the command line."""
-    from .. import config
-
-    names = sorted(config.read(path))
-    if chosen is None and len(names) > 1:
-        raise ConfigError(
-            f"{path} names several servers; choose one with --server: {', '.join(names)}"
-        )
-
-
-def _split_command(command: str) -> list[str]:
-    try:
-        words = shlex.split(command, posix=os.name == "posix")
-    except ValueError as error:
-        raise ConfigError(f"the command {command!r} cannot be split into words: {error}") from None
-    if not words:
-        raise ConfigError("the target is empty")
-    return words if os.name == "posix" else [word.strip('"') for word in words]
-
-
-def _redirect_logs(aside: StatusLine, verbose: bool) -> None:
-    """What the library logs is told aside, or not at all; nothing else may write to the
+def _redirect_logs(status: StatusLine, verbose: bool) -> None:
+    """Print the library's logs below the status line, or drop them: nothing else may write to the
     terminal."""
     import logging
 
-    class Diverted(logging.Handler):
+    class LogHandler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             if verbose:
-                aside.print_from(record.name, self.format(record))
+                status.print_from(record.name, self.format(record))
 
-    logging.getLogger().addHandler(Diverted())
-
-
-def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not seconds > 0:
-        raise argparse.ArgumentTypeError("must be more than 0")
-    return seconds
+    logging.getLogger().addHandler(LogHandler())
 
 
-def _variable(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
-    return name, value
+def _make_on_elicit(
+    options: argparse.Namespace, status: StatusLine
+) -> "Callable[[ElicitRequest], Awaitable[ElicitResult]]":
+    from msgspec.structs import replace
+
+    from ..terminal.elicit import terminal_elicit
+    from ..terminal.form_dialog import answer_unattended
+
+    ask = terminal_elicit()
+    attended = sys.stdin and sys.stdin.isatty() and sys.stderr.isatty() and not options.defaults
+
+    async def elicit(request: "ElicitRequest") -> "ElicitResult":
+        # Show the target as the user typed it, not what it was resolved to.
+        request = replace(request, target=options.server or options.target)
+        with status.paused():
+            if attended:
+                return await ask(request)
+            answer = answer_unattended(request, options.defaults)
+            _report_unattended(request, answer, options.defaults)
+            return answer
+
+    return elicit
 
 
-def _header(text: str) -> tuple[str, str]:
-    name, colon, value = text.partition(":")
-    if not colon or not name.strip() or not value.strip():
-        raise argparse.ArgumentTypeError(f"{text!r} is not 'NAME: VALUE'")
-    return name.strip(), value.strip()
+def _report_unattended(request: "ElicitRequest", answer: "ElicitResult", defaults: bool) -> None:
+    if answer.action == "accept":
+        outcome = "answered with the defaults"
+    elif request.mode == "url":
+        outcome = "declined: opening a page needs a terminal"
+    elif defaults:
+        outcome = "declined: some required fields have no default"
+    else:
+        outcome = "declined: no terminal; use --yes to answer with the defaults"
+    print_error(f"{one_line(request.asked_by)} asks: {one_line(request.message)} ({outcome})")

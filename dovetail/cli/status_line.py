@@ -1,10 +1,9 @@
-"""What a server says besides its answer: how far it has come, log messages, its stderr. All of it
-goes to our stderr.
+"""What a server reports besides its answer: progress, log messages, its stderr. All of it goes to
+our stderr.
 
-On a terminal, progress is one line that is drawn over and over and wiped at the end. Elsewhere
-nothing is shown, unless `--verbose` asks for it: then each update, log message and line of the
-server's stderr is a line of ours that says whose words it is, so that no server can speak in our
-name.
+On a terminal, progress is a single line that is redrawn and finally cleared. Otherwise nothing is
+shown unless `--verbose` is given: then each progress update, log message and line of the server's
+stderr becomes a line that names its source, so that a server cannot print in our name.
 """
 
 import argparse
@@ -23,39 +22,36 @@ if TYPE_CHECKING:
     from ..protocol.utilities import LogParams
 
 MAX_BAR_COLUMNS = 24
-"""Columns of the bar itself, at most."""
 
 
 class StatusLine:
-    """The listener that a conversation is opened with."""
+    """The callbacks for progress, logs and stderr that a client is given."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._verbose = options.verbose
         self._bar = not options.json and sys.stderr.isatty()
-        self._drawn = 0
+        self._drawn_columns = 0
         self._pauses = 0
 
     def on_progress(self, update: "ProgressParams") -> None:
-        """A call has come further."""
         if self._bar:
             if not self._pauses:
                 self._draw(update)
         elif self._verbose:
-            self.print_from("progress", " ".join(filter(None, (_count(update), update.message))))
+            count = _format_count(update)
+            self.print_from("progress", " ".join(filter(None, (count, update.message))))
 
     def on_log(self, entry: "LogParams") -> None:
-        """The server logs something."""
-        text = entry.data if isinstance(entry.data, str) else _json(entry.data)
+        text = entry.data if isinstance(entry.data, str) else _to_json(entry.data)
         self.print_from(entry.level, f"{entry.logger}: {text}" if entry.logger else text)
 
     def on_stderr(self, line: str) -> None:
-        """The server wrote to its stderr."""
         if self._verbose:
             self.print_from("server", line)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """No bar for as long as this lasts: a question stands where it was."""
+        """Draw no progress in the meantime, because a question is on the screen."""
         self.clear()
         self._pauses += 1
         try:
@@ -64,40 +60,40 @@ class StatusLine:
             self._pauses -= 1
 
     def clear(self) -> None:
-        """Wipe the bar."""
-        if self._drawn:
-            sys.stderr.write("\r" + " " * self._drawn + "\r")
+        if self._drawn_columns:
+            sys.stderr.write("\r" + " " * self._drawn_columns + "\r")
             sys.stderr.flush()
-            self._drawn = 0
+            self._drawn_columns = 0
 
     def print_from(self, source: str, text: str) -> None:
-        """Print what somebody says, line by line under their name."""
+        """Print text to stderr, each line prefixed with its source."""
         self.clear()
         for line in escape_unsafe(text, keep_newlines=True).split("\n"):
             print_error(f"{source}: {line}")
 
     def _draw(self, update: "ProgressParams") -> None:
-        # The last column stays free: to fill it makes some terminals begin a new line.
-        line = _clip(_line(update), _columns() - 1)
-        drawn = _width(line)
-        sys.stderr.write("\r" + line + " " * (self._drawn - drawn))
+        # The last column stays free: filling it makes some terminals start a new line.
+        line = _clip(_format_progress(update), _terminal_columns() - 1)
+        columns = _display_width(line)
+        sys.stderr.write("\r" + line + " " * (self._drawn_columns - columns))
         sys.stderr.flush()
-        self._drawn = drawn
+        self._drawn_columns = columns
 
 
-def _line(update: "ProgressParams") -> str:
+def _format_progress(update: "ProgressParams") -> str:
     message = escape_unsafe((update.message or "").replace("\t", " "))
     if not update.total or update.total <= 0:
-        return f"{_count(update)}  {message}".strip()
+        return f"{_format_count(update)}  {message}".strip()
     share = min(1.0, max(0.0, update.progress / update.total))
-    width = min(MAX_BAR_COLUMNS, _columns() // 3)
+    width = min(MAX_BAR_COLUMNS, _terminal_columns() // 3)
     filled = int(share * width)
     full, empty = "█░" if "utf" in sys.stderr.encoding.lower() else "#."
     return f"{full * filled}{empty * (width - filled)} {share:4.0%}  {message}".rstrip()
 
 
-def _count(update: "ProgressParams") -> str:
-    """How far it is; a task says that in words, and its updates are merely counted."""
+def _format_count(update: "ProgressParams") -> str:
+    """Format the progress as a number. A task describes its progress in words and its updates are
+    merely counted, so that count is left out."""
     from ..protocol.tasks import RELATED_TASK
 
     if update.total is None and update.message and RELATED_TASK in (update.meta or {}):
@@ -107,14 +103,14 @@ def _count(update: "ProgressParams") -> str:
     )
 
 
-def _json(value: object) -> str:
+def _to_json(value: object) -> str:
     import msgspec
 
     return msgspec.json.encode(value).decode()
 
 
-def _columns() -> int:
-    """The width of the terminal behind stderr; stdout may be a pipe."""
+def _terminal_columns() -> int:
+    """Return the width of the terminal behind stderr; stdout may be a pipe."""
     try:
         columns = os.get_terminal_size(sys.stderr.fileno()).columns
     except OSError:
@@ -122,7 +118,7 @@ def _columns() -> int:
     return columns or shutil.get_terminal_size().columns
 
 
-def _width(text: str) -> int:
+def _display_width(text: str) -> int:
     from unicodedata import east_asian_width
 
     return sum(2 if east_asian_width(character) in "WF" else 1 for character in text)
@@ -130,6 +126,6 @@ def _width(text: str) -> int:
 
 def _clip(text: str, columns: int) -> str:
     text = text[:columns]
-    while _width(text) > columns:
+    while _display_width(text) > columns:
         text = text[:-1]
     return text

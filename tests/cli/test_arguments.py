@@ -71,12 +71,12 @@ def test_the_schema_says_how_a_value_is_meant(pair: str, key: str, value: object
 @pytest.mark.parametrize(
     ("pair", "why"),
     [
-        ("nothing", "'nothing' is no argument; write key=value"),
-        ("=3", "'=3' is no argument"),
-        ("whole=three", "argument whole: 'three' is no integer"),
-        ("list=a", "argument list: 'a' is no array"),
-        ("text:=Oslo", "argument text: 'Oslo' is no JSON"),
-        ("text=@no/such/file", "argument text: cannot read 'no/such/file': No such file"),
+        ("nothing", "'nothing' is not an argument; write key=value"),
+        ("=3", "'=3' is not an argument"),
+        ("whole=three", "Argument whole: 'three' is not an integer"),
+        ("list=a", "Argument list: 'a' is not an array"),
+        ("text:=Oslo", "Argument text: 'Oslo' is not valid JSON"),
+        ("text=@no/such/file", "Argument text: cannot read 'no/such/file': No such file"),
     ],
 )
 def test_what_makes_no_sense_is_refused_by_name(pair: str, why: str) -> None:
@@ -91,7 +91,7 @@ def test_values_come_from_files(tmp_path: Path) -> None:
     (tmp_path / "photo").write_bytes(b"\xff\xfe")
     pairs = [f"text=@{tmp_path}/note", f"list:=@{tmp_path}/numbers", f"bytes=@{tmp_path}/photo"]
     assert parse_arguments(pairs, SCHEMA) == {"text": "grüße\n", "list": [1, 2], "bytes": "//4="}
-    with pytest.raises(ConfigError, match="photo' is no UTF-8 text"):
+    with pytest.raises(ConfigError, match="photo' is not UTF-8 text"):
         parse_arguments([f"text=@{tmp_path}/photo"], SCHEMA)
 
 

@@ -69,7 +69,7 @@ BLOCKS: list[tuple[dict[str, Any], str]] = [
         {"type": "resource", "resource": {"uri": "a://b", "blob": "AAAA"}},
         "[application/octet-stream, 3 B]",
     ),
-    ({"type": "hologram", "depth": 3}, "[hologram, shown by --json]"),
+    ({"type": "hologram", "depth": 3}, "[hologram: use --json to see it]"),
     ({"type": "text", "text": "two\nlines\n"}, "two\nlines"),
 ]
 
@@ -122,7 +122,7 @@ def test_a_folder_that_cannot_be_written_to_is_a_failure(
     done = dovetail("call", path, "go", "--output", f"{tmp_path}/file/folder")
     assert (done.code, done.failure) == (
         1,
-        f"cannot save to {tmp_path}/file/folder: Not a directory",
+        f"Cannot save to {tmp_path}/file/folder: Not a directory",
     )
 
 
@@ -136,7 +136,7 @@ def test_a_failure_of_many_lines_is_told_in_full(scripted: Callable[..., str]) -
     done = dovetail("call", scripted(tool(), says("one\ntwo", result={"isError": True})), "go")
     assert (done.code, done.err) == (1, "dovetail: error: one\ntwo\n")
     silent = dovetail("call", scripted(tool(), says(result={"isError": True})), "go")
-    assert silent.failure == "the tool go failed, and does not say why"
+    assert silent.failure == "The tool go failed without a message"
 
 
 def test_a_failed_result_is_a_document_too(scripted: Callable[..., str]) -> None:
@@ -148,10 +148,10 @@ def test_a_failed_result_is_a_document_too(scripted: Callable[..., str]) -> None
 @pytest.mark.parametrize(
     ("words", "code", "failure"),
     [
-        (["forcast"], 1, "there is no tool 'forcast'; did you mean forecast?"),
-        (["zzz"], 1, "there is no tool 'zzz'; there are forecast"),
-        (["forecast", "city"], 2, "'city' is no argument; write key=value, or key:=json"),
-        (["forecast", "days=many"], 2, "argument days: 'many' is no integer"),
+        (["forcast"], 1, "The server has no tool 'forcast'. Did you mean forecast?"),
+        (["zzz"], 1, "The server has no tool 'zzz'. It has: forecast"),
+        (["forecast", "city"], 2, "'city' is not an argument; write key=value or key:=json"),
+        (["forecast", "days=many"], 2, "Argument days: 'many' is not an integer"),
         (["forecast", "days=3"], 1, "city"),
         (["forecast", "city=Oslo", "--args", "[]"], 2, "--args takes a JSON object, not '[]'"),
     ],

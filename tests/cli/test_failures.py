@@ -16,7 +16,7 @@ CRASH = "import sys; print('no key in the environment', file=sys.stderr); sys.ex
 @pytest.mark.parametrize(
     ("words", "failure"),
     [
-        ([], "the following arguments are required: VERB (see `dovetail --help`)"),
+        ([], "the following arguments are required: COMMAND (see `dovetail --help`)"),
         (["dance"], "invalid choice: 'dance'"),
         (["ping"], "the following arguments are required: TARGET (see `dovetail ping --help`)"),
         (["call", WEATHER], "the following arguments are required: TOOL"),
@@ -38,12 +38,12 @@ CRASH = "import sys; print('no key in the environment', file=sys.stderr); sys.ex
             ["ping", "no/such/mcp.json"],
             "no/such/mcp.json cannot be read: No such file or directory",
         ),
-        (["ping", " "], "the target is empty"),
+        (["ping", " "], "The target is empty"),
         (["ping", "unclosed 'quote"], "cannot be split into words: No closing quotation"),
         (["ping", "gopher://example.com"], "gopher://example.com"),
         (
             ["ping", WEATHER, "--server", "x"],
-            "--server chooses from an mcp.json, but the target is",
+            "--server chooses from an mcp.json file, but the target is",
         ),
         (["ping", WEATHER, "--revision", "1999"], "There is no revision '1999'; there are"),
         (["run"], "the following arguments are required: FILE[:OBJECT]"),
@@ -119,7 +119,10 @@ def test_pages_that_have_to_be_visited_first_are_shown_whole(scripted: Callable[
         "data": {"elicitations": [page, {**page, "url": "file:///x"}]},
     }
     done = dovetail("call", scripted(tool(), {"tools/call": {"error": refusal}}), "go")
-    assert (done.code, done.err) == (1, f"dovetail: error: Sign in first\n  visit first: {url}\n")
+    assert (done.code, done.err) == (
+        1,
+        f"dovetail: error: Sign in first\n  Visit this page first: {url}\n",
+    )
 
 
 def test_run_fails_with_a_document_as_well(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def test_it_shows_skills_and_what_is_wrong_with_them(tmp_path: Path) -> None:
         "    Is fine.",
         "  skill://flawed/SKILL.md  fine",
         "    Is fine.",
-        "    It cannot be used: its URI does not end in /fine/SKILL.md",
+        "    Cannot be used: its URI does not end in /fine/SKILL.md",
     ]
     found = dovetail("inspect", str(tmp_path / "server.py"), "--json").json["skills"]
     assert [(one["frontmatter"]["name"], "problem" in one) for one in found] == [
@@ -139,7 +139,7 @@ def test_a_server_of_an_mcp_json_is_chosen_by_name(tmp_path: Path) -> None:
     several = dovetail("inspect", str(config))
     assert (several.code, several.failure) == (
         2,
-        f"{config} names several servers; choose one with --server: one, two",
+        f"{config} has several servers; choose one with --server: one, two",
     )
     unknown = dovetail("inspect", str(config), "--server", "three")
     assert (unknown.code, unknown.failure) == (

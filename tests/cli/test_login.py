@@ -206,7 +206,7 @@ def test_a_login_lets_every_other_verb_in(guarded: Guarded, run: Run) -> None:
     assert (
         f"issuer   {guarded.origin}" in done.out
         and "scopes   read write" in done.out
-        and "renews itself" in done.out
+        and "renewed automatically" in done.out
     )
     assert done.err.startswith("Opening your browser to log in to ")
     for _ in range(2):
@@ -222,7 +222,7 @@ def test_without_a_login_the_command_is_named_and_no_browser_opens(
     done = run("ping", guarded.url)
     assert (done.code, done.failure) == (
         1,
-        f"{guarded.url} wants a login, or a new one: dovetail login {guarded.url}",
+        f"{guarded.url} requires you to log in. Run: dovetail login {guarded.url}",
     )
     assert guarded.saw("/authorize") == []
 
@@ -234,7 +234,7 @@ def test_who_is_logged_in_already_is_not_asked_again(guarded: Guarded, run: Run)
     told = run("login", guarded.url)
     assert (
         told.out.startswith(f"Already logged in to {guarded.url}\n")
-        and told.err == "--force logs in anew\n"
+        and told.err == "Use --force to log in again\n"
     )
     assert len(guarded.saw("/authorize")) == 1
 
@@ -272,15 +272,18 @@ def test_a_tool_that_is_not_listed_is_called_and_the_scopes_that_it_takes_are_na
     remedy = f"dovetail login {guarded.url} --scope notes:read --scope 'no$(id)'"
     assert (done.code, done.failure) == (
         1,
-        f"{guarded.url} takes notes:read no$(id) for this: {remedy}",
+        f"This tool needs the scopes notes:read no$(id). Run: {remedy}",
     )
     assert len(guarded.saw("/authorize")) == 1
 
 
 def test_the_help_of_a_login_says_what_its_target_is(run: Run) -> None:
     told = " ".join(run("login", "--help").out.split())
-    assert "TARGET the URL of a server, or an mcp.json that names it" in told and "uvx" not in told
-    assert "what is known of the login" in run("whoami", "--help").out
+    assert (
+        "TARGET the URL of a server, or an mcp.json file that names it" in told
+        and "uvx" not in told
+    )
+    assert "the saved login" in run("whoami", "--help").out
 
 
 def test_a_login_says_who_it_is_and_what_it_wants(guarded: Guarded, run: Run) -> None:
@@ -329,7 +332,10 @@ def test_a_refused_login_is_one_line(guarded: Guarded, run: Run) -> None:
 def test_a_server_that_lets_everybody_in_needs_no_login(guarded: Guarded, run: Run) -> None:
     guarded.open = True
     done = run("login", guarded.url)
-    assert (done.code, done.out) == (0, f"{guarded.url} lets everybody in; no login was needed\n")
+    assert (done.code, done.out) == (
+        0,
+        f"{guarded.url} is open to everyone. You need not log in.\n",
+    )
     assert run("login", guarded.url, "--json").json is None
 
 
@@ -354,16 +360,14 @@ def test_whoami_tells_all_but_the_token(guarded: Guarded, run: Run) -> None:
 
 def test_whoami_without_a_login_says_how_to_get_one(run: Run) -> None:
     done = run("whoami", "https://example.com/mcp")
-    expected = (
-        "There is no login to https://example.com/mcp: dovetail login https://example.com/mcp"
-    )
+    expected = "You are not logged in to https://example.com/mcp. Run: dovetail login https://example.com/mcp"
     assert (done.code, done.failure) == (1, expected)
 
 
 def test_logout_forgets_the_login_and_asking_twice_is_fine(guarded: Guarded, run: Run) -> None:
     run("login", guarded.url)
     done = run("logout", guarded.url)
-    assert (done.code, done.out) == (0, f"Logged out of {guarded.url}\n")
+    assert (done.code, done.out) == (0, f"Logged out of {guarded.url}.\n")
     assert run("logout", guarded.url, "--json").json == {
         "server": guarded.url,
         "forgotten": False,
@@ -380,7 +384,7 @@ def test_a_logout_has_the_tokens_ended_where_that_can_be_asked_for(
     done = run("logout", guarded.url)
     assert (done.code, done.out) == (
         0,
-        f"Logged out of {guarded.url}, where its tokens are worth nothing any more\n",
+        f"Logged out of {guarded.url}. Its tokens were revoked.\n",
     )
     (asked,) = guarded.saw("/revoke")
     assert asked.pop("token").startswith("refresh-")
@@ -420,7 +424,7 @@ def test_a_token_of_the_configuration_or_a_header_goes_first(
     path.write_text(json.dumps({"mcpServers": {"far": {"url": guarded.url, "auth": "given"}}}))
     assert run("ping", str(path)).code == 0
     assert run("ping", guarded.url, "--header", "Authorization: Bearer given").code == 0
-    assert "nothing to log in to" in run("login", str(path)).failure
+    assert "need not log in" in run("login", str(path)).failure
 
 
 @pytest.mark.parametrize("verb", ["login", "logout", "whoami"])
@@ -430,13 +434,14 @@ def test_what_is_no_server_on_the_web_has_no_login(verb: str, target: str, run: 
     assert done.code == 2
     assert (
         done.failure
-        == f"a login is for the URL of a server, or an mcp.json that names it; {target} is neither"
+        == f"{target} is not a login target; give the URL of a server, or an mcp.json file that "
+        "names it"
     )
 
 
 def test_a_login_does_not_go_over_plain_http_to_another_host(run: Run) -> None:
     done = run("login", "http://example.com/mcp")
-    assert done.code == 2 and "over https only" in done.failure
+    assert done.code == 2 and "requires an https URL" in done.failure
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs a pseudo-terminal")

@@ -41,11 +41,11 @@ def test_every_verb_has_help_and_takes_json(verb: str) -> None:
     done = dovetail(verb, "--help")
     assert (done.code, done.err) == (0, "")
     assert "--json" in done.out
-    assert VERBS[verb].HELP in done.out
+    assert VERBS[verb].help in done.out
 
 
 def test_the_verbs_are_listed_and_the_version_told() -> None:
-    assert all(f"\n    {verb} " in dovetail("--help").out for verb in VERBS)
+    assert all(f"\n  {verb} " in dovetail("--help").out for verb in VERBS)
     assert dovetail("--version") == (0, f"dovetail {package.__version__}\n", "")
 
 

@@ -87,7 +87,7 @@ def test_prompts_and_resources_ask_too(
 def test_without_a_terminal_nobody_is_asked_and_a_line_says_so(revision: str) -> None:
     done = dovetail(*BOOK, "--revision", revision, stdin="Bo\n1\n\ny\n")
     assert (done.code, done.out) == (0, "Nothing was booked.\n")
-    why = "(declined: no terminal; --yes answers with the defaults)"
+    why = "(declined: no terminal; use --yes to answer with the defaults)"
     assert done.err == f"booking ({BOOKING}) asks: Who takes the night train to Oslo? {why}\n"
 
 
@@ -114,8 +114,8 @@ def test_yes_makes_nothing_up_and_visits_no_page(server: Callable[..., str]) -> 
     assert done.out == "decline None\n"
     assert (
         done.err
-        == rf"small ({path}) asks: Who are you?\x1b[2J (declined: it has fields without a default)"
-        + "\n"
+        == rf"small ({path}) asks: Who are you?\x1b[2J (declined: "
+        + "some required fields have no default)\n"
     )
     done = dovetail("call", path, "page", "--yes")
     assert done.out == "decline\n"

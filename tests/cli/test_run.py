@@ -135,9 +135,9 @@ def test_a_file_may_have_any_name(tmp_path: Path, name: str) -> None:
             2,
             "{path} has several servers; choose one: {path}:a, {path}:b",
         ),
-        ("a = 3", ":a", 2, "{path}: a is no Server but 'int'"),
-        ("a = 3", ":b", 2, "{path}: b is not there"),
-        ("a = 3", ":a.b.c", 2, "{path}: a.b.c is not there"),
+        ("a = 3", ":a", 2, "a is an int, not a Server. Name the Server object: {path}:server"),
+        ("a = 3", ":b", 2, "{path} has no object named 'b'"),
+        ("a = 3", ":a.b.c", 2, "{path} has no object named 'a.b.c'"),
     ],
 )
 def test_a_file_that_cannot_be_served_fails_in_one_line(
@@ -156,7 +156,7 @@ def test_verbose_shows_the_traceback(write: Callable[[str], str]) -> None:
 
 def test_a_file_that_is_not_there_or_not_python_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
-    assert dovetail("run", "no/such.py").failure == "there is no file no/such.py"
+    assert dovetail("run", "no/such.py").failure == "There is no file no/such.py"
     assert (
         dovetail("run", str(tmp_path / "notes.txt")).failure
         == f"{tmp_path}/notes.txt is no Python file"
@@ -178,7 +178,7 @@ def test_what_only_a_network_has_is_refused_on_stdio(words: list[str]) -> None:
     assert (done.code, done.out) == (2, "")
     assert (
         done.failure
-        == f"{words[0]} is for a server on the network: add --http, --sse or --websocket"
+        == f"{words[0]} is for a server on the network; add --http, --sse or --websocket"
     )
 
 

@@ -250,7 +250,7 @@ def log_in(home: dict[str, str], url: str, *words: str, **answers: str) -> str:
 
 def test_a_newcomer_logs_in_to_the_notes_and_writes_one(notes: str, home: dict[str, str]) -> None:
     assert dovetail(home, "call", notes, "show").endswith(
-        f"wants a login, or a new one: dovetail login {notes}"
+        f"requires you to log in. Run: dovetail login {notes}"
     )
     said = log_in(home, notes, "--scope", "notes:write", username="ada", password="engine")
     assert said.startswith(
@@ -259,10 +259,7 @@ def test_a_newcomer_logs_in_to_the_notes_and_writes_one(notes: str, home: dict[s
     assert dovetail(home, "call", notes, "add", "text=Call Charles") == "Noted. You have 1."
     assert dovetail(home, "call", notes, "show", "--revision", "handshake") == '["Call Charles"]'
     assert "scopes   notes:write notes:read\n" in dovetail(home, "whoami", notes)
-    assert (
-        dovetail(home, "logout", notes)
-        == f"Logged out of {notes}, where its tokens are worth nothing any more"
-    )
+    assert dovetail(home, "logout", notes) == f"Logged out of {notes}. Its tokens were revoked."
     assert f"dovetail login {notes}" in dovetail(home, "whoami", notes)
 
 

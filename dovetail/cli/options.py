@@ -1,0 +1,178 @@
+"""Options that several verbs share, and what their TARGET means.
+
+A TARGET is a URL, a script (`server.py`), an `mcp.json`, or a command with its arguments in one
+word: `"uvx some-server"`.
+"""
+
+import argparse
+import os
+import re
+import shlex
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ..errors import ConfigError
+
+if TYPE_CHECKING:
+    from ..config import ServerConfig
+
+URL = re.compile(r"[a-z][a-z0-9+.-]*://\S*", re.IGNORECASE)
+FILE_SUFFIXES = (".py", ".js", ".mjs", ".ts", ".json")
+"""A TARGET that ends like this is a file, not a command."""
+ANY_TARGET = 'a script, an mcp.json file, a URL, or a command such as "uvx some-server"'
+LOGIN_TARGET = "the URL of a server, or an mcp.json file that names it"
+
+
+def add_target_options(parser: argparse.ArgumentParser, help: str) -> None:
+    """Add TARGET and `--server`."""
+    parser.add_argument("target", metavar="TARGET", help=help)
+    parser.add_argument(
+        "--server", metavar="NAME", help="which server to use, if the mcp.json file has several"
+    )
+
+
+def add_client_options(parser: argparse.ArgumentParser, target: str = ANY_TARGET) -> None:
+    """Add TARGET and the options of every verb that connects to a server."""
+    add_target_options(parser, target)
+    parser.add_argument(
+        "--revision",
+        metavar="REVISION",
+        help="protocol revision to use: a date, 'handshake' or 'stateless' (default: the newest "
+        "that the server supports)",
+    )
+    parser.add_argument(
+        "--timeout",
+        metavar="SECONDS",
+        type=_parse_seconds,
+        help="how long to wait for an answer (default: 60)",
+    )
+    parser.add_argument(
+        "--env",
+        metavar="KEY=VALUE",
+        type=_parse_variable,
+        action="append",
+        default=[],
+        help="set an environment variable of the server; repeatable",
+    )
+    parser.add_argument("--cwd", metavar="DIR", help="start the server in this directory")
+    parser.add_argument(
+        "--header",
+        metavar="'NAME: VALUE'",
+        type=_parse_header,
+        action="append",
+        default=[],
+        help="send an HTTP header with each request to a URL; repeatable",
+    )
+
+
+def add_elicit_options(parser: argparse.ArgumentParser) -> None:
+    """Add the option of every verb during which a server may ask the user something."""
+    parser.add_argument(
+        "--yes",
+        "--defaults",
+        action="store_true",
+        dest="defaults",
+        help="answer the server's questions with their defaults, without asking you",
+    )
+
+
+def integer(minimum: int, maximum: int | None = None) -> Callable[[str], int]:
+    """Return a parser of integers within bounds, for `type=`."""
+
+    def parse(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is not an integer") from None
+        if maximum is not None and not minimum <= number <= maximum:
+            raise argparse.ArgumentTypeError(f"must be between {minimum} and {maximum}")
+        if number < minimum:
+            raise argparse.ArgumentTypeError(f"must be at least {minimum}")
+        return number
+
+    return parse
+
+
+def parse_target(options: argparse.Namespace) -> str | list[str]:
+    """Return TARGET as `Client` takes it, after checking the options that depend on its kind."""
+    text: str = options.target
+    is_url, is_file = URL.fullmatch(text) is not None, _is_file(text)
+    if is_file and text.endswith(".json"):
+        _require_choice(text, options.server)
+    elif options.server is not None:
+        raise ConfigError(f"--server chooses from an mcp.json file, but the target is {text}")
+    if options.header and not is_url and not text.endswith(".json"):
+        raise ConfigError(f"--header is for a URL, but the target is {text}")
+    if is_file:
+        return os.path.abspath(text) if options.cwd else text
+    if is_url:
+        return text
+    return [os.path.abspath(text)] if os.path.isfile(text) else _split_command(text)
+
+
+def find_server_config(options: argparse.Namespace) -> "ServerConfig | None":
+    """Return the remote server that TARGET names; None if it is a server that is started here."""
+    from .. import config
+
+    text: str = options.target
+    if URL.fullmatch(text):
+        return config.ServerConfig(url=text)
+    if not (_is_file(text) and text.endswith(".json")):
+        return None
+    _require_choice(text, options.server)
+    found = config.expand(config.choose(config.read(text), options.server, text))
+    return found if found.url is not None else None
+
+
+def _is_file(text: str) -> bool:
+    """Tell whether a target names a file. "node server.js" is a command, although it ends like a
+    file, but "my server.py" is a file if it exists."""
+    return (
+        URL.fullmatch(text) is None
+        and text.endswith(FILE_SUFFIXES)
+        and (os.path.exists(text) or " " not in text)
+    )
+
+
+def _require_choice(path: str, chosen: str | None) -> None:
+    from .. import config
+
+    names = sorted(config.read(path))
+    if chosen is None and len(names) > 1:
+        raise ConfigError(
+            f"{path} has several servers; choose one with --server: {', '.join(names)}"
+        )
+
+
+def _split_command(command: str) -> list[str]:
+    try:
+        words = shlex.split(command, posix=os.name == "posix")
+    except ValueError as error:
+        raise ConfigError(f"The command {command!r} cannot be split into words: {error}") from None
+    if not words:
+        raise ConfigError("The target is empty")
+    return words if os.name == "posix" else [word.strip('"') for word in words]
+
+
+def _parse_seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+    if not seconds > 0:
+        raise argparse.ArgumentTypeError("must be more than 0")
+    return seconds
+
+
+def _parse_variable(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+    return name, value
+
+
+def _parse_header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon or not name.strip() or not value.strip():
+        raise argparse.ArgumentTypeError(f"{text!r} is not 'NAME: VALUE'")
+    return name.strip(), value.strip()
