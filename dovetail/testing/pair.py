@@ -14,9 +14,8 @@ from ..transports import memory
 from .tape import Tape, Taped
 
 
-class Replayed:
-    """A server as it is, but that a handler which asked is always run again, as another process
-    would have to."""
+class ReplayingServer:
+    """A server whose handlers run again after every question, as they would in another process."""
 
     replay = True
 
@@ -37,19 +36,28 @@ async def pair(
     user: Principal | None = None,
     **options: Any,
 ) -> AsyncIterator[Client]:
-    """A client of this server, for as long as the block lasts. `options` are those of Client. With
-    `replay`, a handler that asks in the stateless era is run again from its beginning in every
-    round. `user` is who the guard would have let in."""
+    """Connect a client to a server, in memory, until the block ends.
+
+    Args:
+        server: The server.
+        revision: The revision to use, as in `Client(revision=…)` (default: the newest that
+            the server has).
+        record: A tape to record every message on.
+        replay: Whether a handler that asks a question in the stateless era runs again from its
+            beginning in every round, rather than being suspended.
+        user: The principal that makes the calls, as a guard would have admitted it.
+        **options: Further options of `Client`.
+    """
     ours, theirs = memory.pair(options.get("limits", DEFAULT), server.limits)
-    service = cast(Service, Replayed(server)) if replay else server
-    talk = serve_channel(
+    service = cast(Service, ReplayingServer(server)) if replay else server
+    work = serve_channel(
         service,
         theirs,
         server.lifespan,
         grace=server.limits.shutdown,
         visitor=Visitor(principal=user),
     )
-    serving = asyncio.get_running_loop().create_task(talk)
+    serving = asyncio.get_running_loop().create_task(work)
     channel: Channel = ours if record is None else Taped(ours, record)
     try:
         async with Client(channel, revision=revision, **options) as client:

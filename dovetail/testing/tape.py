@@ -1,4 +1,4 @@
-"""A tape of every message that passes a channel."""
+"""A recording of every message on a channel."""
 
 from typing import Any
 
@@ -6,27 +6,41 @@ import msgspec
 
 from ..ports import Channel, Ended, Incoming, Receive
 
-_plain = msgspec.json.Decoder().decode
+_decode = msgspec.json.Decoder().decode
 
 
 class Tape:
-    """Messages in the order in which they passed: who sent them (`client` or `server`), and their
-    bytes."""
+    """Recorded messages, in order."""
 
     def __init__(self) -> None:
         self.entries: list[tuple[str, bytes]] = []
+        """The sender of each message ("client" or "server"), and its bytes."""
 
     def messages(self, sender: str | None = None) -> list[Any]:
-        """The messages as JSON, of one side or of both."""
-        return [_plain(data) for who, data in self.entries if sender in (None, who)]
+        """Return the messages, decoded from JSON.
+
+        Args:
+            sender: "client" or "server"; None for both.
+        """
+        return [_decode(data) for who, data in self.entries if sender in (None, who)]
 
     def methods(self, sender: str | None = None) -> list[str]:
-        """The methods called and notified, in order."""
+        """Return the methods of all requests and notifications, in order.
+
+        Args:
+            sender: "client" or "server"; None for both.
+        """
         return [message["method"] for message in self.messages(sender) if "method" in message]
 
 
 class Taped:
-    """A channel that writes all that passes onto a tape."""
+    """A channel that records all messages on a tape.
+
+    Args:
+        channel: The channel to record.
+        tape: Where to record.
+        side: Which side uses this end of the channel: "client" or "server".
+    """
 
     def __init__(self, channel: Channel, tape: Tape, side: str = "client") -> None:
         self._channel = channel
@@ -34,24 +48,24 @@ class Taped:
         self._side, self._other = (side, "server" if side == "client" else "client")
 
     def start(self, receive: Receive, ended: Ended) -> None:
-        """Begin to deliver."""
+        """Start the channel, and record what it delivers."""
 
-        def taped(data: Incoming) -> None:
+        def record(data: Incoming) -> None:
             if isinstance(data, bytes):
                 self._tape.entries.append((self._other, data))
             receive(data)
 
-        self._channel.start(taped, ended)
+        self._channel.start(record, ended)
 
     def send(self, data: bytes) -> None:
-        """Queue one message."""
+        """Record one message, and send it."""
         self._tape.entries.append((self._side, data))
         self._channel.send(data)
 
     async def drain(self) -> None:
-        """Wait for room."""
+        """Wait until there is room to send more."""
         await self._channel.drain()
 
     async def close(self) -> None:
-        """End."""
+        """Close the channel."""
         await self._channel.close()
