@@ -1,4 +1,4 @@
-"""One request from start to end, for functions that are started for it and end after it."""
+"""Answer a single request, for serverless functions that start with it and end after it."""
 
 import asyncio
 from collections.abc import Mapping
@@ -17,31 +17,31 @@ from .routes import send_error
 async def handle(
     service: Service, lifespan: Lifespan, request: HttpRequest, options: Mapping[str, Any]
 ) -> HttpResponse:
-    """Answer one request from start to end, with nothing left running: no session is held, and
-    every reply is JSON."""
+    """Answer one request with JSON, keep no session and leave nothing running."""
     if options.get("metrics"):
         raise ConfigError(
-            "metrics=: what ends after each request has nothing to count; report with "
-            "telemetry() instead"
+            "metrics= is not possible with `handle`: the counters would be lost after each "
+            "request. Use telemetry() instead"
         )
-    answer = HttpResponse()
-    asked: list[bool] = []
+    response = HttpResponse()
+    received = False
 
     async def receive() -> dict[str, Any]:
-        if asked:
-            await asyncio.Event().wait()  # it never goes away
-        asked.append(True)
+        nonlocal received
+        if received:
+            await asyncio.Event().wait()  # the client never disconnects
+        received = True
         return {"type": "http.request", "body": request.body, "more_body": False}
 
     async def send(message: Any) -> None:
         if message["type"] == "http.response.start":
-            answer.status = message["status"]
-            answer.headers = {
+            response.status = message["status"]
+            response.headers = {
                 name.decode("latin-1"): value.decode("latin-1")
                 for name, value in message["headers"]
             }
         else:
-            answer.body += message.get("body", b"")
+            response.body += message.get("body", b"")
 
     app = App(
         service, lifespan, ServeOptions.create(**{"json_only": True, "sessions": False, **options})
@@ -56,25 +56,23 @@ async def handle(
             send,
             Reject(
                 400,
-                InvalidRequest(
-                    "A header holds what is not Latin-1, and so cannot be a header of HTTP"
-                ),
+                InvalidRequest("A header has characters that are not Latin-1"),
             ),
         )
-        return answer
-    # unless told otherwise, wherever the function is called is its place, and what is well known of
-    # it lies below
+        return response
+    # By default, the path at which the function is called is the endpoint, and its well-known
+    # documents are below it.
     root = "" if options.get("path") else request.path.partition("/.well-known/")[0]
-    seen = urlsplit(request.url)
-    if seen.netloc and not any(name == b"host" for name, _ in headers):
-        headers.append((b"host", seen.netloc.encode("latin-1", "replace")))
+    url = urlsplit(request.url)
+    if url.netloc and not any(name == b"host" for name, _ in headers):
+        headers.append((b"host", url.netloc.encode("latin-1", "replace")))
     scope = {
         "type": "http",
-        "scheme": seen.scheme or "https",
+        "scheme": url.scheme or "https",
         "method": request.method,
         "path": request.path,
         "root_path": root,
-        "query_string": seen.query.encode(),
+        "query_string": url.query.encode(),
         "headers": headers,
         "client": (request.address, 0) if request.address else None,
     }
@@ -82,4 +80,4 @@ async def handle(
         await app(scope, receive, send)
     finally:
         await app.close()
-    return answer
+    return response

@@ -1,4 +1,4 @@
-"""A server on stdin and stdout: one conversation, signals, and a parent that may die."""
+"""A server on stdin and stdout: one client, signals, and a parent that may die."""
 
 import asyncio
 import os
@@ -13,92 +13,93 @@ from .channel import Lifespan, serve_channel
 
 
 def run_stdio(service: Service, lifespan: Lifespan) -> None:
-    """Serve on stdin and stdout until the client goes away, or until told to stop."""
-    # Threads that compute would otherwise keep the loop waiting for 5 ms each time it wants the
-    # interpreter.
+    """Serve on stdin and stdout until the client disconnects or a signal arrives."""
+    # With the default of 5 ms, threads that compute would keep the event loop waiting that long
+    # each time it needs the interpreter.
     sys.setswitchinterval(0.001)
-    channel = StdioChannel(service.limits)  # before the loop opens anything of its own
-    asyncio.run(_stdio(service, channel, lifespan)).cancel()
+    channel = StdioChannel(service.limits)  # before the event loop opens file descriptors
+    asyncio.run(_run(service, channel, lifespan)).cancel()
 
 
 async def serve_stdio(service: Service, lifespan: Lifespan) -> None:
-    """Serve on stdin and stdout in the loop that is running, until the client goes away."""
+    """Serve on stdin and stdout in the running event loop, until the client disconnects."""
     await serve_channel(
         service, StdioChannel(service.limits), lifespan, grace=service.limits.shutdown
     )
 
 
-async def _stdio(service: Service, channel: StdioChannel, lifespan: Lifespan) -> threading.Timer:
+async def _run(service: Service, channel: StdioChannel, lifespan: Lifespan) -> threading.Timer:
     task = asyncio.current_task()
     assert task is not None
-    patience = service.limits.shutdown
-    heard = _on_signals(task, patience)
-    _watch_parent(patience / 2, task)
+    timeout = service.limits.shutdown
+    handles_signals = _handle_signals(task, timeout)
+    _watch_parent(timeout / 2, task)
     try:
         await serve_channel(
-            service, channel, lifespan, grace=patience if channel.endless else None, orderly=True
+            service, channel, lifespan, grace=timeout if channel.endless else None, orderly=True
         )
     except asyncio.CancelledError:
         pass
-    # the loop, when it closes, lets go of the pipe that signals are written to before it lets go of
-    # the signals
-    if heard:
+    # When the loop closes, it closes the pipe that signals are written to before it removes the
+    # signal handlers.
+    if handles_signals:
         signal.set_wakeup_fd(-1)
-    return exit_after(
-        patience
-    )  # asyncio waits for every task; one that swallows its cancellation would keep us for ever
+    # asyncio waits for every task, and one that ignores its cancellation would keep us for ever.
+    return exit_after(timeout)
 
 
-def _on_signals(task: "asyncio.Task[Any]", patience: float) -> bool:
-    """The first signal stops the server in good order. The second ends it at once; so does a tool
-    that blocks the loop.
+def _handle_signals(task: "asyncio.Task[Any]", timeout: float) -> bool:
+    """Let the first signal stop the server in good order, and the second end the process at once.
 
-    False where signals cannot be heard like that: then Ctrl-C raises KeyboardInterrupt as ever.
+    The process also ends if a tool blocks the event loop for `timeout` seconds after a signal.
+    Returns False if handlers cannot be set: then Ctrl-C raises KeyboardInterrupt as usual.
     """
     loop = asyncio.get_running_loop()
-    stuck: list[threading.Timer] = []
+    timers: list[threading.Timer] = []
 
-    def asked(number: int, frame: Any) -> None:
-        if stuck:
+    def on_signal(number: int, frame: Any) -> None:
+        if timers:
             os._exit(130)
-        stuck.append(exit_after(patience))
+        timers.append(exit_after(timeout))
 
     def stop() -> None:
-        stuck[0].cancel()
+        timers[0].cancel()
         task.cancel()
 
     for name in ("SIGINT", "SIGTERM"):
         try:
             loop.add_signal_handler(getattr(signal, name), stop)
-            signal.signal(getattr(signal, name), asked)  # which runs even while the loop does not
+            signal.signal(getattr(signal, name), on_signal)  # runs even if the loop is blocked
         except (NotImplementedError, RuntimeError, ValueError):
             return False  # Windows, or not the main thread
     return True
 
 
 def exit_after(seconds: float) -> threading.Timer:
-    """End the process by then, whatever keeps it, unless the timer is cancelled."""
+    """End the process after that many seconds, unless the timer is cancelled."""
     timer = threading.Timer(seconds, os._exit, (1,))
     timer.daemon = True
     timer.start()
     return timer
 
 
-def _watch_parent(patience: float, task: "asyncio.Task[Any]") -> None:
-    """End when the parent dies, even if somebody else still holds our stdin open. What it sent last
-    is still answered."""
+def _watch_parent(timeout: float, task: "asyncio.Task[Any]") -> None:
+    """End `timeout` seconds after the parent died, even if another process holds stdin open.
+
+    Until then, the messages that the parent sent last are answered.
+    """
     parent = os.getppid() if hasattr(os, "getppid") else 1
     if parent <= 1 or not hasattr(os, "pidfd_open"):
         return
     loop = asyncio.get_running_loop()
     try:
-        watch = os.pidfd_open(parent)
+        parent_fd = os.pidfd_open(parent)
     except OSError:
         return
 
-    def gone() -> None:
-        loop.remove_reader(watch)
-        os.close(watch)
-        loop.call_later(patience, task.cancel)
+    def on_parent_death() -> None:
+        loop.remove_reader(parent_fd)
+        os.close(parent_fd)
+        loop.call_later(timeout, task.cancel)
 
-    loop.add_reader(watch, gone)
+    loop.add_reader(parent_fd, on_parent_death)

@@ -1,18 +1,18 @@
-"""uvicorn's HTTP protocol, with bounds for what is no body, and a short way for the usual request.
+"""uvicorn's HTTP protocol, with bounds on the head of a request and a fast path for the most common
+one.
 
-A connection that does not finish its request's headers, or finds no end of them, is closed; so is
-one whose client does not read what it asked for. What comes behind a body (trailers) is dropped: a
-header there would be one that no gateway has seen. Whoever would rather speak HTTP/2 is answered in
-what they can speak already. And where a connection is lost, all that was begun on it hears of it,
-not only what came last.
+A connection that does not finish the head of its request, or whose head is too long, is closed. So
+is one whose client does not read the response. Trailers are dropped: they would be headers that no
+proxy has seen. A request to upgrade to HTTP/2 is answered with HTTP/1.1. When a connection is lost,
+every request on it is notified, not only the last.
 
-The usual request comes whole, in one piece, by itself on its connection, and is answered one turn
-of the loop later with one JSON body. It needs nothing that ASGI is for: no task that waits for a
-body, no events for what comes next. So it is held back from uvicorn until all of it is here, begun
-by the application directly (`App.begin`), and where it is done when we look again, its reply is
-written in one piece. Anything else, at whatever point it turns out to be so, is handed over to
-uvicorn as if it came now, with what was begun in its scope. `python -m bench.costs`: 36 µs of CPU
-for a call, not 59.
+The most common request arrives complete, in one piece, alone on its connection, and is answered
+after one iteration of the event loop with one JSON body. It needs nothing that ASGI is for: no task
+that waits for a body, no events for what comes next. So it is held back from uvicorn until it is
+complete, and the application starts it directly (`App.begin`). If it is done in the next iteration,
+the response is written in one piece. Every other request, as soon as it turns out to be one, is
+handed over to uvicorn as if it came now, with what was begun in its scope. `python -m bench.costs`:
+36 µs of CPU per call instead of 59.
 """
 
 import asyncio
@@ -25,16 +25,13 @@ from ..limits import Limits
 from ..transports.http.server.endpoint import BEGUN, Begun
 from .app import App
 
-LONGEST_HEAD, MOST_HEADERS = 64 * 1024, 200
-"""What the head of a request may have, in bytes (not counting those that come at once) and in
-lines."""
+MAX_HEAD_BYTES, MAX_HEADERS = 64 * 1024, 200
+"""Bounds on the head of a request. Bytes that arrive with its first packet do not count."""
+UPGRADE_HEADERS = (b"upgrade", b"http2-settings")
 
 
-WISHES = (b"upgrade", b"http2-settings")
-
-
-class _Held:
-    """What the parser said of a request that was held back; it may be at the next one by now."""
+class _HeldRequestParser:
+    """Speaks for the parser about the request that was held back; it may be at the next."""
 
     get_method = staticmethod(lambda: b"POST")
     get_http_version = staticmethod(lambda: "1.1")
@@ -43,34 +40,34 @@ class _Held:
 
 
 class UvicornProtocol(HttpToolsProtocol):
-    """One connection; `protocol` says of which application, and with which bounds."""
+    """One connection; `make_protocol_class` sets the application and the limits."""
 
     served: App
-    bounds: Limits
-    slow: asyncio.TimerHandle | None = None
+    limits: Limits
+    head_timer: asyncio.TimerHandle | None = None
     """Closes a connection whose request does not arrive, or does not end."""
-    unread: asyncio.TimerHandle | None = None
-    """Ends a connection whose client does not read."""
-    came = 0
-    """Bytes of a request that had begun before they came, since there was a piece of its body."""
-    heading = arriving = False
-    """Whether a head, and a request, has begun to arrive and not ended."""
-    wishing = False
-    """Whether the request would rather have another protocol, which we do not speak."""
+    write_timer: asyncio.TimerHandle | None = None
+    """Closes a connection whose client does not read."""
+    received = 0
+    """Bytes of the current request since its first packet, or since the last piece of its body."""
+    in_head = in_request = False
+    """Whether a head, and a request, has begun to arrive and is not complete."""
+    ignores_upgrade = False
+    """Whether the request asks for another protocol, which we do not speak."""
     cycles: tuple[Any, ...] = ()
-    """What uvicorn has begun here, or has yet to begin, and not ended."""
+    """The requests on this connection that uvicorn has not finished."""
     held: bytes | None = None
-    """The body of a request that is held back, as far as it is here."""
+    """The body, so far, of a request that is held back."""
     begun: Begun | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """Somebody is here, and has to say what they want in time."""
+        """Start the head timeout of a new connection."""
         super().connection_made(transport)
-        self.slow = self.loop.call_later(self.bounds.body_timeout, transport.close)
+        self.head_timer = self.loop.call_later(self.limits.body_timeout, transport.close)
 
     def data_received(self, data: bytes) -> None:
-        """Parse a piece, then see what there is to do about it."""
-        self.came += len(data) if self.arriving else 0
+        """Parse a packet, then start or refuse what is complete."""
+        self.received += len(data) if self.in_request else 0
         self._unset_keepalive_if_required()
         try:
             self.parser.feed_data(data)
@@ -78,43 +75,44 @@ class UvicornProtocol(HttpToolsProtocol):
             if self._should_upgrade():
                 self.handle_websocket_upgrade()
             else:
-                self._stay(data[upgrade.args[0] :])
+                self._ignore_upgrade(data[upgrade.args[0] :])
             return
         except httptools.HttpParserError:
-            self.logger.warning("A request could not be read")
-            self.send_400_response("The request could not be read.")
+            self.logger.warning("Invalid HTTP request")
+            self.send_400_response("The request is not valid HTTP.")
             return
         if self.held is not None:
             self._begin()
-        if self.arriving:
-            self._unfinished()
+        if self.in_request:
+            self._check_incomplete()
 
-    def _unfinished(self) -> None:
-        """Something came that is no request yet, or the rest of one that was refused, or no end of
-        one."""
+    def _check_incomplete(self) -> None:
+        """Bound the time and size of a head, and of the rest of a request that was refused."""
         if self.transport.is_closing():
             return
         refused = self.cycle is not None and self.cycle.response_complete
-        if self.slow is None and (self.heading or refused):
-            self.slow = self.loop.call_later(self.bounds.body_timeout, self.transport.close)
-        if self.came <= LONGEST_HEAD:
+        if self.head_timer is None and (self.in_head or refused):
+            self.head_timer = self.loop.call_later(self.limits.body_timeout, self.transport.close)
+        if self.received <= MAX_HEAD_BYTES:
             return
-        if self.heading:
-            self.send_400_response(f"The head of a request may have {LONGEST_HEAD} bytes.")
+        if self.in_head:
+            self.send_400_response(
+                f"The head of the request is longer than {MAX_HEAD_BYTES} bytes."
+            )
         else:
             self.transport.abort()
 
-    def _stay(self, rest: bytes) -> None:
-        """The same request, without the wish for another protocol, which a server may ignore.
-        https://www.rfc-editor.org/rfc/rfc9110#section-7.8"""
+    def _ignore_upgrade(self, rest: bytes) -> None:
+        """Parse the request again without its Upgrade header, which a server may ignore.
+
+        https://www.rfc-editor.org/rfc/rfc9110#section-7.8
+        """
         parser = self.parser
-        if not any(
-            name == b"upgrade" for name, _ in self.headers
-        ):  # CONNECT, of which nothing is left then
-            self.send_400_response("There are no tunnels here.")
+        if not any(name == b"upgrade" for name, _ in self.headers):  # it is a CONNECT
+            self.send_400_response("CONNECT is not supported.")
             return
-        lines = [b"%b: %b\r\n" % (name, _without_wish(value) if name == b"connection" else value)
-                 for name, value in self.headers if name not in WISHES]  # fmt: skip
+        lines = [b"%b: %b\r\n" % (name, _without_upgrade(value) if name == b"connection" else value)
+                 for name, value in self.headers if name not in UPGRADE_HEADERS]  # fmt: skip
         start = b"%b %b HTTP/%b\r\n" % (
             parser.get_method(),
             self.url,
@@ -123,67 +121,66 @@ class UvicornProtocol(HttpToolsProtocol):
         self.parser = httptools.HttpRequestParser(self)
         self.data_received(b"".join([start, *lines, b"\r\n", rest]))
 
-    # what the parser says
+    # callbacks of the parser
 
     def on_message_begin(self) -> None:
-        """A request begins, and with it nothing before it may be held any longer."""
+        """Hand over the request before this one, as they are answered in order."""
         if self.held is not None or self.begun is not None:
             self._hand_over()
-        self.heading = self.arriving = True
+        self.in_head = self.in_request = True
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header; or a trailer, which is none."""
-        if not self.heading:
+        """Keep a header; drop a trailer."""
+        if not self.in_head:
             return
         headers, name = self.headers, name.lower()
-        if len(headers) >= MOST_HEADERS:
-            raise ValueError(f"more than {MOST_HEADERS} headers")  # to which the answer is 400
+        if len(headers) >= MAX_HEADERS:
+            raise ValueError(f"more than {MAX_HEADERS} headers")  # answered with 400
         if name == b"expect":
             self.expect_100_continue = value.lower() == b"100-continue"
         headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        """The head is here: hold the request back, or let uvicorn begin."""
-        if self.slow is not None:
-            self.slow.cancel()
-            self.slow = None
-        self.came, self.heading = 0, False
-        self.wishing = self.parser.should_upgrade() and not self._should_upgrade()
-        if self.wishing:
+        """Hold the request back, or let uvicorn start it."""
+        if self.head_timer is not None:
+            self.head_timer.cancel()
+            self.head_timer = None
+        self.received, self.in_head = 0, False
+        self.ignores_upgrade = self.parser.should_upgrade() and not self._should_upgrade()
+        if self.ignores_upgrade:
             return
-        if self._usual():
+        if self._takes_fast_path():
             self.held = b""
         else:
-            self._let_uvicorn()
+            self._start_in_uvicorn()
 
     def on_body(self, body: bytes) -> None:
-        """A piece of the body."""
-        self.came = 0
+        """Take a piece of the body."""
+        self.received = 0
         if self.held is None:
             super().on_body(body)
         else:
             self.held += body
 
     def on_message_complete(self) -> None:
-        """All of the request is here."""
-        self.arriving = False
-        if self.held is None and not self.wishing:
+        """Note that the request is complete."""
+        self.in_request = False
+        if self.held is None and not self.ignores_upgrade:
             super().on_message_complete()
 
-    def _let_uvicorn(self) -> None:
+    def _start_in_uvicorn(self) -> None:
         super().on_headers_complete()
         self.cycles = tuple(
-            one
-            for one in {*self.cycles, self.cycle}
-            if one is not None and not one.response_complete
+            cycle
+            for cycle in {*self.cycles, self.cycle}
+            if cycle is not None and not cycle.response_complete
         )
 
-    # the short way
+    # the fast path
 
-    def _usual(self) -> bool:
-        """Whether a request may take the short way, as far as its head tells, and nothing else is
-        going on here."""
+    def _takes_fast_path(self) -> bool:
+        """Whether the head allows the fast path, and nothing else happens on this connection."""
         parser = self.parser
         return (
             self.url == self.served.fast_path
@@ -195,21 +192,21 @@ class UvicornProtocol(HttpToolsProtocol):
         )
 
     def _begin(self) -> None:
-        """All that there is of it for now has come."""
+        """Start the request that is held back, if it is complete."""
         body = self.held
         begun = (
             None
-            if self.arriving or not body
+            if self.in_request or not body
             else self.served.begin(self.headers, self.server, self.client, body)
         )
         if begun is None:
             self._hand_over()
             return
         self.held, self.begun = None, begun
-        self.loop.call_soon(self._look, begun)
+        self.loop.call_soon(self._write_answer, begun)
 
-    def _look(self, begun: Begun) -> None:
-        """Most calls are done now."""
+    def _write_answer(self, begun: Begun) -> None:
+        """Write the response, if the call is done by now, as most are."""
         if self.begun is not begun:
             return  # it was handed over
         answer = begun.answer
@@ -222,59 +219,59 @@ class UvicornProtocol(HttpToolsProtocol):
         self.on_response_complete()
 
     def _hand_over(self) -> None:
-        """Let uvicorn have the request that was held back."""
+        """Give uvicorn the request that was held back."""
         body, begun, self.held, self.begun = self.held, self.begun, None, None
         if begun is not None:
             cast(dict[str, Any], self.scope)[BEGUN] = begun
-        parser, self.parser = self.parser, cast(Any, _Held)
+        parser, self.parser = self.parser, cast(Any, _HeldRequestParser)
         try:
-            self._let_uvicorn()
+            self._start_in_uvicorn()
         finally:
             self.parser = parser
         if body:
             super().on_body(body)
-        if not self.arriving:
+        if not self.in_request:
             super().on_message_complete()
 
-    # the end
+    # closing
 
     def shutdown(self) -> None:
-        """The server ends; what was begun is still answered."""
+        """Close the connection after the requests that have begun are answered."""
         if self.begun is not None:
             self._hand_over()
         super().shutdown()
 
     def pause_writing(self) -> None:
-        """The client does not read as fast as we write. It has some time to read anything at
-        all."""
+        """Give a client that reads too slowly some time to read anything at all."""
         super().pause_writing()
-        self._look_again()
+        self._check_progress()
 
-    def _look_again(self, before: int | None = None) -> None:
+    def _check_progress(self, before: int | None = None) -> None:
         left = self.transport.get_write_buffer_size()
         if before is not None and left >= before:
             self.transport.abort()
         else:
-            self.unread = self.loop.call_later(self.bounds.body_timeout, self._look_again, left)
+            self.write_timer = self.loop.call_later(
+                self.limits.body_timeout, self._check_progress, left
+            )
 
     def resume_writing(self) -> None:
-        """The client reads."""
-        if self.unread is not None:
-            self.unread.cancel()
+        """Stop the timeout: the client reads again."""
+        if self.write_timer is not None:
+            self.write_timer.cancel()
         super().resume_writing()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Nothing more is asked for; nor do we wait until the last answer is read."""
+        """Close an idle connection, even if the client has not read the last response."""
         if self.transport.get_write_buffer_size():
             self.transport.abort()
         else:
             super().timeout_keep_alive_handler()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """They are gone; what was begun hears of it."""
-        # uvicorn leaves its timer to run out where there was an error, and tells only what came
-        # last
-        for timer in (self.slow, self.unread, self.timeout_keep_alive_task):
+        """Stop the timers, and notify every request of this connection."""
+        # uvicorn does not cancel its timer after an error, and notifies only the last request.
+        for timer in (self.head_timer, self.write_timer, self.timeout_keep_alive_task):
             if timer is not None:
                 timer.cancel()
         if self.begun is not None:
@@ -286,11 +283,12 @@ class UvicornProtocol(HttpToolsProtocol):
         super().connection_lost(error)
 
 
-def _without_wish(value: bytes) -> bytes:
-    """A Connection header without what goes with an Upgrade."""
-    return b", ".join(word for word in value.split(b",") if word.strip().lower() not in WISHES)
+def _without_upgrade(value: bytes) -> bytes:
+    return b", ".join(
+        word for word in value.split(b",") if word.strip().lower() not in UPGRADE_HEADERS
+    )
 
 
 def make_protocol_class(app: App, limits: Limits) -> type[UvicornProtocol]:
-    """The protocol for the connections of this application."""
-    return type("Protocol", (UvicornProtocol,), {"served": app, "bounds": limits})
+    """Return the protocol class for the connections of this application."""
+    return type("Protocol", (UvicornProtocol,), {"served": app, "limits": limits})

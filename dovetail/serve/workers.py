@@ -1,21 +1,21 @@
-"""Several processes that serve one port, and the parent that minds them.
+"""Several processes that serve one port, and the parent that supervises them.
 
-The parent forks and from then on only waits: in plain blocking code, without a thread or an event
-loop, so that it can fork again at any time, and the new child starts from the same clean state as
-the first. Its children are the workers, which accept from the sockets they all inherited, and the
-hub of their bus. The hub is a child like any other: if it dies, the next one takes over the same
-listening socket, where the members are waiting already.
+The parent forks and from then on only waits, in plain blocking code without a thread or an event
+loop. So it can fork again at any time, and a new child starts from the same clean state as the
+first. Its children are the workers, which accept connections from the sockets that they all
+inherited, and the hub of their bus. If the hub dies, the next one takes over the same listening
+socket, to which the workers are already connecting again.
 
-    SIGCHLD              whoever has died is started again, later and later; one that dies young too
-                         often ends it all
-    SIGTERM, SIGINT      the workers get SIGTERM and `grace` seconds, then SIGKILL; a second signal
-                         cuts the wait short
-    the parent is gone   every child holds one end of a pipe whose other end is the parent's alone,
-                         and at its end stops
+    SIGCHLD             a child that died is started again, after a pause that grows; if one dies
+                        too early too often, everything ends
+    SIGTERM, SIGINT     the workers get SIGTERM and `grace` seconds, then SIGKILL; a second signal
+                        cuts the wait short
+    the parent died     every child reads a pipe whose other end only the parent holds, and stops
+                        when that is closed
 
-Children leave the terminal's process group, so that Ctrl-C reaches them once, through the parent.
-They share the key that tokens are sealed with where none is configured, as it is drawn before the
-first fork.
+Children leave the terminal's process group, so that Ctrl-C reaches them only through the parent. If
+no key for sealing tokens is configured, they share a random one that is drawn before the first
+fork.
 """
 
 import asyncio
@@ -35,17 +35,17 @@ from typing import NoReturn
 from ..connection.bus import Hub, private_socket
 from ..errors import ConfigError
 
-QUICK = 5.0
-"""A process that lives shorter than this, in seconds, has died young."""
-DEATHS = 5
-"""How often in a row it may, before all is given up."""
-PAUSE = 0.05
-"""Before a process is started again; it doubles with each early death."""
-LAST_WAIT = 0.5
+EARLY_DEATH_SECONDS = 5.0
+"""A process that ends sooner than this after its start died early."""
+MAX_EARLY_DEATHS = 5
+"""Early deaths in a row before the server gives up."""
+RESTART_PAUSE_SECONDS = 0.05
+"""The pause before a process is started again; doubles with each early death."""
+KILL_SECONDS = 0.5
 """How long a killed process may take to be gone."""
 
-STOP = (signal.SIGTERM, signal.SIGINT)
-HEARD = [
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+HANDLED_SIGNALS = [
     number for number in signal.Signals if number.name in ("SIGTERM", "SIGINT", "SIGCHLD")
 ]  # Windows lacks the last
 log = getLogger("dovetail.workers")
@@ -54,71 +54,78 @@ log = getLogger("dovetail.workers")
 def run_workers(
     count: int, sockets: list[socket.socket], work: Callable[[str], None], *, grace: float
 ) -> int | None:
-    """Run `work` in that many processes, each with the path of their bus, until told to stop.
-    Closes the sockets at the end. Returns None after an orderly end, and an exit code where the
-    workers could not be kept alive."""
+    """Run `work` in `count` processes until a signal arrives, then close the sockets.
+
+    Args:
+        count: The number of workers.
+        sockets: The listening sockets, which all workers inherit.
+        work: Called in each worker with the path of their bus.
+        grace: Seconds that the workers have to end after a signal.
+
+    Returns:
+        None after an orderly end, an exit code if the workers could not be kept alive.
+    """
     if not hasattr(os, "fork"):
         raise ConfigError(
-            "workers need os.fork, which this system lacks; start several servers behind a "
-            "balancer instead"
+            "workers= needs os.fork, which this system does not have. Start several servers "
+            "behind a load balancer instead"
         )
     if count < 1:
-        raise ConfigError(f"workers={count} makes no sense; at least one is needed")
+        raise ConfigError(f"workers={count}: at least one worker is needed")
     if threading.current_thread() is not threading.main_thread():
-        raise ConfigError(
-            "workers can only be run from the main thread, as signals are heard only there"
-        )
-    import multiprocessing.process  # noqa: F401  whose import draws the key that the children are to share
+        raise ConfigError("workers= works only in the main thread, where signals are handled")
+    import multiprocessing.process  # noqa: F401  its import draws the key that the children share
 
     path, listening = private_socket()
-    parent = Supervisor(grace)
+    supervisor = Supervisor(grace)
 
-    def hub() -> None:
-        for one in sockets:
-            one.close()
-        for number in STOP:
-            signal.signal(number, signal.SIG_IGN)  # it is there until the last worker is gone
-        asyncio.run(_hub(listening, parent.lifeline, path, grace))
+    def run_hub() -> None:
+        for sock in sockets:
+            sock.close()
+        for number in STOP_SIGNALS:
+            signal.signal(number, signal.SIG_IGN)  # it runs until the last worker has ended
+        asyncio.run(_run_hub(listening, supervisor.lifeline, path, grace))
 
-    def worker(place: int) -> None:
+    def run_worker(number: int) -> None:
         listening.close()
-        os.environ["DOVETAIL_WORKER"] = str(place)
+        os.environ["DOVETAIL_WORKER"] = str(number)
         work(path)
 
-    middle = ChildProcess("the hub of the bus", hub)
+    hub = ChildProcess("the hub of the bus", run_hub)
     workers = [
-        ChildProcess(f"worker {place}", partial(worker, place)) for place in range(1, count + 1)
+        ChildProcess(f"worker {number}", partial(run_worker, number))
+        for number in range(1, count + 1)
     ]
     try:
-        code = parent.keep([middle, *workers])
+        code = supervisor.supervise([hub, *workers])
     finally:
-        for one in sockets:
-            one.close()  # from now on the system refuses whoever comes
-        parent.stop(workers, grace)
-        parent.stop([middle], 0)
-        parent.close()
+        for sock in sockets:
+            sock.close()  # from now on the system refuses connections
+        supervisor.stop(workers, grace)
+        supervisor.stop([hub], 0)
+        supervisor.close()
         listening.close()
         _remove(path)
     return code
 
 
 class ChildProcess:
-    """A process that is wanted: the one that runs, if any, and when the next one is due."""
+    """A process that should be running: its current pid, if any, and when to start the next."""
 
-    __slots__ = ("deaths", "due", "name", "pid", "run", "started")
+    __slots__ = ("due", "early_deaths", "name", "pid", "run", "started")
 
     def __init__(self, name: str, run: Callable[[], None]) -> None:
         self.name, self.run = name, run
         self.pid: int | None = None
         self.started = self.due = 0.0
-        self.deaths = 0
-        """How many have died young, one after the other."""
+        self.early_deaths = 0
 
-    def died(self, how: str) -> None:
-        """Take note of it."""
+    def on_death(self, how: str) -> None:
+        """Log how the process ended, and set when it is started again."""
         now = time.monotonic()
-        self.deaths = self.deaths + 1 if now - self.started < QUICK else 0
-        self.due = now + PAUSE * 2**self.deaths
+        died_early = now - self.started < EARLY_DEATH_SECONDS
+        self.early_deaths = self.early_deaths + 1 if died_early else 0
+        self.due = now + RESTART_PAUSE_SECONDS * 2**self.early_deaths
         log.warning("%s (process %s) %s", self.name, self.pid, how)
         self.pid = None
 
@@ -128,12 +135,14 @@ class Supervisor:
 
     def __init__(self, grace: float) -> None:
         self._grace = grace
-        self.lifeline, self._held = os.pipe()
+        self.lifeline, self._parent_end = os.pipe()
         self._signals = SignalWaiter()
 
-    def keep(self, children: list[ChildProcess]) -> int | None:
-        """Keep all of them running until told to stop; returns an exit code where that is in
-        vain."""
+    def supervise(self, children: list[ChildProcess]) -> int | None:
+        """Keep the children running until a signal arrives.
+
+        Returns an exit code if one of them keeps dying.
+        """
         while True:
             now = time.monotonic()
             for child in children:
@@ -142,75 +151,79 @@ class Supervisor:
             pauses = [max(child.due - now, 0) for child in children if child.pid is None]
             if self._signals.wait(min(pauses, default=None)):
                 return None
-            for child, status in _ended(children):
-                child.died(_how(os.waitstatus_to_exitcode(status)))
+            for child, status in _reap(children):
+                child.on_death(_describe_exit(os.waitstatus_to_exitcode(status)))
             for child in children:
-                if child.deaths >= DEATHS:
-                    message = (
-                        "%s died %d times in a row within %g s of its start; giving up. Its "
-                        "last words are above."
+                if child.early_deaths >= MAX_EARLY_DEATHS:
+                    log.error(
+                        "Giving up: %s died %d times in a row within %g s of its start. Its last "
+                        "messages are above.",
+                        child.name,
+                        child.early_deaths,
+                        EARLY_DEATH_SECONDS,
                     )
-                    log.error(message, child.name, child.deaths, QUICK)
                     return 1
 
     def stop(self, children: list[ChildProcess], grace: float) -> None:
-        """Ask them to end, wait, and kill those that did not."""
-        for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, LAST_WAIT)):
-            until = time.monotonic() + patience
+        """Ask the children to end, wait, and kill those that did not."""
+        for number, timeout in ((signal.SIGTERM, grace), (signal.SIGKILL, KILL_SECONDS)):
+            deadline = time.monotonic() + timeout
             for child in children:
                 if child.pid is not None:
                     if number is signal.SIGKILL and grace:
                         log.warning(
-                            "%s (process %s) did not end in time and is killed",
+                            "Killing %s (process %s): it did not end in time",
                             child.name,
                             child.pid,
                         )
                     os.kill(child.pid, number)
             while True:
-                for child, _ in _ended(children):
+                for child, _ in _reap(children):
                     child.pid = None
-                left = until - time.monotonic()
+                left = deadline - time.monotonic()
                 if left <= 0 or all(child.pid is None for child in children):
                     break
                 if self._signals.wait(left) and number is signal.SIGTERM:
-                    break  # asked a second time
+                    break  # a second signal
 
     def close(self) -> None:
-        """Hear signals as before. Children that are still there end by themselves."""
+        """Restore the signal handlers. Children that still run end by themselves."""
         self._signals.close()
-        os.close(self._held)
+        os.close(self._parent_end)
         os.close(self.lifeline)
 
     def _start(self, child: ChildProcess) -> None:
-        _flush()  # or else the child would write it again
+        _flush()  # or the child would write the buffered output again
         child.started = time.monotonic()
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, HEARD)  # until both sides know who they are
+        # Hold signals back until parent and child have set up their handlers.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED_SIGNALS)
         try:
             pid = os.fork()
             if pid == 0:
-                self._live(child.run, mask)
+                self._run_child(child.run, mask)
             child.pid = pid
         except OSError as error:
-            child.died(f"could not be started: {error}")
+            child.on_death(f"could not be started: {error}")
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
-    def _live(self, run: Callable[[], None], mask: set[int]) -> NoReturn:
-        """The life of a child. It never returns into what was the parent's, nor runs what the
-        parent does at its exit."""
+    def _run_child(self, run: Callable[[], None], mask: set[int]) -> NoReturn:
+        """Run a child to its end, without returning to the parent's code or its exit handlers."""
         code = 1
         try:
             os.setpgid(0, 0)
-            os.close(self._held)
+            os.close(self._parent_end)
             self._signals.close()
             signal.set_wakeup_fd(-1)
-            for number in HEARD:
+            for number in HANDLED_SIGNALS:
                 signal.signal(
                     number,
                     signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL,
                 )
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-            threading.Thread(target=self._watch, name="dovetail-lifeline", daemon=True).start()
+            threading.Thread(
+                target=self._watch_parent, name="dovetail-lifeline", daemon=True
+            ).start()
             run()
             code = 0
         except SystemExit as end:
@@ -225,8 +238,8 @@ class Supervisor:
             _flush()
             os._exit(code)
 
-    def _watch(self) -> None:
-        """In a child: end when the parent does, in good order if that is possible."""
+    def _watch_parent(self) -> None:
+        """In a child: end when the parent has died, in good order if possible."""
         os.read(self.lifeline, 1)
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
         time.sleep(self._grace)
@@ -234,44 +247,46 @@ class Supervisor:
 
 
 class SignalWaiter:
-    """Signals as something to wait for."""
+    """Receives signals through a socket, so that one can wait for them with a timeout."""
 
     def __init__(self) -> None:
-        self._heard, self._told = socket.socketpair()
-        self._told.setblocking(False)
-        self._before = {number: signal.signal(number, lambda *_: None) for number in HEARD}
-        self._wakeup = signal.set_wakeup_fd(self._told.fileno(), warn_on_full_buffer=False)
+        self._receiver, self._sender = socket.socketpair()
+        self._sender.setblocking(False)
+        self._before = {
+            number: signal.signal(number, lambda *_: None) for number in HANDLED_SIGNALS
+        }
+        self._wakeup = signal.set_wakeup_fd(self._sender.fileno(), warn_on_full_buffer=False)
 
     def wait(self, seconds: float | None) -> bool:
-        """Sleep until a signal comes, at most that long. Whether it says to stop."""
-        self._heard.settimeout(seconds)
+        """Sleep until a signal arrives, or for that long. Return whether it says to stop."""
+        self._receiver.settimeout(seconds)
         try:
-            return any(number in STOP for number in self._heard.recv(4096))
+            return any(number in STOP_SIGNALS for number in self._receiver.recv(4096))
         except (TimeoutError, BlockingIOError):
             return False
 
     def close(self) -> None:
-        """Leave all as it was before."""
+        """Restore the handlers that were set before."""
         signal.set_wakeup_fd(self._wakeup)
         for number, handler in self._before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
-        self._heard.close()
-        self._told.close()
+        self._receiver.close()
+        self._sender.close()
 
 
-async def _hub(listening: socket.socket, lifeline: int, path: str, grace: float) -> None:
-    """Be the hub, for as long as the parent lives and a little longer."""
+async def _run_hub(listening: socket.socket, lifeline: int, path: str, grace: float) -> None:
+    """Run the hub until `grace` seconds after the parent's death."""
     orphaned = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_reader(lifeline, orphaned.set)
     await Hub().start(listening)
     await orphaned.wait()
     loop.remove_reader(lifeline)
-    _remove(path)  # which the parent cannot do any more
+    _remove(path)  # the parent cannot do it any more
     await asyncio.sleep(grace)
 
 
-def _ended(children: list[ChildProcess]) -> Iterator[tuple[ChildProcess, int]]:
+def _reap(children: list[ChildProcess]) -> Iterator[tuple[ChildProcess, int]]:
     for child in children:
         if child.pid is not None:
             pid, status = os.waitpid(child.pid, os.WNOHANG)
@@ -279,7 +294,7 @@ def _ended(children: list[ChildProcess]) -> Iterator[tuple[ChildProcess, int]]:
                 yield child, status
 
 
-def _how(code: int) -> str:
+def _describe_exit(code: int) -> str:
     return (
         f"was killed by signal {-code} ({signal.strsignal(-code)})"
         if code < 0
@@ -292,7 +307,7 @@ def _flush() -> None:
         try:
             stream.flush()
         except (AttributeError, OSError, ValueError):
-            pass  # there is none, or nobody reads it
+            pass  # there is none, or it is closed
 
 
 def _remove(path: str) -> None:
