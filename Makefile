@@ -23,6 +23,13 @@ test: system $(VENV)/.tools
 test-all:
 	$(PYTHON) scripts/pythons.py --each $(MAKE) test
 
+# The lowest versions that pyproject.toml allows, in a fresh virtual environment.
+test-lowest:
+	rm -rf .venv-lowest
+	mkdir .venv-lowest
+	$(PYTHON) scripts/lowest.py > .venv-lowest/constraints.txt
+	PIP_CONSTRAINT=$(CURDIR)/.venv-lowest/constraints.txt $(MAKE) test VENV=.venv-lowest
+
 # Browser and npm, with sudo if need be.
 setup:
 	$(PYTHON) scripts/system_packages.py
@@ -30,6 +37,13 @@ setup:
 # The same, but only if it needs no password: in containers and on CI machines.
 system:
 	@$(PYTHON) scripts/system_packages.py --root
+
+# Which lines of the package the tests run, in subprocesses too.
+coverage: system $(VENV)/.tools
+	@$(BIN)/python -m tests.node
+	$(BIN)/python -m coverage erase
+	$(PYTEST) --cov --cov-report= $(TESTS)
+	$(BIN)/python -m coverage report --skip-covered
 
 check: $(VENV)/.tools
 	$(BIN)/ruff check .
