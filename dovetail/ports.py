@@ -9,14 +9,14 @@ asked. Where requests come one by one, as over HTTP, a `Desk` takes them; a `Bus
 processes of one server.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from msgspec import Struct
 
 from .errors import DovetailError, ProtocolError
 from .jsonrpc.framing import TooLong
-from .jsonrpc.messages import ErrorResponse, Id, Request, Response
+from .jsonrpc.messages import Id
 from .protocol.base import Implementation
 from .protocol.lifecycle import ClientCapabilities, ServerCapabilities
 from .protocol.methods import Method
@@ -25,12 +25,14 @@ from .revisions import Revision
 if TYPE_CHECKING:
     import asyncio
 
+    from .connection.extension import Extensions
     from .limits import Limits
     from .protocol.header_params import HeaderParam
     from .sealing import KeyRing
+    from .server.forms import Form
 
 
-class Lost(Struct, frozen=True, eq=False):
+class LostReply(Struct, frozen=True, eq=False):
     """Stands for the reply to a request that will never come, where the rest of the conversation
     goes on."""
 
@@ -38,19 +40,19 @@ class Lost(Struct, frozen=True, eq=False):
     error: DovetailError
 
 
-Incoming: TypeAlias = bytes | TooLong | Lost
+Incoming: TypeAlias = bytes | TooLong | LostReply
 """One message as it came, a TooLong for one that was over the bound and has been skipped, or a
 Lost."""
 Receive: TypeAlias = Callable[[Incoming], None]
 """Takes what a channel delivers."""
-Ended: TypeAlias = Callable[[Exception | None], None]
+OnClose: TypeAlias = Callable[[Exception | None], None]
 """Hears once that nothing more will come: None for an orderly end, else the reason."""
 
 
 class Channel(Protocol):
     """A two-way pipe for messages. All calls come from the event loop that called `start`."""
 
-    def start(self, receive: Receive, ended: Ended) -> None:
+    def start(self, receive: Receive, ended: OnClose) -> None:
         """Begin to deliver. `receive` is called for each message in order, `ended` exactly once, at
         the end."""
 
@@ -93,9 +95,9 @@ class Principal(Struct, frozen=True):
     """When what it proved itself with ends, as `time.time()` counts."""
 
 
-PAGES = 64
+MAX_PAGES = 64
 """Pages that are remembered of one caller."""
-TASKS = 256
+MAX_TASKS = 256
 """Tasks of one caller that it is told of without asking."""
 
 
@@ -104,8 +106,9 @@ class Caller:
     one per request in the stateless era."""
 
     __slots__ = (
-        "address", "capabilities", "info", "log_level", "on_page", "pages", "principal", "revision",
-        "roots", "roots_told", "session", "state", "subscribed", "tasks",
+        "address", "capabilities", "elicitation_ids", "info", "log_level", "on_url_elicitation",
+        "principal", "revision", "roots", "roots_generation", "session_id", "state",
+        "subscribed_uris", "task_ids",
     )  # fmt: skip
 
     def __init__(
@@ -129,31 +132,31 @@ class Caller:
         """What the server's lifespan gave."""
         self.roots: tuple[Any, ...] | None = None
         """Its roots, as long as they can be relied on."""
-        self.roots_told = 0
+        self.roots_generation = 0
         """How often it was told that they changed: an answer that was on its way meanwhile is not
         to be relied on."""
-        self.pages: tuple[str, ...] = ()
+        self.elicitation_ids: tuple[str, ...] = ()
         """The ids of the pages that its user was last sent to, in the handshake era."""
-        self.on_page: Callable[[str], None] | None = None
+        self.on_url_elicitation: Callable[[str], None] | None = None
         """Told of each of them, where other processes have to know."""
-        self.subscribed: frozenset[str] = frozenset()
+        self.subscribed_uris: frozenset[str] = frozenset()
         """The resources whose changes it wants to hear of, in the handshake era."""
-        self.session: str = ""
+        self.session_id: str = ""
         """What its conversation goes by, in the handshake era, where there is one."""
-        self.tasks: tuple[str, ...] = ()
+        self.task_ids: tuple[str, ...] = ()
         """The tasks that it began last, in the handshake era."""
 
-    def roots_changed(self) -> None:
+    def invalidate_roots(self) -> None:
         """Its roots are to be asked for again."""
-        self.roots, self.roots_told = None, self.roots_told + 1
+        self.roots, self.roots_generation = None, self.roots_generation + 1
 
-    def remember_page(self, id: str) -> None:
+    def remember_elicitation(self, id: str) -> None:
         """Its user is sent to a page: that is whom it will concern that they are done there."""
-        self.pages = (*self.pages, id)[-PAGES:]
+        self.elicitation_ids = (*self.elicitation_ids, id)[-MAX_PAGES:]
 
     def remember_task(self, id: str) -> None:
         """It began a task: it is told how that goes on."""
-        self.tasks = (*self.tasks, id)[-TASKS:]
+        self.task_ids = (*self.task_ids, id)[-MAX_TASKS:]
 
 
 class Call(Struct, eq=False):
@@ -166,38 +169,38 @@ class Call(Struct, eq=False):
     connection: Any
     cancelled: bool = False
     """Whether nobody waits for the answer any more."""
-    late: bool = False
+    timed_out: bool = False
     """Whether it ran out of its own time; it is answered, but the work is in vain."""
-    cut_off: ProtocolError | None = None
+    abort_error: ProtocolError | None = None
     """Why it was ended though somebody waits for it."""
-    over: bool = False
+    finished: bool = False
     """Whether it was answered or cancelled: nothing that belongs to it may be sent from now on."""
-    failed: int | None = None
+    error_code: int | None = None
     """The code of the error that it was answered with."""
-    local: "Answer | None" = None
+    protocol_handler: "CallHandler | None" = None
     """Answers what only the connection can (subscriptions, levels); the server passes such a call
     on to it."""
     principal: Principal | None = None
     """Who asked this: of one caller, each request may come with another token …"""
     address: str | None = None
     """… and from another place."""
-    lacking: tuple[str, ...] = ()
+    missing_scopes: tuple[str, ...] = ()
     """The scopes for want of which it failed."""
     progress: Any = None
     run: Any = None
-    """The handler at work, where it may outlive the request (`connection/runs.py`)."""
-    kept: dict[str, Any] | None = None
+    """The handler at work, where it may outlive the request (`connection/input_requests.py`)."""
+    once_results: dict[str, Any] | None = None
     """What `ctx.once` has done, as JSON; a future where it is at it."""
-    given: "Mapping[str, Any]" = {}
+    input_responses: "Mapping[str, Any]" = {}
     """The answers that came with the request, where the handler does the asking itself."""
-    own: str | None = None
+    request_state: str | None = None
     """The state that the handler gave its question along."""
-    clock: Any = None
+    timeout_clock: Any = None
     """What ends the handler when its time is over; stands still while the client is asked."""
     detach: "Callable[[Call], Awaitable[Call]] | None" = None
     """What makes a task of it, where that is still to be decided: gives the call as the handler
     goes on with it."""
-    asking: int = 0
+    open_questions: int = 0
     """Questions down the back channel that have no answer yet."""
     rounds: int = 0
     """How often it began to ask there."""
@@ -214,42 +217,13 @@ class Call(Struct, eq=False):
         return self.method.name
 
 
-Answer: TypeAlias = Callable[[Call], Awaitable[Any]]
+CallHandler: TypeAlias = Callable[[Call], Awaitable[Any]]
 """Answers a call with a result of the vocabulary, or raises a ProtocolError to refuse it."""
 Redact: TypeAlias = Callable[[str], str]
 """Takes a string on its way out, and gives back what may be seen of it."""
-Listener: TypeAlias = Callable[[str, Any], None]
+ChangeListener: TypeAlias = Callable[[str, Any], None]
 """Hears of a change, as the notification that tells it: method name and params. May be called from
 any thread."""
-
-
-class Form(Protocol):
-    """A form that a user is asked to fill in."""
-
-    schema: dict[str, Any]
-
-    def accept(self, content: Any) -> Any:
-        """The data in an answer; InvalidParams where it does not fit."""
-
-
-class Extras(Protocol):
-    """What the extensions of one side add (`connection/extension.py`)."""
-
-    def find(self, name: str, revision: Revision | None) -> Method | None:
-        """The method that goes by this name: in a revision with the extensions that its era has, or
-        else anywhere."""
-
-    def tells(self, method: Method, peer: ClientCapabilities | ServerCapabilities) -> bool:
-        """Whether this peer wants to hear of a method, which it does of all that are no
-        extension's."""
-
-    def handler(
-        self, method: Method, peer: ClientCapabilities | ServerCapabilities
-    ) -> Answer | None:
-        """What an extension answers or hears this method with, where it is for that peer."""
-
-    def spoken(self, stateless: bool) -> dict[str, Any] | None:
-        """What is declared of them to a peer of this era."""
 
 
 class Service(Protocol):
@@ -272,11 +246,11 @@ class Service(Protocol):
     def scopes(self) -> tuple[str, ...]:
         """All scopes that something here needs."""
 
-    def tells(self, principal: Principal | None, method: str, params: Any) -> bool:
+    def may_notify(self, principal: Principal | None, method: str, params: Any) -> bool:
         """Whether this caller may know of a change."""
 
     @property
-    def extensions(self) -> Extras:
+    def extensions(self) -> "Extensions":
         """What its extensions add."""
 
     def admit(self, method: Method, params: Any, caller: Caller) -> None:
@@ -289,93 +263,25 @@ class Service(Protocol):
     def observe(self, observer: Any) -> None:
         """Let one more `Observer` look at every call, from outside of all middleware."""
 
-    def parted(self, caller: Caller, network: Network | None, seconds: float) -> None:
+    def session_ended(self, caller: Caller, network: Network | None, seconds: float) -> None:
         """Hear that a session of the handshake era has ended, after so many seconds."""
 
-    def asks(self, call: Call) -> bool:
+    def can_ask(self, call: Call) -> bool:
         """Whether what answers this call is able to ask its client."""
 
-    def form(self, message: str, schema: Any) -> "Form":
+    def make_form(self, message: str, schema: Any) -> "Form":
         """The form that a schema is, to be put to a user with this message; SchemaError or
         ConfigError where it is none."""
 
-    def listen(self, listener: Listener, *, watched: bool = True) -> Callable[[], None]:
+    def add_listener(self, listener: ChangeListener, *, watched: bool = True) -> Callable[[], None]:
         """Tell `listener` of every change from now on, of those in files only where it wants what
         is `watched`; returns what ends it."""
 
-    def mirrors(self, tool: str) -> "tuple[HeaderParam, ...]":
+    def header_params(self, tool: str) -> "tuple[HeaderParam, ...]":
         """The parameters of a tool that are repeated in HTTP headers."""
 
 
-class Desk(Protocol):
-    """Where a server takes requests that come one by one: what a transport without a connection
-    hands them to."""
-
-    service: Service
-
-    def method(self, name: str, revision: Revision | None) -> Method | None:
-        """The method that goes by this name: in a revision with the extensions that its era has, or
-        else anywhere."""
-
-    def notice(
-        self, method: Method, params: Any, caller: Caller, connection: Any, most: int
-    ) -> None:
-        """A notification that an extension hears of, unless `most` are being heard; raises where it
-        may not be told."""
-
-    def caller(self, meta: dict[str, Any]) -> Caller:
-        """Who is calling, as a request of the stateless era says itself."""
-
-    def known(
-        self, revision: Revision, info: Implementation | None, capabilities: ClientCapabilities
-    ) -> Caller:
-        """Who is calling, as a session says that was opened before."""
-
-    def welcome(
-        self, request: Request, visitor: "Visitor", *, tells: bool = True
-    ) -> tuple[Caller, bytes]:
-        """The caller that an `initialize` describes, and the reply to it. `tells`: whether it can
-        be told of changes."""
-
-    def call(self, id: Id, method: Method, params: Any, caller: Caller, connection: Any) -> Call:
-        """A request as the call that it makes. `connection` is where what belongs to it goes."""
-
-    def reply(self, call: Call) -> Coroutine[Any, Any, bytes | None]:
-        """The reply to a call as bytes; None where nobody waits for one any more."""
-
-    def start(self, call: Call, work: Coroutine[Any, Any, None]) -> None:
-        """Answer a call in a task of its own."""
-
-    def failure(self, id: Id | None, error: ProtocolError, revision: Revision | None) -> bytes:
-        """The reply to a request that is refused."""
-
-    def notification(self, call: Call, method: str, params: Any) -> bytes | None:
-        """A notification that belongs to a call, as long as somebody waits for it and its revision
-        has it."""
-
-    def question(self, call: Call, id: Id, method: Method, params: Any) -> bytes:
-        """A question to the client of a call, as bytes."""
-
-    def outcome(self, method: Method, answer: "Response | ErrorResponse") -> Any:
-        """What the client answered to it; raises where that was an error."""
-
-    def cancel(self, call: Call) -> None:
-        """Nobody waits for this call any more."""
-
-    def cut_off(self, call: Call, reason: ProtocolError) -> None:
-        """End a call that somebody still waits for; this is what it is told."""
-
-    def hang_up(self, call: Call) -> None:
-        """End a stream of changes in good order."""
-
-    def hears(self, caller: Caller, method: str, params: Any) -> bool:
-        """Whether a caller of the handshake era is told of this change."""
-
-    def change(self, revision: Revision, method: str, params: Any) -> bytes | None:
-        """A change as such callers are told of it."""
-
-
-PARTED = "bus/parted"
+MEMBERS_CHANGED = "bus/parted"
 """The topic under which a bus itself speaks: another process has left, or this one lost all others,
 or found them again."""
 
@@ -393,7 +299,7 @@ class Bus(Protocol):
     def publish(self, topic: str, payload: Any) -> None:
         """Tell every other process. Never blocks and never raises."""
 
-    async def ask(self, topic: str, payload: Any, patience: float = 1.0) -> Any:
+    async def ask(self, topic: str, payload: Any, timeout: float = 1.0) -> Any:
         """The first answer of another process that is not None; None where nobody has one, or not
         in that many seconds."""
 
@@ -429,7 +335,7 @@ or TimedOut. Redirects are not followed, sizes and times are bounded, and addres
 network are refused unless they are allowed."""
 
 
-class Site(Struct, frozen=True, eq=False):
+class PublicUrl(Struct, frozen=True, eq=False):
     """Where a guarded server stands, as the world sees it."""
 
     url: str
@@ -439,21 +345,21 @@ class Site(Struct, frozen=True, eq=False):
     ring: "KeyRing"
     fetch: Fetch
     """For addresses that strangers name."""
-    reach: Fetch | None = None
+    fetch_trusted: Fetch | None = None
     """For addresses that the configuration names, which may well be on the local network."""
     scopes: tuple[str, ...] = ()
     """What its tools, resources and prompts need between them."""
-    sure: bool = True
+    is_configured: bool = True
     """Whether that is the server's own word; else it is only what the request says, which may be of
     an attacker's choice."""
 
 
-class Visitor(Struct, frozen=True, eq=False):
+class RequestIdentity(Struct, frozen=True, eq=False):
     """Who sent a request, as far as a network and the guard can tell."""
 
     address: str | None = None
     principal: Principal | None = None
-    site: Site | None = None
+    public_url: PublicUrl | None = None
     """Where it was let in, by a guard."""
     request: HttpRequest | None = None
     """What it was let in with."""
@@ -468,15 +374,15 @@ class Guard(Protocol):
     `secrets` names headers that are its own business, which handlers do not get to see.
     """
 
-    async def admit(self, request: HttpRequest, site: Site) -> Principal | HttpResponse:
+    async def admit(self, request: HttpRequest, site: PublicUrl) -> Principal | HttpResponse:
         """Who is calling, or the refusal."""
 
-    async def respond(self, request: HttpRequest, site: Site) -> HttpResponse | None:
+    async def respond(self, request: HttpRequest, site: PublicUrl) -> HttpResponse | None:
         """A page of the guard's own, such as its metadata; None where this is none. Paths are those
         of the origin."""
 
     def challenge(
-        self, site: Site, principal: Principal, scopes: tuple[str, ...]
+        self, site: PublicUrl, principal: Principal, scopes: tuple[str, ...]
     ) -> Mapping[str, str]:
         """The headers of a refusal to a caller that was let in, but lacks these scopes."""
 
@@ -491,11 +397,11 @@ class Credentials(Protocol):
     async def headers(self, method: str, url: str) -> Mapping[str, str]:
         """What goes with this request; renews what is about to end."""
 
-    async def refused(self, method: str, url: str, answer: HttpResponse) -> bool:
+    async def on_refused(self, method: str, url: str, answer: HttpResponse) -> bool:
         """The server answered 401 or 403. True: ask again at once, with what `headers` says now.
         Raises Unauthorized where only `authorize` can help, and where nothing can."""
 
-    def heard(self, answer: HttpResponse) -> None:
+    def on_response(self, answer: HttpResponse) -> None:
         """Any other answer, of which the headers may matter (nonces)."""
 
     async def authorize(self) -> None:

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from ..connection.calling import Calling
+from ..connection.client_session import ClientSession
 from ..connection.extension import NONE, Extensions
 from ..errors import ConfigError
 from ..jsonrpc.codec import encode
@@ -142,13 +142,13 @@ class ResponseCache:
         """How often an answer that was kept was good enough."""
 
     async def request(
-        self, calling: Calling, fresh: bool, method: Method, params: Any, **options: Any
+        self, calling: ClientSession, fresh: bool, method: Method, params: Any, **options: Any
     ) -> Any:
         """The answer to a request: one that was kept, unless it has to be fresh, or else the
         server's."""
-        if not calling.spoken.stateless or _carries_answers(params):
+        if not calling.agreed_revision.stateless or _carries_answers(params):
             return await calling.request(method, params, **options)
-        own = self._key(method.name, params, calling.spoken.name)
+        own = self._key(method.name, params, calling.agreed_revision.name)
         public = own._replace(owner=None)
         data = None if fresh else self._cache.get(own) or self._cache.get(public)
         if data is not None:
@@ -225,7 +225,7 @@ class ResponseCache:
         self._cache.drop(lambda key, kept: key.owner is self)
 
     def _drop_outdated_by(self, news: str) -> None:
-        if old := [row.name for row in self._extensions.every() if news in row.outdated_by]:
+        if old := [row.name for row in self._extensions.all_methods() if news in row.outdated_by]:
             self.drop(*old)
 
     def _drop_resource(self, uri: str) -> None:

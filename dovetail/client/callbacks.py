@@ -37,7 +37,7 @@ from ..errors import (
 )
 from ..limits import DEFAULT, Limits
 from ..net import why_not_openable
-from ..ports import Answer, Call, Caller
+from ..ports import Call, Caller, CallHandler
 from ..protocol.base import Implementation, Params, Result, open_hook
 from ..protocol.client_features import (
     CreateMessageParams,
@@ -186,12 +186,12 @@ class Callbacks:
             roots=RootsCapability(list_changed=True) if self.roots is not None else None,
             experimental=experimental,
         )
-        table: dict[str, tuple[Any, Answer]] = {
+        table: dict[str, tuple[Any, CallHandler]] = {
             ElicitRequest.method: (on_elicit, self._elicit),
             SampleRequest.method: (on_sample, self._sample),
             RootsRequest.method: (self.roots is not None, self._roots),
         }
-        self.answers: dict[str, Answer] = {
+        self.answers: dict[str, CallHandler] = {
             name: answer for name, (given, answer) in table.items() if given
         }
         self.client_tasks = ClientTasks(self.answers, limits, tasks)

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 from msgspec import Raw
 
 from .. import __version__
-from ..connection.calling import Calling, wanted
+from ..connection.client_session import ClientSession, wanted
 from ..connection.connection import OnProgress
 from ..connection.extension import Extension, Extensions
-from ..connection.hearing import run_callback
 from ..connection.middleware import Middleware, Observer
+from ..connection.notifications import run_callback
 from ..errors import (
     ConfigError,
     HeaderMismatch,
@@ -423,7 +423,7 @@ class Client(Requester):
         self._link.level = level
         calling = await self._link.get_session(self._link.timeout)
         calling.set_level(level)
-        if calling.spoken.set_level:
+        if calling.agreed_revision.set_level:
             await self.request("logging/setLevel", SetLevelParams(level=level))
 
     # hearing
@@ -456,7 +456,7 @@ class Client(Requester):
         self._cached.on_notification(method, params)
         self._subscriptions.on_notification(method, params)
 
-    async def _renew(self, calling: Calling) -> None:
+    async def _renew(self, calling: ClientSession) -> None:
         self._validation.clear()
         self._cached.on_open()
         await self._subscriptions.restore(calling)
@@ -471,10 +471,10 @@ class Client(Requester):
         if self._session is not None:
             revision, network, began = self._session
             for observer in self._observers:
-                observer.parted("client", revision, network, monotonic() - began)
+                observer.session_ended("client", revision, network, monotonic() - began)
         calling, self._session = self._link.session, None
-        if connected and calling is not None and not calling.spoken.stateless:
-            self._session = calling.spoken, self.network, monotonic()
+        if connected and calling is not None and not calling.agreed_revision.stateless:
+            self._session = calling.agreed_revision, self.network, monotonic()
 
 
 def _extensions(given: Sequence[Extension], auth: Any) -> Extensions:

@@ -19,7 +19,7 @@ from msgspec.structs import asdict, replace
 
 from ..errors import DovetailError, InvalidParams, Overloaded, ProtocolError
 from ..limits import Limits
-from ..ports import Answer, Call
+from ..ports import Call, CallHandler
 from ..protocol.base import Result
 from ..protocol.tasks import (
     RELATED_TASK,
@@ -64,7 +64,9 @@ class ClientTask:
 class ClientTasks:
     """The tasks that one client runs for its server."""
 
-    def __init__(self, answers: Mapping[str, Answer], limits: Limits, enabled: bool = True) -> None:
+    def __init__(
+        self, answers: Mapping[str, CallHandler], limits: Limits, enabled: bool = True
+    ) -> None:
         self._direct = {
             name: answers[name] for name in CAPABILITY_PATHS if name in answers and enabled
         }
@@ -72,7 +74,7 @@ class ClientTasks:
         self._limits = limits
         self._tasks: dict[str, ClientTask] = {}
         self._numbers = count(1)
-        self.answers: dict[str, Answer] = dict(answers)
+        self.answers: dict[str, CallHandler] = dict(answers)
         """The handlers of this client, including those of tasks."""
         if self._direct:
             self.answers |= dict.fromkeys(self._direct, self._start_or_answer)

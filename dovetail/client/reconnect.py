@@ -21,11 +21,10 @@ from msgspec.structs import replace
 
 from .. import aio
 from ..aio import BoundedDict, TaskSet
-from ..connection.calling import Calling, Silent
-from ..connection.connection import Connection
+from ..connection.client_session import ClientSession, Silent
+from ..connection.connection import Connection, send_heartbeats
+from ..connection.encode import MessageEncoder
 from ..connection.extension import NONE, Extensions
-from ..connection.heartbeat import heartbeat
-from ..connection.outgoing import Outgoing
 from ..errors import (
     ConnectFailed,
     ConnectionClosed,
@@ -68,14 +67,14 @@ class ServerLink:
         timeout: float,
         *,
         on_notification: Callable[[str, Any], None],
-        on_open: Callable[[Calling], Awaitable[None]],
+        on_open: Callable[[ClientSession], Awaitable[None]],
         on_state: Callable[[str], None],
         extensions: Extensions = NONE,
     ) -> None:
         self.target = target
         self.timeout = timeout
         self.state = "new"
-        self.session: Calling | None = None
+        self.session: ClientSession | None = None
         self.level: str | None = None
         """The log level that a new conversation asks for."""
         self._revisions, self._info, self._callbacks, self._limits = (
@@ -86,7 +85,7 @@ class ServerLink:
         )
         self._on_notification, self._on_open, self._on_state = on_notification, on_open, on_state
         self._extensions = extensions
-        self._opening: asyncio.Task[Calling] | None = None
+        self._opening: asyncio.Task[ClientSession] | None = None
         self._background = TaskSet()
         self._heartbeat: asyncio.Task[None] | None = None
         self._login: asyncio.Task[None] | None = None
@@ -98,13 +97,13 @@ class ServerLink:
         """Whether a conversation that broke can be followed by another."""
         return self.target.can_reopen and self.state != "closed"
 
-    async def get_session(self, timeout: float | None) -> Calling:
+    async def get_session(self, timeout: float | None) -> ClientSession:
         """The conversation, opened first where there is none."""
         if self.session is not None:
             return self.session
         return await self.with_login(partial(self._wait_for_session, timeout))
 
-    async def _wait_for_session(self, timeout: float | None) -> Calling:
+    async def _wait_for_session(self, timeout: float | None) -> ClientSession:
         if self.state == "closed":
             raise ConnectionClosed(f"The client of {self.target.name} is closed")
         try:
@@ -181,7 +180,7 @@ class ServerLink:
                 await asyncio.wait([task])
         calling, self.session = self.session, None
         if calling is not None:
-            if "shutdown" in calling.spoken.methods:
+            if "shutdown" in calling.agreed_revision.methods:
                 await self._shut_down_server(calling)
             await calling.connection.close()
         if self._background:
@@ -195,12 +194,12 @@ class ServerLink:
 
     # opening
 
-    def _start_opening(self) -> "asyncio.Task[Calling]":
+    def _start_opening(self) -> "asyncio.Task[ClientSession]":
         self._opening = asyncio.get_running_loop().create_task(self._open_with_retries())
         self._opening.add_done_callback(self._opening_done)
         return self._opening
 
-    def _opening_done(self, task: "asyncio.Task[Calling]") -> None:
+    def _opening_done(self, task: "asyncio.Task[ClientSession]") -> None:
         self._opening = None
         if task.cancelled():
             return
@@ -209,7 +208,7 @@ class ServerLink:
         elif self.session is None and self.state == "reconnecting":
             self._start_opening()  # it was lost again before it was quite ready
 
-    async def _open_with_retries(self) -> Calling:
+    async def _open_with_retries(self) -> ClientSession:
         """Open; where it worked before, again and again with growing pauses."""
         again = self.state in ("connected", "reconnecting")
         self._set_state("reconnecting" if again else "connecting")
@@ -234,11 +233,11 @@ class ServerLink:
             calling.connection.channel.renewed = lambda: self._restore(calling)
         if self._limits.ping_interval is not None and self._heartbeat is None:
             self._heartbeat = asyncio.get_running_loop().create_task(
-                heartbeat(self._ping, self._on_ping_failure, self._limits)
+                send_heartbeats(self._ping, self._on_ping_failure, self._limits)
             )
         return calling
 
-    async def _open(self) -> Calling:
+    async def _open(self) -> ClientSession:
         undecided = len({revision.stateless for revision in self._revisions}) == 2
         key = (
             self.target.era_key if undecided else None
@@ -259,18 +258,18 @@ class ServerLink:
                 probe=True
             )  # it is not of the era any more that it was found to be of
         if key is not None:
-            _handshake_servers[key] = not calling.spoken.stateless
+            _handshake_servers[key] = not calling.agreed_revision.stateless
         return calling
 
-    async def _open_session(self, probe: bool) -> Calling:
+    async def _open_session(self, probe: bool) -> ClientSession:
         channel = await self.target.open()
-        connection = Connection(channel, self._limits, Outgoing(self._limits.outgoing))
+        connection = Connection(channel, self._limits, MessageEncoder(self._limits.outgoing))
         if hasattr(channel, "pausing"):
-            channel.pausing(connection.hold, connection.left)
+            channel.pausing(connection.pause_deadlines, connection.time_left)
         if hasattr(channel, "learn_methods"):
-            channel.learn_methods(partial(self._extensions.find, revision=None))
+            channel.learn_methods(partial(self._extensions.find_method, revision=None))
         callbacks = self._callbacks
-        calling = Calling(
+        calling = ClientSession(
             connection,
             self._info,
             callbacks.capabilities,
@@ -297,7 +296,7 @@ class ServerLink:
             raise
         return calling
 
-    def _restore(self, calling: Calling) -> None:
+    def _restore(self, calling: ClientSession) -> None:
         """The server may have been replaced by one that knows the session, but not what was asked
         of it."""
 
@@ -314,10 +313,10 @@ class ServerLink:
 
         self._background.start(again())
 
-    async def _set_level(self, calling: Calling) -> None:
+    async def _set_level(self, calling: ClientSession) -> None:
         if (
             self.level is None
-            or not calling.spoken.set_level
+            or not calling.agreed_revision.set_level
             or calling.server_capabilities.logging is None
         ):
             return
@@ -329,7 +328,7 @@ class ServerLink:
 
     # ending
 
-    def _on_session_end(self, calling: Calling, reason: Exception | None) -> None:
+    def _on_session_end(self, calling: ClientSession, reason: Exception | None) -> None:
         if self.session is not calling:
             return
         self.session = None
@@ -354,7 +353,7 @@ class ServerLink:
                 ConnectionClosed(f"{self.target.name} does not answer pings")
             )
 
-    async def _shut_down_server(self, calling: Calling) -> None:
+    async def _shut_down_server(self, calling: ClientSession) -> None:
         try:
             await calling.request(METHODS["shutdown"], None, timeout=self._limits.shutdown)
             calling.notify("exit")
@@ -367,9 +366,9 @@ class ServerLink:
             self._on_state(state)
 
 
-def ping_method(calling: Calling) -> str:
+def ping_method(calling: ClientSession) -> str:
     """The method that asks a server whether it is there."""
-    return "ping" if "ping" in calling.spoken.methods else "server/discover"
+    return "ping" if "ping" in calling.agreed_revision.methods else "server/discover"
 
 
 def backoff(failures: int) -> float:

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
-from ..connection.calling import Calling
+from ..connection.client_session import ClientSession
 from ..connection.connection import OnProgress
 from ..connection.extension import Extensions
 from ..connection.middleware import Middleware, compose
@@ -74,7 +74,7 @@ class Requester:
         calling = self._link.session
         if calling is None:
             raise ConnectionClosed(f"{self._link.target.name} is not connected")
-        return calling.spoken.name
+        return calling.agreed_revision.name
 
     @property
     def network(self) -> Network | None:
@@ -122,7 +122,7 @@ class Requester:
         connection broke. `fresh`: no cached answer will do. `manual`: a server that asks back is
         not answered by the callbacks; its InputRequiredResult is what you get, and you make the
         next request with `input_responses` and `request_state`."""
-        row = self.extensions.method(method, stateless=True) or METHODS.get(method)
+        row = self.extensions.extension_method(method, stateless=True) or METHODS.get(method)
         if row is None:
             raise MethodNotFound(
                 f"There is no method {method!r} in any revision, nor in an extension that was given"
@@ -176,7 +176,7 @@ class Requester:
                 )
             if not result.input_requests:
                 await asyncio.sleep(backoff(rounds))  # it asks nothing but to be asked again
-            responses = await self._callbacks.answer_all(result, calling.spoken, calling)
+            responses = await self._callbacks.answer_all(result, calling.agreed_revision, calling)
             params = replace(
                 params, input_responses=responses or None, request_state=result.request_state
             )
@@ -189,7 +189,7 @@ class Requester:
         on_progress: OnProgress | None,
         safe: bool,
         fresh: bool,
-    ) -> tuple[Calling, Any]:
+    ) -> tuple[ClientSession, Any]:
         """The answer to one request, asked again where that is safe and there is time."""
         loop = asyncio.get_running_loop()
         deadline, left = loop.time() + timeout, timeout
@@ -214,16 +214,20 @@ class Requester:
 
     async def _send_once(
         self,
-        calling: Calling,
+        calling: ClientSession,
         method: str,
         params: Any,
         timeout: float,
         on_progress: OnProgress | None,
         fresh: bool,
     ) -> Any:
-        row = self.extensions.method(method, calling.spoken.stateless) or METHODS.get(method)
+        row = self.extensions.extension_method(
+            method, calling.agreed_revision.stateless
+        ) or METHODS.get(method)
         if row is None:
-            raise MethodNotFound(f"There is no {method} in revision {calling.spoken.version}")
+            raise MethodNotFound(
+                f"There is no {method} in revision {calling.agreed_revision.version}"
+            )
         if row.params is CallToolParams and params.task is not None:
             row, on_progress = (
                 CALL_AS_TASK,
@@ -233,23 +237,23 @@ class Requester:
         wrapped = self.extensions.layers.get(method, ())
         if self._send is None and not wrapped:
             return await ask(row, params, timeout=timeout, on_progress=on_progress)
-        server = Caller(calling.spoken, calling.server_info, calling.declared)
+        server = Caller(calling.agreed_revision, calling.server_info, calling.peer_capabilities)
         call = Call(0, row, Params() if params is None else params, server, self)
         # An id is known once the request is on its way, which what is kept may never be.
         more: dict[str, Any] = {} if row.cacheable else {"started": partial(setattr, call, "id")}
-        call.local = lambda made: ask(
+        call.protocol_handler = lambda made: ask(
             row, made.params, timeout=timeout, on_progress=on_progress, **more
         )
         return await compose(wrapped, self._send or self._send_to_server)(call)
 
     async def _send_to_server(self, call: Call) -> Any:
-        assert call.local is not None
-        return await call.local(call)
+        assert call.protocol_handler is not None
+        return await call.protocol_handler(call)
 
     async def notify(self, method: str, params: Any = None) -> None:
         """Tell the server something that an extension has a word for; MethodNotFound where it does
         not know that."""
-        row = self.extensions.method(method, stateless=True)
+        row = self.extensions.extension_method(method, stateless=True)
         if row is None or row.result is not None:
             raise MethodNotFound(
                 f"There is no notification {method!r} in an extension that was given"

@@ -14,8 +14,8 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
-from ..connection.calling import Calling
-from ..connection.hearing import run_callback
+from ..connection.client_session import ClientSession
+from ..connection.notifications import run_callback
 from ..errors import (
     ConfigError,
     ConnectionClosed,
@@ -155,7 +155,7 @@ class Subscriptions:
             if handle.task is not None:
                 handle.task.cancel()
 
-    async def restore(self, calling: Calling) -> None:
+    async def restore(self, calling: ClientSession) -> None:
         """A new conversation: ask for everything that was asked for before."""
         if _stateless(calling):
             for handle in self._subscriptions:
@@ -227,14 +227,14 @@ class Subscriptions:
         self._open(handle, await self._link.get_session(self._link.timeout))
         await asyncio.wait_for(self.wait_until_active(handle), self._link.timeout)
 
-    def _open(self, handle: Subscription, calling: Calling) -> None:
+    def _open(self, handle: Subscription, calling: ClientSession) -> None:
         if handle.task is not None:
             handle.task.cancel()
         loop = asyncio.get_running_loop()
         handle.ready = loop.create_future()
         handle.task = loop.create_task(self._stream(handle, calling))
 
-    async def _stream(self, handle: Subscription, calling: Calling) -> None:
+    async def _stream(self, handle: Subscription, calling: ClientSession) -> None:
         """The stream of one handle, again and again while this conversation lasts."""
         ready = handle.ready
         assert ready is not None
@@ -266,7 +266,7 @@ class Subscriptions:
                 ready.set_exception(ended)
                 ready.exception()  # somebody may wait for it, nobody must
 
-    async def _listen(self, handle: Subscription, calling: Calling) -> None:
+    async def _listen(self, handle: Subscription, calling: ClientSession) -> None:
         """One stream, from request to end."""
 
         def started(id: Id) -> None:
@@ -283,8 +283,8 @@ class Subscriptions:
         )
 
 
-def _stateless(calling: Calling) -> bool:
-    return calling.spoken.stateless
+def _stateless(calling: ClientSession) -> bool:
+    return calling.agreed_revision.stateless
 
 
 def _within(uri: str, subscribed: str) -> bool:

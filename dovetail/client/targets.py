@@ -182,7 +182,7 @@ def _bind_credentials(url: str, how: HttpOptions, peers: Any) -> Credentials | N
         raise ConfigError(
             f"auth={auth.__name__} is a class: auth={auth.__name__}(…) makes credentials of it"
         )
-    elif not all(hasattr(auth, name) for name in ("bind", "headers", "refused")):
+    elif not all(hasattr(auth, name) for name in ("bind", "headers", "on_refused")):
         raise ConfigError(
             f"auth= takes a token, or credentials such as OAuth(), not a {type(auth).__name__}"
         )
@@ -302,7 +302,7 @@ def _serving_done(task: "asyncio.Task[None]") -> None:
 
 
 def _is_server(target: Any) -> bool:
-    return all(hasattr(target, name) for name in ("answer", "listen", "serve", "info"))
+    return all(hasattr(target, name) for name in ("answer", "add_listener", "serve", "info"))
 
 
 def _is_channel(target: Any) -> bool:

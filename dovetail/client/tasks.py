@@ -28,10 +28,10 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from ..aio import TaskSet
-from ..connection.calling import Calling
+from ..connection.client_session import ClientSession
 from ..connection.connection import OnProgress
-from ..connection.extension import Extension, Kind
-from ..connection.hearing import run_callback
+from ..connection.extension import Extension, ResultKind
+from ..connection.notifications import run_callback
 from ..errors import (
     ConnectFailed,
     ConnectionClosed,
@@ -100,7 +100,7 @@ class RemoteTasks:
             id=EXTENSION,
             methods=TASKS_EXTENSION_METHODS,
             handlers={"notifications/tasks": self._on_task_changed},
-            kinds={"task": Kind(CreateTaskResult, self._finish_call)},
+            kinds={"task": ResultKind(CreateTaskResult, self._finish_call)},
             handshake=False,
         )
 
@@ -110,7 +110,11 @@ class RemoteTasks:
     def supports_core(self) -> bool:
         """Whether tools can be called as tasks in the core form."""
         session = self._link.session
-        if not self._enabled or session is None or "tasks/result" not in session.spoken.methods:
+        if (
+            not self._enabled
+            or session is None
+            or "tasks/result" not in session.agreed_revision.methods
+        ):
             return False
         capability: Any = session.server_capabilities.tasks
         for key in ("requests", "tools", "call"):
@@ -210,7 +214,7 @@ class RemoteTasks:
     async def view_questions(self, questions: dict[str, dict[str, Any]]) -> dict[str, AnyRequest]:
         """Return questions as callbacks see them."""
         session = await self._session()
-        return self.callbacks.describe_requests(questions, session.spoken, session)
+        return self.callbacks.describe_requests(questions, session.agreed_revision, session)
 
     async def answer_questions(
         self, questions: dict[str, dict[str, Any]], callbacks: Callbacks | None = None
@@ -218,9 +222,11 @@ class RemoteTasks:
         """Let the callbacks of this client, or others, answer questions."""
         session = await self._session()
         asked = InputRequiredResult(input_requests=questions)
-        return await (callbacks or self.callbacks).answer_all(asked, session.spoken, session)
+        return await (callbacks or self.callbacks).answer_all(
+            asked, session.agreed_revision, session
+        )
 
-    async def _session(self) -> Calling:
+    async def _session(self) -> ClientSession:
         return await self._link.get_session(self._link.timeout)
 
     @asynccontextmanager
@@ -235,7 +241,7 @@ class RemoteTasks:
                 task.exception()  # mark it as retrieved: not everybody looks at it
                 handle.wake()
 
-        is_core = not (await self._session()).spoken.stateless
+        is_core = not (await self._session()).agreed_revision.stateless
         work = self._fetch_result(handle.id) if is_core else self._listen(handle)
         task: asyncio.Task[Any] = asyncio.get_running_loop().create_task(work)
         task.add_done_callback(on_done)
@@ -278,7 +284,7 @@ class RemoteTasks:
         assert state is not None
         if state.status == "cancelled":
             raise TaskCancelled(f"Task {state.task_id} was cancelled{_status_message(state)}")
-        if not (await self._session()).spoken.stateless:
+        if not (await self._session()).agreed_revision.stateless:
             return await self._fetch_result(state.task_id)
         if state.status == "failed":
             raise _failure(state)

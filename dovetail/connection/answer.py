@@ -22,13 +22,13 @@ from ..errors import (
     ProtocolError,
     ToolError,
 )
-from ..ports import Answer, Call
-from .outgoing import Outgoing
+from ..ports import Call, CallHandler
+from .encode import MessageEncoder
 
 log = logging.getLogger("dovetail.connection")
 
 
-async def answer(call: Call, handle: Answer, outgoing: Outgoing) -> bytes | None:
+async def answer(call: Call, handle: CallHandler, outgoing: MessageEncoder) -> bytes | None:
     """The reply to a call, as bytes."""
     failure: BaseException | None = None
     revision = call.caller.revision
@@ -42,23 +42,23 @@ async def answer(call: Call, handle: Answer, outgoing: Outgoing) -> bytes | None
         failure = error
     if call.cancelled:
         acknowledged = revision.cancelled_result
-        return None if acknowledged is None else outgoing.result(call.id, acknowledged)
+        return None if acknowledged is None else outgoing.encode_result(call.id, acknowledged)
     if call.progress is not None:
         call.progress.finish()
-    failure = call.cut_off or failure
+    failure = call.abort_error or failure
     if failure is not None:
         refusal = as_protocol_error(failure, call)
-        call.failed = revision.code(refusal)
+        call.error_code = revision.code(refusal)
         if isinstance(refusal, Forbidden):
-            call.lacking = refusal.scopes
-        return outgoing.failure(call.id, refusal, call.failed)
-    return outgoing.result(call.id, result)
+            call.missing_scopes = refusal.scopes
+        return outgoing.encode_failure(call.id, refusal, call.error_code)
+    return outgoing.encode_result(call.id, result)
 
 
 def as_protocol_error(error: BaseException, call: Call) -> ProtocolError:
     """What the caller is told of an exception. What was not meant for it is logged here and told
     without detail."""
-    refusal = meant(error)
+    refusal = intended_error(error)
     if refusal is not None:
         return refusal
     if isinstance(error, asyncio.CancelledError):
@@ -67,7 +67,7 @@ def as_protocol_error(error: BaseException, call: Call) -> ProtocolError:
     return InternalError(f"{call.name} failed: {type(error).__name__}")
 
 
-def meant(error: BaseException) -> ProtocolError | None:
+def intended_error(error: BaseException) -> ProtocolError | None:
     """What an exception says to the caller, where it was raised to be told."""
     if isinstance(error, ProtocolError):
         return error
@@ -84,15 +84,17 @@ EAGER: dict[str, Any] = {"eager_start": True} if sys.version_info >= (3, 12) els
 """Where it can, a task takes its first step at once; most need no second."""
 
 
-def start(call: Call, work: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop) -> None:
+def start_task(
+    call: Call, work: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop
+) -> None:
     """Answer a call in a task of its own: what loop.create_task does, without its checks."""
     call.task = asyncio.Task(work, loop=loop, **EAGER)
 
 
-def stop(call: Call) -> None:
+def cancel(call: Call) -> None:
     """Cancel, once: a second time would hit the handler while it cleans up."""
     if call.task is not None and not call.cancelled:
         # Not at once: a task that is cancelled before its first step never takes it, and its place
         # would never be free.
         call.task.get_loop().call_soon(call.task.cancel)
-    call.cancelled = call.over = True
+    call.cancelled = call.finished = True

@@ -12,7 +12,7 @@ bytes and the MessagePack of
 
 The hub reads no payloads. It counts who has yet to answer, so that "nobody knows" comes as fast as
 the slowest member and not at the deadline, and a member that leaves has said no. The others hear
-that it left (`ports.PARTED`).
+that it left (`ports.MEMBERS_CHANGED`).
 
 Nothing here waits for anybody: whoever does not read what it is sent is dropped when its backlog is
 full, and so is whoever sends garbage; the others do not notice. A member without its hub is alone
@@ -34,7 +34,7 @@ from msgspec.msgpack import Decoder, encode
 
 from ..aio import TaskSet, backoff
 from ..limits import DEFAULT
-from ..ports import PARTED
+from ..ports import MEMBERS_CHANGED
 
 FRAME = DEFAULT.outgoing + 4 * DEFAULT.events
 """The longest frame: one message, with all that a stream held before it."""
@@ -75,7 +75,7 @@ _decode = Decoder(Frame).decode
 _payload = Decoder().decode
 
 
-class Alone:
+class NoBus:
     """The bus of a server that has one process."""
 
     alone = True
@@ -86,7 +86,7 @@ class Alone:
     def publish(self, topic: str, payload: Any) -> None:
         """Nobody hears it."""
 
-    async def ask(self, topic: str, payload: Any, patience: float = DEADLINE) -> Any:
+    async def ask(self, topic: str, payload: Any, timeout: float = DEADLINE) -> Any:
         """Nobody answers."""
         return None
 
@@ -94,16 +94,16 @@ class Alone:
         """Nothing to leave."""
 
 
-class Wire(asyncio.Protocol):
+class BusConnection(asyncio.Protocol):
     """One end of the connection between hub and member: whole frames in, whole frames out. What is
     sent in one turn of the loop goes out as one piece; what is not read waits here, as asyncio
     counts its own backlog anew for each write."""
 
     def __init__(
         self,
-        made: "Callable[[Wire], None]",
-        take: "Callable[[Wire, Frame], None]",
-        gone: "Callable[[Wire], None]",
+        made: "Callable[[BusConnection], None]",
+        take: "Callable[[BusConnection, Frame], None]",
+        gone: "Callable[[BusConnection], None]",
     ) -> None:
         self._made, self._take, self._gone = made, take, gone
         self._buffer = bytearray()
@@ -188,13 +188,15 @@ def _framed(kind: int, topic: str, payload: Any, number: int) -> bytes:
     return len(body).to_bytes(4) + body
 
 
-class Asked:
+class RelayedQuestion:
     """A question on its way: who asks, under which number, until when, and who has not answered
     yet."""
 
     __slots__ = ("asker", "number", "until", "waiting")
 
-    def __init__(self, asker: Wire, number: int, until: float, waiting: set[Wire]) -> None:
+    def __init__(
+        self, asker: BusConnection, number: int, until: float, waiting: set[BusConnection]
+    ) -> None:
         self.asker, self.number, self.until, self.waiting = asker, number, until, waiting
 
 
@@ -202,8 +204,8 @@ class Hub:
     """Relays between the members."""
 
     def __init__(self) -> None:
-        self._members: set[Wire] = set()
-        self._asked: dict[int, Asked] = {}
+        self._members: set[BusConnection] = set()
+        self._asked: dict[int, RelayedQuestion] = {}
         self._numbers = count(1)
         self._server: asyncio.AbstractServer | None = None
 
@@ -221,16 +223,16 @@ class Hub:
         for member in self._members:
             member.close()
 
-    def _joined(self) -> Wire:
-        return Wire(self._members.add, self._relay, self._left)
+    def _joined(self) -> BusConnection:
+        return BusConnection(self._members.add, self._relay, self._left)
 
-    def _left(self, member: Wire) -> None:
+    def _left(self, member: BusConnection) -> None:
         self._members.discard(member)
         for number in [number for number, asked in self._asked.items() if member in asked.waiting]:
             self._answered(member, number, NIL)
-        self._tell(member, _framed(PUBLISH, PARTED, None, 0))
+        self._tell(member, _framed(PUBLISH, MEMBERS_CHANGED, None, 0))
 
-    def _relay(self, member: Wire, frame: Frame) -> None:
+    def _relay(self, member: BusConnection, frame: Frame) -> None:
         if frame.kind == PUBLISH:
             self._tell(member, _framed(PUBLISH, frame.topic, frame.payload, 0))
         elif frame.kind == ASK:
@@ -240,7 +242,7 @@ class Hub:
         else:
             member.drop(f"sends garbage (kind {frame.kind})")
 
-    def _tell(self, sender: Wire, data: bytes) -> set[Wire]:
+    def _tell(self, sender: BusConnection, data: bytes) -> set[BusConnection]:
         """Send it to all others; returns those who got it."""
         got = set()
         for member in self._members - {sender}:
@@ -250,17 +252,17 @@ class Hub:
                 member.drop("has stopped reading")
         return got
 
-    def _ask(self, asker: Wire, frame: Frame) -> None:
+    def _ask(self, asker: BusConnection, frame: Frame) -> None:
         now = asyncio.get_running_loop().time()
         while self._asked and (oldest := next(iter(self._asked.items())))[1].until < now:
             del self._asked[oldest[0]]
         number = next(self._numbers)
         waiting = self._tell(asker, _framed(ASK, frame.topic, frame.payload, number))
-        self._asked[number] = Asked(asker, frame.number, now + FORGOTTEN, waiting)
+        self._asked[number] = RelayedQuestion(asker, frame.number, now + FORGOTTEN, waiting)
         if not waiting:
             self._answered(asker, number, NIL)
 
-    def _answered(self, member: Wire, number: int, payload: msgspec.Raw) -> None:
+    def _answered(self, member: BusConnection, number: int, payload: msgspec.Raw) -> None:
         asked = self._asked.get(number)
         if asked is None:
             return  # somebody else was first, or it is too late
@@ -280,7 +282,7 @@ class LocalBus:
         self._asks: dict[int, asyncio.Future[Any]] = {}
         self._numbers = count(1)
         self._handling = TaskSet()
-        self._wire: Wire | None = None
+        self._wire: BusConnection | None = None
         self._lost = asyncio.Event()
         self.tried = asyncio.Event()
         """Set after the first attempt to reach the hub."""
@@ -295,7 +297,7 @@ class LocalBus:
         """Tell every other process."""
         self._send(PUBLISH, topic, payload, 0)
 
-    async def ask(self, topic: str, payload: Any, patience: float = DEADLINE) -> Any:
+    async def ask(self, topic: str, payload: Any, timeout: float = DEADLINE) -> Any:
         """The first answer of another process that is not None; None where nobody has one in
         time."""
         if len(self._asks) >= ASKS:
@@ -307,7 +309,7 @@ class LocalBus:
             size = self._send(ASK, topic, payload, number)
             if not size:
                 return None
-            async with asyncio.timeout(patience + size / PACE):
+            async with asyncio.timeout(timeout + size / PACE):
                 return await answer
         except TimeoutError:
             return None
@@ -331,7 +333,7 @@ class LocalBus:
             self._lost.clear()
             try:
                 await loop.create_unix_connection(
-                    lambda: Wire(self._joined, self._take, self._gone), self._path
+                    lambda: BusConnection(self._joined, self._take, self._gone), self._path
                 )
             except OSError as error:
                 tell = log.debug if self.tried.is_set() else log.warning
@@ -345,14 +347,14 @@ class LocalBus:
             await asyncio.sleep(backoff(attempt, PAUSE, LONGEST_PAUSE))
             attempt += 1
 
-    def _joined(self, wire: Wire) -> None:
+    def _joined(self, wire: BusConnection) -> None:
         self.alone, self._wire = False, wire
-        self._hear(PARTED, None, 0)
+        self._hear(MEMBERS_CHANGED, None, 0)
 
-    def _gone(self, wire: Wire) -> None:
+    def _gone(self, wire: BusConnection) -> None:
         self.alone, self._wire = True, None
         self._lost.set()
-        self._hear(PARTED, None, 0)
+        self._hear(MEMBERS_CHANGED, None, 0)
         for answer in self._asks.values():
             if not answer.done():
                 answer.set_result(None)
@@ -380,7 +382,7 @@ class LocalBus:
             return 0
         return len(data)
 
-    def _take(self, wire: Wire, frame: Frame) -> None:
+    def _take(self, wire: BusConnection, frame: Frame) -> None:
         payload = _payload(frame.payload)
         if frame.kind != ANSWER:
             self._hear(frame.topic, payload, frame.number)

@@ -43,15 +43,15 @@ from ..jsonrpc.messages import (
     Response,
 )
 from ..limits import Limits
-from ..ports import Call, Channel, Incoming, Lost
+from ..ports import Call, Channel, Incoming, LostReply
 from ..protocol.base import PROGRESS_TOKEN, Meta, Params
 from ..protocol.lifecycle import CancelledParams, ProgressParams
 from ..protocol.methods import METHODS, Method
 from ..protocol.tasks import related
 from ..revisions import Revision
-from .answer import answer, start, stop
-from .hearing import run_callback
-from .outgoing import Outgoing
+from .answer import answer, cancel, start_task
+from .encode import MessageEncoder
+from .notifications import run_callback
 
 log = logging.getLogger("dovetail.connection")
 
@@ -60,35 +60,35 @@ OnProgress = Callable[[ProgressParams], Any]
 CANCELLED = METHODS["notifications/cancelled"]
 
 
-class End(Protocol):
+class MessageHandler(Protocol):
     """One end of a conversation: what requests and notifications mean here."""
 
-    complains: bool
+    reports_malformed: bool
     """Whether the peer is told of what was no message at all. A server must; a client that did
     would talk to a `print`."""
 
     @property
-    def replies(self) -> bool:
+    def answers_requests(self) -> bool:
         """Whether requests are answered here at all."""
 
     @property
     def revision(self) -> Revision | None:
         """The revision agreed on, once there is one."""
 
-    def accept(self, request: Request) -> Call | bytes:
+    def on_request(self, request: Request) -> Call | bytes:
         """The call that a request makes, or its reply at once; a ProtocolError refuses it."""
 
     def answer(self, call: Call) -> Awaitable[Any]:
         """Answer it."""
 
-    def hear(self, notification: Notification) -> None:
+    def on_notification(self, notification: Notification) -> None:
         """Take note of a notification."""
 
-    def ended(self, reason: Exception | None) -> None:
+    def on_close(self, reason: Exception | None) -> None:
         """The conversation is over."""
 
 
-class _Asked:
+class _PendingRequest:
     """A request of ours that waits for its reply."""
 
     __slots__ = ("future", "left", "limit", "method", "on_progress", "seen", "timeout", "timer")
@@ -109,53 +109,53 @@ class _Asked:
 class Connection:
     """One live conversation."""
 
-    def __init__(self, channel: Channel, limits: Limits, outgoing: Outgoing) -> None:
+    def __init__(self, channel: Channel, limits: Limits, outgoing: MessageEncoder) -> None:
         self.channel = channel
         self.limits = limits
-        self.outgoing = outgoing
-        self.exchange: OpenRequests[_Asked, Call] = OpenRequests()
+        self.encoder = outgoing
+        self.exchange: OpenRequests[_PendingRequest, Call] = OpenRequests()
         self.closed: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
         """Done once the channel has ended, with the reason."""
         self._loop = asyncio.get_running_loop()
         self._idle: asyncio.Event | None = None
         self._holding, self._held = 0, 0.0
         self._warned: set[str] = set()
-        self._end: End
+        self._handler: MessageHandler
 
-    def start(self, end: End) -> None:
+    def start(self, end: MessageHandler) -> None:
         """Begin to listen."""
-        self._end = end
-        self.channel.start(self.receive, self._ended)
+        self._handler = end
+        self.channel.start(self.receive, self._on_close)
 
     # what comes in
 
     def receive(self, data: Incoming) -> None:
         """Take one message from the channel."""
-        if isinstance(data, Lost):
+        if isinstance(data, LostReply):
             asked = self.exchange.settle(data.id)
             if asked is not None:
-                self._finish(asked, data.error)
+                self._fail(asked, data.error)
             return
         try:
             message = decode(data) if not isinstance(data, TooLong) else self._too_long(data)
         except Malformed as malformed:
-            self._refuse(malformed)
+            self._reject_malformed(malformed)
             return
         if type(message) is Request:
-            self._request(message, self._send)
+            self._on_request(message, self._send)
         elif isinstance(message, Batch):
-            self._batch(message)
+            self._on_batch(message)
         else:
-            self._other(message)
+            self._on_other(message)
 
     def _too_long(self, line: TooLong) -> Message:
         text = f"The message is longer than the limit of {self.limits.incoming} bytes"
         raise Malformed(TooLarge.code, text, *peek_id(line.head))
 
-    def _other(self, message: Message) -> None:
+    def _on_other(self, message: Message) -> None:
         if isinstance(message, Notification):
             try:
-                self._end.hear(message)
+                self._handler.on_notification(message)
             except ProtocolError as refusal:
                 self._warn("Did not take a %s: %s", message.method, refusal)
             except (DovetailError, msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -163,27 +163,27 @@ class Connection:
             except Exception:
                 log.exception("Could not handle %s", message.method)
         elif isinstance(message, Response | ErrorResponse):
-            self._settle(message)
+            self._resolve(message)
 
-    def _request(self, request: Request, reply: Reply) -> None:
+    def _on_request(self, request: Request, reply: Reply) -> None:
         answering = self.exchange.answering
         id = request.id
-        if not self._end.replies:
+        if not self._handler.answers_requests:
             self._warn("Ignored a request for %s: nobody may ask here", request.method)
             return
         try:
             if id in answering:
                 raise InvalidRequest(f"Request id {id!r} is still in flight")
-            call = self._end.accept(request)
+            call = self._handler.on_request(request)
             if len(answering) >= self.limits.in_flight and not isinstance(call, bytes):
                 raise Overloaded(
                     f"{len(answering)} requests are in flight; the limit is {self.limits.in_flight}"
                 )
         except Exception as error:
-            revision = self._end.revision
+            revision = self._handler.revision
             refusal = error if isinstance(error, ProtocolError) else _unforeseen(request)
             reply(
-                self.outgoing.failure(
+                self.encoder.encode_failure(
                     id, refusal, revision.code(refusal) if revision else refusal.code
                 )
             )
@@ -192,11 +192,11 @@ class Connection:
             reply(call)
             return
         answering[id] = call
-        start(call, self._answer(call, reply), self._loop)
+        start_task(call, self._answer(call, reply), self._loop)
 
     async def _answer(self, call: Call, reply: Reply) -> None:
-        data = await answer(call, self._end.answer, self.outgoing)
-        call.over = True
+        data = await answer(call, self._handler.answer, self.encoder)
+        call.finished = True
         answering = self.exchange.answering
         if answering.get(call.id) is call:
             del answering[call.id]
@@ -208,11 +208,13 @@ class Connection:
         if data is not None:
             self.channel.send(data)
 
-    def _batch(self, batch: Batch) -> None:
-        revision = self._end.revision
+    def _on_batch(self, batch: Batch) -> None:
+        revision = self._handler.revision
         if revision is None or not revision.batching:
             version = f" in revision {revision.version}" if revision else " before `initialize`"
-            self._refuse(Malformed(InvalidRequest.code, f"There are no JSON-RPC batches{version}"))
+            self._reject_malformed(
+                Malformed(InvalidRequest.code, f"There are no JSON-RPC batches{version}")
+            )
             return
         requests = [message for message in batch.messages if type(message) is Request]
         replies = [encode(failure) for failure in batch.refused]
@@ -228,36 +230,40 @@ class Connection:
 
         for message in batch.messages:
             if type(message) is not Request:
-                self._other(message)
+                self._on_other(message)
             elif message.method == "initialize":
                 error = InvalidRequest("initialize must not be part of a batch")
-                gather(self.outgoing.failure(message.id, error, error.code))
+                gather(self.encoder.encode_failure(message.id, error, error.code))
             else:
-                self._request(message, gather)
+                self._on_request(message, gather)
         if not requests and replies:
             self.channel.send(b"[" + b",".join(replies) + b"]")
 
-    def _refuse(self, malformed: Malformed) -> None:
+    def _reject_malformed(self, malformed: Malformed) -> None:
         if malformed.reply is not False:
             # A broken reply ends the request that it answers; it must not be answered itself.
             failure = malformed.failure
             asked = self.exchange.settle(failure.id)
             if asked is not None:
-                self._finish(
+                self._fail(
                     asked, BY_CODE.get(failure.error.code, ProtocolError)(failure.error.message)
                 )
                 return
-            if malformed.reply or not self._end.complains:
+            if malformed.reply or not self._handler.reports_malformed:
                 self._warn("Ignored a malformed reply: %s", malformed)
                 return
-        revision = self._end.revision
+        revision = self._handler.revision
         failure = malformed.failure
-        if not self._end.replies or (failure.id is None and not self._end.complains):
+        if not self._handler.answers_requests or (
+            failure.id is None and not self._handler.reports_malformed
+        ):
             self._warn("Ignored what is no message: %s", malformed)
             return
         error = ProtocolError(failure.error.code, failure.error.message)
         unnamed = revision is not None and revision.unnamed_errors
-        self.channel.send(self.outgoing.failure(failure.id, error, error.code, unnamed=unnamed))
+        self.channel.send(
+            self.encoder.encode_failure(failure.id, error, error.code, unnamed=unnamed)
+        )
 
     def _warn(self, text: str, *args: Any) -> None:
         """Log what a peer did wrong: it may do so as often as it likes, so each kind is a warning
@@ -283,7 +289,7 @@ class Connection:
         if self.closed.done():
             raise _closed(self.closed.result())
         loop = self._loop
-        asked = _Asked(method, loop.create_future(), on_progress)
+        asked = _PendingRequest(method, loop.create_future(), on_progress)
         id = self.exchange.ask(asked)
         if started is not None:
             started(id)
@@ -292,7 +298,7 @@ class Connection:
             request = Request(
                 id, revision.wire_name(method.name), NO_PARAMS if wire is None else wire
             )
-            self.channel.send(self.outgoing.encode(request))
+            self.channel.send(self.encoder.encode(request))
             if timeout is not None:
                 asked.timeout = timeout
                 asked.limit = loop.time() + max(timeout, self.limits.timeout_max)
@@ -318,36 +324,36 @@ class Connection:
 
     def notify(self, revision: Revision, method: Method, params: Any) -> None:
         """Tell."""
-        data = self.outgoing.notification(revision, method, params)
+        data = self.encoder.encode_notification(revision, method, params)
         if data is not None:
             self.channel.send(data)
 
-    def _settle(self, message: Response | ErrorResponse) -> None:
+    def _resolve(self, message: Response | ErrorResponse) -> None:
         asked = self.exchange.settle(message.id)
         if asked is None:
             log.debug("Ignored a reply to %r, which nobody waits for", message.id)
         elif isinstance(message, ErrorResponse):
             if message.error.code == -32700 or message.id is None:
                 log.warning("The peer could not read a message: %s", message.error.message)
-            self._finish(
+            self._fail(
                 asked, PeerError(message.error.code, message.error.message, message.error.data)
             )
         elif not asked.future.done():
             asked.future.set_result(message.result)
 
-    def _finish(self, asked: _Asked, error: Exception) -> None:
+    def _fail(self, asked: _PendingRequest, error: Exception) -> None:
         if not asked.future.done():
             asked.future.set_exception(error)
 
-    def _timed_out(self, asked: _Asked) -> None:
+    def _timed_out(self, asked: _PendingRequest) -> None:
         allowed = (
             asked.timeout
             if self._loop.time() < asked.limit
             else max(asked.timeout, self.limits.timeout_max)
         )
-        self._finish(asked, TimedOut(f"{asked.method.name}: no answer within {allowed:g} s"))
+        self._fail(asked, TimedOut(f"{asked.method.name}: no answer within {allowed:g} s"))
 
-    def left(self, id: Id) -> float | None:
+    def time_left(self, id: Id) -> float | None:
         """How many seconds one of our requests still has; None where it has a deadline no more, or
         never had."""
         asked = self.exchange.asked.get(id)
@@ -357,7 +363,7 @@ class Connection:
             max(0.0, asked.timer.when() - self._loop.time()) if asked.left is None else asked.left
         )
 
-    def hold(self, paused: bool) -> None:
+    def pause_deadlines(self, paused: bool) -> None:
         """While the peer waits for us in turn, the time of our own requests stands still."""
         before = self._holding
         self._holding += 1 if paused else -1
@@ -376,7 +382,7 @@ class Connection:
                 asked.left = None
         self._held = now
 
-    def progressed(self, update: ProgressParams) -> bool:
+    def on_progress(self, update: ProgressParams) -> bool:
         """Progress of one of our requests: tell whoever asked, and give it more time. False where
         it is of none."""
         asked = self.exchange.asked.get(update.progress_token)
@@ -391,11 +397,11 @@ class Connection:
             run_callback(asked.on_progress, update)
         return True
 
-    def give_up(self, id: Id | None, method: str, reason: Exception) -> None:
+    def fail_request(self, id: Id | None, method: str, reason: Exception) -> None:
         """The peer will not answer this request of ours, if it is one of this method."""
         asked = self.exchange.asked.get(id) if id is not None else None
         if asked is not None and asked.method.name == method:
-            self._finish(asked, reason)
+            self._fail(asked, reason)
 
     def cancel(self, id: Id | None, reason: str | None) -> None:
         """The peer no longer waits for this request."""
@@ -403,23 +409,23 @@ class Connection:
         if call is None or call.method.name == "initialize":
             return
         log.info("%s was cancelled by the peer: %s", call.name, reason or "no reason given")
-        stop(call)
+        cancel(call)
 
     # the end
 
-    def _ended(self, reason: Exception | None) -> None:
+    def _on_close(self, reason: Exception | None) -> None:
         if self.closed.done():
             return
         self.closed.set_result(reason)
         for asked in list(self.exchange.asked.values()):
-            self._finish(asked, _closed(reason))
-        self._end.ended(reason)
+            self._fail(asked, _closed(reason))
+        self._handler.on_close(reason)
 
-    def leave(self) -> None:
+    def disconnect(self) -> None:
         """Behave as if the peer had closed the channel."""
-        self._ended(None)
+        self._on_close(None)
 
-    async def settle(self, grace: float | None) -> None:
+    async def finish_calls(self, grace: float | None) -> None:
         """Wait until nothing is being answered any more; after `grace` seconds cancel the rest."""
         if self.exchange.answering:
             self._idle = asyncio.Event()
@@ -429,12 +435,12 @@ class Connection:
                 log.warning(
                     "%d calls were still running and are cancelled", len(self.exchange.answering)
                 )
-        self.stop()
+        self.cancel_calls()
 
-    def stop(self) -> None:
+    def cancel_calls(self) -> None:
         """Cancel everything that is being answered."""
         for call in list(self.exchange.answering.values()):
-            stop(call)
+            cancel(call)
 
     async def close(self, reason: Exception | None = None) -> None:
         """End the conversation. May be called twice, and from any task."""
@@ -443,11 +449,11 @@ class Connection:
             for call in self.exchange.answering.values()
             if call.task is not asyncio.current_task()
         ]
-        self.stop()
+        self.cancel_calls()
         if reason is not None:
-            self._ended(reason)
+            self._on_close(reason)
         await self.channel.close()
-        self._ended(None)
+        self._on_close(None)
         if tasks := [task for task in calls if task is not None]:
             await asyncio.wait(
                 tasks, timeout=self.limits.shutdown
@@ -478,3 +484,26 @@ def _closed(reason: Exception | None) -> Exception:
 def _with_token(params: Any, id: Id) -> Any:
     params = Params() if params is None else params
     return msgspec.structs.replace(params, meta={**(params.meta or {}), PROGRESS_TOKEN: id})
+
+
+async def send_heartbeats(
+    ping: Callable[[float], Awaitable[None]],
+    on_timeout: Callable[[], Awaitable[None]],
+    limits: Limits,
+) -> None:
+    """Ping at an interval, so that a peer that disappeared silently is noticed.
+
+    Runs until cancelled. If a ping is not answered in time, `on_timeout` is called.
+    """
+    assert limits.ping_interval is not None
+    while True:
+        await asyncio.sleep(limits.ping_interval)
+        try:
+            await ping(limits.ping_timeout)
+        except TimedOut:
+            log.warning(
+                "No answer to a ping within %g s: the connection is closed", limits.ping_timeout
+            )
+            await on_timeout()
+        except DovetailError:
+            pass  # an error is an answer too, and a connection that is closed is being seen to

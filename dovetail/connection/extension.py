@@ -35,7 +35,7 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from ..errors import ConfigError, MethodNotFound, MissingCapability
-from ..ports import Answer, Call, Caller
+from ..ports import Call, Caller, CallHandler
 from ..protocol.base import Result
 from ..protocol.lifecycle import ClientCapabilities, ServerCapabilities
 from ..protocol.methods import METHODS, Method
@@ -49,13 +49,13 @@ the caller gets."""
 # https://modelcontextprotocol.io/specification/2026-07-28/basic#meta
 _LABEL = r"[a-z]([a-z0-9-]*[a-z0-9])?"
 _ID = re.compile(rf"{_LABEL}(\.{_LABEL})*/[a-z0-9]([a-z0-9._-]*[a-z0-9])?", re.IGNORECASE)
-UNWRAPPED = ("initialize", "ping")
+UNWRAPPABLE = ("initialize", "ping")
 """What the connection answers by itself, before there is a call."""
 OF_THE_CORE = ("complete", "input_required")
 """The kinds of result that are not for extensions to define."""
 
 
-class Kind(Struct, frozen=True, eq=False):
+class ResultKind(Struct, frozen=True, eq=False):
     """A further kind of result."""
 
     type: type[Result]
@@ -70,10 +70,10 @@ class Extension(Struct, frozen=True, kw_only=True, eq=False):
     id: str
     settings: Mapping[str, Any] = {}
     methods: Sequence[Method] = ()
-    handlers: Mapping[str, Answer] = {}
+    handlers: Mapping[str, CallHandler] = {}
     around: Mapping[str, Middleware] = {}
     instead: Mapping[str, Middleware] = {}
-    kinds: Mapping[str, Kind] = {}
+    kinds: Mapping[str, ResultKind] = {}
     mutual: bool = True
     """Whether its methods are for those only who declare it too."""
     handshake: bool = True
@@ -103,7 +103,7 @@ class Extension(Struct, frozen=True, kw_only=True, eq=False):
             if found := sorted(names):
                 raise ConfigError(f"{self.id}: {', '.join(found)} {what}")
 
-    def told(self, peer: ClientCapabilities | ServerCapabilities) -> bool:
+    def is_for(self, peer: ClientCapabilities | ServerCapabilities) -> bool:
         """Whether it is for this peer: one that declared it, or anybody."""
         return not self.mutual or settings_of(self.id, peer) is not None
 
@@ -118,7 +118,7 @@ class Extensions:
         self._instead: dict[str, tuple[Middleware, ...]] = {}
         self.layers: dict[str, tuple[Middleware, ...]] = {}
         """All that wraps a method of the core, the outermost first."""
-        self.kinds: dict[str, Kind] = {}
+        self.kinds: dict[str, ResultKind] = {}
         self._rows: dict[Revision | None, dict[str, Method]] = {}
         for extension in given:
             self.add(extension)
@@ -163,18 +163,18 @@ class Extensions:
     @property
     def declared(self) -> dict[str, Any] | None:
         """What goes into the capabilities."""
-        return self.spoken(stateless=True)
+        return self.declared_for(stateless=True)
 
-    def spoken(self, stateless: bool) -> dict[str, Any] | None:
+    def declared_for(self, stateless: bool) -> dict[str, Any] | None:
         """What of it goes to a peer of this era."""
         declared = (one for one in self._all if not one.silent and (stateless or one.handshake))
         return {one.id: dict(one.settings) for one in declared} or None
 
     def admit(self, method: Method, params: Any, caller: Caller) -> None:
         """Raises where this is a method of an extension that the caller did not declare."""
-        if self.tells(method, caller.capabilities):
+        if self.is_offered_to(method, caller.capabilities):
             return
-        refusal = undeclared(method.name, self._methods[method.name][1].id)
+        refusal = missing_extension(method.name, self._methods[method.name][1].id)
         if caller.revision.stateless:
             raise refusal
         # The handshake era has no such code: what was not agreed on at its beginning is not there.
@@ -183,20 +183,20 @@ class Extensions:
     def check(self, method: Method, peer: ServerCapabilities) -> None:
         """MethodNotFound where this is a method of an extension that the server did not declare."""
         _, extension = self._methods[method.name]
-        if not extension.told(peer):
+        if not extension.is_for(peer):
             raise MethodNotFound(
                 f"{method.name}: the server does not offer the extension {extension.id}"
             )
 
-    def tells(self, method: Method, peer: ClientCapabilities | ServerCapabilities) -> bool:
+    def is_offered_to(self, method: Method, peer: ClientCapabilities | ServerCapabilities) -> bool:
         """Whether this peer wants to hear of a method, which it does of all that are no
         extension's."""
         found = self._methods.get(method.name)
-        return found is None or found[0] is not method or found[1].told(peer)
+        return found is None or found[0] is not method or found[1].is_for(peer)
 
     # methods
 
-    def find(self, name: str, revision: Revision | None) -> Method | None:
+    def find_method(self, name: str, revision: Revision | None) -> Method | None:
         """The method that goes by this name: in a revision with the extensions that its era has, or
         else anywhere."""
         try:
@@ -204,7 +204,7 @@ class Extensions:
         except KeyError:
             return self._rows.setdefault(revision, self._table(revision)).get(name)
 
-    def every(self) -> Iterable[Method]:
+    def all_methods(self) -> Iterable[Method]:
         """All methods that there are, in any revision or extension."""
         return [*METHODS.values(), *(method for method, _ in self._methods.values())]
 
@@ -219,37 +219,37 @@ class Extensions:
         return own | {
             name: row
             for name in self._methods
-            if (row := self.method(name, revision.stateless)) is not None
+            if (row := self.extension_method(name, revision.stateless)) is not None
         }
 
-    def method(self, name: str, stateless: bool) -> Method | None:
+    def extension_method(self, name: str, stateless: bool) -> Method | None:
         """The method of that name, where an extension has it in this era."""
         found = self._methods.get(name)
         return found[0] if found is not None and (stateless or found[1].handshake) else None
 
-    def handler(
+    def find_handler(
         self, method: Method, peer: ClientCapabilities | ServerCapabilities
-    ) -> Answer | None:
+    ) -> CallHandler | None:
         """What an extension answers or hears this method with, where it is for that peer, and
         theirs to send."""
         found = self._methods.get(method.name)
         ours = "server" if isinstance(peer, ClientCapabilities) else "client"
-        if found is None or method.sender == ours or not self.tells(method, peer):
+        if found is None or method.sender == ours or not self.is_offered_to(method, peer):
             return None
         return found[1].handlers.get(method.name)
 
-    def inside(self, extension: Extension, name: str) -> tuple[Middleware, ...]:
+    def layers_inside(self, extension: Extension, name: str) -> tuple[Middleware, ...]:
         """What a call still goes through once an extension that may answer something `instead` has
         let it through."""
         layers = self.layers[name]
         return layers[layers.index(extension.instead[name]) + 1 :]
 
-    def kind(self, name: str | None, method: Method) -> Kind | None:
+    def find_kind(self, name: str | None, method: Method) -> ResultKind | None:
         """The kind of that name, where this method may be answered so."""
         kind = self.kinds.get(name) if name is not None else None
         return kind if kind is not None and (not kind.of or method.name in kind.of) else None
 
-    def kind_of(self, result: Any) -> Kind | None:
+    def kind_of(self, result: Any) -> ResultKind | None:
         """The kind that a result is of, where it is not of the core."""
         kind = (
             self.kinds.get(result.result_type or "")
@@ -270,7 +270,7 @@ def settings_of(id: str, peer: ClientCapabilities | ServerCapabilities) -> dict[
     return found if isinstance(found, dict) else None
 
 
-def undeclared(what: str, id: str) -> MissingCapability:
+def missing_extension(what: str, id: str) -> MissingCapability:
     """The refusal of what only those get who declare the extension."""
     return MissingCapability(
         f"{what} is for clients that declare the extension {id}",
@@ -278,7 +278,7 @@ def undeclared(what: str, id: str) -> MissingCapability:
     )
 
 
-def declares(call: Call, id: str) -> bool:
+def has_declared(call: Call, id: str) -> bool:
     """Whether the other side declared an extension: on a server the caller, on a client the
     server."""
     return settings_of(id, call.caller.capabilities) is not None
@@ -287,7 +287,7 @@ def declares(call: Call, id: str) -> bool:
 def notify(call: Call, method: str, params: Any) -> None:
     """On a server: send a notification of an extension that belongs to a call, as long as somebody
     waits for it. Callers who did not declare the extension are not told."""
-    call.connection.emit(call, method, params)
+    call.connection.notify(call, method, params)
 
 
 def _of_the_core(name: str, handshake: bool) -> bool:
@@ -297,4 +297,4 @@ def _of_the_core(name: str, handshake: bool) -> bool:
 
 def _unwrappable(name: str) -> bool:
     row = METHODS.get(name)
-    return row is None or row.result is None or name in UNWRAPPED
+    return row is None or row.result is None or name in UNWRAPPABLE

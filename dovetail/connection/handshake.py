@@ -22,12 +22,12 @@ from ..protocol.methods import METHODS
 from ..revisions import BY_NAME, DRAFT_DIALECT, HANDSHAKE, Revision
 
 NEW: Final = "new"
-GREETED: Final = "greeted"
+INITIALIZED: Final = "greeted"
 READY: Final = "ready"
 
 TRANSITIONS: Final = {
-    (NEW, "initialize"): GREETED,
-    (GREETED, "notifications/initialized"): READY,
+    (NEW, "initialize"): INITIALIZED,
+    (INITIALIZED, "notifications/initialized"): READY,
 }
 """What moves the server's side of the lifecycle on; everything else leaves it where it is."""
 
@@ -46,8 +46,8 @@ def dialect_of(raw: Any) -> Revision:
     return HANDSHAKE[-1]
 
 
-def welcome(
-    raw: Any, service: Service, state: Any, *, tells: bool = True
+def accept_initialize(
+    raw: Any, service: Service, state: Any, *, can_notify: bool = True
 ) -> tuple[Caller, InitializeResult]:
     """The server's answer to a greeting, and the caller as the greeting describes it."""
     dialect = dialect_of(raw)
@@ -62,24 +62,25 @@ def welcome(
     caller = Caller(revision, params.client_info, params.capabilities, state=state)
     return caller, InitializeResult(
         protocol_version=revision.version,
-        capabilities=_extended(
-            service.capabilities if tells else silent(service.capabilities), service
+        capabilities=_with_extensions(
+            service.capabilities if can_notify else without_notifications(service.capabilities),
+            service,
         ),
         server_info=service.info,
         instructions=service.instructions,
     )
 
 
-def _extended(capabilities: ServerCapabilities, service: Service) -> ServerCapabilities:
+def _with_extensions(capabilities: ServerCapabilities, service: Service) -> ServerCapabilities:
     """The same, with those extensions only that this era has."""
     if not capabilities.extensions:
         return capabilities
     extended = ServerCapabilities.of(capabilities)
-    extended.extensions = service.extensions.spoken(stateless=False)
+    extended.extensions = service.extensions.declared_for(stateless=False)
     return extended
 
 
-def silent(capabilities: ServerCapabilities) -> ServerCapabilities:
+def without_notifications(capabilities: ServerCapabilities) -> ServerCapabilities:
     """The same, of a server that has no way to tell of changes."""
     kept = {
         name: {
@@ -103,7 +104,7 @@ def negotiate(requested: str, served: tuple[Revision, ...]) -> Revision:
         revision for revision in served if not revision.stateless and not revision.dialects
     ]
     if not handshake:
-        names = versions(served)
+        names = version_names(served)
         raise UnsupportedVersion(
             f"This server has no `initialize`: it speaks {', '.join(names)}, where each "
             "request carries its version",
@@ -114,18 +115,18 @@ def negotiate(requested: str, served: tuple[Revision, ...]) -> Revision:
     )
 
 
-def versions(served: tuple[Revision, ...]) -> list[str]:
+def version_names(served: tuple[Revision, ...]) -> list[str]:
     """What a server says that it speaks, newest first; a dialect goes by the name of another and is
     not said."""
     return [revision.version for revision in reversed(served) if not revision.dialects]
 
 
-def again() -> InvalidRequest:
+def already_initialized() -> InvalidRequest:
     """The refusal of a second greeting."""
     return InvalidRequest("This connection is already initialized")
 
 
-def greeting(
+def initialize_params(
     revision: Revision, info: Implementation, capabilities: ClientCapabilities
 ) -> InitializeParams:
     """The client's greeting."""
@@ -134,7 +135,9 @@ def greeting(
     )
 
 
-def agreed(asked: Revision, answer: InitializeResult, spoken: tuple[Revision, ...]) -> Revision:
+def agreed_revision(
+    asked: Revision, answer: InitializeResult, spoken: tuple[Revision, ...]
+) -> Revision:
     """The revision that the server chose, if the client speaks it."""
     if asked is DRAFT_DIALECT:
         return asked

@@ -13,32 +13,34 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias
 
 from ..errors import ProtocolError
-from ..ports import Answer, Call, Caller, Network
+from ..ports import Call, Caller, CallHandler, Network
 from ..protocol.methods import Method, Side
 from ..revisions import Revision
 
-Middleware: TypeAlias = Callable[[Call, Answer], Awaitable[Any]]
+Middleware: TypeAlias = Callable[[Call, CallHandler], Awaitable[Any]]
 
 
 class Observer:
     """Middleware that only looks: it changes nothing, so that results need not be opened for it,
     and on a server it hears of the requests too that were refused before they became calls."""
 
-    async def __call__(self, call: Call, next: Answer) -> Any:
+    async def __call__(self, call: Call, next: CallHandler) -> Any:
         """Look at a call, and at what comes of it."""
         return await next(call)
 
-    def refused(self, method: Method, params: Any, caller: Caller, error: ProtocolError) -> None:
+    def request_refused(
+        self, method: Method, params: Any, caller: Caller, error: ProtocolError
+    ) -> None:
         """Look at a request that was not let in. Must not raise."""
 
-    def parted(
+    def session_ended(
         self, side: Side, revision: Revision, network: Network | None, seconds: float
     ) -> None:
         """Look at a session of the handshake era that has ended, after so many seconds; `side` is
         ours. Must not raise."""
 
 
-def compose(middleware: Sequence[Middleware], innermost: Answer) -> Answer:
+def compose(middleware: Sequence[Middleware], innermost: CallHandler) -> CallHandler:
     """One answer out of many: the same function where there is no middleware."""
     answer = innermost
     for layer in reversed(middleware):
@@ -46,7 +48,7 @@ def compose(middleware: Sequence[Middleware], innermost: Answer) -> Answer:
     return answer
 
 
-def _wrap(layer: Middleware, inner: Answer) -> Answer:
+def _wrap(layer: Middleware, inner: CallHandler) -> CallHandler:
     async def wrapped(call: Call) -> Any:
         return await layer(call, inner)
 

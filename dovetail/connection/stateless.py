@@ -26,7 +26,7 @@ from ..protocol.base import (
 from ..protocol.lifecycle import ClientCapabilities, DiscoverResult
 from ..protocol.utilities import SEVERITY
 from ..revisions import Revision
-from .handshake import versions
+from .handshake import version_names
 
 CLIENTS, LONGEST = 256, 4096
 Client = tuple[Implementation | None, ClientCapabilities]
@@ -35,7 +35,7 @@ _clients: BoundedDict[bytes, Client] = BoundedDict(CLIENTS)
 too much."""
 
 
-def served(service: Service) -> dict[Any, Revision]:
+def served_revisions(service: Service) -> dict[Any, Revision]:
     """The revisions of this era that a server speaks, by their versions."""
     return {revision.version: revision for revision in service.revisions if revision.stateless}
 
@@ -45,7 +45,7 @@ def caller_of(meta: Meta, served: dict[Any, Revision], service: Service, state: 
     requested = meta[PROTOCOL_VERSION]
     revision = served.get(requested) if isinstance(requested, str) else None
     if revision is None:
-        raise unsupported(requested, service.revisions)
+        raise unsupported_version(requested, service.revisions)
     if CLIENT_CAPABILITIES not in meta:
         raise InvalidParams(f"_meta lacks {CLIENT_CAPABILITIES!r}, which every request must carry")
     level = meta.get(LOG_LEVEL)
@@ -74,16 +74,16 @@ def _client(meta: Meta) -> Client:
     return client
 
 
-def unsupported(requested: Any, served: tuple[Revision, ...]) -> UnsupportedVersion:
+def unsupported_version(requested: Any, served: tuple[Revision, ...]) -> UnsupportedVersion:
     """The refusal of a version, naming those that are served."""
-    names = versions(served)
+    names = version_names(served)
     return UnsupportedVersion(
         f"Unsupported protocol version {requested!r}; this server speaks {', '.join(names)}",
         data={"supported": names, "requested": str(requested)},
     )
 
 
-def missing(method: str) -> InvalidParams:
+def missing_version(method: str) -> InvalidParams:
     """The refusal of a request that belongs to neither era."""
     return InvalidParams(
         f"{method} came before `initialize`, and its _meta carries no {PROTOCOL_VERSION!r}: "
@@ -91,16 +91,16 @@ def missing(method: str) -> InvalidParams:
     )
 
 
-def discovery(service: Service) -> DiscoverResult:
+def discover_result(service: Service) -> DiscoverResult:
     """What the server says of itself."""
     return DiscoverResult(
-        supported_versions=versions(service.revisions),
+        supported_versions=version_names(service.revisions),
         capabilities=service.capabilities,
         instructions=service.instructions,
     )
 
 
-def signed(result: Any, info: Implementation, revision: Revision) -> Any:
+def sign_result(result: Any, info: Implementation, revision: Revision) -> Any:
     """A result that says which server it comes from."""
     meta = {SERVER_INFO: revision.lower(info)}
     if result.meta is not None:
@@ -122,7 +122,7 @@ def request_meta(
     return meta
 
 
-def server_of(meta: Meta | None) -> Implementation | None:
+def server_info(meta: Meta | None) -> Implementation | None:
     """The server's name and version, where a result carries them."""
     try:
         return (

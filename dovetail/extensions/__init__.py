@@ -7,13 +7,30 @@ What an extension is stands in `connection/extension.py`; how to write one, in
 docs/guides/extensions.md.
 """
 
-from ..connection.extension import Extension, Kind, declares, notify, settings_of, undeclared
+from ..connection.extension import (
+    Extension,
+    ResultKind,
+    has_declared,
+    missing_extension,
+    notify,
+    settings_of,
+)
 from ..connection.middleware import Observer
 from ..ports import Call
 from ..protocol.base import EmptyResult, Params, Result
 from ..protocol.methods import Method
 
 __all__ = [
-    "Call", "EmptyResult", "Extension", "Kind", "Method", "Observer", "Params", "Result",
-    "declares", "notify", "settings_of", "undeclared",
+    "Call",
+    "EmptyResult",
+    "Extension",
+    "Method",
+    "Observer",
+    "Params",
+    "Result",
+    "ResultKind",
+    "has_declared",
+    "missing_extension",
+    "notify",
+    "settings_of",
 ]  # fmt: skip

@@ -23,20 +23,20 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from ..connection.middleware import Observer
-from ..connection.observing import (
+from ..connection.instrumentation import (
     BUCKETS,
     LONGEST,
-    Names,
-    Trouble,
-    answered,
-    refused,
+    CallFailure,
+    KnownTargets,
+    failure_for_code,
+    failure_in,
+    failure_of,
+    has_result,
     target_of,
-    trouble_in,
-    trouble_of,
 )
+from ..connection.middleware import Observer
 from ..errors import ProtocolError, missing_extra
-from ..ports import Answer, Call, Caller, Network
+from ..ports import Call, Caller, CallHandler, Network
 from ..protocol.base import TRACE_CONTEXT
 from ..protocol.methods import Method, Side
 from ..revisions import Revision
@@ -95,11 +95,11 @@ class Telemetry(Observer):
     ) -> None:
         self._traces, self._contexts = traces, contexts
         self._tracer, self._propagator, self._incoming = tracer, propagator, incoming
-        self._names = Names()
+        self._names = KnownTargets()
         kinds = [(side, what) for side in SIDES for what in ("operation", "session")]
         self._durations = {kind: _histogram(meter, *kind) for kind in kinds}
 
-    async def __call__(self, call: Call, next: Answer) -> Any:
+    async def __call__(self, call: Call, next: CallHandler) -> Any:
         """Make a span of a call, and count it."""
         if hasattr(call.connection, "server_info"):  # it is a client
             return await self._made(call, next, "client", [])
@@ -112,12 +112,12 @@ class Telemetry(Observer):
         finally:
             self._contexts.detach(before)
 
-    async def _made(self, call: Call, next: Answer, side: Side, links: "list[Link]") -> Any:
+    async def _made(self, call: Call, next: CallHandler, side: Side, links: "list[Link]") -> Any:
         target, about, start = target_of(call), _about(call), perf_counter()
         shown = (
             _shown(call, target[1]) if target else None
         )  # until there is a result, it may be anything
-        trouble: Trouble | None = None
+        trouble: CallFailure | None = None
         with self._tracer.start_as_current_span(
             _named(call.method, shown),
             kind=getattr(self._traces.SpanKind, side.upper()),
@@ -132,14 +132,14 @@ class Telemetry(Observer):
                 if side == "client":
                     self._pass_on(call)
                 result = await next(call)
-                trouble = trouble_in(result)
+                trouble = failure_in(result)
                 return result
             except BaseException as error:
-                trouble = trouble_of(call, error, told=side == "server")
+                trouble = failure_of(call, error, told=side == "server")
                 raise
             finally:
                 exists = (
-                    answered(trouble)
+                    has_result(trouble)
                     if side == "server"
                     else trouble is None or trouble.code is None
                 )
@@ -150,7 +150,7 @@ class Telemetry(Observer):
                 self._durations[side, "operation"].record(perf_counter() - start, about)
 
     def _ended(
-        self, span: "Span", call: Call, side: Side, known: Any, trouble: Trouble | None
+        self, span: "Span", call: Call, side: Side, known: Any, trouble: CallFailure | None
     ) -> Attributes:
         """Say on the span what came of it, and give back how metrics say that."""
         if known is None:
@@ -166,13 +166,15 @@ class Telemetry(Observer):
                 span.set_status(self._traces.StatusCode.ERROR, _shown(call, trouble.message))
         return failed
 
-    def refused(self, method: Method, params: Any, caller: Caller, error: ProtocolError) -> None:
+    def request_refused(
+        self, method: Method, params: Any, caller: Caller, error: ProtocolError
+    ) -> None:
         """A request that was not let in is an operation too, of no duration to speak of."""
-        trouble = refused(caller.revision.code(error), told=True)
+        trouble = failure_for_code(caller.revision.code(error), told=True)
         about = {"mcp.method.name": method.name, "mcp.protocol.version": caller.revision.version}
         self._durations["server", "operation"].record(0.0, about | _attributes(trouble))
 
-    def parted(
+    def session_ended(
         self, side: Side, revision: Revision, network: Network | None, seconds: float
     ) -> None:
         """Count a session of the handshake era."""
@@ -259,7 +261,7 @@ def _details(call: Call, side: Side) -> Attributes:
     return {name: value for name, value in said.items() if value is not None}
 
 
-def _attributes(trouble: Trouble | None) -> Attributes:
+def _attributes(trouble: CallFailure | None) -> Attributes:
     if trouble is None:
         return {}
     said = {"error.type": trouble.type, STATUS: trouble.status}

@@ -6,7 +6,7 @@ exception is raised. msgspec skips raw parts without checking their UTF-8, so by
 plain ASCII are checked as a whole first, at memory speed. msgspec's recursion guard bounds the
 depth, including raw parts.
 
-Outgoing: one pass. Callers handle values that cannot be encoded (`connection/`).
+Outgoing: one pass. Callers handle values that cannot be encoded (`connection/encode.py`).
 """
 
 import re

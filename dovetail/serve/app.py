@@ -16,12 +16,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..aio import TaskSet
-from ..connection.bus import Alone
-from ..connection.desk import ServerDesk
-from ..connection.outgoing import Outgoing
+from ..connection.bus import NoBus
+from ..connection.dispatcher import Dispatcher
+from ..connection.encode import MessageEncoder
 from ..errors import InternalError
 from ..jsonrpc.codec import encode
-from ..ports import PARTED, Bus, Channel, Guard, Service, Visitor
+from ..ports import MEMBERS_CHANGED, Bus, Channel, Guard, RequestIdentity, Service
 from ..protocol.base import Params
 from ..revisions import decode
 from ..sealing import KeyRing, key_ring
@@ -187,7 +187,7 @@ class LoopState:
     standing: Standing
     sessions: Sessions | None
     metrics_page: MetricsPage | None
-    desk: ServerDesk
+    dispatcher: Dispatcher
     _bus: Bus
     _state: Any
     _stop_listening: Callable[[], None]
@@ -246,12 +246,16 @@ class LoopState:
     async def _open(self, state: Any) -> None:
         service, options, limits = self._service, self._options, self._service.limits
         events = MemoryEvents(limits) if options.events is None else options.events()
-        bus = self._bus = Alone() if options.bus is None else await options.bus()
+        bus = self._bus = NoBus() if options.bus is None else await options.bus()
         self._state = state
-        self.desk = ServerDesk(
-            service, state, Outgoing(limits.outgoing, service.redact), self._tell, self._key_ring
+        self.dispatcher = Dispatcher(
+            service,
+            state,
+            MessageEncoder(limits.outgoing, service.redact),
+            self._notify_sessions,
+            self._key_ring,
         )
-        self.standing = Standing(self.desk, limits, events, bus, options.long_polling)
+        self.standing = Standing(self.dispatcher, limits, events, bus, options.long_polling)
         self.sessions = None
         if self._rules.sessions:
             if self._ring.origin == "process" and bus.alone and _is_foreign_worker():
@@ -259,9 +263,9 @@ class LoopState:
                     "The workers do not share a key for session ids. Set DOVETAIL_KEYS to the "
                     "same value for all of them"
                 )
-            self.sessions = Sessions(self.desk, self._ring, limits, bus, self.standing.ended)
+            self.sessions = Sessions(self.dispatcher, self._ring, limits, bus, self.standing.ended)
         self.endpoint = Endpoint(
-            self.desk,
+            self.dispatcher,
             self._rules,
             limits,
             sessions=self.sessions,
@@ -272,15 +276,15 @@ class LoopState:
             gate=self._gate,
         )
         bus.on("change", self._on_remote_change)
-        bus.on(PARTED, self._on_bus_lost)
+        bus.on(MEMBERS_CHANGED, self._on_bus_lost)
         self.metrics_page = (
             None if self._metrics is None else MetricsPage(self._metrics, self._gauges, bus)
         )
         self._stop_listening = (
             (lambda: None)
-            if isinstance(bus, Alone)
+            if isinstance(bus, NoBus)
             # each process watches the files by itself
-            else service.listen(self._on_local_change, watched=False)
+            else service.add_listener(self._on_local_change, watched=False)
         )
 
     async def close(self, timeout: float) -> None:
@@ -302,7 +306,7 @@ class LoopState:
 
     async def _end(self, grace: float) -> None:
         self._stop_listening()
-        self.desk.close()
+        self.dispatcher.close()
         for task in list(self._channels):
             task.cancel()
         await self.endpoint.close(grace)
@@ -310,7 +314,7 @@ class LoopState:
 
     # clients of WebSocket and HTTP+SSE
 
-    async def serve_channel(self, channel: Channel, visitor: Visitor) -> None:
+    async def serve_channel(self, channel: Channel, visitor: RequestIdentity) -> None:
         """Serve a client of WebSocket or HTTP+SSE, until it leaves or may no longer stay."""
         serving = serve_channel(
             self._service,
@@ -367,8 +371,8 @@ class LoopState:
 
     # changes, in this process and in the others
 
-    def _tell(self, method: str, params: Params) -> None:
-        self.standing.tell(method, params)
+    def _notify_sessions(self, method: str, params: Params) -> None:
+        self.standing.notify(method, params)
 
     def _on_local_change(self, method: str, params: Params) -> None:
         """Publish a change in this process (on any thread) to the others."""
@@ -379,11 +383,11 @@ class LoopState:
 
     def _on_remote_change(self, payload: Any) -> None:
         method, raw = payload
-        row = self.desk.method(method, None)
+        row = self.dispatcher.find_method(method, None)
         if row is None:
             return  # of an extension that this process does not have
         params = decode(raw, row.params)
-        for listener in (self.desk.note, *self._listeners):
+        for listener in (self.dispatcher.notify, *self._listeners):
             listener(method, params)
 
     def _on_bus_lost(self, _: Any) -> None:

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from ..aio import BoundedDict
 from ..net import HTTP_SCHEMES
-from ..ports import Guard, HttpRequest, HttpResponse, Principal, Service, Site, Visitor
+from ..ports import Guard, HttpRequest, HttpResponse, Principal, PublicUrl, RequestIdentity, Service
 from ..sealing import KeyRing
 from ..transports.http.server.asgi import Headers, Scope
 from ..transports.http.server.policy import Policy, ours
@@ -61,7 +61,7 @@ class AuthGate:
         self._places = places
         """The place that a path belongs to, by path; the endpoint is the first."""
         self._public = None if public_url is None else _public(public_url, places)
-        self._sites: BoundedDict[tuple[Any, ...], Site] = BoundedDict(SITES)
+        self._sites: BoundedDict[tuple[Any, ...], PublicUrl] = BoundedDict(SITES)
         self.secrets = frozenset(
             name.lower().encode() for name in (*SECRETS, *getattr(guard, "secrets", ()))
         )
@@ -70,7 +70,7 @@ class AuthGate:
 
     async def admit(
         self, scope: Scope, path: str, headers: Mapping[bytes, bytes]
-    ) -> Visitor | HttpResponse:
+    ) -> RequestIdentity | HttpResponse:
         """Who sent this request, or how it is refused. The path is that below the mount point."""
         site = self._site(scope, path, headers)
         request = _request(scope, site, path, headers, self._places.get(path) == path)
@@ -82,10 +82,10 @@ class AuthGate:
         return (
             admitted
             if isinstance(admitted, HttpResponse)
-            else Visitor(request.address, admitted, site, request)
+            else RequestIdentity(request.address, admitted, site, request)
         )
 
-    async def wait_expired(self, visitor: Visitor) -> None:
+    async def wait_expired(self, visitor: RequestIdentity) -> None:
         """Wait until a visitor may not stay any longer."""
         who = visitor.principal
         expires = inf if who is None or who.expires is None else who.expires
@@ -94,14 +94,14 @@ class AuthGate:
             if left > AGAIN and not await self._holds(visitor):
                 return
 
-    async def _holds(self, visitor: Visitor) -> bool:
+    async def _holds(self, visitor: RequestIdentity) -> bool:
         """Whether somebody would be let in again, as the same user; or nobody can tell at the
         moment."""
         look: Callable[..., Awaitable[Principal | HttpResponse]] = getattr(
             self._guard, "again", self._guard.admit
         )
         try:
-            found = await look(visitor.request, visitor.site)
+            found = await look(visitor.request, visitor.public_url)
         except Exception:
             log.exception("The guard failed; nobody stays")
             return False
@@ -124,13 +124,13 @@ class AuthGate:
             log.exception("A page of the guard failed")
             return FAILED
 
-    def challenge(self, visitor: Visitor, scopes: tuple[str, ...]) -> Headers:
+    def challenge(self, visitor: RequestIdentity, scopes: tuple[str, ...]) -> Headers:
         """The headers of a refusal for want of these scopes."""
-        if visitor.site is None or visitor.principal is None:
+        if visitor.public_url is None or visitor.principal is None:
             return []
-        return encode_headers(self._guard.challenge(visitor.site, visitor.principal, scopes))
+        return encode_headers(self._guard.challenge(visitor.public_url, visitor.principal, scopes))
 
-    def _site(self, scope: Scope, path: str, headers: Mapping[bytes, bytes]) -> Site:
+    def _site(self, scope: Scope, path: str, headers: Mapping[bytes, bytes]) -> PublicUrl:
         server, host = scope.get("server"), headers.get(b"host", b"")
         place = self._places.get(path, next(iter(self._places)))
         key = (scope.get("scheme"), host, scope.get("root_path"), tuple(server or ()), place)
@@ -139,7 +139,9 @@ class AuthGate:
             site = self._sites[key] = self._made(scope, host, server, place)
         return site
 
-    def _made(self, scope: Scope, host: bytes, server: tuple[str, int] | None, place: str) -> Site:
+    def _made(
+        self, scope: Scope, host: bytes, server: tuple[str, int] | None, place: str
+    ) -> PublicUrl:
         if self._public is not None:
             (base, url), sure = self._public, True
         else:
@@ -149,7 +151,7 @@ class AuthGate:
             url, sure = base + place, ours(self._rules, host, server)
         if place != next(iter(self._places)):
             url = base + place
-        return Site(url, base, self._ring, _fetch, reach=_reach, sure=sure)
+        return PublicUrl(url, base, self._ring, _fetch, fetch_trusted=_reach, is_configured=sure)
 
 
 class _Headers(Mapping[str, str]):
@@ -175,7 +177,7 @@ class _Headers(Mapping[str, str]):
 
 
 def _request(
-    scope: Scope, site: Site, path: str, headers: Mapping[bytes, bytes], here: bool
+    scope: Scope, site: PublicUrl, path: str, headers: Mapping[bytes, bytes], here: bool
 ) -> HttpRequest:
     """The request as a guard sees it, at the URL that its client has for it."""
     client, query, whole = scope.get("client"), scope.get("query_string"), scope["path"]

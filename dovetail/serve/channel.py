@@ -6,11 +6,10 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-from ..connection.connection import Connection
-from ..connection.heartbeat import heartbeat
-from ..connection.outgoing import Outgoing
-from ..connection.serving import NOBODY, Serving
-from ..ports import Channel, Service, Visitor
+from ..connection.connection import Connection, send_heartbeats
+from ..connection.encode import MessageEncoder
+from ..connection.server_session import ANONYMOUS, ServerSession
+from ..ports import Channel, RequestIdentity, Service
 from ..protocol.base import Params
 from ..sealing import KeyRing, key_ring
 
@@ -27,7 +26,7 @@ async def serve_channel(
     orderly: bool = False,
     listeners: set[OnChange] | None = None,
     ring: Callable[[], KeyRing] = key_ring,
-    visitor: Visitor = NOBODY,
+    visitor: RequestIdentity = ANONYMOUS,
 ) -> None:
     """Hold one conversation until the client ends it. Calls still running then have `grace` seconds
     to finish. Where it is `orderly` to cancel this, that is an end like any other, and no error to
@@ -36,19 +35,19 @@ async def serve_channel(
     listeners = set() if listeners is None else listeners
     async with lifespan() as state:
         connection = Connection(
-            channel, service.limits, Outgoing(service.limits.outgoing, service.redact)
+            channel, service.limits, MessageEncoder(service.limits.outgoing, service.redact)
         )
-        serving = Serving(service, connection, state, ring, visitor)
-        listeners.add(serving.note)
+        serving = ServerSession(service, connection, state, ring, visitor)
+        listeners.add(serving.notify_change)
         pinging: asyncio.Task[None] | None = None
         try:
             connection.start(serving)
             if service.limits.ping_interval is not None:
                 pinging = asyncio.create_task(
-                    heartbeat(serving.ping, connection.close, service.limits)
+                    send_heartbeats(serving.ping, connection.close, service.limits)
                 )
             await asyncio.shield(connection.closed)
-            await connection.settle(grace)
+            await connection.finish_calls(grace)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if not orderly or task is None:
@@ -57,7 +56,7 @@ async def serve_channel(
         finally:
             if pinging is not None:
                 pinging.cancel()
-            listeners.discard(serving.note)
-            serving.ended(None)
+            listeners.discard(serving.notify_change)
+            serving.on_close(None)
             await asyncio.sleep(0)  # the streams that this ended say so
             await connection.close()

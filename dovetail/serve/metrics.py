@@ -21,21 +21,21 @@ from collections.abc import Callable, Mapping
 from time import perf_counter, time
 from typing import Any
 
-from ..connection.bus import Alone
-from ..connection.middleware import Observer
-from ..connection.observing import (
+from ..connection.bus import NoBus
+from ..connection.instrumentation import (
     BUCKETS,
     OTHER,
-    Names,
-    Trouble,
-    answered,
-    refused,
+    CallFailure,
+    KnownTargets,
+    failure_for_code,
+    failure_in,
+    failure_of,
+    has_result,
     target_of,
-    trouble_in,
-    trouble_of,
 )
+from ..connection.middleware import Observer
 from ..errors import ProtocolError
-from ..ports import Answer, Bus, Call, Caller
+from ..ports import Bus, Call, Caller, CallHandler
 from ..protocol.methods import Method
 from ..transports.http.server.asgi import Send
 
@@ -77,7 +77,7 @@ class Metrics(Observer):
 
     def __init__(self) -> None:
         self._began = time()
-        self._names = Names()
+        self._names = KnownTargets()
         self._durations: dict[Labels, list[float]] = {}
         """Of each series: how many fell into each bucket, the last being for the longest, and the
         sum."""
@@ -85,23 +85,23 @@ class Metrics(Observer):
         self._responses: dict[Labels, float] = {}
         self._running = 0
 
-    async def __call__(self, call: Call, next: Answer) -> Any:
+    async def __call__(self, call: Call, next: CallHandler) -> Any:
         """Time a call."""
         start, trouble = perf_counter(), None
         self._running += 1
         try:
             result = await next(call)
-            trouble = trouble_in(result)
+            trouble = failure_in(result)
             return result
         except BaseException as error:
-            trouble = trouble_of(call, error, told=True)
+            trouble = failure_of(call, error, told=True)
             raise
         finally:
             self._running -= 1
             self._timed(call, trouble, perf_counter() - start)
 
-    def _timed(self, call: Call, trouble: Trouble | None, seconds: float) -> None:
-        target = self._names.bounded(target_of(call), answered(trouble))
+    def _timed(self, call: Call, trouble: CallFailure | None, seconds: float) -> None:
+        target = self._names.bounded(target_of(call), has_result(trouble))
         labels: Labels = (("mcp_method_name", call.method.name),)
         if target is not None:
             labels += ((target[0].replace(".", "_"), target[1]),)
@@ -114,11 +114,13 @@ class Metrics(Observer):
         series[bisect_left(BUCKETS, seconds)] += 1
         series[-1] += seconds
 
-    def refused(self, method: Method, params: Any, caller: Caller, error: ProtocolError) -> None:
+    def request_refused(
+        self, method: Method, params: Any, caller: Caller, error: ProtocolError
+    ) -> None:
         """Count a request that was not let in."""
         _count(
             self._refusals,
-            (("mcp_method_name", method.name), *_outcome(refused(error.code, told=True))),
+            (("mcp_method_name", method.name), *_outcome(failure_for_code(error.code, told=True))),
         )
 
     def counting_send(self, method: str, send: Send) -> Send:
@@ -168,7 +170,7 @@ class MetricsPage:
 
     def __init__(self, metrics: Metrics, now: Callable[[], Mapping[str, float]], bus: Bus) -> None:
         self._metrics, self._now, self._bus = metrics, now, bus
-        self._worker = "" if isinstance(bus, Alone) else os.environ.get(PLACE) or str(os.getpid())
+        self._worker = "" if isinstance(bus, NoBus) else os.environ.get(PLACE) or str(os.getpid())
         self._known: set[str] = set()
         """The other workers that are waited for: those that answered last time."""
         self._gathered: dict[str, Lines] = {}
@@ -229,7 +231,7 @@ def _bounded(labels: Labels, series: Mapping[Labels, Any]) -> Labels:
     return labels if labels in series or len(series) < SERIES else BEYOND
 
 
-def _outcome(trouble: Trouble | None) -> Labels:
+def _outcome(trouble: CallFailure | None) -> Labels:
     if trouble is None:
         return ()
     said = (("error_type", trouble.type), ("rpc_response_status_code", trouble.status))

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from ..errors import Forbidden, InvalidRequest, Overloaded
 from ..jsonrpc.codec import encode
 from ..limits import KIB
-from ..ports import HttpResponse, Service, Visitor
+from ..ports import HttpResponse, RequestIdentity, Service
 from ..transports.http.server import policy
 from ..transports.http.server.asgi import (
     ClientGone,
@@ -105,7 +105,7 @@ class Routes:
         if isinstance(head, Reject):
             await send_error(send, head)
             return
-        visitor = await self._visitor(scope, path) if wanted else Visitor()
+        visitor = await self._visitor(scope, path) if wanted else RequestIdentity()
         if isinstance(visitor, HttpResponse):
             await give(send, visitor)
         elif wanted and (visitor.principal is None or wanted not in visitor.principal.scopes):
@@ -167,12 +167,12 @@ class Routes:
                 scope, receive, send, self._paths.message or "", headers, visitor
             )
 
-    async def _visitor(self, scope: Scope, path: str) -> Visitor | HttpResponse:
+    async def _visitor(self, scope: Scope, path: str) -> RequestIdentity | HttpResponse:
         """Who comes for a conversation, or how they are refused."""
         if self._gate is not None:
             return await self._gate.admit(scope, path, dict(scope["headers"]))
         client = scope.get("client")
-        return Visitor(client[0] if client else None)
+        return RequestIdentity(client[0] if client else None)
 
     async def _take(
         self, state: "LoopState", path: str, scope: Scope, receive: Receive, send: Send

@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..errors import ConfigError
-from ..ports import Answer, Call
+from ..ports import Call, CallHandler
 from ..protocol.base import CacheHints
 from ..protocol.methods import METHODS, Method
 
@@ -75,7 +75,7 @@ class Caching:
             return {}
         return self._whole.hints("private" if personal or method in self._changed else None)
 
-    def hinting(self, method: str, handle: Answer) -> Answer:
+    def hinting(self, method: str, handle: CallHandler) -> CallHandler:
         """What answers a method of an extension, with hints where its results have none of their
         own."""
 

@@ -243,7 +243,7 @@ class Context(Generic[State]):
     def cancelled(self) -> bool:
         """Whether nobody waits for the answer any more: the call was cancelled or timed out. Check
         it in a long loop of a plain `def` function, which cannot be stopped from outside."""
-        return self._call.cancelled or self._call.late
+        return self._call.cancelled or self._call.timed_out
 
     @property
     def meta(self) -> Mapping[str, Any]:
@@ -498,11 +498,11 @@ class Context(Generic[State]):
         """
         from secrets import token_urlsafe
 
-        from ..connection.visiting import bind
+        from ..connection.url_elicitation import bind_url
 
         server, principal = self._server, self._call.caller.principal
         user = None if principal is None else principal.id
-        return bind(
+        return bind_url(
             server.ring, url, server.name, user, id or token_urlsafe(16), server.limits.state_life
         )
 
@@ -513,7 +513,7 @@ class Context(Generic[State]):
         Args:
             id: The id that was given to `elicit_url`.
         """
-        if id in self._call.caller.pages:
+        if id in self._call.caller.elicitation_ids:
             self._emit(
                 "notifications/elicitation/complete", ElicitationCompleteParams(elicitation_id=id)
             )
@@ -592,13 +592,13 @@ class Context(Generic[State]):
         caller = self._call.caller
         if caller.roots is not None:
             return list(caller.roots)
-        changes_before = caller.roots_told
+        changes_before = caller.roots_generation
         result: ListRootsResult = await self._ask("roots/list", Params())
         declared = caller.capabilities.roots
         notifies = (
             not caller.revision.stateless and declared is not None and declared.get("listChanged")
         )
-        if notifies and caller.roots_told == changes_before:
+        if notifies and caller.roots_generation == changes_before:
             caller.roots = tuple(result.roots)
         return result.roots
 
@@ -645,7 +645,7 @@ class Context(Generic[State]):
         Returns:
             What the function returned the first time. It must be possible to send it as JSON.
         """
-        from ..connection.asking import once
+        from ..connection.input_requests import once
 
         return await once(self._call, key, function)  # type: ignore[no-any-return]
 
@@ -655,24 +655,27 @@ class Context(Generic[State]):
     def input_responses(self) -> Mapping[str, Any]:
         """The answers to the questions of `InputRequired`, by key, as plain JSON; empty the first
         time."""
-        return {key: msgspec.json.decode(answer) for key, answer in self._call.given.items()}
+        return {
+            key: msgspec.json.decode(answer) for key, answer in self._call.input_responses.items()
+        }
 
     @property
     def request_state(self) -> str | None:
         """The state that was returned with `InputRequired`, unchanged."""
-        return self._call.own or None
+        return self._call.request_state or None
 
     async def _ask(self, method: str, params: Any, key: str | None = None) -> Any:
-        from ..connection.asking import ask, typed  # imports asyncio, which Server must not
+        # imports asyncio, which importing Server must not
+        from ..connection.input_requests import ask, decode_answer
 
-        return typed(await ask(self._call, method, params, key), method)
+        return decode_answer(await ask(self._call, method, params, key), method)
 
     def _send_progress(self, params: ProgressParams) -> None:
-        if not self._call.over:
+        if not self._call.finished:
             self._call.progress.update(params)
 
     def _emit(self, method: str, params: Any) -> None:
-        self._run_on_loop(self._call.connection.emit, self._call, method, params)
+        self._run_on_loop(self._call.connection.notify, self._call, method, params)
 
     def _run_on_loop(self, function: Callable[..., None], *args: Any) -> None:
         import asyncio  # loaded long ago, but not by the import of Server

@@ -154,10 +154,10 @@ async def run_with_timeout(work: Awaitable[Any], seconds: float, name: str, call
     """Wait for `work`; TimeoutError after so many seconds."""
     try:
         async with asyncio.timeout(seconds) as timer:
-            call.clock = PausableTimeout(timer)
+            call.timeout_clock = PausableTimeout(timer)
             return await work
     except TimeoutError:
         if not timer.expired():
             raise  # raised by the function itself
-        call.late = True
+        call.timed_out = True
         raise TimeoutError(f"{name} did not finish within {seconds:g} s") from None

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from ..connection.extension import Extensions
 from ..connection.middleware import Middleware, Observer, compose
-from ..connection.stateless import signed
+from ..connection.stateless import sign_result
 from ..errors import (
     CannotAsk,
     ConfigError,
@@ -24,7 +24,7 @@ from ..errors import (
     ToolError,
 )
 from ..limits import Limits
-from ..ports import Answer, Call, Caller, Guard, Listener, Network, Principal
+from ..ports import Call, Caller, CallHandler, ChangeListener, Guard, Network, Principal
 from ..protocol.base import Implementation, ListChangedParams, Params
 from ..protocol.content import ResourceContents
 from ..protocol.lifecycle import InputRequired, ServerCapabilities
@@ -106,8 +106,8 @@ class Handlers:
         self._caching = Caching(cache, self._varied)
         self._keys: Sequence[str | bytes] | None = None
         self._lock = threading.Lock()
-        self._listeners: tuple[Listener, ...] = ()
-        self._unwatched: frozenset[Listener] = frozenset()
+        self._listeners: tuple[ChangeListener, ...] = ()
+        self._unwatched: frozenset[ChangeListener] = frozenset()
         """Those that do not hear of what is watched."""
         self._watch: FileWatcher | None = None
         self._tools: Registry[RegisteredTool] = Registry("tool", self._announce("tools"))
@@ -118,7 +118,7 @@ class Handlers:
             "template", self._announce("resources")
         )
         self._prompts: Registry[RegisteredPrompt] = Registry("prompt", self._announce("prompts"))
-        self._inner: dict[str, Answer] = {
+        self._inner: dict[str, CallHandler] = {
             "server/discover": self._discover,
             "tools/list": self._lists("tools/list", self._tools, "tools"),
             "tools/call": self._call_tool,
@@ -146,16 +146,16 @@ class Handlers:
         counted = () if self.limiter is None else (self.limiter.admit,)
         permitted = () if guard is None else (self._permit,)
         self._admissions: tuple[Admission, ...] = (*counted, *permitted)
-        self.answer: Answer = compose(middleware, self._dispatch)
+        self.answer: CallHandler = compose(middleware, self._dispatch)
 
     # what the layers below ask
 
-    def mirrors(self, tool: str) -> "tuple[HeaderParam, ...]":
+    def header_params(self, tool: str) -> "tuple[HeaderParam, ...]":
         """The parameters of a tool that are repeated in HTTP headers."""
         entry = self._tools.now.items.get(tool)
         return () if entry is None else entry.mirrors
 
-    def asks(self, call: Call) -> bool:
+    def can_ask(self, call: Call) -> bool:
         """Whether what answers this call is able to ask its client: a tool has to take a context
         for that."""
         if call.name != "tools/call":
@@ -163,7 +163,7 @@ class Handlers:
         entry = self._tools.now.items.get(call.params.name)
         return entry is not None and entry.signature.context is not None
 
-    def form(self, message: str, schema: Any) -> "Form":
+    def make_form(self, message: str, schema: Any) -> "Form":
         """The form that a schema is, to be put to a user with this message."""
         from .forms import Form
 
@@ -175,10 +175,10 @@ class Handlers:
         self._observers += (observer,)
         self.answer = compose([observer], self.answer)
 
-    def parted(self, caller: Caller, network: Network | None, seconds: float) -> None:
+    def session_ended(self, caller: Caller, network: Network | None, seconds: float) -> None:
         """A session of the handshake era has ended, after so many seconds."""
         for observer in self._observers:
-            observer.parted("server", caller.revision, network, seconds)
+            observer.session_ended("server", caller.revision, network, seconds)
 
     @property
     def ring(self) -> "KeyRing":
@@ -195,7 +195,7 @@ class Handlers:
                 admission(method, params, caller)
         except ProtocolError as refusal:
             for observer in self._observers:
-                observer.refused(method, params, caller, refusal)
+                observer.request_refused(method, params, caller, refusal)
             raise
 
     def _permit(self, method: Method, params: Any, caller: Caller) -> None:
@@ -231,7 +231,7 @@ class Handlers:
             )
         return self._needed[1]
 
-    def tells(self, principal: Principal | None, method: str, params: Any) -> bool:
+    def may_notify(self, principal: Principal | None, method: str, params: Any) -> bool:
         """Whether somebody may know of a change: of resources that they may not read, they hear
         nothing."""
         if principal is None or not isinstance(params, UriParams) or not self.scopes:
@@ -241,7 +241,7 @@ class Handlers:
 
     # changes
 
-    def listen(self, listener: Listener, *, watched: bool = True) -> Callable[[], None]:
+    def add_listener(self, listener: ChangeListener, *, watched: bool = True) -> Callable[[], None]:
         """Tell `listener` of every change from now on, of those in files only where it wants what
         is `watched`; returns what ends it."""
         with self._lock:
@@ -255,7 +255,7 @@ class Handlers:
 
         return end
 
-    def _heard_by(self, listeners: tuple[Listener, ...]) -> None:
+    def _heard_by(self, listeners: tuple[ChangeListener, ...]) -> None:
         self._listeners = listeners
         if self._watch is not None:
             self._watch.set_running(bool(listeners))
@@ -280,7 +280,9 @@ class Handlers:
     def _dispatch(self, call: Call) -> Awaitable[Any]:
         return self._handlers.get(call.method.name, _locally)(call)
 
-    def _answer_with(self, handlers: Mapping[str, Answer], wrapped: Iterable[str] = ()) -> None:
+    def _answer_with(
+        self, handlers: Mapping[str, CallHandler], wrapped: Iterable[str] = ()
+    ) -> None:
         """Answer with these from now on. All that extensions wrap around them, and around what else
         is `wrapped`, stays so, whichever came first."""
         self._inner |= handlers
@@ -290,10 +292,10 @@ class Handlers:
             )
 
     async def _discover(self, call: Call) -> Any:
-        assert call.local is not None
-        return replace(await call.local(call), **self._caching.hints("server/discover"))
+        assert call.protocol_handler is not None
+        return replace(await call.protocol_handler(call), **self._caching.hints("server/discover"))
 
-    def _lists(self, method: str, registry: Registry[Any], field: str) -> Answer:
+    def _lists(self, method: str, registry: Registry[Any], field: str) -> CallHandler:
         """What answers a list: a page, as ready bytes unless middleware wants to look at it."""
         result: Any = METHODS[method].result
 
@@ -314,7 +316,7 @@ class Handlers:
         return answer
 
     def _signed(self, result: Any, revision: Revision) -> Any:
-        return signed(result, self.info, revision) if revision.stateless else result
+        return sign_result(result, self.info, revision) if revision.stateless else result
 
     async def _call_tool(self, call: Call) -> ToolResult | InputRequired:
         entry = self._tools.now.items.get(call.params.name)
@@ -446,6 +448,6 @@ class Handlers:
 
 async def _locally(call: Call) -> Any:
     """Let the connection answer what only it can."""
-    if call.local is None:
+    if call.protocol_handler is None:
         raise MethodNotFound(f"There is no method {call.name!r} here")
-    return await call.local(call)
+    return await call.protocol_handler(call)

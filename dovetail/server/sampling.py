@@ -3,7 +3,7 @@
 `create` makes the request of whatever is at hand: a string, messages, pictures, dicts in wire form,
 the answer before (`Sampled`), functions for tools. It checks what can be checked here, since the
 client would only say that the request is invalid; whether each use of a tool has its result is
-checked of whatever is asked (`connection/asking.py`).
+checked of whatever is asked (`connection/input_requests.py`).
 
 A list is a conversation, and a list inside it one message of several blocks. What has no role of
 its own is the user's, so the usual loop reads `[question, answer, [ToolResultContent(use.id, …) for

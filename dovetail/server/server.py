@@ -196,7 +196,7 @@ class Server(Handlers):
         """The tasks of this server, once it has a tool that may run as one."""
         for extension in extensions:
             self.add_extension(extension)
-        self._caching.check(self.extensions.every())
+        self._caching.check(self.extensions.all_methods())
 
     def __repr__(self) -> str:
         counts = [
@@ -704,9 +704,9 @@ class Server(Handlers):
         Raises:
             UrlRefused: It is another user, or the ticket is forged or too old.
         """
-        from ..connection.visiting import check
+        from ..connection.url_elicitation import check_ticket
 
-        return check(self.ring, url, self.name, user)
+        return check_ticket(self.ring, url, self.name, user)
 
     def elicitation_complete(self, id: str) -> None:
         """Notify the client that its user is done at a page. Works anywhere, from any thread.
@@ -743,9 +743,9 @@ class Server(Handlers):
         inside of tasks."""
         assert self.tasks is not None
         name = call.method.name
-        return await compose(self.extensions.inside(self.tasks.extension, name), self._inner[name])(
-            call
-        )
+        return await compose(
+            self.extensions.layers_inside(self.tasks.extension, name), self._inner[name]
+        )(call)
 
     # extensions
 
@@ -789,7 +789,7 @@ class Server(Handlers):
         Raises:
             ConfigError: No extension of this server sends this notification.
         """
-        row = None if method in METHODS else self.extensions.find(method, None)
+        row = None if method in METHODS else self.extensions.find_method(method, None)
         if row is None or row.result is not None or row.sender == "client":
             raise ConfigError(
                 f"{method!r} is not a notification that an extension of this server sends"

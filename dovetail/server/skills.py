@@ -38,7 +38,7 @@ from ..extensions.skills.wire import (
     uri_within,
 )
 from ..limits import Limits
-from ..ports import Answer, Call, Principal
+from ..ports import Call, CallHandler, Principal
 from ..protocol.content import ResourceContents
 from ..protocol.resources import Resource
 from .caching import Cache, Caching
@@ -255,7 +255,7 @@ class Skills:
         self.registry: Registry[RegisteredSkill] = Registry(
             "skill", lambda came, went: None
         )  # its resources tell of it
-        answers: dict[str, Answer] = {
+        answers: dict[str, CallHandler] = {
             wire.LIST.name: self._list,
             wire.GET.name: self._get,
             wire.READ_DIRECTORY.name: self._read_directory,

@@ -282,7 +282,7 @@ async def call_tool(
             raise
         return make_error_result(str(error))  # older revisions have no error code for it
     except BaseException as error:
-        if call.cancelled or call.cut_off is not None:
+        if call.cancelled or call.abort_error is not None:
             raise
         return make_error_result(describe_failure(tool.listed.name, error, mask))
 
@@ -464,9 +464,9 @@ def _without_surrogates(value: Any, error: Unencodable) -> Any:
     """Replace lone surrogates in a value; raise `error` if something else is wrong with it."""
     if not isinstance(error.__cause__, UnicodeEncodeError):
         raise error
-    from ..connection.outgoing import valid  # loads logging, so not before it is needed
+    from ..connection.encode import replace_surrogates  # loads logging, so not before it is needed
 
-    return valid(value)
+    return replace_surrogates(value)
 
 
 _content_types: dict[type, bool] = {}

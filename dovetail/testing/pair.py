@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from ..client.client import Client
 from ..limits import DEFAULT
-from ..ports import Channel, Principal, Service, Visitor
+from ..ports import Channel, Principal, RequestIdentity, Service
 from ..serve import serve_channel
 from ..server.server import Server
 from ..transports import memory
@@ -55,7 +55,7 @@ async def pair(
         theirs,
         server.lifespan,
         grace=server.limits.shutdown,
-        visitor=Visitor(principal=user),
+        visitor=RequestIdentity(principal=user),
     )
     serving = asyncio.get_running_loop().create_task(work)
     channel: Channel = ours if record is None else Taped(ours, record)

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from ..ports import Channel, Ended, Incoming, Receive
+from ..ports import Channel, Incoming, OnClose, Receive
 
 _decode = msgspec.json.Decoder().decode
 
@@ -47,7 +47,7 @@ class Taped:
         self._tape = tape
         self._side, self._other = (side, "server" if side == "client" else "client")
 
-    def start(self, receive: Receive, ended: Ended) -> None:
+    def start(self, receive: Receive, ended: OnClose) -> None:
         """Start the channel, and record what it delivers."""
 
         def record(data: Incoming) -> None:

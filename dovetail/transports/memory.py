@@ -5,7 +5,7 @@ import asyncio
 
 from ..jsonrpc.framing import HEAD_BYTES, TooLong
 from ..limits import DEFAULT, Limits
-from ..ports import Ended, Receive
+from ..ports import OnClose, Receive
 
 
 class MemoryChannel:
@@ -15,13 +15,13 @@ class MemoryChannel:
         self._limits = limits
         self._peer: MemoryChannel
         self._receive: Receive | None = None
-        self._ended: Ended | None = None
+        self._ended: OnClose | None = None
         self._queue: list[bytes] = []
         self._scheduled = False
         self._closed = False
         self._loop = asyncio.get_running_loop()
 
-    def start(self, receive: Receive, ended: Ended) -> None:
+    def start(self, receive: Receive, ended: OnClose) -> None:
         """Begin to deliver, starting with what was sent before."""
         self._receive, self._ended = receive, ended
         self._schedule()

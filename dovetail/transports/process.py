@@ -41,7 +41,7 @@ from typing import Any
 from ..errors import ConnectFailed, ConnectionClosed
 from ..jsonrpc.framing import LineSplitter
 from ..limits import DEFAULT, KIB, Limits
-from ..ports import PIPE, Ended, Receive
+from ..ports import PIPE, OnClose, Receive
 
 if sys.platform == "win32":
     from . import _windows as system
@@ -130,7 +130,7 @@ class ProcessChannel:
         self._lines = LineSplitter(limits.incoming)
         self._stderr = _StderrReader(self._loop, on_stderr)
         self._receive: Receive = _ignore
-        self._ended: Ended = _ignore
+        self._ended: OnClose = _ignore
         self._started = False
         self._alive = {"output", "stderr", "process"}
         self._grace: asyncio.TimerHandle | None = None
@@ -145,7 +145,7 @@ class ProcessChannel:
         # The finalizer must not know `self`, or `self` would never be forgotten.
         self._release = weakref.finalize(self, _release, popen, self._family, os.getpid())
 
-    def start(self, receive: Receive, ended: Ended) -> None:
+    def start(self, receive: Receive, ended: OnClose) -> None:
         """Begin to deliver what the server says."""
         assert self._popen.stdout and self._popen.stderr
         self._started, self._receive, self._ended = True, receive, ended

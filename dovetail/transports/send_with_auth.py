@@ -42,11 +42,11 @@ async def send_with_auth(
         reply = await send(await auth.headers(method, url))
         answer = head(reply)
         if answer.status not in AUTH_STATUSES:
-            auth.heard(answer)
+            auth.on_response(answer)
             break
         pause(True)
         try:
-            again = await auth.refused(method, url, answer) and left > 0
+            again = await auth.on_refused(method, url, answer) and left > 0
         except BaseException as problem:
             drop(reply)
             if isinstance(

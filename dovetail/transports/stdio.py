@@ -22,7 +22,7 @@ from typing import Any
 
 from ..jsonrpc.framing import LineSplitter
 from ..limits import DEFAULT, Limits
-from ..ports import PIPE, Ended, Receive
+from ..ports import PIPE, OnClose, Receive
 
 if sys.platform == "win32":
     from . import _windows as system
@@ -49,13 +49,13 @@ class StdioChannel:
         self._loop: asyncio.AbstractEventLoop
         self._writer: system.PipeWriter
         self._receive: Receive
-        self._ended: Ended
+        self._ended: OnClose
         kind = os.fstat(self._in.fileno()).st_mode
         self.endless = not stat.S_ISREG(kind)
         """False where stdin is a file: its end is not the end of whoever asks."""
         self._polled = system.pollable(self._in.fileno())
 
-    def start(self, receive: Receive, ended: Ended) -> None:
+    def start(self, receive: Receive, ended: OnClose) -> None:
         """Begin to read."""
         self._loop = asyncio.get_running_loop()
         self._receive, self._ended = receive, ended

@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeAlias
 
 from ..errors import ConnectionClosed
 from ..limits import Limits
-from ..ports import Ended, Network, Receive, Visitor
+from ..ports import Network, OnClose, Receive, RequestIdentity
 
 log = logging.getLogger("dovetail.transports")
 
@@ -53,11 +53,11 @@ class StreamAdapter:
         self._tasks: list[asyncio.Task[None]] = []
         self._closing: asyncio.Task[None] | None = None
         self._mute = self._told = False
-        self._ended: Ended
-        self.visitor: Visitor | None = None
+        self._ended: OnClose
+        self.identity: RequestIdentity | None = None
         """Who sent what is delivered next, where each message says that by itself."""
 
-    def start(self, receive: Receive, ended: Ended) -> None:
+    def start(self, receive: Receive, ended: OnClose) -> None:
         """Begin to listen, and to write."""
         loop = asyncio.get_running_loop()
         self._ended = ended

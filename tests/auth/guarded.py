@@ -12,7 +12,7 @@ from typing import Any
 from dovetail import Context, HttpRequest, HttpResponse, Server
 from dovetail.auth import Bearer, Provider, Upstream, hash_password, jwt
 from dovetail.auth.provider import passwords
-from dovetail.ports import Guard, Site
+from dovetail.ports import Guard, PublicUrl
 
 passwords.COST = 16  # nobody guesses here
 USER, PASSWORD = "ada", "correct horse battery staple"
@@ -44,7 +44,7 @@ class Counted(Provider):
 
     refreshes = 0
 
-    async def respond(self, request: HttpRequest, site: Site) -> HttpResponse | None:
+    async def respond(self, request: HttpRequest, site: PublicUrl) -> HttpResponse | None:
         self.refreshes += b"grant_type=refresh_token" in request.body
         return await super().respond(request, site)
 

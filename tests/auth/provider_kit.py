@@ -14,7 +14,7 @@ import pytest
 from dovetail.auth import Provider, hash_password, jose
 from dovetail.auth.provider import passwords
 from dovetail.errors import ConnectFailed
-from dovetail.ports import HttpRequest, HttpResponse, Principal, Site
+from dovetail.ports import HttpRequest, HttpResponse, Principal, PublicUrl
 from dovetail.sealing import KeyRing
 
 
@@ -66,8 +66,8 @@ class Web:
         )
 
 
-def site(web: Web | None = None, base: str = BASE, path: str = "/mcp", **more: Any) -> Site:
-    return Site(
+def site(web: Web | None = None, base: str = BASE, path: str = "/mcp", **more: Any) -> PublicUrl:
+    return PublicUrl(
         url=base + path,
         base=base,
         ring=KeyRing([b"a key for tests only"]),
@@ -84,7 +84,7 @@ class Agent:
     """Who calls a provider: from an address, with a cookie jar."""
 
     def __init__(
-        self, provider: Provider, at: Site | None = None, address: str = "203.0.113.7"
+        self, provider: Provider, at: PublicUrl | None = None, address: str = "203.0.113.7"
     ) -> None:
         self.provider, self.site, self.address = provider, at or site(), address
         self.cookies: dict[str, str] = {}

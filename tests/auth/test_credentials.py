@@ -63,10 +63,10 @@ class Guarded:
         for _ in range(20):
             answer = self.answer(await credentials.headers("POST", url))
             if answer.status not in (401, 403):
-                credentials.heard(answer)
+                credentials.on_response(answer)
                 return answer.status
             try:
-                if not await credentials.refused("POST", url, answer):
+                if not await credentials.on_refused("POST", url, answer):
                     return answer.status
             except Unauthorized as error:
                 if not error.curable:
@@ -205,7 +205,7 @@ async def test_a_refusal_of_a_token_that_was_replaced_meanwhile_is_no_reason_to_
         await client.headers("POST", SERVER)
         await asyncio.sleep(0)
         await replaced.wait()
-        return await client.refused("POST", SERVER, late)
+        return await client.on_refused("POST", SERVER, late)
 
     replaced = asyncio.Event()
     waiting = asyncio.create_task(slow())
@@ -474,10 +474,10 @@ async def test_what_was_asked_for_is_not_remembered_without_end(world: World) ->
     for number in range(MAX_OPERATIONS + 10):
         asked = f'Bearer error="insufficient_scope", scope="scope-{number}"'
         with pytest.raises(Unauthorized):
-            await client.refused(
+            await client.on_refused(
                 "POST", SERVER, HttpResponse(status=403, headers={"www-authenticate": asked})
             )
-        client.heard(HttpResponse())
+        client.on_response(HttpResponse())
     assert len(client._step_ups) == MAX_OPERATIONS
 
 
@@ -493,7 +493,7 @@ async def test_calls_that_lack_the_same_scope_at_once_are_all_helped_by_one_logi
     async def refused() -> bool:
         await client.headers("POST", SERVER)
         try:
-            return await client.refused("POST", SERVER, refusal)
+            return await client.on_refused("POST", SERVER, refusal)
         except Unauthorized as problem:
             return problem.curable
 
@@ -528,7 +528,7 @@ async def test_a_login_after_the_end_of_a_refresh_token_asks_for_what_was_asked_
 async def test_a_403_that_is_not_about_scopes_is_nobodys_business_here(world: World) -> None:
     client = world.client()
     await world.server.ask(client)
-    assert await client.refused("POST", SERVER, HttpResponse(status=403)) is False
+    assert await client.on_refused("POST", SERVER, HttpResponse(status=403)) is False
 
 
 # another authorization server
@@ -627,7 +627,7 @@ async def test_a_refusal_from_elsewhere_ends_nothing_here(world: World) -> None:
         status=401,
         headers={"www-authenticate": 'Bearer resource_metadata="https://evil.example/x"'},
     )
-    assert await client.refused("POST", "https://evil.example/mcp", elsewhere) is False
+    assert await client.on_refused("POST", "https://evil.example/mcp", elsewhere) is False
     assert await world.server.ask(client) == 200
     assert (len(world.internet.asked), len(world.issuer.visits)) == (asked, 1)
 
@@ -816,14 +816,14 @@ async def test_the_servers_nonce_goes_into_the_next_proof(world: World) -> None:
     assert await world.server.ask(client) == 200
     wanted = {"www-authenticate": 'DPoP error="use_dpop_nonce"', "dpop-nonce": "n-1"}
     await client.headers("POST", SERVER)
-    assert await client.refused("POST", SERVER, HttpResponse(status=401, headers=wanted)) is True
+    assert await client.on_refused("POST", SERVER, HttpResponse(status=401, headers=wanted)) is True
     assert decode_unverified((await client.headers("POST", SERVER))["dpop"])[1]["nonce"] == "n-1"
-    client.heard(HttpResponse(headers={"dpop-nonce": "n-2"}))
+    client.on_response(HttpResponse(headers={"dpop-nonce": "n-2"}))
     assert decode_unverified((await client.headers("POST", SERVER))["dpop"])[1]["nonce"] == "n-2"
     with pytest.raises(Unauthorized):
         for number in range(100):
             await client.headers("POST", SERVER)
-            await client.refused(
+            await client.on_refused(
                 "POST",
                 SERVER,
                 HttpResponse(status=401, headers={**wanted, "dpop-nonce": f"m-{number}"}),
@@ -1013,7 +1013,7 @@ async def test_a_token_from_elsewhere_goes_along(world: World) -> None:
     assert await client.headers("POST", SERVER) == {"authorization": "Bearer abc"}
     assert await client.headers("POST", "https://evil.example") == {}
     with pytest.raises(Unauthorized, match="Pass another one") as caught:
-        await client.refused("POST", SERVER, HttpResponse(status=401))
+        await client.on_refused("POST", SERVER, HttpResponse(status=401))
     assert not caught.value.curable and "abc" not in str(caught.value)
 
 
@@ -1022,7 +1022,7 @@ async def test_a_token_that_is_got_is_got_again_when_it_is_refused(world: World)
     client = BearerToken(lambda: next(tokens)).bind(SERVER, world.internet.fetch)
     world.server.bad.add("one")
     assert await world.server.ask(client) == 200
-    assert await client.refused("POST", SERVER, HttpResponse(status=403)) is False
+    assert await client.on_refused("POST", SERVER, HttpResponse(status=403)) is False
 
 
 async def test_a_token_that_was_replaced_meanwhile_is_not_the_one_that_was_refused(
@@ -1034,7 +1034,7 @@ async def test_a_token_that_was_replaced_meanwhile_is_not_the_one_that_was_refus
     async def early() -> bool:
         await client.headers("POST", SERVER)
         await replaced.wait()
-        return await client.refused("POST", SERVER, HttpResponse(status=401))
+        return await client.on_refused("POST", SERVER, HttpResponse(status=401))
 
     replaced = asyncio.Event()
     waiting = asyncio.create_task(early())

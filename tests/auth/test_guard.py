@@ -10,7 +10,7 @@ from dovetail.auth.challenges import read_requirements
 from dovetail.auth.server.guards import MAX_CACHED_TOKENS, expand_scopes
 from dovetail.auth.server.verifiers import TokenCache, scopes_of_claim, token_digest
 from dovetail.errors import ConfigError, ConnectFailed
-from dovetail.ports import HttpRequest, HttpResponse, Principal, Site
+from dovetail.ports import HttpRequest, HttpResponse, Principal, PublicUrl
 from dovetail.sealing import key_ring
 
 
@@ -19,9 +19,9 @@ async def no_fetch(request: HttpRequest) -> HttpResponse:
 
 
 RING = key_ring(["a key of sixteen characters"])
-SITE = Site("https://mcp.example/mcp", "https://mcp.example", RING, no_fetch)
+SITE = PublicUrl("https://mcp.example/mcp", "https://mcp.example", RING, no_fetch)
 ADA = Principal("ada")
-OTHER = Site("https://mcp.example/ws", "https://mcp.example", RING, no_fetch)
+OTHER = PublicUrl("https://mcp.example/ws", "https://mcp.example", RING, no_fetch)
 
 
 def asks(token: str = "token", **headers: str) -> HttpRequest:
@@ -36,7 +36,7 @@ class Counting:
     ) -> None:
         self.keeps, self.who, self.issuer, self.asked = keeps, who, issuer, 0
 
-    async def __call__(self, token: str, site: Site) -> Principal | None:
+    async def __call__(self, token: str, site: PublicUrl) -> Principal | None:
         self.asked += 1
         return self.who
 
@@ -52,7 +52,7 @@ async def test_a_verifier_is_asked_once_while_its_word_holds() -> None:
 async def test_a_plain_function_is_asked_each_time() -> None:
     asked: list[str] = []
 
-    async def verify(token: str, site: Site) -> Principal | None:
+    async def verify(token: str, site: PublicUrl) -> Principal | None:
         asked.append(token)
         return Principal("ada")
 
@@ -134,7 +134,7 @@ async def test_each_verifier_sees_only_the_tokens_of_its_issuer() -> None:
 
 
 async def test_a_verifier_that_refuses_leaves_the_word_to_the_others() -> None:
-    async def refuses(token: str, site: Site) -> Principal | None:
+    async def refuses(token: str, site: PublicUrl) -> Principal | None:
         raise TokenRefused("it is too blue")
 
     answer = await Bearer(refuses).admit(asks(), SITE)
@@ -145,7 +145,7 @@ async def test_a_verifier_that_refuses_leaves_the_word_to_the_others() -> None:
 
 
 async def test_a_reason_with_quotes_and_newlines_stays_in_its_header() -> None:
-    async def refuses(token: str, site: Site) -> Principal | None:
+    async def refuses(token: str, site: PublicUrl) -> Principal | None:
         raise TokenRefused('bad", scope="admin\r\nSet-Cookie: a=b')
 
     answer = await Bearer(refuses).admit(asks(), SITE)
@@ -158,7 +158,7 @@ async def test_a_reason_with_quotes_and_newlines_stays_in_its_header() -> None:
 
 
 async def test_who_cannot_be_asked_is_no_reason_to_let_anybody_in() -> None:
-    async def fails(token: str, site: Site) -> Principal | None:
+    async def fails(token: str, site: PublicUrl) -> Principal | None:
         raise ConnectFailed("https://issuer.example: connection refused")
 
     answer = await Bearer(fails).admit(asks(), SITE)
@@ -167,7 +167,7 @@ async def test_who_cannot_be_asked_is_no_reason_to_let_anybody_in() -> None:
 
 
 async def test_one_who_cannot_be_asked_leaves_the_word_to_the_others() -> None:
-    async def fails(token: str, site: Site) -> Principal | None:
+    async def fails(token: str, site: PublicUrl) -> Principal | None:
         raise ConnectFailed("https://issuer.example: connection refused")
 
     guard = Bearer(fails, static_tokens({"token": "ada"}))
@@ -179,7 +179,7 @@ async def test_one_who_cannot_be_asked_leaves_the_word_to_the_others() -> None:
 async def test_a_resource_by_another_name_is_what_tokens_are_for() -> None:
     seen: list[str] = []
 
-    async def verify(token: str, site: Site) -> Principal | None:
+    async def verify(token: str, site: PublicUrl) -> Principal | None:
         seen.append(site.url)
         return Principal("ada")
 

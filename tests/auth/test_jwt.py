@@ -12,7 +12,7 @@ import pytest
 from dovetail.auth import Bearer, TokenRefused, jose, jwt
 from dovetail.auth.server.jwt import KEYS_LIFETIME_SECONDS, JwtVerifier
 from dovetail.errors import ConfigError, ConnectFailed
-from dovetail.ports import HttpRequest, HttpResponse, Principal, Site
+from dovetail.ports import HttpRequest, HttpResponse, Principal, PublicUrl
 from dovetail.sealing import key_ring
 from dovetail.transports.http.client.fetch import fetch
 
@@ -25,8 +25,12 @@ async def reach(request: HttpRequest) -> HttpResponse:
     return await fetch(request, private=True)
 
 
-SITE = Site(
-    HERE, "https://mcp.example", key_ring(["a key of sixteen characters"]), fetch, reach=reach
+SITE = PublicUrl(
+    HERE,
+    "https://mcp.example",
+    key_ring(["a key of sixteen characters"]),
+    fetch,
+    fetch_trusted=reach,
 )
 
 
@@ -348,7 +352,9 @@ async def test_an_audience_that_was_named_is_the_only_one() -> None:
 
 
 async def test_a_host_of_the_callers_choice_is_no_audience() -> None:
-    unsure = Site(HERE, "https://mcp.example", SITE.ring, fetch, reach=reach, sure=False)
+    unsure = PublicUrl(
+        HERE, "https://mcp.example", SITE.ring, fetch, fetch_trusted=reach, is_configured=False
+    )
     async with verified() as (issuer, verify):
         with pytest.raises(TokenRefused, match="public_url"):
             await verify(issuer.token(HERE), unsure)

@@ -358,7 +358,7 @@ async def test_nobody_hears_of_changes_to_what_they_may_not_read() -> None:
 def test_a_change_of_a_list_names_nothing_that_is_not_for_everybody() -> None:
     server = scoped()
     heard: list[Any] = []
-    server.listen(lambda method, params: heard.append(params))
+    server.add_listener(lambda method, params: heard.append(params))
     server.add_tool(lambda: "", name="late", scopes=["late"])
     server.remove_tool("late")
     assert [(change.added, change.removed) for change in heard] == [([], []), ([], [])]

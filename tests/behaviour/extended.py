@@ -11,11 +11,11 @@ from dovetail import Context, Server, TextContent, ToolResult
 from dovetail.extensions import (
     EmptyResult,
     Extension,
-    Kind,
     Method,
     Params,
     Result,
-    declares,
+    ResultKind,
+    has_declared,
     notify,
 )
 
@@ -77,7 +77,7 @@ def build(**options: Any) -> Server:
     async def greet(call: Any, next: Any) -> Any:
         result = await next(call)
         notify(call, HEARD.name, Heard(text="somebody calls"))
-        if call.params.name == "greet" and call.revision.stateless and declares(call, ID):
+        if call.params.name == "greet" and call.revision.stateless and has_declared(call, ID):
             return Greeting(result_type="greeting", greeting=result.structured_content["result"])
         return result
 
@@ -120,7 +120,7 @@ def part(heard: list[str] | None = None, **more: Any) -> list[Extension]:
         id=ID,
         methods=[SAY, HEARD, TOLD, RECALL, ANNOUNCE],
         handlers={HEARD.name: hear},
-        kinds={"greeting": Kind(Greeting, finish)},
+        kinds={"greeting": ResultKind(Greeting, finish)},
         **more,
     )
     free = Extension(id="com.example/free", methods=[FREE])

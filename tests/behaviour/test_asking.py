@@ -15,8 +15,8 @@ import pytest
 from msgspec import Raw, Struct
 
 from dovetail import CannotAsk, Client, Context, Server, ToolError
-from dovetail.connection import asking as engine
-from dovetail.connection import rounds
+from dovetail.connection import input_requests as engine
+from dovetail.connection import multi_round_trip as rounds
 from dovetail.errors import ConfigError, MissingCapability, ProtocolError
 from dovetail.limits import Limits
 from dovetail.protocol.base import CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION
@@ -968,13 +968,13 @@ async def test_a_tool_without_a_context_is_answered_without_a_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made: list[Any] = []
-    begun = rounds.Run.__init__
+    begun = rounds.SuspendableCall.__init__
 
     def counted(run: Any, *args: Any) -> None:
         made.append(run)
         begun(run, *args)
 
-    monkeypatch.setattr(rounds.Run, "__init__", counted)
+    monkeypatch.setattr(rounds.SuspendableCall, "__init__", counted)
     async with AskingTalk("memory", NEW)(**ANSWERS) as client:
         assert (await client.call_tool("pid")).data == os.getpid()
         assert made == []

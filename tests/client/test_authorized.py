@@ -57,7 +57,7 @@ class Tickets:
         self.asked.append((method, url))
         return {"Authorization": f"Ticket {self.number}"}
 
-    async def refused(self, method: str, url: str, answer: HttpResponse) -> bool:
+    async def on_refused(self, method: str, url: str, answer: HttpResponse) -> bool:
         self.refusals.append(answer)
         if self.free:
             self.free -= 1
@@ -65,7 +65,7 @@ class Tickets:
             return True
         raise Unauthorized(f"{url} wants a login", curable=self.left > 0)
 
-    def heard(self, answer: HttpResponse) -> None:
+    def on_response(self, answer: HttpResponse) -> None:
         self.answers.append(answer)
 
     async def authorize(self) -> None:
@@ -154,7 +154,7 @@ async def test_asking_again_has_a_bound() -> None:
 
 async def test_credentials_that_know_no_better_leave_the_last_word_to_the_server() -> None:
     class Resigned(Tickets):
-        async def refused(self, method: str, url: str, answer: HttpResponse) -> bool:
+        async def on_refused(self, method: str, url: str, answer: HttpResponse) -> bool:
             return False
 
     async def forbidding(asked: Asked) -> None:
@@ -315,9 +315,9 @@ async def test_opening_may_wait_for_a_login_longer_than_its_own_time() -> None:
 
 async def test_credentials_that_find_out_at_length_are_not_taken_for_a_deaf_server() -> None:
     class Thorough(Tickets):
-        async def refused(self, method: str, url: str, answer: HttpResponse) -> bool:
+        async def on_refused(self, method: str, url: str, answer: HttpResponse) -> bool:
             await asyncio.sleep(0.5)
-            return await super().refused(method, url, answer)
+            return await super().on_refused(method, url, answer)
 
     limits = Limits(probe_timeout=0.2)
     async with (
@@ -330,7 +330,7 @@ async def test_credentials_that_find_out_at_length_are_not_taken_for_a_deaf_serv
 
 async def test_an_issuer_that_is_silent_is_not_taken_for_a_deaf_server() -> None:
     class Waiting(Tickets):
-        async def refused(self, method: str, url: str, answer: HttpResponse) -> bool:
+        async def on_refused(self, method: str, url: str, answer: HttpResponse) -> bool:
             raise TimedOut("the issuer does not answer")
 
     async with Scripted(guarded(always(1))) as server:

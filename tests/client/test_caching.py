@@ -16,7 +16,7 @@ from dovetail.errors import (
     InvalidParams,
     ProtocolError,
 )
-from dovetail.ports import Answer, Call
+from dovetail.ports import Call, CallHandler
 from dovetail.protocol.resources import ReadResourceParams
 from dovetail.testing import Bare, Tape, pair
 from tests.behaviour.handmade import complete, handmade, notification, reply
@@ -372,7 +372,7 @@ async def test_a_refused_list_is_asked_for_once_where_nothing_was_kept() -> None
 async def test_middleware_sees_every_call_and_what_it_changes_is_what_counts() -> None:
     seen: list[str] = []
 
-    async def moved(call: Call, following: Answer) -> Any:
+    async def moved(call: Call, following: CallHandler) -> Any:
         seen.append(call.params.uri)
         call.params.uri = call.params.uri.replace("old", "new")
         return await following(call)

@@ -10,8 +10,8 @@ import pytest
 from msgspec import Raw
 
 from dovetail import Server, sealing
-from dovetail.connection.asking import ask, once, typed
-from dovetail.connection.rounds import Asking, Run
+from dovetail.connection.input_requests import ask, decode_answer, once
+from dovetail.connection.multi_round_trip import MultiRoundTrip, SuspendableCall
 from dovetail.errors import (
     CannotAsk,
     ConfigError,
@@ -49,7 +49,7 @@ class Scene:
             pytest.importorskip("cryptography")
         ring = keys if isinstance(keys, KeyRing) else key_ring([keys])
         server = Server("scene", limits=Limits(**limits), resume="replay" if replay else "live")
-        self.engine = Asking(server, lambda: ring)
+        self.engine = MultiRoundTrip(server, lambda: ring)
         self.handle = handle
         self.id = 0
 
@@ -75,8 +75,8 @@ class Scene:
         return await self.engine.answer(self.call(state, answers, **options), self.handle)
 
     @property
-    def parked(self) -> dict[str, Run]:
-        return self.engine._parked
+    def parked(self) -> dict[str, SuspendableCall]:
+        return self.engine._suspended
 
 
 def questions(result: Any) -> list[str]:
@@ -294,7 +294,7 @@ async def test_a_wrong_shape_is_refused_and_the_next_answer_goes_on(replay: bool
 
     async def handle(call: Call) -> Any:
         await once(call, "charge", lambda: done.append(1))
-        return typed(await put(call, "one"), "elicitation/create").action
+        return decode_answer(await put(call, "one"), "elicitation/create").action
 
     scene = Scene(handle, replay=replay)
     first = await scene.send()
@@ -795,7 +795,7 @@ async def test_what_a_run_says_while_nobody_waits_belongs_to_nobody() -> None:
     scene = Scene(handle)
     await scene.send()
     [run] = scene.parked.values()
-    assert run.call.over
+    assert run.call.finished
 
 
 # without encryption
@@ -838,7 +838,7 @@ async def test_without_encryption_a_run_that_had_to_go_cannot_be_taken_up(
 
 async def test_without_encryption_a_wrong_shape_does_not_lose_the_run() -> None:
     async def handle(call: Call) -> Any:
-        return typed(await put(call, "one"), "elicitation/create").action
+        return decode_answer(await put(call, "one"), "elicitation/create").action
 
     scene = Scene(handle, keys=bare_ring())
     first = await scene.send()
@@ -917,9 +917,12 @@ def by_hand(**requests: Params | None) -> InputRequired:
 @pytest.mark.requirement("rounds-content")
 async def test_a_handler_may_ask_by_itself(replay: bool) -> None:
     async def handle(call: Call) -> Any:
-        if not call.given:
+        if not call.input_responses:
             return by_hand(who=asked("form"), roots=None)
-        return [call.own, {key: msgspec.json.decode(answer) for key, answer in call.given.items()}]
+        return [
+            call.request_state,
+            {key: msgspec.json.decode(answer) for key, answer in call.input_responses.items()},
+        ]
 
     scene = Scene(handle, replay=replay)
     first = await scene.send()
@@ -935,7 +938,11 @@ async def test_a_handler_may_ask_by_itself(replay: bool) -> None:
 
 async def test_a_handler_may_give_its_client_a_state_and_nothing_to_answer() -> None:
     async def handle(call: Call) -> Any:
-        return InputRequired(state=f"{call.own or ''}x") if call.own != "xx" else "ready"
+        return (
+            InputRequired(state=f"{call.request_state or ''}x")
+            if call.request_state != "xx"
+            else "ready"
+        )
 
     scene = Scene(handle)
     first = await scene.send()
@@ -979,7 +986,7 @@ async def test_what_a_handler_did_once_before_it_asked_by_itself_is_not_done_aga
 
     async def handle(call: Call) -> Any:
         await once(call, "charge", lambda: done.append(1))
-        return "done" if call.given else by_hand(who=asked("form"))
+        return "done" if call.input_responses else by_hand(who=asked("form"))
 
     scene = Scene(handle)
     first = await scene.send()

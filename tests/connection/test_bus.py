@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from dovetail.connection import bus as module
-from dovetail.connection.bus import DEADLINE, FRAME, Alone, Hub, LocalBus, join, private_socket
-from dovetail.ports import PARTED, Bus
+from dovetail.connection.bus import DEADLINE, FRAME, Hub, LocalBus, NoBus, join, private_socket
+from dovetail.ports import MEMBERS_CHANGED, Bus
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no Unix sockets")
 
@@ -79,7 +79,7 @@ async def true(condition: Any) -> None:
 
 
 async def test_alone_nobody_hears_and_nobody_answers() -> None:
-    bus: Bus = Alone()
+    bus: Bus = NoBus()
     assert bus.alone
     heard(bus, "news")
     bus.publish("news", 1)
@@ -338,7 +338,7 @@ async def test_who_stays_hears_that_another_has_left() -> None:
     async with place() as here:
         one, two, three = [await here.member() for _ in range(3)]
         await met(one, two, three)
-        parted = [heard(member, PARTED) for member in (one, three)]
+        parted = [heard(member, MEMBERS_CHANGED) for member in (one, three)]
         await two.close()
         for queue in parted:
             assert await queue.get() is None
@@ -349,7 +349,7 @@ async def test_who_loses_the_hub_hears_so_and_again_when_it_is_back() -> None:
     async with place() as here:
         one = await here.member()
         alone: asyncio.Queue[bool] = asyncio.Queue()
-        one.on(PARTED, lambda _: alone.put_nowait(one.alone))
+        one.on(MEMBERS_CHANGED, lambda _: alone.put_nowait(one.alone))
         await true(lambda: here.hub._members)
         await here.hub.close()
         assert await alone.get() is True

@@ -15,15 +15,15 @@ from dovetail.errors import ConfigError, InvalidRequest, Overloaded
 from dovetail.extensions import (
     EmptyResult,
     Extension,
-    Kind,
     Method,
     Observer,
     Params,
     Result,
-    declares,
+    ResultKind,
+    has_declared,
+    missing_extension,
     notify,
     settings_of,
-    undeclared,
 )
 from dovetail.limits import Limits
 from dovetail.ports import Principal
@@ -114,10 +114,13 @@ def test_what_is_no_identifier_is_refused_with_an_example(id: Any) -> None:
             "notifications/progress cannot be wrapped",
         ),
         (
-            {"kinds": {"complete": Kind(Result, finish)}},
+            {"kinds": {"complete": ResultKind(Result, finish)}},
             "complete is a kind of result that the core defines",
         ),
-        ({"kinds": {"input_required": Kind(Result, finish)}}, "input_required is a kind of result"),
+        (
+            {"kinds": {"input_required": ResultKind(Result, finish)}},
+            "input_required is a kind of result",
+        ),
     ],
 )
 def test_what_an_extension_cannot_be_is_a_config_error(given: dict[str, Any], problem: str) -> None:
@@ -129,8 +132,8 @@ def test_a_method_of_the_handshake_era_alone_may_be_an_extensions_in_the_other()
     """As `ping` might come back: the core of the stateless era has none."""
     ping = Method("ping", "client", Params, EmptyResult)
     given = Extensions([Extension(id=ID, methods=[ping], handshake=False)])
-    assert given.find("ping", NEW) is ping
-    assert given.find("ping", OLD) is METHODS["ping"]
+    assert given.find_method("ping", NEW) is ping
+    assert given.find_method("ping", OLD) is METHODS["ping"]
 
 
 async def test_nothing_is_declared_in_the_handshake_where_nothing_is_for_it() -> None:
@@ -148,7 +151,10 @@ CLASHES = [
         "x/do is a method of two extensions: com.example/x and com.example/y",
     ),
     (
-        [Extension(id=f"com.example/{name}", kinds={"k": Kind(Result, finish)}) for name in "xy"],
+        [
+            Extension(id=f"com.example/{name}", kinds={"k": ResultKind(Result, finish)})
+            for name in "xy"
+        ],
         "k is a kind of result of two extensions: com.example/x and com.example/y",
     ),
 ]
@@ -173,29 +179,29 @@ def test_two_that_clash_are_refused_on_either_side(given: list[Extension], probl
 def test_without_extensions_the_methods_are_those_of_the_revision(revision: Any) -> None:
     for name, row in METHODS.items():
         spoken = row if name in revision.methods else None
-        assert NONE.find(name, None) is row
-        assert NONE.find(name, revision) is spoken
-        assert spoken is None or NONE.find(revision.wire_name(name), revision) is row
-    assert NONE.find("x/do", revision) is None
+        assert NONE.find_method(name, None) is row
+        assert NONE.find_method(name, revision) is spoken
+        assert spoken is None or NONE.find_method(revision.wire_name(name), revision) is row
+    assert NONE.find_method("x/do", revision) is None
 
 
 @pytest.mark.parametrize("revision", OFFICIAL, ids=lambda one: one.name)
 def test_an_extension_adds_its_own_to_each_revision(revision: Any) -> None:
     given = Extensions([Extension(id=ID, methods=[ROW])])
-    assert given.find("x/do", revision) is ROW
-    assert given.find("x/do", None) is ROW
-    assert given.find("tools/list", revision) is METHODS["tools/list"]
+    assert given.find_method("x/do", revision) is ROW
+    assert given.find_method("x/do", None) is ROW
+    assert given.find_method("tools/list", revision) is METHODS["tools/list"]
 
 
 def test_a_dialect_keeps_its_own_names() -> None:
-    assert NONE.find("tools/invoke", DRAFT_DIALECT) is METHODS["tools/call"]
+    assert NONE.find_method("tools/invoke", DRAFT_DIALECT) is METHODS["tools/call"]
 
 
 def test_what_is_added_later_is_found_though_it_was_looked_for_before() -> None:
     given = Extensions()
-    assert given.find("x/do", NEW) is None
+    assert given.find_method("x/do", NEW) is None
     given.add(Extension(id=ID, methods=[ROW]))
-    assert given.find("x/do", NEW) is ROW
+    assert given.find_method("x/do", NEW) is ROW
 
 
 # What was declared.
@@ -220,7 +226,7 @@ async def test_on_a_client_what_the_other_side_declared_is_what_the_server_did(
     found: list[tuple[str, bool, bool]] = []
 
     def note(call: Any) -> None:
-        found.append((call.name, declares(call, ID), declares(call, "com.example/y")))
+        found.append((call.name, has_declared(call, ID), has_declared(call, "com.example/y")))
 
     async def look(call: Any, next: Any) -> Any:
         note(call)
@@ -248,7 +254,7 @@ async def test_on_a_client_what_the_other_side_declared_is_what_the_server_did(
 
 
 def test_the_refusal_names_what_to_declare() -> None:
-    refusal = undeclared("This tool", ID)
+    refusal = missing_extension("This tool", ID)
     assert refusal.code == -32021
     assert refusal.data == {"requiredCapabilities": {"extensions": {ID: {}}}}
     assert refusal.message == f"This tool is for clients that declare the extension {ID}"
@@ -430,7 +436,7 @@ async def unpack(client: Any, params: Any, result: Parcel) -> Any:
 
 
 async def test_a_kind_is_finished_with_the_params_of_the_request() -> None:
-    ours = Extension(id=ID, kinds={"parcel": Kind(Parcel, unpack)})
+    ours = Extension(id=ID, kinds={"parcel": ResultKind(Parcel, unpack)})
     async with pair(sending(PARCEL), extensions=[ours]) as client:
         assert (await client.call_tool("tool")).text == "tool 7"
         assert await client.request("tools/call", {"name": "tool"}, manual=True) == client_sees(
@@ -458,7 +464,7 @@ async def test_a_kind_that_nobody_declared_is_refused_by_name() -> None:
 
 
 async def test_a_kind_is_for_the_methods_that_it_names() -> None:
-    ours = Extension(id=ID, kinds={"parcel": Kind(Parcel, unpack, of=("prompts/get",))})
+    ours = Extension(id=ID, kinds={"parcel": ResultKind(Parcel, unpack, of=("prompts/get",))})
     async with pair(sending(PARCEL), extensions=[ours]) as client:
         with pytest.raises(InvalidRequest, match="unknown type 'parcel'"):
             await client.call_tool("tool")
@@ -466,7 +472,7 @@ async def test_a_kind_is_for_the_methods_that_it_names() -> None:
 
 @pytest.mark.requirement("extensions-untrusted")
 async def test_a_kind_that_does_not_fit_its_type_is_the_servers_mistake() -> None:
-    ours = Extension(id=ID, kinds={"parcel": Kind(Parcel, unpack)})
+    ours = Extension(id=ID, kinds={"parcel": ResultKind(Parcel, unpack)})
     async with pair(sending(EmptyResult(result_type="parcel")), extensions=[ours]) as client:
         with pytest.raises(InvalidRequest, match=r"of type 'parcel', makes no sense: .*number"):
             await client.call_tool("tool")
@@ -476,7 +482,7 @@ async def test_what_goes_wrong_while_it_is_finished_is_what_the_caller_gets() ->
     async def lose(client: Any, params: Any, result: Any) -> Any:
         raise LookupError("lost on the way")
 
-    ours = Extension(id=ID, kinds={"parcel": Kind(Parcel, lose)})
+    ours = Extension(id=ID, kinds={"parcel": ResultKind(Parcel, lose)})
     async with pair(sending(PARCEL), extensions=[ours]) as client:
         with pytest.raises(LookupError, match="lost on the way"):
             await client.call_tool("tool")

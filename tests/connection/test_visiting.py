@@ -5,7 +5,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from dovetail.connection.visiting import _bound, bind, check, unbound
+from dovetail.connection.url_elicitation import _bound, bind_url, check_ticket, without_ticket
 from dovetail.errors import UrlRefused
 from dovetail.sealing import KeyRing, key_ring
 
@@ -28,17 +28,19 @@ def ring(request: pytest.FixtureRequest) -> KeyRing:
 
 @pytest.mark.requirement("elicitation-url-same-user")
 def test_a_ticket_is_good_for_its_user_and_does_not_name_them(ring: KeyRing) -> None:
-    url = bind(ring, "https://example.com/pay", "shop", "ann@example.com", "e-1", 60)
-    assert check(ring, url, "shop", "ann@example.com") == "e-1"
-    assert check(ring, ticket(url), "shop", "ann@example.com") == "e-1"
-    assert check(ring, f"/pay?ticket={ticket(url)}", "shop", "ann@example.com") == "e-1"
+    url = bind_url(ring, "https://example.com/pay", "shop", "ann@example.com", "e-1", 60)
+    assert check_ticket(ring, url, "shop", "ann@example.com") == "e-1"
+    assert check_ticket(ring, ticket(url), "shop", "ann@example.com") == "e-1"
+    assert check_ticket(ring, f"/pay?ticket={ticket(url)}", "shop", "ann@example.com") == "e-1"
     assert "ann" not in url
     assert b"ann" not in ring.open("url", ticket(url), bound=_bound("shop", "ann@example.com"))
 
 
 def test_a_ticket_of_another_server_with_the_same_keys_is_refused() -> None:
     with pytest.raises(UrlRefused):
-        check(RING, bind(RING, "https://example.com/pay", "bank", "ann", "e-1", 60), "shop", "ann")
+        check_ticket(
+            RING, bind_url(RING, "https://example.com/pay", "bank", "ann", "e-1", 60), "shop", "ann"
+        )
 
 
 @pytest.mark.requirement("elicitation-url-same-user")
@@ -48,10 +50,10 @@ def test_a_ticket_of_another_server_with_the_same_keys_is_refused() -> None:
 def test_nobody_else_can_open_the_page(
     asked: str | None, opens: str | None, ring: KeyRing, caplog: pytest.LogCaptureFixture
 ) -> None:
-    url = bind(ring, "https://example.com/pay", "shop", asked, "e-1", 60)
-    assert check(ring, url, "shop", asked) == "e-1"
+    url = bind_url(ring, "https://example.com/pay", "shop", asked, "e-1", 60)
+    assert check_ticket(ring, url, "shop", asked) == "e-1"
     with caplog.at_level(logging.WARNING), pytest.raises(UrlRefused) as refused:
-        check(ring, url, "shop", opens)
+        check_ticket(ring, url, "shop", opens)
     assert str(refused.value) == REFUSAL
     assert "another user's" in caplog.text
 
@@ -72,24 +74,24 @@ def test_nobody_else_can_open_the_page(
 )
 def test_what_is_no_ticket_is_refused_in_the_same_words(given: str) -> None:
     with pytest.raises(UrlRefused) as refused:
-        check(RING, given, "shop", "ann")
+        check_ticket(RING, given, "shop", "ann")
     assert str(refused.value) == REFUSAL
 
 
 @pytest.mark.requirement("elicitation-url-changed")
 def test_a_ticket_that_was_changed_or_is_of_another_use_is_refused() -> None:
-    good = ticket(bind(RING, "https://example.com/pay", "shop", "ann", "e-1", 60))
+    good = ticket(bind_url(RING, "https://example.com/pay", "shop", "ann", "e-1", 60))
     other = RING.seal("state", b"\x92\xa3e-1\xcb\x7f\xef\xff\xff\xff\xff\xff\xff", bound=b"=ann")
     strange = RING.seal("url", b"\x91\xa3e-1", bound=b"=ann")
     for forged in (good[:-2] + ("AA" if good[-2:] != "AA" else "BB"), other, strange, good + "A"):
         with pytest.raises(UrlRefused):
-            check(RING, forged, "shop", "ann")
+            check_ticket(RING, forged, "shop", "ann")
 
 
 def test_a_ticket_expires(caplog: pytest.LogCaptureFixture) -> None:
-    url = bind(RING, "https://example.com/pay", "shop", "ann", "e-1", -1)
+    url = bind_url(RING, "https://example.com/pay", "shop", "ann", "e-1", -1)
     with caplog.at_level(logging.WARNING), pytest.raises(UrlRefused, match=REFUSAL):
-        check(RING, url, "shop", "ann")
+        check_ticket(RING, url, "shop", "ann")
     assert "it has expired" in caplog.text
 
 
@@ -106,12 +108,12 @@ def test_a_ticket_expires(caplog: pytest.LogCaptureFixture) -> None:
 def test_the_rest_of_the_url_stays_and_a_second_ticket_takes_the_place_of_the_first(
     url: str,
 ) -> None:
-    once = bind(RING, url, "shop", "ann", "one", 60)
-    twice = bind(RING, once, "shop", "bob", "two", 60)
+    once = bind_url(RING, url, "shop", "ann", "one", 60)
+    twice = bind_url(RING, once, "shop", "bob", "two", 60)
     parts, before = urlsplit(twice), urlsplit(url)
     assert (parts.scheme, parts.netloc, parts.path, parts.fragment) == before[:3] + before[4:]
     query = parse_qs(parts.query, keep_blank_values=True)
     assert len(query.pop("ticket")) == 1
     assert query == parse_qs(before.query, keep_blank_values=True)
-    assert check(RING, twice, "shop", "bob") == "two"
-    assert unbound(once) == unbound(twice) == url
+    assert check_ticket(RING, twice, "shop", "bob") == "two"
+    assert without_ticket(once) == without_ticket(twice) == url

@@ -31,7 +31,7 @@ from dovetail import (
     ToolError,
     telemetry,
 )
-from dovetail.connection.observing import MOST
+from dovetail.connection.instrumentation import MOST
 from dovetail.testing import Tape, bare, pair
 from tests.behaviour.web import on_a_port
 

@@ -9,7 +9,7 @@ import pytest
 
 from dovetail import Server, TextContent, ToolResult
 from dovetail.errors import InternalError, InvalidParams
-from dovetail.extensions import Extension, declares
+from dovetail.extensions import Extension, has_declared
 from dovetail.testing import bare, pair
 
 CORE, EXTENDED = "2025-11-25", "2026-07-28"
@@ -30,7 +30,7 @@ def receipts(seen: Seen) -> Extension:
     async def dear(call: Any, next: Any) -> Any:
         result = await next(call)
         seen.append(type(result).__name__)
-        if isinstance(result, ToolResult) and declares(call, RECEIPTS):
+        if isinstance(result, ToolResult) and has_declared(call, RECEIPTS):
             result.content.append(TextContent("(3 cents)"))
         return result
 

@@ -21,7 +21,7 @@ from dovetail.auth import Bearer
 from dovetail.auth.dpop import Checker, DpopSigner, ProofRefused
 from dovetail.auth.provider import web
 from dovetail.errors import InvalidParams, Overloaded
-from dovetail.ports import HttpRequest, HttpResponse, Principal, Site
+from dovetail.ports import HttpRequest, HttpResponse, Principal, PublicUrl
 from dovetail.sealing import key_ring
 from dovetail.testing import pair
 from tests.transports.http.raw import Stage, hosted
@@ -223,7 +223,7 @@ class Counting:
     def __init__(self, keeps: float, who: Principal) -> None:
         self.keeps, self.who, self.asked = keeps, who, 0
 
-    async def __call__(self, token: str, site: Site) -> Principal:
+    async def __call__(self, token: str, site: PublicUrl) -> Principal:
         self.asked += 1
         return self.who
 
@@ -233,7 +233,7 @@ async def nowhere(request: HttpRequest) -> HttpResponse:
 
 
 RING = key_ring(["a key of sixteen characters"])
-SITE = Site("https://mcp.example/mcp", "https://mcp.example", RING, nowhere)
+SITE = PublicUrl("https://mcp.example/mcp", "https://mcp.example", RING, nowhere)
 ASKS = HttpRequest(headers={"authorization": "Bearer token"}, url=SITE.url)
 
 

@@ -33,7 +33,7 @@ from dovetail.auth.provider.web import (
 from dovetail.auth.server.jwt import JwtVerifier, jwt
 from dovetail.auth.server.verifiers import TokenRefused, introspection
 from dovetail.errors import ConnectFailed, Unauthorized
-from dovetail.ports import HttpRequest, HttpResponse, Principal, Site
+from dovetail.ports import HttpRequest, HttpResponse, Principal, PublicUrl
 from dovetail.sealing import KeyRing
 from dovetail.text import MAX_MESSAGE_CHARS
 
@@ -56,14 +56,14 @@ def awaited(work: Awaitable[T]) -> T:
     raise AssertionError("it waits")
 
 
-def answering(body: bytes) -> Site:
+def answering(body: bytes) -> PublicUrl:
     """A server whose fetches are all answered with this."""
 
     async def fetch(request: HttpRequest) -> HttpResponse:
         assert urls.is_confidential(request.url), request.url
         return HttpResponse(headers=JSON_HEADERS, body=body)
 
-    return Site(HERE, "https://mcp.example.com", RING, fetch, fetch)
+    return PublicUrl(HERE, "https://mcp.example.com", RING, fetch, fetch)
 
 
 # documents

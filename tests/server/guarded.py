@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from dovetail import AuditRecord, Client, Context, Rate, Rates, Server, audit
-from dovetail.ports import HttpRequest, HttpResponse, Principal, Site
+from dovetail.ports import HttpRequest, HttpResponse, Principal, PublicUrl
 from tests.behaviour.web import App, on_a_port
 
 TRANSPORTS = {"memory": None, "stdio": None, "http": "http://{}/mcp", "websocket": "ws://{}/ws"}
@@ -69,14 +69,14 @@ def placed(app: App) -> App:
 class Door:
     """A guard that believes whatever name it is told."""
 
-    async def admit(self, request: HttpRequest, site: Site) -> Principal | HttpResponse:
+    async def admit(self, request: HttpRequest, site: PublicUrl) -> Principal | HttpResponse:
         return Principal(request.headers["authorization"], client="app", scopes=("look",))
 
-    async def respond(self, request: HttpRequest, site: Site) -> HttpResponse | None:
+    async def respond(self, request: HttpRequest, site: PublicUrl) -> HttpResponse | None:
         return None
 
     def challenge(
-        self, site: Site, principal: Principal, scopes: tuple[str, ...]
+        self, site: PublicUrl, principal: Principal, scopes: tuple[str, ...]
     ) -> Mapping[str, str]:
         return {}
 

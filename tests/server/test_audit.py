@@ -125,7 +125,9 @@ def test_a_record_says_who_it_was() -> None:
     caller.principal = Principal("ada", client="app", scopes=("read",), claims={"token": SECRET})
     caller.address = "203.0.113.1"
     params = CallToolParams(name="pay", arguments=Raw(b'{"card":"4111"}'))
-    audit(records.append).refused(METHODS["tools/call"], params, caller, Forbidden("needs pay"))
+    audit(records.append).request_refused(
+        METHODS["tools/call"], params, caller, Forbidden("needs pay")
+    )
     (record,) = records
     assert (record.user, record.client, record.agent, record.address) == (
         "ada",

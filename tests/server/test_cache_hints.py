@@ -8,7 +8,7 @@ import pytest
 
 from dovetail import Cache, Context, Server
 from dovetail.errors import ConfigError
-from dovetail.ports import Answer, Call
+from dovetail.ports import Call, CallHandler
 from dovetail.protocol.base import CLIENT_CAPABILITIES, PROTOCOL_VERSION, Params
 from dovetail.protocol.client_features import ElicitParams
 from dovetail.protocol.lifecycle import InputRequired
@@ -21,7 +21,7 @@ LISTS = ["tools/list", "resources/list", "resources/templates/list", "prompts/li
 NONE = (0, "private")
 
 
-async def passing(call: Call, following: Answer) -> Any:
+async def passing(call: Call, following: CallHandler) -> Any:
     return await following(call)
 
 
@@ -104,7 +104,7 @@ async def test_what_may_depend_on_the_caller_is_private_unless_it_is_said_of_it(
 
 
 async def test_middleware_has_the_last_word() -> None:
-    async def shorter(call: Call, following: Answer) -> Any:
+    async def shorter(call: Call, following: CallHandler) -> Any:
         result = await following(call)
         result.ttl_ms = 7
         return result

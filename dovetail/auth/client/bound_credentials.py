@@ -133,7 +133,7 @@ class BoundCredentials:
             found["dpop"] = self._dpop.proof_header(method, url, tokens.access_token)
         return found
 
-    async def refused(self, method: str, url: str, answer: HttpResponse) -> bool:
+    async def on_refused(self, method: str, url: str, answer: HttpResponse) -> bool:
         """Handle a 401 or 403 response. True if the request should be sent again."""
         required = read_requirements(answer)
         record = self._record or await self._load()
@@ -172,7 +172,7 @@ class BoundCredentials:
             f"{self._options.url} requires you to log in{required.reason}", curable=True
         )
 
-    def heard(self, answer: HttpResponse) -> None:
+    def on_response(self, answer: HttpResponse) -> None:
         """Handle any other response: the credentials were accepted."""
         self._source, self._nonces, self._steps_in_a_row = STORED, 0, 0
         self._dpop.remember_nonce(self._options.url, answer)

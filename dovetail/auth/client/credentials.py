@@ -102,7 +102,7 @@ class _OAuthCredentials:
             "These credentials are not bound to a server. Call credentials.bind(url, fetch) first."
         )
 
-    async def refused(self, method: str, url: str, answer: HttpResponse) -> bool:
+    async def on_refused(self, method: str, url: str, answer: HttpResponse) -> bool:
         """Return False: nothing is sent before these credentials are bound to a server.
 
         Args:
@@ -112,7 +112,7 @@ class _OAuthCredentials:
         """
         return False
 
-    def heard(self, answer: HttpResponse) -> None:
+    def on_response(self, answer: HttpResponse) -> None:
         """Do nothing: nothing is sent before these credentials are bound to a server.
 
         Args:
@@ -386,7 +386,7 @@ class BearerToken:
         _token_sent.set(token := await _resolve_token(self._token))
         return {"authorization": f"Bearer {token}"}
 
-    async def refused(self, method: str, url: str, answer: HttpResponse) -> bool:
+    async def on_refused(self, method: str, url: str, answer: HttpResponse) -> bool:
         """Handle a 401 or 403 response. True if there is another token by now.
 
         Args:
@@ -414,7 +414,7 @@ class BearerToken:
             )
         raise Unauthorized(f"{self._url} refuses this token{required.reason}. Pass another one.")
 
-    def heard(self, answer: HttpResponse) -> None:
+    def on_response(self, answer: HttpResponse) -> None:
         """Do nothing: no response changes a token from elsewhere.
 
         Args:

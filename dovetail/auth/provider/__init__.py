@@ -14,5 +14,5 @@
     web.py         forms, replies, refusals
 
 Nothing here does I/O of its own but the storage: a request comes in, a response goes out, and what
-has to be fetched goes through `Site.fetch`.
+has to be fetched goes through `PublicUrl.fetch`.
 """

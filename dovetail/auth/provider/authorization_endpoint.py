@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
-from ...ports import HttpRequest, HttpResponse, Site
+from ...ports import HttpRequest, HttpResponse, PublicUrl
 from . import pages
 from .clients import (
     ClientRegistry,
@@ -52,7 +52,7 @@ class AuthorizationRequest(Struct, frozen=True):
     the rest is sound."""
 
     issuer: str
-    site: Site
+    site: PublicUrl
     query: str
     client: OAuthClient
     redirect_uri: str
@@ -91,7 +91,7 @@ class AuthorizationEndpoint:
         *,
         users: UserDirectory | None,
         upstream: Upstream | None,
-        offer: Callable[[Site], Mapping[str, str]],
+        offer: Callable[[PublicUrl], Mapping[str, str]],
         usual: tuple[str, ...] = (),
         name: str | None = None,
         now: Callable[[], float] = time.time,
@@ -103,7 +103,7 @@ class AuthorizationEndpoint:
         self._name, self._now = name, now
         self._rates = AttemptLimiter(300, 0.2, now)
 
-    async def authorize(self, request: HttpRequest, issuer: str, site: Site) -> HttpResponse:
+    async def authorize(self, request: HttpRequest, issuer: str, site: PublicUrl) -> HttpResponse:
         """The authorization endpoint: https://www.rfc-editor.org/rfc/rfc6749#section-3.1."""
         query = urlsplit(request.url).query
         self._rates.require(request.address)
@@ -121,7 +121,7 @@ class AuthorizationEndpoint:
             return await self._act(request, wish, cookie)
         return await self._show(wish, cookie)
 
-    async def callback(self, request: HttpRequest, issuer: str, site: Site) -> HttpResponse:
+    async def callback(self, request: HttpRequest, issuer: str, site: PublicUrl) -> HttpResponse:
         """The way back from the upstream."""
         cookie = _cookie(request.headers.get("cookie", ""), _cookie_name(issuer))
         answer, _ = parse_fields(urlsplit(request.url).query)
@@ -168,7 +168,7 @@ class AuthorizationEndpoint:
         client: OAuthClient,
         uri: str,
         issuer: str,
-        site: Site,
+        site: PublicUrl,
     ) -> AuthorizationRequest:
         if found.get("response_type") != "code":
             raise OAuthError("unsupported_response_type", "response_type must be code")
@@ -259,7 +259,7 @@ class AuthorizationEndpoint:
             else (self._upstream.host, ", ".join(self._upstream.scopes)),
         )
 
-    def _server(self, site: Site) -> str:
+    def _server(self, site: PublicUrl) -> str:
         return self._name or urlsplit(site.url).netloc
 
     # acting
@@ -426,7 +426,7 @@ class AuthorizationEndpoint:
         uri: str,
         state: str | None,
         issuer: str,
-        site: Site,
+        site: PublicUrl,
         refused: OAuthError,
         *,
         ask: bool,
@@ -444,7 +444,7 @@ class AuthorizationEndpoint:
             (redirect_host(uri), url),
         )
 
-    def refuse(self, refused: OAuthError, site: Site) -> HttpResponse:
+    def refuse(self, refused: OAuthError, site: PublicUrl) -> HttpResponse:
         """The page of a request that leads nowhere."""
         text = f"{refused.description[:1].upper()}{refused.description[1:]}."
         status = 400 if refused.status == 401 else refused.status  # which is for programs

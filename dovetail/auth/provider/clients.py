@@ -27,7 +27,7 @@ from msgspec import Struct
 
 from ...errors import ConfigError
 from ...net import LOOPBACK_SPELLINGS
-from ...ports import Fetch, HttpRequest, HttpResponse, Site
+from ...ports import Fetch, HttpRequest, HttpResponse, PublicUrl
 from ...text import strip_unsafe
 from .. import jose
 from ..documents import parse_scopes
@@ -120,7 +120,7 @@ class ClientRegistry:
         self._rates = AttemptLimiter(100, 6.0, now)
 
     async def find(
-        self, id: str | None, issuer: str, site: Site, address: str | None = None
+        self, id: str | None, issuer: str, site: PublicUrl, address: str | None = None
     ) -> OAuthClient:
         """The client of this id, for whoever asks from this address; Refused where there is
         none."""
@@ -193,7 +193,7 @@ class ClientRegistry:
             )
 
     async def authenticate(
-        self, request: HttpRequest, fields: Mapping[str, str], issuer: str, site: Site
+        self, request: HttpRequest, fields: Mapping[str, str], issuer: str, site: PublicUrl
     ) -> OAuthClient:
         """The client that calls the token endpoint, and can prove it:
         https://www.rfc-editor.org/rfc/rfc6749#section-2.3."""
@@ -233,10 +233,12 @@ class ClientRegistry:
             DOCUMENT_URL.fullmatch(id) or (self._private and LOCAL_DOCUMENT_URL.fullmatch(id))
         )
 
-    def _fetch(self, site: Site) -> Fetch:
-        return site.reach if self._private and site.reach is not None else site.fetch
+    def _fetch(self, site: PublicUrl) -> Fetch:
+        return (
+            site.fetch_trusted if self._private and site.fetch_trusted is not None else site.fetch
+        )
 
-    async def _described(self, url: str, site: Site, address: str | None) -> OAuthClient:
+    async def _described(self, url: str, site: PublicUrl, address: str | None) -> OAuthClient:
         try:
             document = await self._documents.get(url, self._fetch(site), address=address)
         except DocumentUnavailable as problem:
@@ -264,7 +266,7 @@ class ClientRegistry:
         return client
 
     async def _check_assertion(
-        self, client: OAuthClient, assertion: str, issuer: str, site: Site, address: str | None
+        self, client: OAuthClient, assertion: str, issuer: str, site: PublicUrl, address: str | None
     ) -> None:
         # https://www.rfc-editor.org/rfc/rfc7523#section-3
         try:

@@ -1,7 +1,7 @@
 """An authorization server within the server that it protects: `Server(auth=Provider(users={"ada":
 hash_password("…")}))`.
 
-It lies below `Site.base`, which is also its issuer, and speaks OAuth 2.1 as MCP wants it:
+It lies below `PublicUrl.base`, which is also its issuer, and speaks OAuth 2.1 as MCP wants it:
 authorization code with PKCE, refresh tokens that rotate, client credentials for clients that are
 known; metadata (RFC 8414), registration (RFC 7591 and client documents), revocation (RFC 7009),
 resource indicators (RFC 8707), issuer identification (RFC 9207), DPoP (RFC 9449).
@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from ...errors import ConfigError, ConnectFailed, Overloaded, Unauthorized
 from ...net import network_of
-from ...ports import HttpRequest, HttpResponse, Principal, Site
+from ...ports import HttpRequest, HttpResponse, Principal, PublicUrl
 from .. import jose
 from ..documents import ServerMetadata, parse_scopes
 from ..dpop import Checker
@@ -46,7 +46,7 @@ from .web import CORS, DocumentCache, OAuthError, error_response, json_response
 
 log = logging.getLogger("dovetail.auth")
 
-Endpoint: TypeAlias = Callable[[HttpRequest, str, Site], Awaitable[HttpResponse]]
+Endpoint: TypeAlias = Callable[[HttpRequest, str, PublicUrl], Awaitable[HttpResponse]]
 Route: TypeAlias = tuple[tuple[str, ...], Endpoint]
 """The methods that it takes, and what answers them."""
 PAGE_PATHS = ("/authorize", "/callback")
@@ -155,16 +155,16 @@ class Provider:
 
     # the guard
 
-    async def admit(self, request: HttpRequest, site: Site) -> Principal | HttpResponse:
+    async def admit(self, request: HttpRequest, site: PublicUrl) -> Principal | HttpResponse:
         """Who is calling, or the refusal."""
         return await self._guard.admit(request, site)
 
-    async def again(self, request: HttpRequest, site: Site) -> Principal | HttpResponse:
+    async def again(self, request: HttpRequest, site: PublicUrl) -> Principal | HttpResponse:
         """The same for a request that was let in before."""
         return await self._guard.again(request, site)
 
     def challenge(
-        self, site: Site, principal: Principal, scopes: tuple[str, ...]
+        self, site: PublicUrl, principal: Principal, scopes: tuple[str, ...]
     ) -> Mapping[str, str]:
         """The headers of a refusal to a caller that was let in, but lacks these scopes."""
         return self._guard.challenge(site, principal, scopes)
@@ -175,7 +175,7 @@ class Provider:
         if not is_confidential(self.issuer or base):
             raise ConfigError(f"Provider at {base}: {NEEDS_HTTPS}")
 
-    async def respond(self, request: HttpRequest, site: Site) -> HttpResponse | None:
+    async def respond(self, request: HttpRequest, site: PublicUrl) -> HttpResponse | None:
         """A page or endpoint of the authorization server, or the metadata of the resource; None
         where this is neither."""
         issuer = self._issuer(site)
@@ -217,7 +217,7 @@ class Provider:
 
     # the parts that need all of it
 
-    async def _metadata(self, request: HttpRequest, issuer: str, site: Site) -> HttpResponse:
+    async def _metadata(self, request: HttpRequest, issuer: str, site: PublicUrl) -> HttpResponse:
         """What a client has to know: https://www.rfc-editor.org/rfc/rfc8414#section-2."""
         at = {path: f"{issuer}{path}" for path in self._routes}
         grants = ["authorization_code", "refresh_token"] if self._interactive else []
@@ -241,12 +241,14 @@ class Provider:
         )
         return json_response(document, headers={"cache-control": "public, max-age=300"})
 
-    async def _new_client(self, request: HttpRequest, issuer: str, site: Site) -> HttpResponse:
+    async def _new_client(self, request: HttpRequest, issuer: str, site: PublicUrl) -> HttpResponse:
         return await self._clients.register(request, issuer)
 
-    async def _verify(self, token: str, site: Site) -> Principal | None:
+    async def _verify(self, token: str, site: PublicUrl) -> Principal | None:
         """Who an access token was given to, if it was for this server."""
-        if not site.sure:  # whoever holds a token for another server could name that as the Host
+        if (
+            not site.is_configured
+        ):  # whoever holds a token for another server could name that as the Host
             raise TokenRefused(
                 "this server is not sure of its own URL, and so not of whom a token is for: "
                 "it has to say public_url="
@@ -266,14 +268,14 @@ class Provider:
     def _knows(self, user: str, client: str = "") -> bool:
         return user == client or self._users is None or self._users.knows(user)
 
-    def _offer(self, site: Site) -> dict[str, str]:
+    def _offer(self, site: PublicUrl) -> dict[str, str]:
         """All scopes that there are, and what they mean."""
         return {**{scope: scope for scope in (*self._required, *site.scopes)}, **self._words}
 
-    def _issuer(self, site: Site) -> str:
+    def _issuer(self, site: PublicUrl) -> str:
         return self.issuer or site.base
 
-    def _issuers(self, site: Site) -> list[str]:
+    def _issuers(self, site: PublicUrl) -> list[str]:
         return [self._issuer(site)]
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from ...ports import HttpRequest, HttpResponse, Site
+from ...ports import HttpRequest, HttpResponse, PublicUrl
 from .. import jose
 from ..dpop import Checker, ProofRefused
 from ..server.guards import ImpliedScopes
@@ -35,7 +35,7 @@ class TokenRequest(Struct, frozen=True):
     client: OAuthClient
     resource: str
     issuer: str
-    site: Site
+    site: PublicUrl
     thumbprint: str
     """The key that the token is to be bound to; empty for none."""
 
@@ -51,7 +51,7 @@ class TokenEndpoint:
         upstream: Upstream | None,
         checker: Checker,
         knows: Callable[[str], bool],
-        offer: Callable[[Site], Mapping[str, str]],
+        offer: Callable[[PublicUrl], Mapping[str, str]],
         implies: ImpliedScopes | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -67,7 +67,7 @@ class TokenEndpoint:
         self._busy: set[str] = set()
         """The grants that are being renewed at the upstream."""
 
-    async def token(self, request: HttpRequest, issuer: str, site: Site) -> HttpResponse:
+    async def token(self, request: HttpRequest, issuer: str, site: PublicUrl) -> HttpResponse:
         """The token endpoint: https://www.rfc-editor.org/rfc/rfc6749#section-3.2."""
         self._rates.require(request.address)
         fields, resources = parse_form(request)
@@ -90,7 +90,7 @@ class TokenEndpoint:
         )
         return json_response(reply, headers={**NO_STORE, **headers})
 
-    async def revoke(self, request: HttpRequest, issuer: str, site: Site) -> HttpResponse:
+    async def revoke(self, request: HttpRequest, issuer: str, site: PublicUrl) -> HttpResponse:
         """The revocation endpoint: https://www.rfc-editor.org/rfc/rfc7009."""
         self._rates.require(request.address)
         fields, _ = parse_form(request)
@@ -215,7 +215,7 @@ class TokenEndpoint:
         )
         return {**reply, "refresh_token": turn.secret} if grant.refreshes else reply
 
-    def _prove(self, request: HttpRequest, issuer: str, site: Site) -> str:
+    def _prove(self, request: HttpRequest, issuer: str, site: PublicUrl) -> str:
         """The key that the token is to be bound to; empty for none."""
         proof = request.headers.get("dpop")
         if proof is None and not self._checker.required:
@@ -241,7 +241,7 @@ def matches_challenge(verifier: str, challenge: str) -> bool:
     )
 
 
-def requested_resource(resources: list[str], site: Site) -> str:
+def requested_resource(resources: list[str], site: PublicUrl) -> str:
     """The endpoint of this server that a token is asked for, by its canonical URI; empty where none
     is named, and the token is for all of them: https://www.rfc-editor.org/rfc/rfc8707#section-2."""
     named = {audience_of(resource) for resource in resources}

@@ -21,7 +21,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ...errors import ConfigError, DovetailError, Unauthorized
-from ...ports import HttpRequest, Site
+from ...ports import HttpRequest, PublicUrl
 from ...text import one_line
 from .. import jose
 from ..documents import ServerMetadata, TokenReply, convert_document
@@ -94,7 +94,9 @@ class Upstream:
     def __repr__(self) -> str:
         return f"Upstream({self.issuer!r}, client_id={self._id!r})"
 
-    async def visit(self, callback: str, state: str, nonce: str, verifier: str, site: Site) -> str:
+    async def visit(
+        self, callback: str, state: str, nonce: str, verifier: str, site: PublicUrl
+    ) -> str:
         """Where the user is sent to log in."""
         metadata = await self._discover(site)
         scopes = self.scopes
@@ -113,7 +115,7 @@ class Upstream:
         return with_query(metadata.authorization_endpoint or "", {**self._parameters, **parameters})
 
     async def exchange(
-        self, answer: Mapping[str, str], callback: str, nonce: str, verifier: str, site: Site
+        self, answer: Mapping[str, str], callback: str, nonce: str, verifier: str, site: PublicUrl
     ) -> Login:
         """Who came back from there; LoginEnded where the upstream, or `user=`, lets nobody in."""
         metadata = await self._discover(site)
@@ -140,7 +142,7 @@ class Upstream:
             raise LoginEnded("the ID token is not taken: it is for another login")
         return self._login(claims, reply, reply.refresh_token is not None)
 
-    async def renew(self, login: Login, site: Site) -> Login:
+    async def renew(self, login: Login, site: PublicUrl) -> Login:
         """Ask whether a login still holds, and for whom; LoginEnded where it does not."""
         metadata = await self._discover(site)
         form = {"grant_type": "refresh_token", "refresh_token": login.refresh_token or ""}
@@ -168,11 +170,11 @@ class Upstream:
             return None if renewable else self._now() + DEFAULT_LIFETIME_SECONDS
         return self._now() + reply.expires_in
 
-    async def _discover(self, site: Site) -> ServerMetadata:
+    async def _discover(self, site: PublicUrl) -> ServerMetadata:
         url = self.issuer.rstrip("/") + OPENID_METADATA_PATH
         try:
             metadata = convert_document(
-                await self._documents.get(url, site.reach or site.fetch), ServerMetadata
+                await self._documents.get(url, site.fetch_trusted or site.fetch), ServerMetadata
             )
             if metadata is None or metadata.issuer != self.issuer:
                 raise DocumentUnavailable("its metadata is for another issuer")
@@ -186,7 +188,9 @@ class Upstream:
             raise UpstreamUnreachable(f"{self.issuer}: {problem}") from None
         return metadata
 
-    async def _ask(self, metadata: ServerMetadata, form: dict[str, str], site: Site) -> TokenReply:
+    async def _ask(
+        self, metadata: ServerMetadata, form: dict[str, str], site: PublicUrl
+    ) -> TokenReply:
         headers = {"content-type": FORM_TYPE, "accept": "application/json"}
         methods = metadata.token_endpoint_auth_methods_supported or ["client_secret_basic"]
         if self._secret is not None and "client_secret_basic" in methods:
@@ -202,7 +206,7 @@ class Upstream:
             url=metadata.token_endpoint or "", headers=headers, body=urlencode(form).encode()
         )
         try:
-            answer = await (site.reach or site.fetch)(request)
+            answer = await (site.fetch_trusted or site.fetch)(request)
             document = parse_object(answer.body)
         except (DovetailError, DocumentUnavailable) as problem:
             raise UpstreamUnreachable(f"{self.issuer}: {problem}") from None
@@ -216,13 +220,15 @@ class Upstream:
             )
         return reply
 
-    async def _verified(self, token: str, metadata: ServerMetadata, site: Site) -> dict[str, Any]:
+    async def _verified(
+        self, token: str, metadata: ServerMetadata, site: PublicUrl
+    ) -> dict[str, Any]:
         """The claims of an ID token:
         https://openid.net/specs/openid-connect-core-1_0.html#IDTokenValidation."""
         try:
             header, _ = jose.decode_unverified(token)
             jwk = await self._documents.key(
-                metadata.jwks_uri or "", site.reach or site.fetch, header
+                metadata.jwks_uri or "", site.fetch_trusted or site.fetch, header
             )
             algorithms = (jwk["alg"],) if isinstance(jwk.get("alg"), str) else jose.ALGORITHMS
             _, claims = jose.verify(token, lambda _: jose.load_key(jwk), algorithms)

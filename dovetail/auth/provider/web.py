@@ -159,7 +159,7 @@ class AttemptLimiter:
 # Each is kept for as long as its server allows (ten minutes where it says nothing, a day at most).
 # Failures are not kept, but nobody makes us ask a host more often than it would bear, as it is
 # strangers who name these URLs; who tried has to do with what was kept. Which addresses may be
-# reached at all is decided below `Site.fetch`.
+# reached at all is decided below `PublicUrl.fetch`.
 
 MAX_CACHED_DOCUMENTS = 256
 DEFAULT_LIFETIME_SECONDS, MAX_LIFETIME_SECONDS = 600.0, 86400.0

@@ -36,7 +36,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ...errors import ConfigError, ConnectFailed, TimedOut
-from ...ports import HttpRequest, HttpResponse, Principal, Site
+from ...ports import HttpRequest, HttpResponse, Principal, PublicUrl
 from .. import jose
 from ..challenges import format_challenge
 from ..documents import ResourceMetadata, parse_scopes
@@ -48,7 +48,7 @@ log = logging.getLogger("dovetail.auth")
 
 ImpliedScopes: TypeAlias = Mapping[str, Iterable[str] | str] | Callable[[str], Iterable[str] | str]
 """The scopes that a scope includes: `{"admin": ["read", "write"]}`, or a function."""
-AuthorizationServers: TypeAlias = Sequence[str] | Callable[[Site], Sequence[str]]
+AuthorizationServers: TypeAlias = Sequence[str] | Callable[[PublicUrl], Sequence[str]]
 
 MAX_CACHED_TOKENS, MAX_EXPANDED_SCOPES = 10_000, 1_000
 MIN_KEY_LENGTH: Final = 16
@@ -114,7 +114,7 @@ class Bearer:
 
     # admitting callers
 
-    async def admit(self, request: HttpRequest, site: Site) -> Principal | HttpResponse:
+    async def admit(self, request: HttpRequest, site: PublicUrl) -> Principal | HttpResponse:
         """Return who is calling, or the response that refuses the request.
 
         Args:
@@ -123,7 +123,7 @@ class Bearer:
         """
         return await self._admit(request, site, prove=True)
 
-    async def again(self, request: HttpRequest, site: Site) -> Principal | HttpResponse:
+    async def again(self, request: HttpRequest, site: PublicUrl) -> Principal | HttpResponse:
         """Check a request that was admitted before, and is still being answered, once more.
 
         Its DPoP proof is not checked: it was accepted once, and is not valid twice.
@@ -135,7 +135,7 @@ class Bearer:
         return await self._admit(request, site, prove=False)
 
     async def _admit(
-        self, request: HttpRequest, site: Site, *, prove: bool
+        self, request: HttpRequest, site: PublicUrl, *, prove: bool
     ) -> Principal | HttpResponse:
         if "access_token" in request.url and "access_token" in dict(
             parse_qsl(urlsplit(request.url).query)
@@ -150,7 +150,7 @@ class Bearer:
         if scheme not in ("bearer", "dpop"):
             return self._refuse(site, 401)
         if self._resource is not None:
-            site = replace(site, url=self._resource, sure=True)
+            site = replace(site, url=self._resource, is_configured=True)
         key = token_digest(token), site.url
         caller: Principal | None = self._cache.get(key)
         if caller is None and (len(token) > jose.MAX_TOKEN_LENGTH or not _TOKEN.fullmatch(token)):
@@ -176,7 +176,7 @@ class Bearer:
             return self._refuse(site, 403, "insufficient_scope", reason, proof=bound_to is not None)
         return caller
 
-    async def _verify(self, key: Any, token: str, site: Site) -> Principal:
+    async def _verify(self, key: Any, token: str, site: PublicUrl) -> Principal:
         refusal: Exception = TokenRefused("it is not known here")
         unreachable: Exception | None = None
         for verifier in self._candidates(token):
@@ -216,7 +216,7 @@ class Bearer:
         return caller
 
     def _check_proof(
-        self, bound_to: str | None, scheme: str, token: str, request: HttpRequest, site: Site
+        self, bound_to: str | None, scheme: str, token: str, request: HttpRequest, site: PublicUrl
     ) -> None:
         """Require that the caller has the key that the token is bound to: RFC 9449, 7."""
         if bound_to is None:
@@ -239,7 +239,7 @@ class Bearer:
     # refusing callers
 
     def challenge(
-        self, site: Site, principal: Principal, scopes: tuple[str, ...]
+        self, site: PublicUrl, principal: Principal, scopes: tuple[str, ...]
     ) -> Mapping[str, str]:
         """Return the headers of a 403 response to a caller that lacks scopes.
 
@@ -254,14 +254,26 @@ class Bearer:
         )
 
     def _refuse(
-        self, site: Site, status: int, error: str = "", reason: str = "", *, proof: bool = False
+        self,
+        site: PublicUrl,
+        status: int,
+        error: str = "",
+        reason: str = "",
+        *,
+        proof: bool = False,
     ) -> HttpResponse:
         headers = self._challenge(site, error, reason, self.scopes, proof=proof)
         default = "This server requires an access token; send it as `Authorization: Bearer …`"
         return _error_response(status, headers, error or "unauthorized", reason or default)
 
     def _challenge(
-        self, site: Site, error: str, reason: str, scopes: tuple[str, ...], *, proof: bool = False
+        self,
+        site: PublicUrl,
+        error: str,
+        reason: str,
+        scopes: tuple[str, ...],
+        *,
+        proof: bool = False,
     ) -> dict[str, str]:
         proof = proof or self._checker.required
         parameters = {
@@ -279,7 +291,7 @@ class Bearer:
 
     # the metadata
 
-    async def respond(self, request: HttpRequest, site: Site) -> HttpResponse | None:
+    async def respond(self, request: HttpRequest, site: PublicUrl) -> HttpResponse | None:
         """Return the metadata of the server (RFC 9728); None for any other path.
 
         Args:
@@ -302,7 +314,7 @@ class Bearer:
         }
         return HttpResponse(headers=headers, body=msgspec.json.encode(self.metadata(site)))
 
-    def metadata(self, site: Site) -> ResourceMetadata:
+    def metadata(self, site: PublicUrl) -> ResourceMetadata:
         """Return the metadata of the server: RFC 9728, 2.
 
         Args:
@@ -321,11 +333,11 @@ class Bearer:
             dpop_bound_access_tokens_required=self._checker.required,
         )
 
-    def _metadata_url(self, site: Site) -> str:
+    def _metadata_url(self, site: PublicUrl) -> str:
         endpoint = site.url.removeprefix(site.base) if site.url.startswith(site.base) else ""
         return site.base + RESOURCE_METADATA_PATH + endpoint
 
-    def _issuers_for(self, site: Site) -> list[str]:
+    def _issuers_for(self, site: PublicUrl) -> list[str]:
         return list(self._servers(site) if callable(self._servers) else self._servers)
 
 
@@ -356,7 +368,7 @@ class ApiKeys:
                     'python -c "import secrets; print(secrets.token_urlsafe(32))"'
                 )
 
-    async def admit(self, request: HttpRequest, site: Site) -> Principal | HttpResponse:
+    async def admit(self, request: HttpRequest, site: PublicUrl) -> Principal | HttpResponse:
         """Return who is calling, or the response that refuses the request.
 
         Args:
@@ -377,7 +389,7 @@ class ApiKeys:
         headers = self._challenge(error="invalid_token", error_description=reason)
         return _error_response(401, headers, "invalid_token", reason)
 
-    async def respond(self, request: HttpRequest, site: Site) -> HttpResponse | None:
+    async def respond(self, request: HttpRequest, site: PublicUrl) -> HttpResponse | None:
         """Return None: this guard has no pages of its own.
 
         Args:
@@ -387,7 +399,7 @@ class ApiKeys:
         return None
 
     def challenge(
-        self, site: Site, principal: Principal, scopes: tuple[str, ...]
+        self, site: PublicUrl, principal: Principal, scopes: tuple[str, ...]
     ) -> Mapping[str, str]:
         """Return the headers of a 403 response to a caller that lacks scopes.
 

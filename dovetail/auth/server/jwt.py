@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from ...errors import ConfigError, ConnectFailed, TimedOut
-from ...ports import HttpRequest, HttpResponse, Principal, Site
+from ...ports import HttpRequest, HttpResponse, Principal, PublicUrl
 from .. import jose
 from ..documents import ServerMetadata, read_document
 from ..urls import is_confidential, server_metadata_urls
@@ -107,7 +107,7 @@ class JwtVerifier:
         key of the token may have been withdrawn."""
         return self._keys.seconds_left
 
-    async def __call__(self, token: str, site: Site) -> Principal:
+    async def __call__(self, token: str, site: PublicUrl) -> Principal:
         """Return who a token belongs to. Raises TokenRefused if it is not valid here."""
         try:
             header, _ = jose.decode_unverified(token)
@@ -132,7 +132,7 @@ class JwtVerifier:
         raise error
 
     def _check_claims(
-        self, header: Mapping[str, Any], claims: Mapping[str, Any], site: Site
+        self, header: Mapping[str, Any], claims: Mapping[str, Any], site: PublicUrl
     ) -> None:
         kind = header.get("typ")
         kind = kind.lower() if isinstance(kind, str) else kind
@@ -170,7 +170,7 @@ class IssuerKeys:
         """For how long the keys are used without fetching them again."""
         return self._fetched + KEYS_LIFETIME_SECONDS - time.monotonic()
 
-    async def find(self, header: Mapping[str, Any], site: Site) -> list[Any]:
+    async def find(self, header: Mapping[str, Any], site: PublicUrl) -> list[Any]:
         """Return the keys that may have signed a token with this header."""
         known = self._matching(header)
         due = time.monotonic() - self._tried > MIN_FETCH_INTERVAL_SECONDS
@@ -194,7 +194,7 @@ class IssuerKeys:
             and jwk.get("alg", algorithm) == algorithm
         ]
 
-    async def _refresh(self, site: Site) -> None:
+    async def _refresh(self, site: PublicUrl) -> None:
         """Fetch the keys, once for everyone who waits for them in this event loop."""
         running = self._fetching
         if (
@@ -205,7 +205,7 @@ class IssuerKeys:
             running = self._fetching = asyncio.create_task(self._fetch(site))
         await asyncio.shield(running)
 
-    async def _fetch(self, site: Site) -> None:
+    async def _fetch(self, site: PublicUrl) -> None:
         self._tried = time.monotonic()
         if self._uri is None:
             self._uri = await self._discover(site)
@@ -216,7 +216,7 @@ class IssuerKeys:
             raise ConnectFailed(f"{self._uri}: there is no key that can verify a signature")
         self._found, self._fetched = found, time.monotonic()
 
-    async def _discover(self, site: Site) -> str:
+    async def _discover(self, site: PublicUrl) -> str:
         for url in server_metadata_urls(self._issuer):
             answer = await _get(url, site)
             metadata = read_document(answer.body, ServerMetadata) if answer.status == 200 else None
@@ -245,6 +245,6 @@ def _usable_keys(jwks: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, A
     return found
 
 
-async def _get(url: str, site: Site) -> HttpResponse:
+async def _get(url: str, site: PublicUrl) -> HttpResponse:
     headers = {"accept": "application/json"}
     return await fetch_trusted(HttpRequest(method="GET", url=url, headers=headers), site)

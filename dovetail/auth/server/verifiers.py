@@ -27,11 +27,11 @@ import msgspec
 
 from ...aio import LruDict
 from ...errors import ConfigError, ConnectFailed
-from ...ports import HttpRequest, HttpResponse, Principal, Site
+from ...ports import HttpRequest, HttpResponse, Principal, PublicUrl
 from ..documents import decode_object, parse_scopes
 from ..urls import audience_of, is_confidential
 
-Verifier: TypeAlias = Callable[[str, Site], Awaitable[Principal | None]]
+Verifier: TypeAlias = Callable[[str, PublicUrl], Awaitable[Principal | None]]
 """Takes an access token and the server it was sent to. Returns who it belongs to, or None if it is
 not valid. May raise TokenRefused with a reason for the caller."""
 FAR_FUTURE: Final = 1e15
@@ -90,7 +90,7 @@ def static_tokens(tokens: Mapping[str, Principal | Mapping[str, Any] | str]) -> 
     """
     known = index_principals(tokens, "static_tokens")
 
-    async def verify(token: str, site: Site) -> Principal | None:
+    async def verify(token: str, site: PublicUrl) -> Principal | None:
         return known.get(token_digest(token))
 
     return verify
@@ -187,7 +187,7 @@ class IntrospectionVerifier:
         }
         self._refused, self._requests = TokenCache(MAX_REMEMBERED_REFUSALS), 0
 
-    async def __call__(self, token: str, site: Site) -> Principal | None:
+    async def __call__(self, token: str, site: PublicUrl) -> Principal | None:
         """Return who a token belongs to; None or TokenRefused if it is not valid here."""
         key = token_digest(token)
         if self._refused.get(key):
@@ -214,7 +214,7 @@ class IntrospectionVerifier:
             None if expires is None else float(min(expires, FAR_FUTURE)) + self._skew,
         )
 
-    async def _introspect(self, token: str, site: Site) -> dict[str, Any]:
+    async def _introspect(self, token: str, site: PublicUrl) -> dict[str, Any]:
         body = urlencode({"token": token, "token_type_hint": "access_token"}).encode()
         if self._requests >= MAX_CONCURRENT_REQUESTS:
             raise ConnectFailed(
@@ -234,9 +234,9 @@ class IntrospectionVerifier:
         return read_object(self._url, answer)
 
 
-async def fetch_trusted(request: HttpRequest, site: Site) -> HttpResponse:
+async def fetch_trusted(request: HttpRequest, site: PublicUrl) -> HttpResponse:
     """Send a request to a URL from the configuration, which may be on a private network."""
-    return await (site.reach or site.fetch)(request)
+    return await (site.fetch_trusted or site.fetch)(request)
 
 
 def read_object(url: str, answer: HttpResponse) -> dict[str, Any]:
@@ -271,12 +271,12 @@ def check_times(claims: Mapping[str, Any], skew: float, *, require_exp: bool = T
             raise TokenRefused("it is not valid yet; check the clocks of both servers")
 
 
-def check_audience(claim: Any, accepted: tuple[str, ...], site: Site) -> None:
+def check_audience(claim: Any, accepted: tuple[str, ...], site: PublicUrl) -> None:
     """Raise TokenRefused for a token that is for another server: RFC 8707, 2, and RFC 9068, 4."""
     audiences = [claim] if isinstance(claim, str) else claim if isinstance(claim, list) else []
     if accepted:
         matches = any(audience in accepted for audience in audiences)
-    elif not site.sure:
+    elif not site.is_configured:
         raise TokenRefused(
             "this server does not know its own URL; its operator has to set public_url= or "
             "audience="

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from ...connection.extension import Extension
 from ...errors import InternalError, InvalidParams
 from ...jsonrpc.codec import encode
-from ...ports import Answer, Call
+from ...ports import Call, CallHandler
 from ...protocol.base import Meta
 from ...protocol.content import ResourceContents, TextContent
 from ...protocol.resources import ReadResourceResult
@@ -30,26 +30,26 @@ MetaOf = Callable[[str], Meta | None]
 def offering(tool: MetaOf, app: MetaOf) -> Extension:
     """What a server with apps declares, and does about its calls."""
 
-    async def list_tools(call: Call, next: Answer) -> Any:
+    async def list_tools(call: Call, next: CallHandler) -> Any:
         result = await next(call)
         if not shows(call.caller.capabilities):
             result.tools = [_plain(one) for one in result.tools if not app_only(one.meta)]
         return result
 
-    async def list_resources(call: Call, next: Answer) -> Any:
+    async def list_resources(call: Call, next: CallHandler) -> Any:
         result = await next(call)
         if not shows(call.caller.capabilities):
             result.resources = [one for one in result.resources if not one.uri.startswith(SCHEME)]
         return result
 
-    async def call_tool(call: Call, next: Answer) -> Any:
+    async def call_tool(call: Call, next: CallHandler) -> Any:
         meta = tool(call.params.name)
         if app_only(meta) and not shows(call.caller.capabilities):
             raise InvalidParams(f"Unknown tool: {call.params.name}")
         result = await next(call)
         return _worded(result) if ui_of(meta) else result
 
-    async def read(call: Call, next: Answer) -> Any:
+    async def read(call: Call, next: CallHandler) -> Any:
         result = await next(call)
         if isinstance(result, ReadResourceResult) and call.params.uri.startswith(SCHEME):
             result.contents = [_settled(part, app(call.params.uri)) for part in result.contents]

@@ -117,7 +117,7 @@ async def _pages(
 
 
 async def _ask(client: SkillClient, method: str, params: Any, fresh: bool) -> Any:
-    if client.extensions.method(method, stateless=True) is None:
+    if client.extensions.extension_method(method, stateless=True) is None:
         client.extensions.add(CLIENT)  # not declared, so it is early enough when it is used
     return await client.request(method, params, fresh=fresh)
 

@@ -29,10 +29,10 @@ from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
-from ...connection.asking import QUESTIONS, put
-from ...connection.extension import Extension, declares, undeclared
+from ...connection.extension import Extension, has_declared, missing_extension
+from ...connection.input_requests import QUESTIONS, ask_over_back_channel
 from ...errors import ConfigError, InvalidParams, MethodNotFound, Overloaded, ToolError
-from ...ports import Answer, Call, Listener, Service
+from ...ports import Call, CallHandler, ChangeListener, Service
 from ...protocol.base import EmptyResult
 from ...protocol.methods import TASKS_EXTENSION_METHODS
 from ...protocol.tasks import (
@@ -89,8 +89,8 @@ class ServerTasks:
         service: Service,
         option: TasksOption,
         support_of: Callable[[str], TaskSupport | None],
-        handler: Answer,
-        notify: Listener,
+        handler: CallHandler,
+        notify: ChangeListener,
         *,
         stop_with_lifespan: bool,
     ) -> None:
@@ -109,7 +109,7 @@ class ServerTasks:
             instead={"tools/call": self.begin, "subscriptions/listen": self.listen},
             handshake=False,
         )
-        self.core_handlers: Mapping[str, Answer] = {
+        self.core_handlers: Mapping[str, CallHandler] = {
             "tasks/result": self.result,
             "tasks/list": self.list,
         }
@@ -125,7 +125,7 @@ class ServerTasks:
 
     # starting a task
 
-    async def begin(self, call: Call, next: Answer) -> Any:
+    async def begin(self, call: Call, next: CallHandler) -> Any:
         """Answer `tools/call` with a task, or pass it on as a plain call."""
         support = self.manager.support_of(call.params.name)
         if support is None or not _becomes_task(call, support):
@@ -135,7 +135,7 @@ class ServerTasks:
         record = await self.manager.begin(call, support, next)
         return created(record, self._limits, call.revision)
 
-    async def _run_until_detached(self, call: Call, next: Answer, support: TaskSupport) -> Any:
+    async def _run_until_detached(self, call: Call, next: CallHandler, support: TaskSupport) -> Any:
         loop = asyncio.get_running_loop()
         detached: asyncio.Future[TaskRecord] = loop.create_future()
 
@@ -203,7 +203,7 @@ class ServerTasks:
 
     async def list(self, call: Call) -> ListTasksResult:
         """Answer `tasks/list` with the tasks of the caller."""
-        owner, session = owner_of(call), call.caller.session
+        owner, session = owner_of(call), call.caller.session_id
         if not owner and not session:
             raise MethodNotFound("This server has no tasks/list: it cannot tell its callers apart")
         after = number_before(call.params.cursor)
@@ -218,13 +218,13 @@ class ServerTasks:
             next_cursor=cursor_after(page[-1][0]) if len(rows) > PAGE_SIZE else None,
         )
 
-    async def listen(self, call: Call, next: Answer) -> Any:
+    async def listen(self, call: Call, next: CallHandler) -> Any:
         """Limit the tasks that a `subscriptions/listen` names to those of the caller."""
         wanted = call.params.notifications
         if wanted.task_ids is None:
             return await next(call)
-        if not declares(call, EXTENSION):
-            raise undeclared("To listen to tasks", EXTENSION)
+        if not has_declared(call, EXTENSION):
+            raise missing_extension("To listen to tasks", EXTENSION)
         if len(wanted.task_ids) > self._limits.subscriptions:
             raise Overloaded(f"A subscription may name at most {self._limits.subscriptions} tasks")
         known = [id for id in {*wanted.task_ids} if await self._find(call, id) is not None]
@@ -283,7 +283,7 @@ class ServerTasks:
         params = decode(raw, QUESTIONS[name].params)
         params.meta = {**(params.meta or {}), RELATED_TASK: {"taskId": record.id}}
         try:
-            answer = await put(call, name, params)
+            answer = await ask_over_back_channel(call, name, params)
             await self.manager.deliver(record, TaskMessage(record.id, {key: bytes(answer)}))
         except (ToolError, InvalidParams) as error:
             await self.manager.deliver(record, TaskMessage(record.id, refused={key: str(error)}))
@@ -316,9 +316,9 @@ def _becomes_task(call: Call, support: TaskSupport) -> bool:
         support.mode == "forbidden",
     )
     if call.revision.stateless:
-        declared = declares(call, EXTENSION)
+        declared = has_declared(call, EXTENSION)
         if required and not declared:
-            raise undeclared(f"Tool {name!r} runs as a task, which", EXTENSION)
+            raise missing_extension(f"Tool {name!r} runs as a task, which", EXTENSION)
         return declared and not forbidden
     task = call.params.task
     asked = task is not None and "tasks/get" in call.revision.methods

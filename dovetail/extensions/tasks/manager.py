@@ -22,7 +22,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ...connection.answer import as_protocol_error
-from ...connection.rounds import again
+from ...connection.multi_round_trip import call_until_answered
 from ...errors import (
     ConfigError,
     InternalError,
@@ -33,7 +33,7 @@ from ...errors import (
     ToolError,
     UrlRequired,
 )
-from ...ports import Answer, Call, Listener, Service
+from ...ports import Call, CallHandler, ChangeListener, Service
 from ...protocol.lifecycle import InputRequired
 from ...protocol.tasks import TaskChangedParams, TaskStatusParams
 from ...revisions import BY_NAME
@@ -81,8 +81,8 @@ class TaskManager:
         service: Service,
         settings: TaskSettings,
         support_of: Callable[[str], TaskSupport | None],
-        handler: Answer,
-        notify: Listener,
+        handler: CallHandler,
+        notify: ChangeListener,
         stop_with_lifespan: bool,
     ) -> None:
         self.service, self.limits, self.notify = service, service.limits, notify
@@ -108,14 +108,14 @@ class TaskManager:
 
     # beginning
 
-    async def begin(self, call: Call, support: TaskSupport, handler: Answer) -> TaskRecord:
+    async def begin(self, call: Call, support: TaskSupport, handler: CallHandler) -> TaskRecord:
         """Make a call a task before its tool runs."""
         record = record_from_call(call, support.resumable, self.limits)
         async with self._stored(record, call):
             await self._schedule(record, call, handler)
         return record
 
-    async def _schedule(self, record: TaskRecord, call: Call, handler: Answer) -> None:
+    async def _schedule(self, record: TaskRecord, call: Call, handler: CallHandler) -> None:
         """Run a task here and now, or leave it to the engine."""
         if self._engine is None:
             self._start(record, call, handler)
@@ -125,13 +125,17 @@ class TaskManager:
             self._engine(record.id, self.perform)
 
     async def detach(
-        self, call: Call, support: TaskSupport, handler: Answer, asyncio_task: "asyncio.Task[Any]"
+        self,
+        call: Call,
+        support: TaskSupport,
+        handler: CallHandler,
+        asyncio_task: "asyncio.Task[Any]",
     ) -> RunningTask:
         """Make a call a task while its tool runs, with its answers and `ctx.once` results."""
         record = record_from_call(call, support.resumable, self.limits)
         record.answers = dict(call.run.answers) if call.run is not None else {}
         record.once_results = {
-            key: done for key, done in (call.kept or {}).items() if isinstance(done, bytes)
+            key: done for key, done in (call.once_results or {}).items() if isinstance(done, bytes)
         }
         async with self._stored(record, call):
             task = self._start(record, call, handler)
@@ -151,7 +155,7 @@ class TaskManager:
             call.caller.remember_task(record.id)
         log.info("Task %s has started", describe(record))
 
-    def _start(self, record: TaskRecord, call: Call, handler: Answer) -> RunningTask:
+    def _start(self, record: TaskRecord, call: Call, handler: CallHandler) -> RunningTask:
         task = RunningTask(record, call, handler, self)
         self.running[record.id] = task
         if record.ttl is not None:
@@ -208,7 +212,7 @@ class TaskManager:
             return await task.handler(call)
 
         try:
-            return await again(task.call, handle, asked, self.service)
+            return await call_until_answered(task.call, handle, asked, self.service)
         except BaseException as error:
             return error
 
@@ -403,7 +407,7 @@ class TaskManager:
         }
         if self._stop_with_lifespan and tasks:
             for task in tasks.values():
-                task.call.cut_off = InternalError(STOPPED)
+                task.call.abort_error = InternalError(STOPPED)
                 task.stop()
             await asyncio.wait(tasks, timeout=self.limits.shutdown)
         if not self._lifespans and not self.running:
@@ -495,7 +499,7 @@ class Mailbox:
     async def send(self, record: TaskRecord, message: TaskMessage) -> None:
         """Send what matters of a message; InvalidParams if an answer does not fit."""
         limit = self._manager.limits.journal
-        answers = fitting_answers(record, message.answers, self._manager.service.form)
+        answers = fitting_answers(record, message.answers, self._manager.service.make_form)
         if (size := sum(map(len, answers.values()))) > limit:
             raise InvalidParams(f"The answers take {size} bytes; the limit is {limit}")
         refused = {

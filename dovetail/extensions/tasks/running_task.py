@@ -23,13 +23,12 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from ...aio import TaskSet
-from ...connection.asking import QUESTIONS, endless
-from ...connection.outgoing import valid
-from ...connection.progress import Progress
-from ...connection.runs import Question, key_of
+from ...connection.encode import replace_surrogates
+from ...connection.input_requests import QUESTIONS, OpenQuestion, question_key, too_many_rounds
+from ...connection.notifications import ProgressThrottle
 from ...errors import InternalError, ProtocolError, ToolError
 from ...jsonrpc.codec import encode
-from ...ports import Answer, Call, Form
+from ...ports import Call, CallHandler
 from ...protocol.base import PROGRESS_TOKEN
 from ...protocol.lifecycle import ProgressParams
 from ...protocol.methods import Method
@@ -39,6 +38,7 @@ from .store import TaskMessage, TaskRecord
 from .wire import MAX_MESSAGE_LENGTH, cancelled
 
 if TYPE_CHECKING:
+    from ...server.forms import Form
     from .manager import TaskManager
 
 log = logging.getLogger("dovetail.tasks")
@@ -51,13 +51,13 @@ class RunningTask:
 
     __slots__ = (
         "_change", "_connection", "_is_core", "_limits", "_manager", "_open_questions", "_progress",
-        "_progress_token", "_save_timer", "_used_keys", "asyncio_task", "busy", "call",
-        "detached_call", "expiry_timer", "handler", "headers", "loop", "notified_status", "record",
+        "_progress_token", "_save_timer", "_used_keys", "asyncio_task", "call", "detached_call",
+        "expiry_timer", "handler", "headers", "loop", "notified_status", "once_running", "record",
         "result_call", "save_lock",
     )  # fmt: skip
 
     def __init__(
-        self, record: TaskRecord, call: Call, handler: Answer, manager: "TaskManager"
+        self, record: TaskRecord, call: Call, handler: CallHandler, manager: "TaskManager"
     ) -> None:
         self.record, self.handler = record, handler
         self._manager, self._limits = manager, manager.limits
@@ -65,7 +65,9 @@ class RunningTask:
         self.headers: Mapping[str, str] = (
             call.connection.headers if call.connection is not None else {}
         )
-        self._connection = call.connection if getattr(call.connection, "stays", False) else None
+        self._connection = (
+            call.connection if getattr(call.connection, "outlives_requests", False) else None
+        )
         """The connection that it began on, if that outlives the call."""
         self.call = replace(
             call,
@@ -74,28 +76,28 @@ class RunningTask:
             progress=self,
             detach=None,
             cancelled=False,
-            over=False,
+            finished=False,
             task=None,
         )
-        self.call.kept = dict(record.once_results)
+        self.call.once_results = dict(record.once_results)
         self.asyncio_task: asyncio.Task[Any] | None = None
         self.detached_call: Call | None = None
         """The plain call that it began as, if it detached."""
         self.result_call: Call | None = None
         """The `tasks/result` that is waiting for it, in the core form."""
-        self.busy = 0
+        self.once_running = 0
         self.save_lock = asyncio.Lock()
         self.expiry_timer: asyncio.TimerHandle | None = None
         self.notified_status = record.status
         """The status in the last notification."""
         self._change: asyncio.Future[None] | None = None
-        self._open_questions: dict[str, Question] = {}
+        self._open_questions: dict[str, OpenQuestion] = {}
         self._used_keys: set[str] = set()
         self._save_timer: asyncio.TimerHandle | None = None
         self._is_core = not call.caller.revision.stateless
         self._progress_token: Any = (call.params.meta or {}).get(PROGRESS_TOKEN)
         self._progress = (
-            Progress(self._send_progress, self._limits.progress_interval)
+            ProgressThrottle(self._send_progress, self._limits.progress_interval)
             if self._is_core and self._progress_token is not None
             else None
         )
@@ -104,18 +106,18 @@ class RunningTask:
 
     async def ask(self, method: Method, params: Any, key: str | None) -> Raw:
         """Return the known answer to a question, or save the question and wait for the client."""
-        key = key_of(method, params, key, self._used_keys)
+        key = question_key(method, params, key, self._used_keys)
         record = self.record
         known = record.answers.get(key)
         if known is not None:
             return Raw(known)
         asked = len(record.answers) + len(record.questions)
         if key not in record.questions and asked >= self._limits.asks:
-            raise endless(self.call, self._limits)
+            raise too_many_rounds(self.call, self._limits)
         if record.over:
             raise asyncio.CancelledError
         future: asyncio.Future[Raw] = self.loop.create_future()
-        self._open_questions[key] = Question(method, params, future)
+        self._open_questions[key] = OpenQuestion(method, params, future)
         lowered = self.call.caller.revision.lower_params(method, params)
         record.questions = {**record.questions, key: (method.name, encode(lowered))}
         record.status = "input_required"
@@ -127,14 +129,14 @@ class RunningTask:
             if key in self.record.questions:
                 self.loop.call_soon(self._withdraw_question, key)
 
-    async def keep(self, key: str, done: bytes) -> None:
+    async def save_once_result(self, key: str, done: bytes) -> None:
         """Save the result of a `ctx.once`."""
         self._check_size(len(done))
         record = self.record
         record.once_results, record.attempts = {**record.once_results, key: done}, 0
         await self._manager.save(self)
 
-    def close_soon(self) -> None:
+    def close_round_soon(self) -> None:
         """Do nothing: a task has no rounds."""
 
     async def receive(self, message: TaskMessage) -> None:
@@ -145,7 +147,7 @@ class RunningTask:
             self.stop()
         for key, reason in message.refused.items():
             self.refuse(key, ToolError(reason))
-        answers = fitting_answers(self.record, message.answers, self._manager.service.form)
+        answers = fitting_answers(self.record, message.answers, self._manager.service.make_form)
         if not answers:
             return
         self._check_size(sum(map(len, answers.values())))
@@ -195,17 +197,17 @@ class RunningTask:
 
     # progress and notifications
 
-    def emit(self, call: Call, method: str, params: Any) -> None:
+    def notify(self, call: Call, method: str, params: Any) -> None:
         """Send a notification to the client, in the core form."""
         if not self._is_core or self.record.over:
             return
         params = replace(
             params, meta={**(params.meta or {}), RELATED_TASK: {"taskId": self.record.id}}
         )
-        if self.result_call is not None and not self.result_call.over:
-            self.result_call.connection.emit(self.result_call, method, params)
+        if self.result_call is not None and not self.result_call.finished:
+            self.result_call.connection.notify(self.result_call, method, params)
         elif self._connection is not None:
-            self._connection.emit(call, method, params)
+            self._connection.notify(call, method, params)
         else:
             self._manager.notify(method, params)
 
@@ -223,7 +225,7 @@ class RunningTask:
         done = f"{params.progress:g}"
         if params.total is not None:
             done += f" of {params.total:g}"
-        record.message = valid(params.message or done)[:MAX_MESSAGE_LENGTH]
+        record.message = replace_surrogates(params.message or done)[:MAX_MESSAGE_LENGTH]
         record.updated = time.time()
         if self._progress is not None:
             self._progress.update(params)
@@ -241,7 +243,7 @@ class RunningTask:
 
     def _send_progress(self, params: ProgressParams) -> None:
         params.progress_token = self._progress_token
-        self.emit(self.call, "notifications/progress", params)
+        self.notify(self.call, "notifications/progress", params)
 
     def _save_soon(self) -> None:
         self._save_timer = None
@@ -280,7 +282,7 @@ class RunningTask:
 
 
 def fitting_answers(
-    record: TaskRecord, answers: Mapping[str, bytes], form: Callable[..., Form]
+    record: TaskRecord, answers: Mapping[str, bytes], form: "Callable[..., Form]"
 ) -> dict[str, bytes]:
     """Return the answers to questions that the task asked; InvalidParams if one does not fit its
     question.
@@ -297,5 +299,7 @@ def fitting_answers(
         name, params = record.questions[key]
         method = QUESTIONS[name]
         schema = getattr(decode(params, method.params), "requested_schema", None)
-        Question(method, None, form=None if schema is None else form("", schema)).fits(Raw(answer))
+        OpenQuestion(method, None, form=None if schema is None else form("", schema)).check_answer(
+            Raw(answer)
+        )
     return asked

@@ -13,8 +13,8 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from ...connection.outgoing import Outgoing, valid
-from ...connection.rounds import on_wire
+from ...connection.encode import MessageEncoder, replace_surrogates
+from ...connection.multi_round_trip import input_request
 from ...errors import BY_CODE, InternalError, InvalidParams, InvalidRequest, ProtocolError
 from ...jsonrpc.codec import encode
 from ...limits import Limits
@@ -58,7 +58,7 @@ def record_from_call(call: Call, resumable: bool, limits: Limits) -> TaskRecord:
         updated=now,
         ttl=_ttl(None if caller.revision.stateless else params.task, limits),
         owner=owner_of(call),
-        session=caller.session,
+        session=caller.session_id,
         tool=params.name,
         params=encode(
             CallToolParams(name=params.name, arguments=params.arguments, meta=params.meta)
@@ -130,8 +130,8 @@ def completed(record: TaskRecord, result: Any, limits: Limits) -> TaskRecord:
     return _ended(
         record,
         "completed",
-        message=valid(result.text[:MAX_MESSAGE_LENGTH]) if result.is_error else None,
-        result=Outgoing(limits.outgoing).encode(result),
+        message=replace_surrogates(result.text[:MAX_MESSAGE_LENGTH]) if result.is_error else None,
+        result=MessageEncoder(limits.outgoing).encode(result),
         is_error=bool(result.is_error),
     )
 
@@ -144,7 +144,7 @@ def failed(
     if error.data is not None:
         fields["data"] = error.data
     # Through JSON and back: a store need not keep what cannot be sent.
-    fields = msgspec.json.decode(Outgoing(limits.outgoing).encode(fields))
+    fields = msgspec.json.decode(MessageEncoder(limits.outgoing).encode(fields))
     return _ended(record, "failed", message=fields["message"][:MAX_MESSAGE_LENGTH], error=fields)
 
 
@@ -180,7 +180,7 @@ def detailed_task(
     fields = _extension_fields(record, limits)
     if record.status == "input_required":
         fields["input_requests"] = {
-            key: on_wire(METHODS[name], Raw(params))
+            key: input_request(METHODS[name], Raw(params))
             for key, (name, params) in record.questions.items()
         }
     elif record.status == "completed":

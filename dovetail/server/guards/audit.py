@@ -25,7 +25,7 @@ from msgspec import Raw, Struct
 from ...connection.middleware import Observer
 from ...errors import ConfigError, ProtocolError
 from ...jsonrpc.messages import Id
-from ...ports import Answer, Call, Caller
+from ...ports import Call, Caller, CallHandler
 from ...protocol.lifecycle import InputRequired, InputRequiredResult
 from ...protocol.methods import Method
 from ...protocol.utilities import CompleteParams
@@ -102,7 +102,7 @@ class Audit(Observer):
     def __init__(self, sink: Sink | None, show: Show | None, longest: int) -> None:
         self._sink, self._show, self._longest = sink, show, longest
 
-    async def __call__(self, call: Call, next: Answer) -> Any:
+    async def __call__(self, call: Call, next: CallHandler) -> Any:
         """Record a call when it has ended."""
         began, start, rounds = datetime.now(UTC), perf_counter(), _rounds(call)
         try:
@@ -113,7 +113,9 @@ class Audit(Observer):
         self._ended(call, began, perf_counter() - start, {"outcome": _outcome(result)})
         return result
 
-    def refused(self, method: Method, params: Any, caller: Caller, error: ProtocolError) -> None:
+    def request_refused(
+        self, method: Method, params: Any, caller: Caller, error: ProtocolError
+    ) -> None:
         """Record a request that was not let in."""
         came = {"time": datetime.now(UTC), **_error("refused", error)}
         self._record(method, params, caller, caller, came)
@@ -211,8 +213,8 @@ def _outcome(result: Any) -> Outcome:
 
 
 def _failure(call: Call, error: BaseException, rounds: int) -> dict[str, Any]:
-    if call.cut_off is not None:
-        return _error("error", call.cut_off)
+    if call.abort_error is not None:
+        return _error("error", call.abort_error)
     if call.cancelled or isinstance(error, asyncio.CancelledError):
         # A run that waited for answers is ended when nobody came back with them, or when they come
         # to another run.

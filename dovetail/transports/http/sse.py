@@ -38,7 +38,7 @@ from ...jsonrpc.framing import HEAD_BYTES, TooLong
 from ...jsonrpc.messages import Request
 from ...limits import Limits
 from ...net import without_password
-from ...ports import HTTP, Bus, Channel, Credentials, Lost, Principal, Receive, Visitor
+from ...ports import HTTP, Bus, Channel, Credentials, LostReply, Principal, Receive, RequestIdentity
 from ..send_with_auth import AUTH_STATUSES, explain_refusal, send_with_auth
 from ..stream_adapter import AsgiReceive, AsgiSend, Drain, StreamAdapter, describe_os_error
 from .event_stream import Event, EventStreamParser, comment, event
@@ -55,7 +55,7 @@ SESSION: Final = "session_id"
 TOKEN: Final = 32
 LETTERS: Final = len(token_urlsafe(TOKEN))
 TOPIC: Final = "sse"
-NOBODY: Final = Visitor()
+NOBODY: Final = RequestIdentity()
 PATIENCE: Final = 10.0
 """Seconds that a POST waits for a client to read what it has been sent."""
 LATER: Final = (b"retry-after", b"1")
@@ -76,7 +76,7 @@ class SseServer:
     def __init__(
         self,
         limits: Limits,
-        serve: Callable[[Channel, Visitor], Awaitable[None]],
+        serve: Callable[[Channel, RequestIdentity], Awaitable[None]],
         bus: Bus,
         *,
         limit: int,
@@ -97,7 +97,7 @@ class SseServer:
         send: AsgiSend,
         message_path: str,
         headers: Sequence[Header] = (),
-        visitor: Visitor = NOBODY,
+        visitor: RequestIdentity = NOBODY,
     ) -> None:
         """Answer a GET: hold a conversation until the client goes away. `message_path` is where its
         POSTs go."""
@@ -113,7 +113,7 @@ class SseServer:
         )
         stream = _SseStream(receive, send, endpoint, self._keepalive, headers)
         channel = StreamAdapter(stream, self._limits)
-        channel.visitor = visitor
+        channel.identity = visitor
         self._pairs[session] = stream, channel, who_is(visitor.principal)
         try:
             await self._serve(channel, visitor)
@@ -127,7 +127,7 @@ class SseServer:
         session: str,
         body: bytes,
         headers: Sequence[Header] = (),
-        visitor: Visitor = NOBODY,
+        visitor: RequestIdentity = NOBODY,
     ) -> None:
         """Answer a POST: the message goes to its conversation, wherever that is held, if it is
         whose that is."""
@@ -152,9 +152,11 @@ class SseServer:
     def _take(self, payload: Any) -> int | None:
         """Deliver a message that was passed on."""
         session, body, address, principal = payload
-        return self._deliver(session, body, Visitor(address, convert(principal, Principal | None)))
+        return self._deliver(
+            session, body, RequestIdentity(address, convert(principal, Principal | None))
+        )
 
-    def _deliver(self, session: str, body: bytes, visitor: Visitor) -> int | None:
+    def _deliver(self, session: str, body: bytes, visitor: RequestIdentity) -> int | None:
         """Deliver a message; None where its conversation is not held here, or is another user's."""
         stream, channel, who = self._pairs.get(session, (None, None, b""))
         if (
@@ -166,7 +168,7 @@ class SseServer:
             return None
         if channel.full:
             return 503
-        channel.visitor = visitor
+        channel.identity = visitor
         stream.deliver(body if len(body) <= self._limits.incoming else TooLong(body[:HEAD_BYTES]))
         return 202
 
@@ -469,7 +471,7 @@ class _SseClientStream:
         except Malformed:
             return
         if isinstance(message, Request):
-            self._receive(Lost(message.id, error))
+            self._receive(LostReply(message.id, error))
 
     async def leave(self) -> None:
         """Let go of the stream, which tells the server."""

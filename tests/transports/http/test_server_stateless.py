@@ -583,11 +583,11 @@ async def test_a_subscription_ends_when_its_client_leaves() -> None:
     proper = {**headers, "Content-Type": "application/json", "Accept": BOTH}
     call = asyncio.create_task(drive(app, "POST", proper, json.dumps(message).encode(), gone=gone))  # type: ignore[arg-type]
     here = await app.start()
-    while not here.desk.listening._streams:
+    while not here.dispatcher.subscriptions._streams:
         await asyncio.sleep(0)
     gone.set()
     sent = await call
-    while here.desk.listening._streams:
+    while here.dispatcher.subscriptions._streams:
         await asyncio.sleep(0)
     assert sum(part.get("body", b"").count(b"data:") for part in sent) == 1
     assert here.standing.open == 0

@@ -1035,7 +1035,7 @@ async def test_that_a_page_is_done_with_may_be_told_by_any_process(met: bool) ->
         listens = await other.at(session).listen() if met else None
         assert (await (await session.call("pay")).json())["error"]["code"] == UrlRequired.code
         stream = listens or await other.at(session).listen()
-        while not other.app._current.sessions.find(session.id).caller.pages:
+        while not other.app._current.sessions.find(session.id).caller.elicitation_ids:
             await asyncio.sleep(0.01)
         other.stage.server.elicitation_complete("page")
         assert (await stream.next()).message["params"] == {"elicitationId": "page"}

@@ -18,7 +18,7 @@ import pytest
 from aiohttp import web
 
 from dovetail import Client, Limits
-from dovetail.connection.bus import Alone, Hub, join, private_socket
+from dovetail.connection.bus import Hub, NoBus, join, private_socket
 from dovetail.errors import (
     ConfigError,
     ConnectFailed,
@@ -28,7 +28,7 @@ from dovetail.errors import (
     TooLarge,
 )
 from dovetail.limits import DEFAULT, MIB
-from dovetail.ports import Bus, Channel, Principal, Visitor
+from dovetail.ports import Bus, Channel, Principal, RequestIdentity
 from dovetail.revisions import ALL
 from dovetail.transports.http import sse
 from dovetail.transports.http.event_stream import Event, EventStreamParser, event
@@ -61,10 +61,10 @@ class House:
         keepalive: float = 15.0,
     ) -> None:
         self.hall = Hall(limits)
-        self.visitor = Visitor()
+        self.visitor = RequestIdentity()
         hold = self.hall.hold
         self.pairs = SseServer(
-            limits, lambda one, _: hold(one), bus or Alone(), limit=limit, keepalive=keepalive
+            limits, lambda one, _: hold(one), bus or NoBus(), limit=limit, keepalive=keepalive
         )
 
     async def app(self, scope: Any, receive: Any, send: Any) -> None:
@@ -245,11 +245,11 @@ async def test_a_conversation_that_still_cleans_up_takes_no_more_messages() -> N
     house, gone, cleaned = House(), asyncio.Event(), asyncio.Event()
     heard: list[Any] = []
 
-    async def slow(channel: Channel, visitor: Visitor) -> None:
+    async def slow(channel: Channel, visitor: RequestIdentity) -> None:
         channel.start(heard.append, lambda reason: gone.set())
         await cleaned.wait()
 
-    house.pairs = SseServer(DEFAULT, slow, Alone(), limit=1, keepalive=15)
+    house.pairs = SseServer(DEFAULT, slow, NoBus(), limit=1, keepalive=15)
     async with lived_in(house) as url:
         async with guest(url) as peer:
             assert (await peer.post("1"))[0] == 202
@@ -263,12 +263,12 @@ async def test_a_conversation_that_still_cleans_up_takes_no_more_messages() -> N
 async def test_a_carriage_return_between_tokens_does_not_end_the_event() -> None:
     house = House()
 
-    async def speak(channel: Channel, visitor: Visitor) -> None:
+    async def speak(channel: Channel, visitor: RequestIdentity) -> None:
         ear = Ear(channel)
         channel.send(b'{"a":\r\r"event: endpoint"}')
         await ear.end
 
-    house.pairs = SseServer(DEFAULT, speak, Alone(), limit=1, keepalive=15)
+    house.pairs = SseServer(DEFAULT, speak, NoBus(), limit=1, keepalive=15)
     async with lived_in(house) as url, guest(url) as peer:
         assert await peer.answer() == {"a": "event: endpoint"}
 
@@ -391,10 +391,10 @@ async def test_a_server_that_fails_before_it_begins_answers_500(
 ) -> None:
     house = House()
 
-    async def broken(channel: Any, visitor: Visitor) -> None:
+    async def broken(channel: Any, visitor: RequestIdentity) -> None:
         raise RuntimeError("no database")
 
-    house.pairs = SseServer(DEFAULT, broken, Alone(), limit=1, keepalive=1)
+    house.pairs = SseServer(DEFAULT, broken, NoBus(), limit=1, keepalive=1)
     async with lived_in(house) as url, aiohttp.ClientSession() as session:
         for _ in range(2):
             async with session.get(f"{url}/sse") as response:
@@ -435,8 +435,8 @@ async def test_a_post_that_lands_elsewhere_is_passed_on() -> None:
 
 async def test_a_post_that_lands_elsewhere_is_of_whoever_sent_it() -> None:
     async with two_processes() as (one, here, other, there):
-        one.visitor = Visitor("192.0.2.1", Principal("ada", scopes=("read",)))
-        other.visitor = Visitor(
+        one.visitor = RequestIdentity("192.0.2.1", Principal("ada", scopes=("read",)))
+        other.visitor = RequestIdentity(
             "192.0.2.2", Principal("ada", scopes=("read", "write"), claims={"made": Decimal(1)})
         )
         async with guest(here) as peer:
@@ -446,7 +446,7 @@ async def test_a_post_that_lands_elsewhere_is_of_whoever_sent_it() -> None:
             (channel,) = one.hall.channels
             assert channel.visitor.address == "192.0.2.2"
             assert channel.visitor.principal.scopes == ("read", "write")
-            other.visitor = Visitor("192.0.2.2", Principal("bob", scopes=("read", "write")))
+            other.visitor = RequestIdentity("192.0.2.2", Principal("bob", scopes=("read", "write")))
             assert (await peer.post(call(3, "add", a=1, b=2), to=there))[0] == 404
 
 

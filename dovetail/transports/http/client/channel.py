@@ -45,7 +45,7 @@ from ....jsonrpc.framing import TooLong
 from ....jsonrpc.messages import Error, ErrorResponse, Id
 from ....limits import Limits
 from ....net import PeerAddresses
-from ....ports import HTTP, Channel, Credentials, Ended, Lost, Receive
+from ....ports import HTTP, Channel, Credentials, LostReply, OnClose, Receive
 from ....protocol.base import PROTOCOL_VERSION
 from ....protocol.methods import METHODS, Method
 from ....protocol.tools import Tool
@@ -118,7 +118,7 @@ class HttpChannel:
         self._wire, self._limits, self._long_polling = wire, limits, long_polling
         self._loop = asyncio.get_running_loop()
         self._receive: Receive
-        self._on_end: Ended | None = None
+        self._on_end: OnClose | None = None
         self._tasks = TaskSet()
         self._waiting: dict[Id, asyncio.Task[None]] = {}
         """The requests that have no reply yet."""
@@ -149,7 +149,7 @@ class HttpChannel:
 
     # the channel
 
-    def start(self, receive: Receive, ended: Ended) -> None:
+    def start(self, receive: Receive, ended: OnClose) -> None:
         """Begin to deliver."""
         self._receive, self._on_end = receive, ended
 
@@ -471,9 +471,9 @@ class HttpChannel:
                 problem,
             )
         elif unreachable and self._opening(message):
-            self._receive(Lost(message.asks, ConnectFailed(str(problem))))
+            self._receive(LostReply(message.asks, ConnectFailed(str(problem))))
         else:
-            self._receive(Lost(message.asks, problem))
+            self._receive(LostReply(message.asks, problem))
         if isinstance(problem, ConnectionClosed) and (unreachable or message.method in INITIALIZED):
             self._break(problem)  # a conversation that was never quite opened is opened anew
 
@@ -590,7 +590,7 @@ class HttpChannel:
         if ended is None:
             return
         for id in self._held or ():
-            self._receive(Lost(id, ConnectionClosed(str(reason), sent=False)))
+            self._receive(LostReply(id, ConnectionClosed(str(reason), sent=False)))
         ended(reason)
 
     async def _say_goodbye(self) -> None:

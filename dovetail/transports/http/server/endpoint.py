@@ -15,7 +15,7 @@ it does not, and the client may come back for the rest (`event_store.py`).
 import asyncio
 from collections.abc import Collection, Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -30,7 +30,7 @@ from ....errors import (
 from ....jsonrpc.codec import Malformed, decode, encode
 from ....jsonrpc.messages import Batch, ErrorResponse, Message, Notification, Request, Response
 from ....limits import Limits
-from ....ports import Bus, Call, Desk, HttpResponse, Visitor
+from ....ports import Bus, Call, HttpResponse, RequestIdentity
 from ....protocol.base import PROTOCOL_VERSION, Params
 from ....protocol.lifecycle import ClientCapabilities
 from ....protocol.methods import METHODS, Method
@@ -62,6 +62,10 @@ from .policy import Head, Policy, Reject
 from .post_response import Turn
 from .sessions import Session, Sessions
 
+if TYPE_CHECKING:
+    from ....connection.dispatcher import Dispatcher
+
+
 LISTEN = "subscriptions/listen"
 SUBSCRIBING = ("resources/subscribe", "resources/unsubscribe")
 Outcome = Call | tuple[bytes, Headers]
@@ -79,13 +83,13 @@ class Gate(Protocol):
 
     async def admit(
         self, scope: Scope, path: str, headers: Mapping[bytes, bytes]
-    ) -> Visitor | HttpResponse:
+    ) -> RequestIdentity | HttpResponse:
         """Who sent this request, or how it is refused."""
 
-    async def wait_expired(self, visitor: Visitor) -> None:
+    async def wait_expired(self, visitor: RequestIdentity) -> None:
         """Wait until a visitor may not stay any longer."""
 
-    def challenge(self, visitor: Visitor, scopes: tuple[str, ...]) -> Headers:
+    def challenge(self, visitor: RequestIdentity, scopes: tuple[str, ...]) -> Headers:
         """The headers of a refusal for want of these scopes."""
 
 
@@ -106,7 +110,7 @@ class Begun:
             or turn.stream is not None
             or not turn.replies
             or not isinstance(call, Call)
-            or call.failed is not None
+            or call.error_code is not None
         ):
             return None
         body = turn.replies[0]
@@ -121,7 +125,7 @@ class Endpoint:
 
     def __init__(
         self,
-        desk: Desk,
+        dispatcher: "Dispatcher",
         rules: Policy,
         limits: Limits,
         *,
@@ -132,7 +136,7 @@ class Endpoint:
         json_only: bool = False,
         gate: Gate | None = None,
     ) -> None:
-        self._desk, self._rules, self._limits, self._bus = desk, rules, limits, bus
+        self._dispatcher, self._rules, self._limits, self._bus = dispatcher, rules, limits, bus
         self._sessions, self._standing, self._events = sessions, standing, events
         self._json_only, self._gate = json_only, gate
         self._loop = asyncio.get_running_loop()
@@ -140,7 +144,9 @@ class Endpoint:
         self._running: set[Call] = set()
         self._listening: set[Call] = set()
         """Calls that are event streams for changes, and no work."""
-        self._served = {one.version: one for one in desk.service.revisions if not one.dialects}
+        self._served = {
+            one.version: one for one in dispatcher.service.revisions if not one.dialects
+        }
         self._verbs = {"POST": self._post, "GET": self._get, "DELETE": self._delete}
         self._closing = False
         bus.on("cancel", self._cancelled_elsewhere)
@@ -160,7 +166,7 @@ class Endpoint:
             return
         if self._gate is None:
             client = scope.get("client")
-            visitor = Visitor(client[0] if client else None)
+            visitor = RequestIdentity(client[0] if client else None)
         else:
             admitted = await self._gate.admit(scope, path, head.headers)
             if isinstance(admitted, HttpResponse):
@@ -182,7 +188,7 @@ class Endpoint:
         except ClientGone:
             pass
 
-    def _challenge(self, visitor: Visitor, scopes: tuple[str, ...]) -> Headers:
+    def _challenge(self, visitor: RequestIdentity, scopes: tuple[str, ...]) -> Headers:
         return [] if self._gate is None else self._gate.challenge(visitor, scopes)
 
     async def _preflight(self, scope: Scope, name: str | None, send: Send) -> None:
@@ -205,12 +211,14 @@ class Endpoint:
         revision: Revision | None = None,
         headers: Headers | None = None,
     ) -> None:
-        body = self._desk.failure(id, reject.error, revision)
+        body = self._dispatcher.encode_failure(id, reject.error, revision)
         await reply(send, body, reject.status, [*reject.headers, *(headers or ())])
 
     # POST
 
-    async def _post(self, head: Head, visitor: Visitor, receive: Receive, send: Send) -> None:
+    async def _post(
+        self, head: Head, visitor: RequestIdentity, receive: Receive, send: Send
+    ) -> None:
         session = await self._session(head, visitor)
         try:
             message = decode(await read_body(receive, self._limits, self.patience))
@@ -258,13 +266,13 @@ class Endpoint:
             return None
         if type(message) is not Request or message.method in ("initialize", "ping"):
             return None
-        turn = self._turn(head, session, Visitor(client))
+        turn = self._turn(head, session, RequestIdentity(client))
         try:
             call = self._accept(message, head, session, turn)
         except Exception as trouble:
             return Begun(head, turn, trouble)
         assert isinstance(call, Call)
-        self._desk.start(call, self._run(call, turn))
+        self._dispatcher.start(call, self._run(call, turn))
         return Begun(head, turn, call)
 
     async def _go_on(self, begun: Begun, receive: Receive, send: Send) -> None:
@@ -272,7 +280,7 @@ class Endpoint:
             raise begun.came_to
         await self._see_through([begun.came_to], begun.turn, begun.head, receive, send)
 
-    async def _session(self, head: Head, visitor: Visitor) -> Session | None:
+    async def _session(self, head: Head, visitor: RequestIdentity) -> Session | None:
         if head.session is None or self._sessions is None or policy.era(head, None):
             return None
         session = self._sessions.find(head.session, visitor.principal)
@@ -285,7 +293,7 @@ class Endpoint:
         return session
 
     def _turn(
-        self, head: Head, session: Session | None, visitor: Visitor, *, silent: bool = False
+        self, head: Head, session: Session | None, visitor: RequestIdentity, *, silent: bool = False
     ) -> Turn:
         streams, events = (
             head.streams and not self._json_only and not silent,
@@ -293,7 +301,7 @@ class Endpoint:
         )
         secrets = () if self._gate is None else self._gate.secrets
         return Turn(
-            self._loop, self._desk, head.headers, streams, session, events, visitor, secrets
+            self._loop, self._dispatcher, head.headers, streams, session, events, visitor, secrets
         )
 
     def _accept(self, request: Request, head: Head, session: Session | None, turn: Turn) -> Outcome:
@@ -303,7 +311,7 @@ class Endpoint:
         caller = None if session is None else session.caller
         spoken = None if caller is None else caller.revision
         named = spoken or self._named(head)
-        row = self._desk.method(name, named)
+        row = self._dispatcher.find_method(name, named)
         try:
             # A greeting is read by whoever welcomes it: it may be in another dialect.
             params = _params(spoken, None if name == "initialize" else row, request)
@@ -312,24 +320,26 @@ class Endpoint:
                 raise Refused(reject, request.id, spoken)
             stateless = policy.era(head, params.meta)
             if stateless:
-                caller = self._desk.caller(params.meta)
+                caller = self._dispatcher.stateless_caller(params.meta)
                 spoken = caller.revision
             if row is None or row.result is None or row.sender == "server":
                 raise MethodNotFound(f"There is no method {name!r} here")
             if row.name == "initialize" and (spoken is None or not spoken.stateless):
                 return self._welcome(request, turn)
             if caller is None:
-                caller = self._desk.known(self._spoken(head), None, ClientCapabilities())
+                caller = self._dispatcher.session_caller(
+                    self._spoken(head), None, ClientCapabilities()
+                )
             spoken = caller.revision
-            if spoken is not named and self._desk.method(name, spoken) is not row:
+            if spoken is not named and self._dispatcher.find_method(name, spoken) is not row:
                 raise MethodNotFound(f"There is no method {name!r} in revision {spoken.version}")
             if row.name == "ping":
                 return encode(Response(request.id, {})), []
             self._check(row, request, session, turn)
-            caller.principal, caller.address = turn.visitor.principal, turn.visitor.address
+            caller.principal, caller.address = turn.identity.principal, turn.identity.address
             if stateless and row.name == "tools/call":
                 self._check_mirrors(request, params, head)
-            call = self._desk.call(request.id, row, params, caller, turn)
+            call = self._dispatcher.call(request.id, row, params, caller, turn)
             if row.name == LISTEN:
                 self._standing.enter(None)
         except ProtocolError as error:
@@ -345,7 +355,9 @@ class Endpoint:
     def _welcome(self, request: Request, turn: Turn) -> Outcome:
         if turn.batch:
             raise InvalidRequest("initialize must not be part of a batch")
-        caller, data = self._desk.welcome(request, turn.visitor, tells=self._sessions is not None)
+        caller, data = self._dispatcher.initialize(
+            request, turn.identity, tells=self._sessions is not None
+        )
         if self._sessions is None:
             return data, []
         return data, [(b"mcp-session-id", self._sessions.mint(caller, caller.principal).encode())]
@@ -354,7 +366,11 @@ class Endpoint:
         """The revision of a request that belongs to no session: its header tells, or else it is as
         old as such headers."""
         named = self._named(head)
-        if named is None and head.version is None and HEADERLESS in self._desk.service.revisions:
+        if (
+            named is None
+            and head.version is None
+            and HEADERLESS in self._dispatcher.service.revisions
+        ):
             return HEADERLESS
         if named is None:
             raise InvalidRequest(
@@ -393,7 +409,7 @@ class Endpoint:
             raise InvalidRequest(f"Changes are told on an event stream only: {remedy}")
 
     def _check_mirrors(self, request: Request, params: Any, head: Head) -> None:
-        mirrors = self._desk.service.mirrors(params.name)
+        mirrors = self._dispatcher.service.header_params(params.name)
         reject = policy.mirrors(head, mirrors, params.arguments) if mirrors else None
         if reject is not None:
             raise Refused(reject, request.id)
@@ -406,7 +422,7 @@ class Endpoint:
             if not calls:
                 stream.finish()
         for call in calls:
-            self._desk.start(call, self._run(call, turn))
+            self._dispatcher.start(call, self._run(call, turn))
         try:
             if turn.open:
                 await asyncio.sleep(0)  # most calls are done now
@@ -436,8 +452,8 @@ class Endpoint:
             watcher.cancel()
 
     async def _run(self, call: Call, turn: Turn) -> None:
-        data = await self._desk.reply(call)
-        call.over = True
+        data = await self._dispatcher.reply(call)
+        call.finished = True
         self._running.discard(call)
         if call in self._listening:
             self._listening.discard(call)
@@ -445,7 +461,7 @@ class Endpoint:
         session = turn.session
         if session is not None and session.answering.get(call.id) is call:
             del session.answering[call.id]
-            if self._sessions is not None and call.failed is None:
+            if self._sessions is not None and call.error_code is None:
                 self._sessions.share(session, call)
         turn.finish(data)
 
@@ -453,8 +469,8 @@ class Endpoint:
         """The client has gone. In the stateless era that is how it cancels."""
         turn.leave()
         for call in calls:
-            if not call.over and call.caller.revision.stateless:
-                self._desk.cancel(call)
+            if not call.finished and call.caller.revision.stateless:
+                self._dispatcher.cancel(call)
 
     async def _send_replies(self, calls: list[Call], turn: Turn, head: Head, send: Send) -> None:
         headers = cors(self._rules, head)
@@ -468,10 +484,10 @@ class Endpoint:
         elif turn.batch:
             await reply(send, b"[" + b",".join(turn.replies) + b"]", 200, headers)
         else:
-            failed, stateless = calls[0].failed, calls[0].caller.revision.stateless
+            failed, stateless = calls[0].error_code, calls[0].caller.revision.stateless
             status = 200 if failed is None else policy.status(failed, stateless, refused=False)
             if status == 403:
-                headers += self._challenge(turn.visitor, calls[0].lacking)
+                headers += self._challenge(turn.identity, calls[0].missing_scopes)
             await reply(send, turn.replies[0], status, headers)
 
     async def _send_stream(self, calls: list[Call], turn: Turn, head: Head, send: Send) -> None:
@@ -499,9 +515,9 @@ class Endpoint:
     async def _stay(self, gate: Gate, calls: list[Call], turn: Turn) -> None:
         """Who may not stay hears of no more changes, and comes back for what else there is with
         something better."""
-        await gate.wait_expired(turn.visitor)
+        await gate.wait_expired(turn.identity)
         for call in calls:
-            self._desk.hang_up(call)
+            self._dispatcher.end_subscription(call)
         turn.close_stream(calls[-1])
 
     # batches, notifications, answers
@@ -511,7 +527,7 @@ class Endpoint:
         batch: Batch,
         head: Head,
         session: Session | None,
-        visitor: Visitor,
+        visitor: RequestIdentity,
         receive: Receive,
         send: Send,
     ) -> None:
@@ -537,7 +553,9 @@ class Endpoint:
             except Refused as refusal:
                 if not asked:
                     raise  # there is no reply to put it in
-                turn.replies.append(self._desk.failure(refusal.id, refusal.reject.error, revision))
+                turn.replies.append(
+                    self._dispatcher.encode_failure(refusal.id, refusal.reject.error, revision)
+                )
                 continue
             if isinstance(outcome, Call):
                 calls.append(outcome)
@@ -549,7 +567,7 @@ class Endpoint:
             await reply(send, b"", 202, cors(self._rules, head))
 
     async def _take(
-        self, message: Message, head: Head, session: Session | None, visitor: Visitor
+        self, message: Message, head: Head, session: Session | None, visitor: RequestIdentity
     ) -> None:
         """A notification, or the answer to a question, which another process may have asked. Where
         nobody did, the client hears so."""
@@ -584,11 +602,11 @@ class Endpoint:
         ) or None
 
     def _hear(
-        self, message: Notification, head: Head, session: Session | None, visitor: Visitor
+        self, message: Notification, head: Head, session: Session | None, visitor: RequestIdentity
     ) -> None:
         """A notification."""
         revision = None if session is None else session.caller.revision
-        row = self._desk.method(message.method, revision)
+        row = self._dispatcher.find_method(message.method, revision)
         try:
             params = _params(revision, row, message)
         except ProtocolError as error:
@@ -602,7 +620,7 @@ class Endpoint:
         if session is not None and name == "notifications/cancelled":
             call = session.answering.get(params.request_id)
             if call is not None:
-                self._desk.cancel(call)
+                self._dispatcher.cancel(call)
             else:
                 self._bus.publish("cancel", (session.key, params.request_id))
         elif (
@@ -617,16 +635,25 @@ class Endpoint:
             self._notice(row, params, head, session, visitor)
 
     def _notice(
-        self, row: Method, params: Any, head: Head, session: Session | None, visitor: Visitor
+        self,
+        row: Method,
+        params: Any,
+        head: Head,
+        session: Session | None,
+        visitor: RequestIdentity,
     ) -> None:
         """What only an extension may want to hear, from whoever says who they are."""
         if session is None and PROTOCOL_VERSION not in (params.meta or {}):
             return
         try:
-            caller = self._desk.caller(params.meta) if session is None else session.caller
+            caller = (
+                self._dispatcher.stateless_caller(params.meta)
+                if session is None
+                else session.caller
+            )
             caller.principal, caller.address = visitor.principal, visitor.address
             turn = self._turn(head, session, visitor, silent=True)
-            self._desk.notice(row, params, caller, turn, self._limits.calls)
+            self._dispatcher.handle_notification(row, params, caller, turn, self._limits.calls)
         except ProtocolError as error:
             raise Refused(
                 policy.refusal(error, stateless=True)
@@ -636,11 +663,13 @@ class Endpoint:
         session = self._sessions.by_key(payload[0]) if self._sessions is not None else None
         call = session.answering.get(payload[1]) if session is not None else None
         if call is not None:
-            self._desk.cancel(call)
+            self._dispatcher.cancel(call)
 
     # GET and DELETE
 
-    async def _get(self, head: Head, visitor: Visitor, receive: Receive, send: Send) -> None:
+    async def _get(
+        self, head: Head, visitor: RequestIdentity, receive: Receive, send: Send
+    ) -> None:
         session, headers = await self._needed(head, visitor), cors(self._rules, head)
         session.caller.principal = visitor.principal
         if head.streams:
@@ -649,7 +678,9 @@ class Endpoint:
         else:
             await self._standing.poll(session, headers, receive, send)
 
-    async def _delete(self, head: Head, visitor: Visitor, receive: Receive, send: Send) -> None:
+    async def _delete(
+        self, head: Head, visitor: RequestIdentity, receive: Receive, send: Send
+    ) -> None:
         self._end(await self._needed(head, visitor))
         await reply(send, b"", 204, cors(self._rules, head))
 
@@ -657,7 +688,7 @@ class Endpoint:
         assert self._sessions is not None
         self._sessions.end(session)
 
-    async def _needed(self, head: Head, visitor: Visitor) -> Session:
+    async def _needed(self, head: Head, visitor: RequestIdentity) -> Session:
         if policy.era(head, None):
             raise Refused(
                 Reject(
@@ -684,7 +715,7 @@ class Endpoint:
         if tasks:
             await asyncio.wait(tasks, timeout=grace)
         for call in (self._running | self._listening) & calls:
-            self._desk.cut_off(
+            self._dispatcher.abort(
                 call, Overloaded(f"{call.name} was cut off: the server is shutting down")
             )
 

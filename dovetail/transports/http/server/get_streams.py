@@ -13,17 +13,21 @@ process is, the stream ends, and the client comes back for the rest.
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ....errors import InvalidRequest, Overloaded
 from ....limits import Limits
-from ....ports import Bus, Desk
+from ....ports import Bus
 from ....protocol.base import Params
 from ....revisions import Revision
 from .asgi import Headers, Receive, Send, begin_stream, gone, pump, refused, reply
 from .event_store import Events, Gone, Stream
 from .policy import Head
 from .sessions import Session
+
+if TYPE_CHECKING:
+    from ....connection.dispatcher import Dispatcher
+
 
 Wait: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 STANDALONE, POLL = "g", "p"
@@ -36,10 +40,10 @@ class Standing:
     """The standing streams of one endpoint."""
 
     def __init__(
-        self, desk: Desk, limits: Limits, events: Events, bus: Bus, poll: float | None
+        self, dispatcher: "Dispatcher", limits: Limits, events: Events, bus: Bus, poll: float | None
     ) -> None:
-        self._desk, self._limits, self._events, self._bus, self._poll_time = (
-            desk,
+        self._dispatcher, self._limits, self._events, self._bus, self._poll_time = (
+            dispatcher,
             limits,
             events,
             bus,
@@ -203,18 +207,20 @@ class Standing:
 
     # changes
 
-    def tell(self, method: str, params: Params) -> None:
+    def notify(self, method: str, params: Params) -> None:
         """A change, to each session that listens: on its newest stream, and on no other."""
         encoded: dict[Revision, bytes | None] = {}
         for session in list(self._sessions.values()):
             if not self._held(session):
                 del self._sessions[session.key]
                 continue
-            if session.elsewhere or not self._desk.hears(session.caller, method, params):
+            if session.elsewhere or not self._dispatcher.is_subscribed(
+                session.caller, method, params
+            ):
                 continue
             revision = session.caller.revision
             if revision not in encoded:
-                encoded[revision] = self._desk.change(revision, method, params)
+                encoded[revision] = self._dispatcher.encode_notification(revision, method, params)
             data = encoded[revision]
             if data is not None:
                 read = (one for one in reversed(session.standing) if one.attached)

@@ -10,16 +10,19 @@ connection.
 import asyncio
 from collections.abc import Collection, Mapping
 from secrets import token_hex
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ....errors import CannotAsk
 from ....limits import Limits
-from ....ports import HTTP, Call, Desk, Redact, Visitor
+from ....ports import HTTP, Call, Redact, RequestIdentity
 from ....protocol.lifecycle import CancelledParams
 from ....protocol.methods import Method
 from ....protocol.tasks import related
 from .event_store import Events, Stream
 from .sessions import Session
+
+if TYPE_CHECKING:
+    from ....connection.dispatcher import Dispatcher
 
 
 class Turn:
@@ -28,23 +31,37 @@ class Turn:
     network = HTTP
 
     __slots__ = (
-        "_changed", "_desk", "_events", "_raw", "_reader", "_secrets", "batch", "closing", "gone",
-        "loop", "open", "replies", "session", "stream", "streams", "visitor",
+        "_changed",
+        "_dispatcher",
+        "_events",
+        "_raw",
+        "_reader",
+        "_secrets",
+        "batch",
+        "closing",
+        "gone",
+        "identity",
+        "loop",
+        "open",
+        "replies",
+        "session",
+        "stream",
+        "streams",
     )  # fmt: skip
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        desk: Desk,
+        dispatcher: "Dispatcher",
         headers: Mapping[bytes, bytes],
         streams: bool,
         session: Session | None,
         events: Events | None,
-        visitor: Visitor,
+        visitor: RequestIdentity,
         secrets: Collection[bytes] = (),
     ) -> None:
         self.loop = loop
-        self.visitor = visitor
+        self.identity = visitor
         self.streams = streams
         """Whether the client takes an event stream at all."""
         self.session = session
@@ -58,7 +75,12 @@ class Turn:
         """Whether the client has gone away."""
         self.closing = False
         """Whether the connection is to be closed while the stream goes on."""
-        self._desk, self._raw, self._events, self._secrets = desk, headers, events, secrets
+        self._dispatcher, self._raw, self._events, self._secrets = (
+            dispatcher,
+            headers,
+            events,
+            secrets,
+        )
         self._changed: asyncio.Future[None] | None = None
         self._reader: asyncio.Future[None] | None = None
 
@@ -80,27 +102,29 @@ class Turn:
 
     # what a call does with it
 
-    def emit(self, call: Call, method: str, params: Any) -> None:
+    def notify(self, call: Call, method: str, params: Any) -> None:
         """Send a notification that belongs to the call, where the client takes more than one
         reply."""
         if self.streams and (self.stream is not None or not self.gone):
-            data = self._desk.notification(call, method, params)
+            data = self._dispatcher.encode_call_notification(call, method, params)
             if data is not None:
                 stream = self.begin()
                 stream.push(data)
                 self._wake()
                 if stream.overrun and not self.resumable:
-                    self._desk.cancel(call)  # it has missed something, and cannot come back for it
+                    self._dispatcher.cancel(
+                        call
+                    )  # it has missed something, and cannot come back for it
 
     @property
     def limits(self) -> Limits:
         """The server's bounds."""
-        return self._desk.service.limits
+        return self._dispatcher.service.limits
 
     @property
     def redact(self) -> Redact | None:
         """The server's rule for what may be seen."""
-        return self._desk.service.redact
+        return self._dispatcher.service.redact
 
     async def ask(self, call: Call, method: Method, params: Any) -> Any:
         """Put a question to the client, on the stream of the call; the answer comes by a POST of
@@ -114,14 +138,16 @@ class Turn:
         id = f"{session.key[:8]}-{token_hex(8)}"
         answer = session.ask(id)
         try:
-            self.begin().push(self._desk.question(call, id, method, params))
+            self.begin().push(self._dispatcher.encode_question(call, id, method, params))
             self._wake()
-            return self._desk.outcome(method, await answer)
+            return self._dispatcher.read_answer(method, await answer)
         except asyncio.CancelledError:
             end = CancelledParams(
                 request_id=id, reason="The question is not asked any more", meta=related(params)
             )
-            withdrawn = self._desk.change(call.caller.revision, "notifications/cancelled", end)
+            withdrawn = self._dispatcher.encode_notification(
+                call.caller.revision, "notifications/cancelled", end
+            )
             if withdrawn is not None and self.stream is not None:
                 self.stream.push(withdrawn)
             raise
@@ -136,7 +162,7 @@ class Turn:
     def close_stream(self, call: Call) -> None:
         """Close the connection; the client comes back for the rest. Nothing happens where it could
         not."""
-        if not self.streams or not self.resumable or call.over:
+        if not self.streams or not self.resumable or call.finished:
             return
         if not self.primes and (self.stream is None or self.stream.count == 0):
             return  # it was told nothing yet that it could come back by
@@ -182,8 +208,8 @@ class Turn:
         """The client has not come back for its stream: whoever waits for an answer there waits in
         vain."""
         for call in list(self.session.answering.values()) if self.session is not None else ():
-            if call.connection is self and call.asking:
-                self._desk.cancel(call)
+            if call.connection is self and call.open_questions:
+                self._dispatcher.cancel(call)
 
     def stops(self) -> bool:
         """Whether this connection has nothing more to send."""

@@ -15,19 +15,23 @@ from collections.abc import Callable
 from functools import partial
 from hashlib import blake2b
 from secrets import token_bytes
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ....errors import InvalidParams
 from ....jsonrpc.messages import ErrorResponse, Id, Response
 from ....limits import Limits
-from ....ports import HTTP, Bus, Call, Caller, Desk, Principal
+from ....ports import HTTP, Bus, Call, Caller, Principal
 from ....protocol.base import Implementation
 from ....protocol.lifecycle import ClientCapabilities
 from ....revisions import BY_NAME
 from ....sealing import Forged, KeyRing
 from .event_store import Stream
+
+if TYPE_CHECKING:
+    from ....connection.dispatcher import Dispatcher
+
 
 PURPOSE = "session"
 ENDED = "ended"
@@ -113,16 +117,21 @@ class Sessions:
     """All sessions, of which only those in use take any room."""
 
     def __init__(
-        self, desk: Desk, ring: KeyRing, limits: Limits, bus: Bus, ended: Callable[[str], None]
+        self,
+        dispatcher: "Dispatcher",
+        ring: KeyRing,
+        limits: Limits,
+        bus: Bus,
+        ended: Callable[[str], None],
     ) -> None:
-        self._desk, self._ring, self._limits, self._bus, self._ended = (
-            desk,
+        self._dispatcher, self._ring, self._limits, self._bus, self._ended = (
+            dispatcher,
             ring,
             limits,
             bus,
             ended,
         )
-        self._bound = desk.service.info.name.encode()
+        self._bound = dispatcher.service.info.name.encode()
         """Another server of the same program has the same keys, but not our sessions."""
         self._open: dict[str, Session] = {}
         """By id, the one that was used last at the end."""
@@ -202,7 +211,7 @@ class Sessions:
 
     def _parted(self, session: Session, when: float) -> None:
         self._bury(session.key)
-        self._desk.service.parted(
+        self._dispatcher.service.session_ended(
             session.caller, HTTP, when - session.expires + self._limits.session_life
         )
 
@@ -214,7 +223,9 @@ class Sessions:
             self._bus.publish("session/level", (session.id, caller.log_level, session.leveled))
         elif method in ("resources/subscribe", "resources/unsubscribe"):
             uri = call.params.uri
-            self._bus.publish("session/subscribed", (session.id, uri, uri in caller.subscribed))
+            self._bus.publish(
+                "session/subscribed", (session.id, uri, uri in caller.subscribed_uris)
+            )
 
     def _unseal(self, id: str, now: float) -> Session | None:
         if len(id) > LONGEST:
@@ -225,11 +236,17 @@ class Sessions:
             )
             revision = BY_NAME[name]
             client = None if info is None else msgspec.convert(info, Implementation)
-            caller = self._desk.known(revision, client, ClientCapabilities.lift(capabilities))
+            caller = self._dispatcher.session_caller(
+                revision, client, ClientCapabilities.lift(capabilities)
+            )
         except (Forged, KeyError, msgspec.ValidationError):
             return None
         key = blake2b(id.encode(), digest_size=16).hexdigest()
-        if expires < now or key in self._tombstones or revision not in self._desk.service.revisions:
+        if (
+            expires < now
+            or key in self._tombstones
+            or revision not in self._dispatcher.service.revisions
+        ):
             return None
         session = Session(id, key, caller, who, expires, time.monotonic())
         if len(self._open) >= self._limits.sessions:
@@ -238,8 +255,8 @@ class Sessions:
         if self._sweeper is None:
             self._sweep_later()
         session.met = self._bus.alone
-        caller.on_page = partial(self._page_shown, key)
-        caller.session = key
+        caller.on_url_elicitation = partial(self._page_shown, key)
+        caller.session_id = key
         return session
 
     def _evict(self) -> None:
@@ -259,7 +276,7 @@ class Sessions:
         if session is not None:
             self._forget(session)
             for call in list(session.answering.values()):
-                self._desk.cancel(call)
+                self._dispatcher.cancel(call)
         while len(self._tombstones) >= self._limits.tombstones:
             del self._tombstones[next(iter(self._tombstones))]
         self._tombstones[key] = time.monotonic() + self._limits.session_life
@@ -295,13 +312,13 @@ class Sessions:
 
     def roots_changed(self, session: Session) -> None:
         """Its roots are to be asked for again, wherever they are known."""
-        session.caller.roots_changed()
+        session.caller.invalidate_roots()
         self._bus.publish("session/roots", session.key)
 
     def _roots_elsewhere(self, key: str) -> None:
         session = self._keys.get(key)
         if session is not None:
-            session.caller.roots_changed()
+            session.caller.invalidate_roots()
 
     def _page_shown(self, key: str, page: str) -> None:
         """Its user is sent to a page; that they are done there may be told by any process."""
@@ -311,14 +328,14 @@ class Sessions:
         key, page = payload
         session = self._keys.get(key)
         if session is not None:
-            session.caller.remember_page(page)
+            session.caller.remember_elicitation(page)
 
     def parted(self) -> None:
         """What other processes said may not have come here: nothing is relied on that they would
         have had to say."""
         for session in self._keys.values():
             session.met = self._bus.alone
-            session.caller.roots_changed()
+            session.caller.invalidate_roots()
 
     async def meet(self, session: Session) -> bool:
         """This process sees it for the first time: what do the others know of it? False where it
@@ -332,9 +349,9 @@ class Sessions:
             level, leveled, subscribed, pages = known
             if leveled > session.leveled:
                 session.caller.log_level, session.leveled = level, leveled
-            session.caller.subscribed |= frozenset(subscribed)
+            session.caller.subscribed_uris |= frozenset(subscribed)
             for page in pages:
-                session.caller.remember_page(page)
+                session.caller.remember_elicitation(page)
         return True
 
     def _met_elsewhere(self, key: str) -> Any:
@@ -344,7 +361,12 @@ class Sessions:
         if session is None:
             return None
         caller = session.caller
-        known = caller.log_level, session.leveled, list(caller.subscribed), caller.pages
+        known = (
+            caller.log_level,
+            session.leveled,
+            list(caller.subscribed_uris),
+            caller.elicitation_ids,
+        )
         return known if any(known[1:]) else None
 
     def _seen_elsewhere(self, key: str) -> None:
@@ -368,8 +390,8 @@ class Sessions:
         id, uri, wanted = payload
         session = self._known(id)
         if session is not None:
-            subscribed = session.caller.subscribed
-            session.caller.subscribed = subscribed | {uri} if wanted else subscribed - {uri}
+            subscribed = session.caller.subscribed_uris
+            session.caller.subscribed_uris = subscribed | {uri} if wanted else subscribed - {uri}
 
 
 def who_is(principal: Principal | None) -> bytes:

@@ -1,8 +1,11 @@
-"""Functions that hear of something while nobody waits for them: callbacks of a user, and what
-extensions hear with.
+"""Notifications: running the functions that receive them, and throttling progress on its way out.
 
-Each that is async runs in a task of its own. What goes wrong in one is logged and ends nothing.
-Peers may tell as much as they like, so those that hear of their notifications are counted.
+Each async callback runs in its own task. An error in one is logged and ends nothing else. A peer
+may send as many notifications as it likes, so the handlers that run at once are limited.
+
+Outgoing progress only ever rises, as the specification requires; an update that does not rise is
+dropped. A flood is coalesced: at least `interval` seconds pass between two notifications, and of
+the updates in between only the newest is sent. The last update is always sent, before the reply.
 """
 
 import asyncio
@@ -16,6 +19,7 @@ from ..aio import TaskSet
 from ..errors import Overloaded
 from ..net import network_of
 from ..ports import Call, Caller
+from ..protocol.lifecycle import ProgressParams
 from .answer import EAGER
 
 log = logging.getLogger("dovetail.connection")
@@ -34,7 +38,7 @@ def run_callback(function: Callable[..., Any], *args: Any) -> None:
         _background.start(_logged(lambda: outcome))
 
 
-class Hearing:
+class NotificationRunner:
     """The handlers that hear of notifications, each in a task of its own: so many at once of each
     caller, and no more."""
 
@@ -77,3 +81,51 @@ async def _logged(work: Callable[..., Awaitable[Any]], *args: Any) -> None:
         await work(*args)
     except Exception:
         log.exception("A callback failed")
+
+
+Send = Callable[[ProgressParams], None]
+
+
+class ProgressThrottle:
+    """Call it with updates; `finish()` sends what is still held back."""
+
+    __slots__ = ("_best", "_held", "_interval", "_next", "_send", "_timer")
+
+    def __init__(self, send: Send, interval: float) -> None:
+        self._send = send
+        self._interval = interval
+        self._best = float("-inf")
+        self._next = 0.0
+        self._held: ProgressParams | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def update(self, params: ProgressParams) -> None:
+        """Send this update now, or hold it back while others were sent a moment ago."""
+        if not self._best < params.progress < float("inf"):
+            return  # it does not rise, or is no number
+        if params.total is not None and not params.total < float("inf"):
+            params.total = None
+        self._best = params.progress
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        if now >= self._next:
+            self._next = now + self._interval
+            self._send(params)
+            return
+        self._held = params
+        if self._timer is None:
+            self._timer = loop.call_at(self._next, self._flush)
+
+    def _flush(self) -> None:
+        self._timer = None
+        if self._held is not None:
+            held, self._held = self._held, None
+            self._next = asyncio.get_running_loop().time() + self._interval
+            self._send(held)
+
+    def finish(self) -> None:
+        """The request is over: send what was held back, and nothing ever after."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._flush()
+        self._best = float("inf")

@@ -23,7 +23,7 @@ log = logging.getLogger("dovetail.connection")
 _plain = msgspec.json.Decoder().decode
 
 
-class Outgoing:
+class MessageEncoder:
     """Messages to bytes, by the rules of one connection."""
 
     __slots__ = ("_limit", "_redact")
@@ -38,7 +38,7 @@ class Outgoing:
             try:
                 data = encode(message)
             except UnicodeEncodeError:
-                data = encode(valid(message))
+                data = encode(replace_surrogates(message))
         except RecursionError:
             raise InternalError("The result is nested too deeply, or contains itself") from None
         except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
@@ -53,7 +53,7 @@ class Outgoing:
             raise TooLarge(f"The message would be {len(data)} bytes; the limit is {self._limit}")
         return data
 
-    def result(self, id: Id, result: Any) -> bytes:
+    def encode_result(self, id: Id, result: Any) -> bytes:
         """The reply with a result that is already lowered, or with the error that kept it from
         leaving."""
         try:
@@ -66,9 +66,9 @@ class Outgoing:
         try:
             return self.encode(Response(id, result))
         except ProtocolError as error:
-            return self.failure(id, error, error.code)
+            return self.encode_failure(id, error, error.code)
 
-    def notification(self, revision: Revision, method: Method, params: Any) -> bytes | None:
+    def encode_notification(self, revision: Revision, method: Method, params: Any) -> bytes | None:
         """A notification as bytes. Whatever cannot be told is logged, never raised: nobody waits
         for it."""
         try:
@@ -80,7 +80,7 @@ class Outgoing:
             log.warning("Could not send %s: %s", method.name, error)
             return None
 
-    def failure(
+    def encode_failure(
         self, id: Id | None, error: ProtocolError, code: int, *, unnamed: bool = False
     ) -> bytes:
         """The reply with an error. `unnamed` leaves out the id of what could not be read."""
@@ -112,7 +112,7 @@ def _reply(id: Id | None, body: Error, unnamed: bool) -> Any:
     return ErrorResponse(id, body)
 
 
-def valid(value: Any) -> Any:
+def replace_surrogates(value: Any) -> Any:
     """The value with every lone surrogate in it replaced, as plain objects."""
     return _map_strings(msgspec.to_builtins(value, builtin_types=(msgspec.Raw,)), _valid)
 

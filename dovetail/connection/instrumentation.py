@@ -27,7 +27,7 @@ from ..errors import (
 )
 from ..ports import Call
 from ..revisions import ALL
-from .answer import meant
+from .answer import intended_error
 
 TARGETS = {"tools/call": "gen_ai.tool.name", "prompts/get": "gen_ai.prompt.name"}
 """The attribute that says what a call of this method was about."""
@@ -53,7 +53,7 @@ MISTAKES = _codes([ParseError, InvalidRequest, MethodNotFound, InvalidParams, No
 """Those by which a server says that it could not serve such a request, whatever it did."""
 
 
-class Trouble(Struct, frozen=True):
+class CallFailure(Struct, frozen=True):
     """What a call failed with."""
 
     type: str | None
@@ -69,35 +69,41 @@ class Trouble(Struct, frozen=True):
         return None if self.code is None else _known(self.code)
 
 
-TOOL_ERROR = Trouble("tool_error")
-CANCELLED = Trouble("cancelled")
+TOOL_ERROR = CallFailure("tool_error")
+CANCELLED = CallFailure("cancelled")
 
 
-def trouble_in(result: Any) -> Trouble | None:
+def failure_in(result: Any) -> CallFailure | None:
     """What is wrong with a result: a tool may say in it that it failed."""
     return TOOL_ERROR if getattr(result, "is_error", None) else None
 
 
-def trouble_of(call: Call, error: BaseException, *, told: bool) -> Trouble:
+def failure_of(call: Call, error: BaseException, *, told: bool) -> CallFailure:
     """What an exception means. `told`: it becomes the answer to the call."""
-    error = call.cut_off or error
-    refusal = meant(error) if told else error
+    error = call.abort_error or error
+    refusal = intended_error(error) if told else error
     if isinstance(refusal, ProtocolError):
         code = call.revision.code(refusal) if told else refusal.code
         # What went wrong inside says so with the text of an exception, which anything may be in.
-        return refused(code, None if code == InternalError.code else refusal.message, told=told)
+        return failure_for_code(
+            code, None if code == InternalError.code else refusal.message, told=told
+        )
     if call.cancelled or isinstance(error, asyncio.CancelledError):
         return CANCELLED
-    return refused(InternalError.code, told=True) if told else Trouble(type(error).__name__)
+    return (
+        failure_for_code(InternalError.code, told=True)
+        if told
+        else CallFailure(type(error).__name__)
+    )
 
 
-def refused(code: int, message: str | None = None, *, told: bool) -> Trouble:
+def failure_for_code(code: int, message: str | None = None, *, told: bool) -> CallFailure:
     """What an error with this code means to who answers with it (`told`), or is answered with
     it."""
-    return Trouble(None if told and code in MISTAKES else _known(code), code, message)
+    return CallFailure(None if told and code in MISTAKES else _known(code), code, message)
 
 
-def answered(trouble: Trouble | None) -> bool:
+def has_result(trouble: CallFailure | None) -> bool:
     """Whether there was a result, such as there is only where what was called exists."""
     return trouble is None or trouble is TOOL_ERROR
 
@@ -109,7 +115,7 @@ def target_of(call: Call) -> tuple[str, str] | None:
     return None if attribute is None or not isinstance(name, str) else (attribute, name[:LONGEST])
 
 
-class Names:
+class KnownTargets:
     """Names that have been found to mean something."""
 
     def __init__(self) -> None:

@@ -24,16 +24,16 @@ PURPOSE = "url"
 PARAMETER = "ticket"
 
 
-def bind(ring: KeyRing, url: str, server: str, user: str | None, id: str, life: float) -> str:
+def bind_url(ring: KeyRing, url: str, server: str, user: str | None, id: str, life: float) -> str:
     """The URL with a ticket that is good for this user of this server, so many seconds."""
     data = msgspec.msgpack.encode((id, time.time() + life))
     ticket = ring.seal(PURPOSE, data, bound=_bound(server, user))
-    parts = urlsplit(unbound(url))
+    parts = urlsplit(without_ticket(url))
     query = f"{parts.query}&{PARAMETER}={ticket}" if parts.query else f"{PARAMETER}={ticket}"
     return parts._replace(query=query).geturl()
 
 
-def check(ring: KeyRing, given: str, server: str, user: str | None) -> str:
+def check_ticket(ring: KeyRing, given: str, server: str, user: str | None) -> str:
     """The id in a ticket, or in the ticket of a URL; UrlRefused where it is not good for this
     user."""
     try:
@@ -50,7 +50,7 @@ def check(ring: KeyRing, given: str, server: str, user: str | None) -> str:
     return id
 
 
-def unbound(url: str) -> str:
+def without_ticket(url: str) -> str:
     """The URL without its ticket: what stays the same however often it is made."""
     parts = urlsplit(url)
     given = parts.query.split("&")

@@ -14,29 +14,29 @@ import msgspec
 
 from ..errors import ConnectionClosed, InvalidParams, MethodNotFound, ToolError
 from ..jsonrpc.messages import Notification, Request
-from ..ports import Call, Caller, Network, Service, Visitor
+from ..ports import Call, Caller, Network, RequestIdentity, Service
 from ..protocol.base import PROTOCOL_VERSION, Params
 from ..protocol.methods import METHODS, Method
 from ..revisions import Revision, decode
 from ..sealing import KeyRing, key_ring
 from . import handshake, stateless
-from .asking import refused
 from .connection import Connection, PeerError
-from .desk import ServerDesk
+from .dispatcher import Dispatcher
+from .input_requests import client_refused
 
 log = logging.getLogger("dovetail.connection")
 
-NOBODY = Visitor()
+ANONYMOUS = RequestIdentity()
 """Whoever started this process, on its stdio."""
 
 
-class Serving:
+class ServerSession:
     """What requests and notifications mean to a server."""
 
-    stays = True
+    outlives_requests = True
     """What belongs to no request can be sent here too."""
-    complains = True
-    replies = True
+    reports_malformed = True
+    answers_requests = True
 
     def __init__(
         self,
@@ -44,28 +44,28 @@ class Serving:
         connection: Connection,
         state: Any = None,
         ring: Callable[[], KeyRing] = key_ring,
-        visitor: Visitor = NOBODY,
+        visitor: RequestIdentity = ANONYMOUS,
     ) -> None:
-        self._connection, self._opened = connection, visitor
+        self._connection, self._opened_by = connection, visitor
         self.limits, self.redact = service.limits, service.redact
-        self._unread = 0
+        self._unread_bytes = 0
         """Bytes that it was told while it left too much unread."""
         self._caller: Caller | None = None
-        self._spoken: Revision | None = None
+        self._last_revision: Revision | None = None
         self._phase: str = handshake.NEW
-        self._greeted: float | None = None
+        self._initialized_at: float | None = None
         """When the session began, in the handshake era."""
-        self._desk = ServerDesk(service, state, connection.outgoing, self._tell, ring)
-        self.answer = self._desk.answer
-        self.note = self._desk.note
-        self.loop = self._desk.loop
+        self._dispatcher = Dispatcher(service, state, connection.encoder, self._notify_caller, ring)
+        self.answer = self._dispatcher.answer
+        self.notify_change = self._dispatcher.notify
+        self.loop = self._dispatcher.loop
         self.headers: Mapping[str, str] = getattr(connection.channel, "headers", {})
         """The HTTP headers that the conversation began with, where it began with any."""
 
     @property
-    def _visitor(self) -> Visitor:
+    def _identity(self) -> RequestIdentity:
         """Who speaks: who opened the conversation, unless its messages say it one by one."""
-        return getattr(self._connection.channel, "visitor", None) or self._opened
+        return getattr(self._connection.channel, "identity", None) or self._opened_by
 
     @property
     def network(self) -> Network | None:
@@ -76,29 +76,29 @@ class Serving:
     def revision(self) -> Revision | None:
         """The revision of the handshake, or else of the last request: what tells how to answer the
         unreadable."""
-        return self._spoken if self._caller is None else self._caller.revision
+        return self._last_revision if self._caller is None else self._caller.revision
 
-    def accept(self, request: Request) -> Call | bytes:
+    def on_request(self, request: Request) -> Call | bytes:
         """Find out what is asked, in which revision and by whom."""
         name = request.method
-        caller = self._known()
-        spoken = None if caller is None else self._desk.method(name, caller.revision)
-        method = spoken or self._desk.method(name, None)
+        caller = self._current_caller()
+        spoken = None if caller is None else self._dispatcher.find_method(name, caller.revision)
+        method = spoken or self._dispatcher.find_method(name, None)
         if method is None or method.result is None or method.sender == "server":
             raise MethodNotFound(f"There is no method {name!r} here")
         if method.name == "initialize":
-            return self._greet(request)
+            return self._initialize(request)
         params = _asked(caller, method, request)
         meta = params.meta
         if meta is not None and PROTOCOL_VERSION in meta:
-            caller = self._desk.caller(meta)
-            spoken = self._desk.method(name, caller.revision)
-            caller.principal, caller.address = self._visitor.principal, self._visitor.address
-            self._spoken = caller.revision
+            caller = self._dispatcher.stateless_caller(meta)
+            spoken = self._dispatcher.find_method(name, caller.revision)
+            caller.principal, caller.address = self._identity.principal, self._identity.address
+            self._last_revision = caller.revision
         elif caller is None:
             if method.name == "ping":
-                return self._connection.outgoing.result(request.id, {})
-            raise stateless.missing(name)
+                return self._connection.encoder.encode_result(request.id, {})
+            raise stateless.missing_version(name)
         if spoken is None:
             raise MethodNotFound(
                 f"There is no method {name!r} in revision {caller.revision.version}"
@@ -106,19 +106,19 @@ class Serving:
         if spoken is not method:  # both eras have one of that name
             method, params = spoken, _asked(caller, spoken, request)
         if method.name == "ping":
-            return self._connection.outgoing.result(request.id, {})
-        return self._desk.call(request.id, method, params, caller, self)
+            return self._connection.encoder.encode_result(request.id, {})
+        return self._dispatcher.call(request.id, method, params, caller, self)
 
-    def emit(self, call: Call, method: str, params: Any) -> None:
+    def notify(self, call: Call, method: str, params: Any) -> None:
         """Send a notification that belongs to a call, as long as somebody waits for it."""
-        self._send(self._desk.notification(call, method, params))
+        self._send(self._dispatcher.encode_call_notification(call, method, params))
 
     async def ask(self, call: Call, method: Method, params: Any) -> Any:
         """Put a question to the client, on behalf of a call of the handshake era."""
         try:
             return await self._connection.request(call.caller.revision, method, params)
         except PeerError as refusal:
-            raise refused(method.name, refusal.code, refusal.message) from None
+            raise client_refused(method.name, refusal.code, refusal.message) from None
         except ConnectionClosed:
             raise ToolError(f"The client left before it answered {method.name}") from None
 
@@ -138,32 +138,32 @@ class Serving:
 
     # the handshake
 
-    def _known(self) -> Caller | None:
+    def _current_caller(self) -> Caller | None:
         """The caller of the handshake, as whoever speaks for it now."""
         caller = self._caller
         if caller is not None and (caller.principal is not None or caller.address is not None):
-            visitor = self._visitor
+            visitor = self._identity
             caller.principal, caller.address = visitor.principal, visitor.address
         return caller
 
-    def _greet(self, request: Request) -> bytes:
+    def _initialize(self, request: Request) -> bytes:
         if self._phase != handshake.NEW:
-            raise handshake.again()
-        self._caller, reply = self._desk.welcome(request, self._visitor)
-        self._caller.session = token_hex(8)
-        self._phase, self._greeted = (
+            raise handshake.already_initialized()
+        self._caller, reply = self._dispatcher.initialize(request, self._identity)
+        self._caller.session_id = token_hex(8)
+        self._phase, self._initialized_at = (
             handshake.TRANSITIONS[self._phase, "initialize"],
             self.loop.time(),
         )
         return reply
 
-    def hear(self, notification: Notification) -> None:
+    def on_notification(self, notification: Notification) -> None:
         """What a client may tell: that it is ready, that it no longer waits, how far it has
         come."""
-        caller = self._known()
+        caller = self._current_caller()
         name = notification.method
-        spoken = None if caller is None else self._desk.method(name, caller.revision)
-        method = spoken or self._desk.method(name, None)
+        spoken = None if caller is None else self._dispatcher.find_method(name, caller.revision)
+        method = spoken or self._dispatcher.find_method(name, None)
         if method is None or method.result is not None:
             log.debug("Ignored the unknown notification %s", name)
             return
@@ -171,12 +171,12 @@ class Serving:
         if method.name == "notifications/cancelled":
             self._connection.cancel(params.request_id, params.reason)
         elif method.name == "notifications/progress":
-            self._connection.progressed(params)
+            self._connection.on_progress(params)
         elif method.name == "notifications/roots/list_changed" and caller is not None:
-            caller.roots_changed()
+            caller.invalidate_roots()
         elif method.name == "exit" and caller is not None and "exit" in caller.revision.methods:
-            self._connection.stop()
-            self._connection.leave()
+            self._connection.cancel_calls()
+            self._connection.disconnect()
         else:
             self._notice(method, params)
         self._phase = handshake.TRANSITIONS.get((self._phase, method.name), self._phase)
@@ -186,20 +186,22 @@ class Serving:
         it, as a request does."""
         caller, meta = self._caller, params.meta
         if meta is not None and PROTOCOL_VERSION in meta:
-            caller = self._desk.caller(meta)
-            caller.principal, caller.address = self._visitor.principal, self._visitor.address
+            caller = self._dispatcher.stateless_caller(meta)
+            caller.principal, caller.address = self._identity.principal, self._identity.address
         if caller is not None:
-            self._desk.notice(method, params, caller, self, self.limits.in_flight)
+            self._dispatcher.handle_notification(
+                method, params, caller, self, self.limits.in_flight
+            )
 
-    def _tell(self, method: str, params: Params) -> None:
+    def _notify_caller(self, method: str, params: Params) -> None:
         """A change, to the caller of the handshake era."""
         caller = self._caller
         if (
             caller is not None
             and self._phase == handshake.READY
-            and self._desk.hears(caller, method, params)
+            and self._dispatcher.is_subscribed(caller, method, params)
         ):
-            self._send(self._desk.change(caller.revision, method, params))
+            self._send(self._dispatcher.encode_notification(caller.revision, method, params))
 
     def _send(self, data: bytes | None) -> None:
         """Tell what nobody asked for. A client that listens and does not read would fill our
@@ -207,21 +209,26 @@ class Serving:
         if data is None:
             return
         channel = self._connection.channel
-        self._unread = self._unread + len(data) if getattr(channel, "full", False) else 0
-        if self._unread <= self.limits.events:
+        self._unread_bytes = (
+            self._unread_bytes + len(data) if getattr(channel, "full", False) else 0
+        )
+        if self._unread_bytes <= self.limits.events:
             channel.send(data)
         elif not self._connection.closed.done():
             log.warning(
-                "The client does not read, and %d more bytes wait for it: it is left", self._unread
+                "The client does not read, and %d more bytes wait for it: it is left",
+                self._unread_bytes,
             )
-            self._connection.leave()
+            self._connection.disconnect()
 
-    def ended(self, reason: Exception | None) -> None:
+    def on_close(self, reason: Exception | None) -> None:
         """Nothing more will come."""
-        self._desk.close()
-        if self._greeted is not None and self._caller is not None:
-            self._desk.service.parted(self._caller, self.network, self.loop.time() - self._greeted)
-            self._greeted = None
+        self._dispatcher.close()
+        if self._initialized_at is not None and self._caller is not None:
+            self._dispatcher.service.session_ended(
+                self._caller, self.network, self.loop.time() - self._initialized_at
+            )
+            self._initialized_at = None
 
 
 def _asked(caller: Caller | None, method: Method, request: Request) -> Any:

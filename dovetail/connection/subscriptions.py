@@ -32,7 +32,7 @@ LISTS = {
 UPDATED = "notifications/resources/updated"
 
 
-class Listening:
+class ServerSubscriptions:
     """What the callers of one server want to hear of."""
 
     def __init__(self, limit: int) -> None:
@@ -41,17 +41,17 @@ class Listening:
 
     async def subscribe(self, call: Call) -> EmptyResult:
         """`resources/subscribe`."""
-        subscribed = call.caller.subscribed
+        subscribed = call.caller.subscribed_uris
         if len(subscribed) >= self._limit and call.params.uri not in subscribed:
             raise Overloaded(
                 f"This client is subscribed to {self._limit} resources, which is the limit"
             )
-        call.caller.subscribed = subscribed | {call.params.uri}
+        call.caller.subscribed_uris = subscribed | {call.params.uri}
         return EmptyResult()
 
     async def unsubscribe(self, call: Call) -> EmptyResult:
         """`resources/unsubscribe`; done already is done too."""
-        call.caller.subscribed = call.caller.subscribed - {call.params.uri}
+        call.caller.subscribed_uris = call.caller.subscribed_uris - {call.params.uri}
         return EmptyResult()
 
     async def listen(self, call: Call) -> ListenResult:
@@ -61,7 +61,7 @@ class Listening:
         if max(len(wanted.resource_subscriptions or ()), len(wanted.task_ids or ())) > self._limit:
             raise Overloaded(f"A subscription may name {self._limit} resources or tasks at most")
         meta = {SUBSCRIPTION_ID: call.id}
-        call.connection.emit(
+        call.connection.notify(
             call,
             "notifications/subscriptions/acknowledged",
             ListenParams(notifications=wanted, meta=meta),
@@ -85,16 +85,16 @@ class Listening:
         goodbye = CancelledParams(
             request_id=call.id, reason="The server ends this subscription", meta=meta
         )
-        call.connection.emit(call, "notifications/cancelled", goodbye)
+        call.connection.notify(call, "notifications/cancelled", goodbye)
         return ListenResult(meta=meta)
 
-    def end(self, call: Call | None = None) -> None:
+    def end_streams(self, call: Call | None = None) -> None:
         """The server ends every stream, or that of one call, in good order."""
         for one, (_, ended) in self._streams.items():
             if call is None or one is call:
                 _end(ended)
 
-    def streams(self, method: str, params: Params) -> Iterator[tuple[Call, Params]]:
+    def matching_streams(self, method: str, params: Params) -> Iterator[tuple[Call, Params]]:
         """Each stream of the stateless era that is told of this change, with the params tagged for
         it."""
         for call, (wanted, _) in list(self._streams.items()):
@@ -112,24 +112,24 @@ class Listening:
                 yield call, replace(params, meta={**(params.meta or {}), SUBSCRIPTION_ID: call.id})
 
 
-def hears(caller: Caller, method: str, params: Params) -> bool:
+def is_subscribed(caller: Caller, method: str, params: Params) -> bool:
     """Whether a caller of the handshake era is told of this change."""
     if method not in caller.revision.methods:
         return False
     if isinstance(params, ElicitationCompleteParams):
-        return params.elicitation_id in caller.pages
-    if (task := task_of(params)) is not None:
-        return task in caller.tasks
+        return params.elicitation_id in caller.elicitation_ids
+    if (task := related_task_id(params)) is not None:
+        return task in caller.task_ids
     return method != UPDATED or (
-        isinstance(params, UriParams) and _covers(caller.subscribed, params.uri)
+        isinstance(params, UriParams) and _covers(caller.subscribed_uris, params.uri)
     )
 
 
-def about(params: Params) -> str:
+def coalescing_key(params: Params) -> str:
     """What a change concerns, where that is one thing and no list."""
     if isinstance(params, ElicitationCompleteParams):
         return params.elicitation_id
-    if (task := task_of(params)) is not None:
+    if (task := related_task_id(params)) is not None:
         return (
             f"{task} {id(params)}" if isinstance(params, LogParams) else task
         )  # no log message takes another's place
@@ -140,7 +140,7 @@ def about(params: Params) -> str:
     )  # what else there is takes nothing's place
 
 
-def task_of(params: Params) -> str | None:
+def related_task_id(params: Params) -> str | None:
     """The task that a change concerns, or that what is told belongs to."""
     if isinstance(params, TaskStatusParams | TaskChangedParams):
         return params.task_id
@@ -148,7 +148,7 @@ def task_of(params: Params) -> str | None:
     return related["taskId"] if isinstance(related, dict) else None
 
 
-def merge(before: Params | None, now: Params) -> Params:
+def merge_changes(before: Params | None, now: Params) -> Params:
     """Two changes of one list as one."""
     if not isinstance(before, ListChangedParams) or not isinstance(now, ListChangedParams):
         return now

@@ -40,43 +40,59 @@ from ..errors import (
     UrlRequired,
     missing_extra,
 )
-from ..ports import Answer, Call, Service
+from ..ports import Call, CallHandler, Service
 from ..protocol.client_features import ElicitParams
 from ..protocol.lifecycle import InputRequired, InputRequiredResult
 from ..protocol.methods import Method
 from ..sealing import Forged, KeyRing
-from .asking import QUESTIONS, ask, check, endless, kind_of, plain, sent, told, typed
-from .runs import Journal, Question, Run, Whose, digest_of, key_of, whose_of
+from .input_requests import (
+    QUESTIONS,
+    Journal,
+    OpenQuestion,
+    RequestKey,
+    SuspendableCall,
+    as_tool_error,
+    ask,
+    check,
+    decode_answer,
+    encode_sorted,
+    or_empty_params,
+    question_key,
+    question_method,
+    remember_elicitation,
+    request_key,
+    too_many_rounds,
+)
 
 log = logging.getLogger("dovetail.connection")
 
 PURPOSE = "state"
-PAUSE, LONGEST_PAUSE = 0.05, 5.0
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0
 """Before a handler that asked nothing but that is called again while its caller, or its task,
 waits; it doubles."""
-UNVISITED = "The user did not want to visit the page that this needs"
+CONSENT_DECLINED = "The user did not want to visit the page that this needs"
 
 
-class Asking:
+class MultiRoundTrip:
     """The runs of one server in one event loop."""
 
     def __init__(self, service: Service, ring: Callable[[], KeyRing]) -> None:
-        self._service, self._limits, self._replay, self._ring = (
+        self._service, self._limits, self._replay, self._make_key_ring = (
             service,
             service.limits,
             service.replay,
             ring,
         )
-        self._bound = service.info.name.encode()
+        self._server_name = service.info.name.encode()
         """Another server of the same program has the same keys, but not our runs."""
-        self._made: KeyRing | None = None
-        self._parked: dict[str, Run] = {}
+        self._key_ring: KeyRing | None = None
+        self._suspended: dict[str, SuspendableCall] = {}
         """Runs that wait for a client to come back, the one that waits longest first."""
         self._sweeper = Sweeper(self._limits.parked_time / 4, self._sweep)
-        if self._replay and not self.ring.encrypts:
+        if self._replay and not self.key_ring.encrypts:
             raise missing_extra('Encrypting answers for resume="replay"', "http")
 
-    def concerns(self, call: Call) -> bool:
+    def applies_to(self, call: Call) -> bool:
         """Whether a call may come to ask, or comes back with answers."""
         if not call.method.asks or not call.caller.revision.stateless:
             return False
@@ -88,132 +104,153 @@ class Asking:
         asked = call.params.input_responses or not (
             can.elicitation is None and can.sampling is None and can.roots is None
         )
-        return bool(asked) and self._service.asks(call)
+        return bool(asked) and self._service.can_ask(call)
 
-    async def answer(self, call: Call, handle: Answer) -> Any:
+    async def answer(self, call: Call, handle: CallHandler) -> Any:
         """The result of a call of the stateless era, or what has to be asked before there is
         one."""
-        whose = whose_of(call)
-        journal = self._open(call, whose)
-        answers = self._answers(call, journal)
-        visits = journal is not None and journal.visits
+        whose = request_key(call)
+        journal = self._open_state(call, whose)
+        answers = self._check_answers(call, journal)
+        visits = journal is not None and journal.awaits_consent
         if visits:
-            if not _consent({key: Raw(answer) for key, answer in answers.items()}):
-                return told(call, ToolError(UNVISITED))
+            if not _all_accepted({key: Raw(answer) for key, answer in answers.items()}):
+                return as_tool_error(call, ToolError(CONSENT_DECLINED))
             answers = {}
-        run = None if journal is None or self._replay else self._parked.pop(journal.run, None)
+        run = (
+            None if journal is None or self._replay else self._suspended.pop(journal.call_id, None)
+        )
         if run is not None:
-            run.resume(call, {key: answer for key, answer in answers.items() if key in run.open})
-        elif journal is not None and journal.own is None and not visits and not self.ring.encrypts:
-            raise self._refused(call, "its run is not here any more")
+            run.resume(
+                call, {key: answer for key, answer in answers.items() if key in run.open_questions}
+            )
+        elif (
+            journal is not None
+            and journal.request_state is None
+            and not visits
+            and not self.key_ring.encrypts
+        ):
+            raise self._invalid_state(call, "its run is not here any more")
         else:
-            run = Run(call, journal, answers, whose)
+            run = SuspendableCall(call, journal, answers, whose)
             run.start(handle)
         try:
-            done = await run.turn()
+            done = await run.wait_for_round()
         except asyncio.CancelledError:
             run.stop()
             raise
-        if not done and run.astray and journal is not None and journal.astray:
+        if not done and run.diverging and journal is not None and journal.diverging:
             run.stop()
-            raise run.diverged()
+            raise run.divergence_error()
         if not done:
-            run.call.over = True
-            return self._park(run, call)
+            run.call.finished = True
+            return self._suspend(run, call)
         assert run.task is not None
         try:
             result = run.task.result()
         except UrlRequired as error:
-            return self.visit(run, call, error)
-        return self.explicit(run, call, result) if type(result) is InputRequired else result
+            return self._require_visits(run, call, error)
+        return self._require_input(run, call, result) if type(result) is InputRequired else result
 
-    async def rounds(
-        self, call: Call, handle: Answer, asked: InputRequired | UrlRequired, whose: Whose | None
+    async def answer_explicit(
+        self,
+        call: Call,
+        handle: CallHandler,
+        asked: InputRequired | UrlRequired,
+        whose: RequestKey | None,
     ) -> Any:
         """The result of a handler that asks by itself, and has no run."""
         if not call.caller.revision.stateless:
-            return await again(call, handle, asked, self._service)
-        run = Run(call, None, {}, whose)
+            return await call_until_answered(call, handle, asked, self._service)
+        run = SuspendableCall(call, None, {}, whose)
         return (
-            self.visit(run, call, asked)
+            self._require_visits(run, call, asked)
             if isinstance(asked, UrlRequired)
-            else self.explicit(run, call, asked)
+            else self._require_input(run, call, asked)
         )
 
-    def visit(self, run: Run, call: Call, error: UrlRequired) -> InputRequiredResult:
+    def _require_visits(
+        self, run: SuspendableCall, call: Call, error: UrlRequired
+    ) -> InputRequiredResult:
         """The pages that a handler wants visited first, as questions; once they are answered, it is
         run again."""
-        questions = _pages(call, error, self._service)
-        run.visits = True
-        return self._required(run, call, questions, run.call.own)
+        questions = _page_questions(call, error, self._service)
+        run.awaits_consent = True
+        return self._input_required(run, call, questions, run.call.request_state)
 
     @property
-    def ring(self) -> KeyRing:
+    def key_ring(self) -> KeyRing:
         """The keys that a state is sealed with, made when they are first needed."""
-        if self._made is None:
-            self._made = self._ring()
-        return self._made
+        if self._key_ring is None:
+            self._key_ring = self._make_key_ring()
+        return self._key_ring
 
     # rounds
 
-    def _park(self, run: Run, call: Call) -> InputRequiredResult:
+    def _suspend(self, run: SuspendableCall, call: Call) -> InputRequiredResult:
         """Its questions, and the state to come back with; the run itself waits here, or makes room
         for others."""
-        result = self._required(run, call, run.open, None)
+        result = self._input_required(run, call, run.open_questions, None)
         if self._replay:
             run.stop()
             return result
-        run.parked = time.monotonic()
-        self._parked[run.id] = run
-        while len(self._parked) > self._limits.parked:
-            self._evict(next(iter(self._parked)))
+        run.suspended_at = time.monotonic()
+        self._suspended[run.id] = run
+        while len(self._suspended) > self._limits.parked:
+            self._evict(next(iter(self._suspended)))
         self._sweeper.start()
         return result
 
-    def explicit(self, run: Run, call: Call, asked: InputRequired) -> InputRequiredResult:
+    def _require_input(
+        self, run: SuspendableCall, call: Call, asked: InputRequired
+    ) -> InputRequiredResult:
         """The questions of a handler that asks by itself. It is done until it is called again;
         nothing waits here."""
-        return self._required(run, call, _questions(call, asked, self._service), asked.state or "")
+        return self._input_required(
+            run, call, _check_questions(call, asked, self._service), asked.state or ""
+        )
 
-    def _required(
-        self, run: Run, call: Call, questions: dict[str, Question], own: str | None
+    def _input_required(
+        self, run: SuspendableCall, call: Call, questions: dict[str, OpenQuestion], own: str | None
     ) -> InputRequiredResult:
         run.rounds += 1
         if run.rounds > self._limits.asks:
             run.stop()
-            raise endless(call, self._limits)
+            raise too_many_rounds(call, self._limits)
         lower = call.caller.revision.lower_params
         requests = {
-            key: on_wire(one.method, lower(one.method, one.params))
+            key: input_request(one.method, lower(one.method, one.params))
             for key, one in questions.items()
         }
-        state = self._seal(run, call, questions, own)
+        state = self._seal_state(run, call, questions, own)
         return InputRequiredResult(
             result_type="input_required", input_requests=requests or None, request_state=state
         )
 
     def _evict(self, id: str) -> None:
-        self._parked.pop(id).stop()
+        self._suspended.pop(id).stop()
 
     def _sweep(self) -> bool:
         oldest = time.monotonic() - self._limits.parked_time
-        for id, run in list(self._parked.items()):
-            if run.parked > oldest:
+        for id, run in list(self._suspended.items()):
+            if run.suspended_at > oldest:
                 break
             self._evict(id)
-        return bool(self._parked)
+        return bool(self._suspended)
 
     def close(self) -> None:
         """The server ends: no run waits any longer."""
-        for id in list(self._parked):
+        for id in list(self._suspended):
             self._evict(id)
         self._sweeper.cancel()
 
     # the state
 
-    def _seal(self, run: Run, call: Call, questions: dict[str, Question], own: str | None) -> str:
-        replayable = self.ring.encrypts
-        if own is not None and run.call.kept and not replayable:
+    def _seal_state(
+        self, run: SuspendableCall, call: Call, questions: dict[str, OpenQuestion], own: str | None
+    ) -> str:
+        replayable = self.key_ring.encrypts
+        if own is not None and run.call.once_results and not replayable:
             raise InternalError(
                 f"{call.name}: ctx.once before InputRequired needs `cryptography`, to keep "
                 "what came of it"
@@ -221,16 +258,25 @@ class Asking:
         answers = run.answers if replayable and own is None else {}
         kept = {
             key: done
-            for key, done in (run.call.kept or {}).items()
+            for key, done in (run.call.once_results or {}).items()
             if replayable and isinstance(done, bytes)
         }
-        expires, about = time.time() + self._limits.state_life, _about(run.whose)
+        expires, about = time.time() + self._limits.state_life, _request_digest(run.request_key)
         open = {
             key: (one.method.name, None if one.form is None else one.form.schema)
             for key, one in questions.items()
         }
         journal = Journal(
-            run.id, expires, run.rounds, about, open, answers, kept, own, run.astray, run.visits
+            run.id,
+            expires,
+            run.rounds,
+            about,
+            open,
+            answers,
+            kept,
+            own,
+            run.diverging,
+            run.awaits_consent,
         )
         data = msgspec.msgpack.encode(journal)
         if len(data) > self._limits.journal:
@@ -239,30 +285,30 @@ class Asking:
                 f"{call.name}: the answers so far are {len(data)} bytes; the limit is "
                 f"{self._limits.journal}"
             )
-        return self.ring.seal(PURPOSE, data, bound=self._bound)
+        return self.key_ring.seal(PURPOSE, data, bound=self._server_name)
 
-    def _open(self, call: Call, whose: Whose) -> Journal | None:
+    def _open_state(self, call: Call, whose: RequestKey) -> Journal | None:
         state = call.params.request_state
         if state is None:
             return None
         try:
             journal = msgspec.msgpack.decode(
-                self.ring.open(PURPOSE, state, bound=self._bound), type=Journal
+                self.key_ring.open(PURPOSE, state, bound=self._server_name), type=Journal
             )
         except (Forged, msgspec.MsgspecError):
-            raise self._refused(call, "it was not made here, or was changed") from None
+            raise self._invalid_state(call, "it was not made here, or was changed") from None
         if journal.expires < time.time():
-            raise self._refused(call, "it has expired")
-        if journal.about != _about(whose):
-            raise self._refused(call, "it belongs to another request, or to somebody else")
+            raise self._invalid_state(call, "it has expired")
+        if journal.request_digest != _request_digest(whose):
+            raise self._invalid_state(call, "it belongs to another request, or to somebody else")
         return journal
 
-    def _refused(self, call: Call, reason: str) -> InvalidParams:
+    def _invalid_state(self, call: Call, reason: str) -> InvalidParams:
         """One error for whatever is wrong with a state; only the log knows which."""
         log.warning("The requestState of a %s is refused: %s", call.name, reason)
         return InvalidParams("The requestState is not valid; send the request again without it")
 
-    def _answers(self, call: Call, journal: Journal | None) -> dict[str, bytes]:
+    def _check_answers(self, call: Call, journal: Journal | None) -> dict[str, bytes]:
         """The answers that came, of those that were asked for. One of the wrong kind is refused,
         and the run waits on."""
         given = {
@@ -271,16 +317,16 @@ class Asking:
             if bytes(answer) != b"null"
         }
         if journal is not None:
-            given = {key: given[key] for key in journal.open if key in given}
+            given = {key: given[key] for key in journal.open_questions if key in given}
             for key, answer in given.items():
-                name, schema = journal.open[key]
-                form = None if schema is None else self._service.form("", schema)
-                Question(QUESTIONS[name], None, form=form).fits(answer)
+                name, schema = journal.open_questions[key]
+                form = None if schema is None else self._service.make_form("", schema)
+                OpenQuestion(QUESTIONS[name], None, form=form).check_answer(answer)
         return {key: bytes(answer) for key, answer in given.items()}
 
 
-async def again(
-    call: Call, handle: Answer, asked: InputRequired | UrlRequired, service: Service
+async def call_until_answered(
+    call: Call, handle: CallHandler, asked: InputRequired | UrlRequired, service: Service
 ) -> Any:
     """The result of a handler that asks by itself, where that can be done while it waits, as in the
     handshake era and in a task: it is called again with the answers."""
@@ -289,23 +335,26 @@ async def again(
         try:
             if isinstance(asked, UrlRequired):
                 pages = {
-                    key_of(one.method, one.params, None, used): one
-                    for one in _pages(call, asked, service).values()
+                    question_key(one.method, one.params, None, used): one
+                    for one in _page_questions(call, asked, service).values()
                 }
-                if not _consent(await _answered(call, pages)):
-                    raise ToolError(UNVISITED)
+                if not _all_accepted(await _ask_all(call, pages)):
+                    raise ToolError(CONSENT_DECLINED)
             else:
-                questions = _questions(call, asked, service)
-                keys = [key_of(one.method, one.params, key, used) for key, one in questions.items()]
-                answers = await _answered(call, dict(zip(keys, questions.values(), strict=True)))
-                call.given, call.own = (
+                questions = _check_questions(call, asked, service)
+                keys = [
+                    question_key(one.method, one.params, key, used)
+                    for key, one in questions.items()
+                ]
+                answers = await _ask_all(call, dict(zip(keys, questions.values(), strict=True)))
+                call.input_responses, call.request_state = (
                     dict(zip(questions, answers.values(), strict=True)),
                     asked.state,
                 )
                 if not answers:
-                    await asyncio.sleep(min(PAUSE * 2**attempt, LONGEST_PAUSE))
+                    await asyncio.sleep(min(FIRST_PAUSE * 2**attempt, LONGEST_PAUSE))
         except (CannotAsk, ToolError) as error:
-            return told(call, error)
+            return as_tool_error(call, error)
         try:
             result = await handle(call)
         except UrlRequired as error:
@@ -313,10 +362,10 @@ async def again(
         if not isinstance(result, InputRequired | UrlRequired):
             return result
         asked = result
-    raise endless(call, service.limits)
+    raise too_many_rounds(call, service.limits)
 
 
-def _questions(call: Call, asked: InputRequired, service: Service) -> dict[str, Question]:
+def _check_questions(call: Call, asked: InputRequired, service: Service) -> dict[str, OpenQuestion]:
     """What a handler asks by itself, held to all that its context would hold it to."""
     if not call.method.asks:
         raise InternalError(f"{call.name} may not ask its client anything")
@@ -324,21 +373,21 @@ def _questions(call: Call, asked: InputRequired, service: Service) -> dict[str, 
         raise InternalError(f"{call.name} returned InputRequired without a question or a state")
     questions = {}
     for key, params in asked.requests.items():
-        method, params, form = QUESTIONS[kind_of(params)], plain(params), None
+        method, params, form = QUESTIONS[question_method(params)], or_empty_params(params), None
         try:
             check(call, method.name, params)
             if isinstance(params, ElicitParams) and params.mode == "url":
                 params = replace(params, elicitation_id=params.elicitation_id or token_urlsafe(16))
             elif isinstance(params, ElicitParams):
-                form = service.form(params.message, params.requested_schema)
+                form = service.make_form(params.message, params.requested_schema)
                 params = replace(params, requested_schema=form.schema)
         except (ConfigError, SchemaError) as error:
             raise InternalError(f"{call.name} cannot ask {key!r}: {error}") from None
-        questions[key] = Question(method, params, form=form)
+        questions[key] = OpenQuestion(method, params, form=form)
     return questions
 
 
-def _pages(call: Call, error: UrlRequired, service: Service) -> dict[str, Question]:
+def _page_questions(call: Call, error: UrlRequired, service: Service) -> dict[str, OpenQuestion]:
     """What a handler wants visited first, as questions; the handshake era has an error for it,
     which is raised."""
     listed = error.elicitations
@@ -353,24 +402,25 @@ def _pages(call: Call, error: UrlRequired, service: Service) -> dict[str, Questi
             f"{call.name} raised UrlRequired without a page to visit; it takes url=…"
         )
     try:
-        questions = _questions(call, InputRequired({**pages}), service)
+        questions = _check_questions(call, InputRequired({**pages}), service)
     except CannotAsk as reason:
         raise CannotAsk(f"{error.message} ({reason})", reason.required) from None
     if not call.caller.revision.stateless:
         for id in pages:
-            sent(call.caller, id)
+            remember_elicitation(call.caller, id)
         raise UrlRequired(error.message, pages=listed)  # without those that are none
     return questions
 
 
-def _consent(answers: Mapping[str, Raw]) -> bool:
+def _all_accepted(answers: Mapping[str, Raw]) -> bool:
     """Whether the user agreed to visit all pages."""
     return all(
-        typed(answer, "elicitation/create").action == "accept" for answer in answers.values()
+        decode_answer(answer, "elicitation/create").action == "accept"
+        for answer in answers.values()
     )
 
 
-async def _answered(call: Call, questions: dict[str, Question]) -> dict[str, Raw]:
+async def _ask_all(call: Call, questions: dict[str, OpenQuestion]) -> dict[str, Raw]:
     """The answers to questions that are put all at once. Where one comes to nothing, the others are
     taken back."""
     asked = [
@@ -380,7 +430,7 @@ async def _answered(call: Call, questions: dict[str, Question]) -> dict[str, Raw
     try:
         answers = dict(zip(questions, await asyncio.gather(*asked), strict=True))
         for key, answer in answers.items():
-            questions[key].fits(answer)
+            questions[key].check_answer(answer)
     except InvalidParams as error:
         raise ToolError(str(error)) from None
     finally:
@@ -390,15 +440,15 @@ async def _answered(call: Call, questions: dict[str, Question]) -> dict[str, Raw
     return answers
 
 
-def _about(whose: Whose) -> bytes:
+def _request_digest(whose: RequestKey) -> bytes:
     """The same for a request and all its retries, whatever order its arguments have."""
     *who, arguments = whose
     if isinstance(arguments, Raw):
         arguments = msgspec.json.decode(arguments) if bytes(arguments) else {}
-    return blake2b(digest_of([*who, arguments]), digest_size=16).digest()
+    return blake2b(encode_sorted([*who, arguments]), digest_size=16).digest()
 
 
-def on_wire(method: Method, params: Any) -> dict[str, Any]:
+def input_request(method: Method, params: Any) -> dict[str, Any]:
     """A question as a client finds it in a result."""
     return (
         {"method": method.name}

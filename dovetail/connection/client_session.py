@@ -29,7 +29,7 @@ from ..errors import (
     UnsupportedVersion,
 )
 from ..jsonrpc.messages import Id, Notification, Request
-from ..ports import Answer, Call, Caller
+from ..ports import Call, Caller, CallHandler
 from ..protocol.base import LOG_LEVEL, Implementation, Params, Result
 from ..protocol.lifecycle import (
     ClientCapabilities,
@@ -43,13 +43,13 @@ from ..revisions import BY_NAME, HANDSHAKE, STATELESS, Revision, decode, error_f
 from . import handshake, stateless
 from .connection import Connection, OnProgress, PeerError
 from .extension import NONE, Extensions
-from .hearing import Hearing
+from .notifications import NotificationRunner
 
 log = logging.getLogger("dovetail.connection")
 
 MODERN = {HeaderMismatch.code, MissingCapability.code, UnsupportedVersion.code, Overloaded.code}
 """Errors that only a server of the stateless era has, or that say nothing about the era."""
-Heard = Callable[[str, Any], None]
+OnNotification = Callable[[str, Any], None]
 """Takes a notification of the vocabulary: method name and params."""
 
 
@@ -57,19 +57,19 @@ class Silent(DovetailError):
     """The server did not answer the era probe; it may have to be started again."""
 
 
-class Calling:
+class ClientSession:
     """What requests and notifications mean to a client, and how it makes its own."""
 
-    complains = False
+    reports_malformed = False
 
     def __init__(
         self,
         connection: Connection,
         info: Implementation,
         capabilities: ClientCapabilities,
-        answers: Mapping[str, Answer],
-        heard: Heard,
-        ended: Callable[["Calling", Exception | None], None],
+        answers: Mapping[str, CallHandler],
+        on_notification: OnNotification,
+        on_close: Callable[["ClientSession", Exception | None], None],
         extensions: Extensions = NONE,
     ) -> None:
         self.connection = connection
@@ -82,11 +82,11 @@ class Calling:
         self._info = info
         self._capabilities = capabilities
         self._answers = answers
-        self._heard = heard
-        self._on_end = ended
+        self._deliver = on_notification
+        self._on_close = on_close
         self.extensions = extensions
         self._meta: dict[str, Any] = {}
-        self._hearing = Hearing(connection.limits.in_flight)
+        self._notification_runner = NotificationRunner(connection.limits.in_flight)
         connection.start(self)
 
     @property
@@ -95,12 +95,12 @@ class Calling:
         return self._revision
 
     @property
-    def replies(self) -> bool:
+    def answers_requests(self) -> bool:
         """A client of the stateless era sends no replies: its server has no business to ask."""
         return self._revision is None or not self._revision.stateless
 
     @property
-    def spoken(self) -> Revision:
+    def agreed_revision(self) -> Revision:
         """The revision agreed on; there must be one."""
         assert self._revision is not None
         return self._revision
@@ -128,7 +128,7 @@ class Calling:
         self, newest: Revision, wanted: tuple[Revision, ...], timeout: float, fall_back: bool
     ) -> Revision | None:
         """The revision that discovery agrees on; None where the server is of the handshake era."""
-        self._speak(newest)
+        self._use_revision(newest)
         method = METHODS["server/discover"]
         for _ in range(2):
             assert self._revision is not None
@@ -147,7 +147,7 @@ class Calling:
                     if refusal.code in MODERN:
                         raise _refused(refusal, newest) from None
                     return None
-                self._speak(self._common(supported, wanted))
+                self._use_revision(self._common(supported, wanted))
                 if not self._revision.stateless:
                     return self._revision
                 continue
@@ -159,8 +159,8 @@ class Calling:
                 if fall_back:
                     raise Silent(str(problem)) from None
                 raise
-            self._speak(self._common(found.supported_versions, wanted))
-            self.server_info = stateless.server_of(found.meta)
+            self._use_revision(self._common(found.supported_versions, wanted))
+            self.server_info = stateless.server_info(found.meta)
             self.server_capabilities = found.capabilities
             self.instructions = found.instructions
             return self._revision
@@ -180,7 +180,7 @@ class Calling:
     async def _initialize(self, wanted: tuple[Revision, ...], timeout: float) -> None:
         asked = wanted[-1]
         self._revision, self._meta = asked, {}
-        params = handshake.greeting(asked, self._info, self._declared(asked))
+        params = handshake.initialize_params(asked, self._info, self._declared_capabilities(asked))
         method = METHODS["initialize"]
         try:
             raw = await self.connection.request(
@@ -193,20 +193,20 @@ class Calling:
             raise InvalidRequest(
                 f"The server's answer to initialize makes no sense: {problem}"
             ) from None
-        self._revision = handshake.agreed(asked, result, wanted)
+        self._revision = handshake.agreed_revision(asked, result, wanted)
         self.server_info = result.server_info
         self.server_capabilities = result.capabilities
         self.instructions = result.instructions
         self.connection.notify(self._revision, METHODS["notifications/initialized"], None)
 
-    def _speak(self, revision: Revision) -> None:
+    def _use_revision(self, revision: Revision) -> None:
         self._revision = revision
         self._meta = stateless.request_meta(
-            revision, self._info, self._declared(revision), self.log_level
+            revision, self._info, self._declared_capabilities(revision), self.log_level
         )
 
-    def _declared(self, revision: Revision) -> ClientCapabilities:
-        extensions = self.extensions.spoken(revision.stateless)
+    def _declared_capabilities(self, revision: Revision) -> ClientCapabilities:
+        extensions = self.extensions.declared_for(revision.stateless)
         if extensions is None:
             return self._capabilities
         return ClientCapabilities.of({**self._capabilities, "extensions": extensions})
@@ -235,7 +235,7 @@ class Calling:
         assert revision is not None
         self._check(method, revision)
         if revision.stateless:
-            params = self._signed(params)
+            params = self._with_meta(params)
         try:
             raw = await self.connection.request(
                 revision, method, params, timeout=timeout, on_progress=on_progress, started=started
@@ -246,7 +246,7 @@ class Calling:
             ) from None
         return self._lift(revision, method, raw)
 
-    def _signed(self, params: Any) -> Any:
+    def _with_meta(self, params: Any) -> Any:
         """Params that say who sends them."""
         params = Params() if params is None else params
         return replace(params, meta={**self._meta, **(params.meta or {})})
@@ -268,7 +268,7 @@ class Calling:
                 raise InvalidRequest(
                     f"What the server asks back makes no sense: {problem}"
                 ) from None
-        if (added := self.extensions.kind(kind, method)) is not None:
+        if (added := self.extensions.find_kind(kind, method)) is not None:
             try:
                 return decode(raw, added.type)
             except msgspec.MsgspecError as problem:
@@ -281,7 +281,7 @@ class Calling:
 
     def _check(self, method: Method, revision: Revision) -> None:
         """What the revision lacks, or the server did not declare, is not asked of it."""
-        if self.extensions.method(method.name, revision.stateless) is method:
+        if self.extensions.extension_method(method.name, revision.stateless) is method:
             self.extensions.check(method, self.server_capabilities)
             return
         if method.name not in revision.methods:
@@ -298,27 +298,27 @@ class Calling:
     def notify(self, method: str, params: Any = None) -> None:
         """Tell the server, where the revision or an extension has such a word."""
         assert self._revision is not None
-        added = self.extensions.method(method, self._revision.stateless)
+        added = self.extensions.extension_method(method, self._revision.stateless)
         if added is not None:
             self.extensions.check(added, self.server_capabilities)
             if self._revision.stateless:  # nobody would know who tells it
-                params = self._signed(params)
+                params = self._with_meta(params)
         if added is not None or method in self._revision.methods:
             self.connection.notify(self._revision, added or METHODS[method], params)
 
     # the server's
 
-    def accept(self, request: Request) -> Call | bytes:
+    def on_request(self, request: Request) -> Call | bytes:
         """What a server asks: pings, and what the client declared."""
         revision = self._revision
         method = self._method(request.method)
         if method is None or method.result is None or method.sender == "client":
             raise MethodNotFound(f"This client has no method {request.method!r}")
         if method.name == "ping":
-            return self.connection.outgoing.result(request.id, {})
-        answer = self.extensions.handler(method, self.server_capabilities) or self._answers.get(
-            method.name
-        )
+            return self.connection.encoder.encode_result(request.id, {})
+        answer = self.extensions.find_handler(
+            method, self.server_capabilities
+        ) or self._answers.get(method.name)
         if answer is None or revision is None:
             raise MethodNotFound(
                 f"This client did not declare {method.capability or f'what {method.name} takes'}"
@@ -328,16 +328,22 @@ class Calling:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
             raise ProtocolError(-32602, f"{method.name}: {problem}") from None
         call = self._call(request.id, method, params)
-        call.local = answer
+        call.protocol_handler = answer
         return call
 
     def _call(self, id: Id, method: Method, params: Any) -> Call:
         """What the server asks or tells: the other side of the call is the server, with what that
         declared."""
-        return Call(id, method, params, Caller(self.spoken, self.server_info, self.declared), self)
+        return Call(
+            id,
+            method,
+            params,
+            Caller(self.agreed_revision, self.server_info, self.peer_capabilities),
+            self,
+        )
 
     @property
-    def declared(self) -> ClientCapabilities:
+    def peer_capabilities(self) -> ClientCapabilities:
         """What the server declared, for who asks a call what the other side did."""
         return ClientCapabilities.of(self.server_capabilities)
 
@@ -345,16 +351,16 @@ class Calling:
         """Let the callback answer. What was asked on behalf of a task is answered with the mark of
         that task:
         https://modelcontextprotocol.io/specification/2025-11-25/basic/utilities/tasks#related-task-metadata"""
-        assert call.local is not None
-        self.connection.hold(True)  # a person who thinks is no server that is slow
+        assert call.protocol_handler is not None
+        self.connection.pause_deadlines(True)  # a person who thinks is no server that is slow
         try:
-            result: Result = await call.local(call)
+            result: Result = await call.protocol_handler(call)
         finally:
-            self.connection.hold(False)
+            self.connection.pause_deadlines(False)
         mark = related(call.params)
         return result if mark is None else replace(result, meta={**mark, **(result.meta or {})})
 
-    def hear(self, notification: Notification) -> None:
+    def on_notification(self, notification: Notification) -> None:
         """What a server tells: progress goes to whoever asked, the rest to the client."""
         revision = self._revision
         method = self._method(notification.method)
@@ -368,31 +374,31 @@ class Calling:
         )
         params = lift(method, notification.params)
         if method.name == "notifications/progress":
-            if not self.connection.progressed(params):
-                self._heard(method.name, params)  # of a task, which outlives its request
+            if not self.connection.on_progress(params):
+                self._deliver(method.name, params)  # of a task, which outlives its request
         elif method.name == "notifications/cancelled":
             self.connection.cancel(params.request_id, params.reason)
             ended = ConnectionClosed(
                 f"The server ended the subscription: {params.reason or 'no reason given'}"
             )
-            self.connection.give_up(params.request_id, "subscriptions/listen", ended)
+            self.connection.fail_request(params.request_id, "subscriptions/listen", ended)
         else:
-            hear = self.extensions.handler(method, self.server_capabilities)
+            hear = self.extensions.find_handler(method, self.server_capabilities)
             if hear is not None:
-                self._hearing.run(
+                self._notification_runner.run(
                     hear, self._call(0, method, params), self.connection.limits.in_flight
                 )
-            self._heard(method.name, params)
+            self._deliver(method.name, params)
 
     def _method(self, name: str) -> Method | None:
         revision = self._revision
         if revision is None:
             return METHODS.get(name)
-        return self.extensions.method(name, revision.stateless) or revision.method(name)
+        return self.extensions.extension_method(name, revision.stateless) or revision.method(name)
 
-    def ended(self, reason: Exception | None) -> None:
+    def on_close(self, reason: Exception | None) -> None:
         """The conversation is over."""
-        self._on_end(self, reason)
+        self._on_close(self, reason)
 
 
 def wanted(choice: str | None) -> tuple[Revision, ...]:

@@ -1,0 +1,502 @@
+"""Requests from a server to its client: elicitation, sampling and roots.
+
+`ask` is the one way to ask, so a handler never needs to know the era.
+
+**Handshake era**: `ask` sends a request down the back channel of the call (`call.connection.ask`)
+and waits for the reply.
+
+**Stateless era**: a server cannot send requests. It can only reply "send this again, with these
+answers" (`input_required`). So a handler that may ask runs as a `SuspendableCall`, which outlives
+the request that started it. `multi_round_trip.py` carries its questions to the client and back.
+
+A question that the client did not declare, or that its revision does not have, is never sent:
+`ask` raises CannotAsk first.
+https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/mrtr
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextvars import ContextVar
+from hashlib import blake2b
+from inspect import isawaitable
+from secrets import token_urlsafe
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from ..errors import CannotAsk, ConfigError, InternalError, InvalidParams, ToolError
+from ..limits import Limits
+from ..net import why_not_openable
+from ..ports import Call, Caller, CallHandler
+from ..protocol.base import Params
+from ..protocol.client_features import CreateMessageParams, ElicitParams, find_tool_mismatch
+from ..protocol.content import TextContent, ToolResultContent, ToolUseContent
+from ..protocol.lifecycle import ClientCapabilities, InputRequired
+from ..protocol.methods import METHODS, Method
+from ..protocol.tools import ToolResult
+from ..revisions import Revision, decode
+from .url_elicitation import without_ticket
+
+if TYPE_CHECKING:
+    from ..server.forms import Form
+
+log = logging.getLogger("dovetail.connection")
+
+QUESTIONS = {
+    name: METHODS[name] for name in ("elicitation/create", "sampling/createMessage", "roots/list")
+}
+
+
+# what may be asked
+
+
+def required_capabilities(params: Any, method: str) -> dict[str, dict[str, Any]]:
+    """The capabilities that a client must have declared to be asked this, as the wire has them."""
+    if method == "roots/list":
+        return {"roots": {}}
+    if isinstance(params, ElicitParams):
+        return {"elicitation": {params.mode or "form": {}}}
+    parts: dict[str, Any] = {}
+    if isinstance(params, CreateMessageParams):
+        if params.tools is not None or params.tool_choice is not None or _uses_tools(params):
+            parts["tools"] = {}
+        if params.include_context not in (None, "none"):
+            parts["context"] = {}
+    return {"sampling": parts}
+
+
+def _uses_tools(params: CreateMessageParams) -> bool:
+    """Whether a conversation speaks of tools, though it offers none."""
+    blocks = (block for message in params.messages for block in message.blocks)
+    return any(isinstance(block, ToolUseContent | ToolResultContent) for block in blocks)
+
+
+def has_capabilities(
+    capabilities: ClientCapabilities, wanted: dict[str, dict[str, Any]], revision: Revision
+) -> bool:
+    """Whether a client has all of these. An empty `elicitation` means forms; forms and context are
+    older than the words for them."""
+    for name, parts in wanted.items():
+        has = capabilities.get(name)
+        if not isinstance(has, dict):
+            return False
+        implied = {
+            "form": not has or "mode" in revision.absent.get(ElicitParams, ()),
+            "context": not revision.sampling_parts,
+        }
+        if not all(part in has or implied.get(part) for part in parts):
+            return False
+    return True
+
+
+def find_flaw(params: Any) -> str | None:
+    """What is wrong with a question, whoever is asked; None if nothing is."""
+    if isinstance(params, ElicitParams) and params.mode == "url":
+        reason = why_not_openable(params.url or "")
+        return reason and f"{params.url!r} is not a URL that a browser can open: {reason}"
+    problem = (
+        find_tool_mismatch(params.messages) if isinstance(params, CreateMessageParams) else None
+    )
+    return problem and f"The conversation cannot be sent: {problem}"
+
+
+def check(call: Call, method: str, params: Any) -> None:
+    """Whether the client can be asked this: CannotAsk where not, ConfigError where nobody can."""
+    caller = call.caller
+    revision = caller.revision
+    wanted = required_capabilities(params, method)
+    parts = [part for parts in wanted.values() for part in parts]
+    what = f"{method} ({', '.join(parts)})" if parts else method
+    if not call.method.asks:
+        raise CannotAsk(f"{call.name} may not ask its client anything")
+    absent = revision.absent.get(type(params), ())
+    if (not revision.stateless and method not in revision.methods) or any(
+        part in absent for part in parts
+    ):
+        raise CannotAsk(f"There is no {what} in revision {revision.name}")
+    if not has_capabilities(caller.capabilities, wanted, revision):
+        raise CannotAsk(f"The client did not declare that it can be asked: {what}", wanted)
+    if problem := find_flaw(params):
+        raise ConfigError(problem)
+
+
+async def ask(call: Call, method: str, params: Any, key: str | None = None) -> Raw:
+    """Put a question to the client of a call; the answer as it came. The call's own time stands
+    still meanwhile."""
+    check(call, method, params)
+    if _inside_once.get():
+        raise ConfigError(
+            "What ctx.once does cannot ask the client; ask before, and let it use the answer"
+        )
+    if isinstance(params, ElicitParams) and params.elicitation_id is not None:
+        remember_elicitation(call.caller, params.elicitation_id)
+    if call.timeout_clock is not None:
+        call.timeout_clock.stop()
+    try:
+        if call.run is not None:
+            kept: Raw = await call.run.ask(QUESTIONS[method], params, key)
+            return kept
+        if call.caller.revision.stateless:
+            raise CannotAsk(f"{method}: this {call.name} was begun as one that does not ask")
+        return await ask_over_back_channel(call, method, params)
+    finally:
+        if call.timeout_clock is not None:
+            call.timeout_clock.go()
+
+
+async def ask_over_back_channel(call: Call, method: str, params: Any) -> Raw:
+    """A question down the back channel. Those that are open at the same time are one round, as in
+    the other era."""
+    limits: Limits = call.connection.limits
+    call.rounds += not call.open_questions
+    if call.rounds > limits.asks:
+        raise too_many_rounds(call, limits)
+    call.open_questions += 1
+    try:
+        async with asyncio.timeout(limits.ask_time):
+            answer: Raw = await call.connection.ask(call, QUESTIONS[method], params)
+            return answer
+    except TimeoutError:
+        raise ToolError(
+            f"The client did not answer {method} within {limits.ask_time:g} s"
+        ) from None
+    finally:
+        call.open_questions -= 1
+
+
+def too_many_rounds(call: Call, limits: Limits) -> InternalError:
+    """The error of a handler that never stops asking."""
+    return InternalError(f"{call.name} asked {limits.asks} times in a row, which is the limit")
+
+
+def remember_elicitation(caller: Caller, id: str) -> None:
+    """Its user is sent to a page."""
+    caller.remember_elicitation(id)
+    if caller.on_url_elicitation is not None:
+        caller.on_url_elicitation(id)
+
+
+def client_refused(method: str, code: int, message: str) -> ToolError:
+    """What a handler is told whose client answered a question with an error, as one whose user said
+    no does."""
+    return ToolError(f"The client refused {method}: {message or f'error {code}'}")
+
+
+async def once(call: Call, key: str, function: Callable[[], Any]) -> Any:
+    """Do something once per chain of rounds, and remember what came of it. Gives back what JSON
+    makes of it, each time."""
+    kept = call.once_results = {} if call.once_results is None else call.once_results
+    while isinstance(done := kept.get(key), asyncio.Future):
+        await asyncio.wait([done])  # somebody is at it; where they fail, it is our turn
+    if done is None:
+        begun = kept[key] = asyncio.get_running_loop().create_future()
+        try:
+            kept[key] = done = msgspec.json.encode(await _run_once(call.run, function))
+            if call.run is not None:
+                await call.run.save_once_result(key, done)
+        except BaseException:
+            del kept[key]
+            raise
+        finally:
+            begun.set_result(None)
+    return msgspec.json.decode(done)
+
+
+async def _run_once(run: Any, function: Callable[[], Any]) -> Any:
+    """What comes of it. Until then no round ends, as its state would not know of it."""
+    inside = _inside_once.set(True)
+    if run is not None:
+        run.once_running += 1
+    try:
+        outcome = function()
+        return await outcome if isawaitable(outcome) else outcome
+    finally:
+        _inside_once.reset(inside)
+        if run is not None:
+            run.once_running -= 1
+            run.close_round_soon()
+
+
+_inside_once: ContextVar[bool] = ContextVar("inside", default=False)
+"""Whether this is the inside of a `once`, where nothing can be asked: the next run would not come
+by there."""
+
+
+def as_tool_error(call: Call, error: CannotAsk | ToolError) -> ToolResult:
+    """What a caller is told of a question that came to nothing, as if the handler itself had
+    asked."""
+    if call.method.result is not ToolResult or (
+        isinstance(error, CannotAsk) and call.caller.revision.stateless
+    ):
+        raise error
+    return ToolResult(content=[TextContent(str(error))], is_error=True)
+
+
+def question_method(params: Params | None) -> str:
+    """The method that puts a question."""
+    if isinstance(params, ElicitParams):
+        return "elicitation/create"
+    return "sampling/createMessage" if isinstance(params, CreateMessageParams) else "roots/list"
+
+
+def decode_answer(raw: Raw, method: str) -> Any:
+    """An answer as the value that the question promises; InvalidParams where it is something
+    else."""
+    try:
+        return decode(raw, QUESTIONS[method].result)
+    except msgspec.MsgspecError as error:
+        raise InvalidParams(f"The answer to {method} makes no sense: {error}") from None
+
+
+def or_empty_params(params: Params | None) -> Params:
+    """Params that are there, though there is nothing in them."""
+    return Params() if params is None else params
+
+
+# suspended calls
+
+RequestKey = tuple[Any, ...]
+"""Whose request it is, and which, as it came: middleware may make another of it before it is asked
+for."""
+encode_sorted = msgspec.json.Encoder(order="sorted").encode
+
+
+class OpenQuestion(Struct, eq=False):
+    """A question that has no answer yet."""
+
+    method: Method
+    params: Any
+    future: "asyncio.Future[Raw] | None" = None
+    """Whoever waits for it; None where the handler is called again with the answer."""
+    form: "Form | None" = None
+    """What the answer has to fit, where nobody waits who knows."""
+
+    def settle(self, answer: "Raw | CannotAsk") -> None:
+        """Tell whoever waits."""
+        if self.future is None or self.future.done():
+            return
+        if isinstance(answer, CannotAsk):
+            self.future.set_exception(answer)
+        else:
+            self.future.set_result(answer)
+
+    def check_answer(self, answer: Raw) -> None:
+        """InvalidParams where an answer is none to this."""
+        said = decode_answer(answer, self.method.name)
+        if self.form is not None and said.action == "accept":
+            self.form.accept(said.content)
+
+
+class Journal(Struct, array_like=True):
+    """What a client carries from round to round, sealed."""
+
+    call_id: str
+    expires: float
+    rounds: int
+    request_digest: bytes
+    """Whose, and which request it is: nobody else's, and no other."""
+    open_questions: dict[str, tuple[str, dict[str, Any] | None]]
+    """The questions that wait for an answer, by their keys: the method of each, and the form that
+    it has to fit."""
+    answers: dict[str, bytes]
+    once_results: dict[str, bytes]
+    request_state: str | None = None
+    """The state of a handler that asks by itself."""
+    diverging: bool = False
+    """Whether the last run asked nothing that the ones before had asked. Once, others may just have
+    been faster."""
+    awaits_consent: bool = False
+    """Whether it raised UrlRequired: then answers are the consent to visit its pages, and it is run
+    again."""
+
+
+class SuspendableCall:
+    """A handler at work, across as many requests as it takes."""
+
+    def __init__(
+        self,
+        call: Call,
+        journal: Journal | None,
+        answers: dict[str, bytes],
+        whose: RequestKey | None = None,
+    ) -> None:
+        self.id = token_urlsafe(16)
+        self.request_key = request_key(call) if whose is None else whose
+        self.call = call = replace(call, run=self)
+        """The call as the handler sees it; the requests that it is answered to come and go."""
+        self.rounds = 0 if journal is None else journal.rounds
+        known = answers if journal is None else {**journal.answers, **answers}
+        anew = journal is None or journal.awaits_consent
+        self.answers = {} if anew else known
+        self._unclaimed_answers = known if anew else {}
+        """Answers to what may not be asked any more, or was not yet: they count once it is."""
+        call.once_results = (
+            call.once_results or {} if journal is None else dict(journal.once_results)
+        )
+        call.request_state = None if journal is None else journal.request_state
+        call.input_responses = {
+            key: Raw(answer) for key, answer in (self.answers | self._unclaimed_answers).items()
+        }
+        self.open_questions: dict[str, OpenQuestion] = {}
+        self.task: asyncio.Task[Any] | None = None
+        self.suspended_at = 0.0
+        self._unused_keys = (
+            set() if journal is None or journal.awaits_consent else {*journal.answers}
+        )
+        self.diverging = (
+            journal is not None and journal.request_state is None and bool(self.answers)
+        )
+        """Whether it was run again and has asked nothing yet that it had asked before."""
+        self.once_running = 0
+        """Things that are being done once."""
+        self.awaits_consent = False
+        self._used_keys: set[str] = set()
+        self._closing = False
+        self._round_end: asyncio.Future[None] | None = None
+
+    def start(self, handle: CallHandler) -> None:
+        """Set the handler to work."""
+        self.task = asyncio.get_running_loop().create_task(self._work(handle))
+        self.task.add_done_callback(lambda _: self._end_round())
+
+    async def _work(self, handle: CallHandler) -> Any:
+        result = await handle(self.call)
+        if (
+            self._unused_keys
+            and type(result) is not InputRequired
+            and self.call.request_state is None
+        ):
+            # Had it asked otherwise from the start, the answers would be to other questions: it is
+            # not to be trusted.
+            raise self.divergence_error()
+        return result
+
+    def divergence_error(self) -> InternalError:
+        """The error of a handler that does something else each time."""
+        text = (
+            "was run again and did not ask what it had asked before; what differs between "
+            "runs belongs into ctx.once"
+        )
+        log.error("%s %s: %s", self.call.name, text, ", ".join(sorted(self._unused_keys)))
+        return InternalError(f"{self.call.name} {text}")
+
+    async def ask(self, method: Method, params: Any, key: str | None) -> Raw:
+        """One question: answered from the journal, or put to the client with all others of this
+        turn of the loop."""
+        key = question_key(method, params, key, self._used_keys)
+        if key in self._unclaimed_answers:
+            self.answers[key] = self._unclaimed_answers.pop(key)
+        known = self.answers.get(key)
+        if known is not None:
+            self._unused_keys.discard(key)
+            self.diverging = False
+            return Raw(known)
+        if key in self.open_questions:
+            raise InternalError(f"The key {key!r} is asked twice at once")
+        future: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
+        self.open_questions[key] = OpenQuestion(method, params, future)
+        self.close_round_soon()
+        try:
+            return await future
+        finally:
+            self.open_questions.pop(key, None)
+
+    async def save_once_result(self, key: str, done: bytes) -> None:
+        """Something was done once; the next round tells."""
+
+    def close_round_soon(self) -> None:
+        """The round ends with this turn of the loop, with all that is asked until then."""
+        if not self._closing:
+            self._closing = True
+            asyncio.get_running_loop().call_soon(self._close_round)
+
+    def _close_round(self) -> None:
+        self._closing = False
+        if self.open_questions and not self.once_running:
+            self._end_round()
+
+    def _end_round(self) -> None:
+        if self._round_end is not None and not self._round_end.done():
+            self._round_end.set_result(None)
+
+    async def wait_for_round(self) -> bool:
+        """Wait until it is done (True), or until it asks."""
+        assert self.task is not None
+        if not self.task.done():
+            self._round_end = asyncio.get_running_loop().create_future()
+            await self._round_end
+            self._round_end = None
+        return self.task.done()
+
+    def stop(self) -> None:
+        """Nobody waits for it any more."""
+        self.call.cancelled = self.call.finished = True
+        if self.task is not None:
+            self.task.cancel()
+
+    def resume(self, call: Call, answers: dict[str, bytes]) -> None:
+        """Go on, on behalf of a new request. What is missing is asked again, if the client still
+        says that it can be."""
+        continue_under(self.call, call)
+        self.diverging = False
+        self.answers |= answers
+        for key, question in list(self.open_questions.items()):
+            try:
+                if key not in answers:
+                    check(self.call, question.method.name, question.params)
+                    continue
+                settled: Raw | CannotAsk = Raw(answers[key])
+            except CannotAsk as error:
+                settled = error
+            del self.open_questions[key]
+            question.settle(settled)
+        if self.open_questions:
+            self.close_round_soon()
+
+
+def question_key(method: Method, params: Any, given: str | None, used: set[str]) -> str:
+    """The key of a question: what was given, or a digest of what it asks; counted where there is
+    such a one already."""
+    base = given
+    if base is None:
+        if isinstance(params, ElicitParams):
+            # Some parts may be drawn anew each time.
+            params = replace(
+                params, elicitation_id=None, url=params.url and without_ticket(params.url)
+            )
+        base = blake2b(encode_sorted([method.name, params]), digest_size=9).hexdigest()
+    key, count = base, 1
+    while key in used:
+        count += 1
+        key = f"{base}.{count}"
+    used.add(key)
+    return key
+
+
+def continue_under(call: Call, request: Call) -> None:
+    """A call that goes on under a new request: from now on all that it says belongs to that one."""
+    call.id, call.caller, call.connection, call.progress = (
+        request.id,
+        request.caller,
+        request.connection,
+        request.progress,
+    )
+    call.params.meta, call.principal, call.address = (
+        request.params.meta,
+        request.principal,
+        request.address,
+    )
+    call.finished = call.cancelled = False
+
+
+def request_key(call: Call) -> RequestKey:
+    """Whose request this is, and which, before anybody has changed it."""
+    params, principal = call.params, call.caller.principal
+    arguments = getattr(params, "arguments", None)
+    if isinstance(arguments, dict):
+        arguments = {**arguments}
+    name = getattr(params, "name", None) or getattr(params, "uri", None)
+    return None if principal is None else principal.id, call.method.name, name, arguments
