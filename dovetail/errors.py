@@ -361,7 +361,11 @@ BY_CODE: dict[int, type[ProtocolError]] = {
 
 
 def install_command(extra: str) -> str:
-    """Return the command that installs the packages of this extra."""
+    """Return the command that installs the packages of an extra.
+
+    Args:
+        extra: The name of the extra: "http".
+    """
     return f"pip install '{DISTRIBUTION}[{extra}]'"
 
 

@@ -86,7 +86,20 @@ class DetailedTask(Task, kw_only=True):
 
 
 class TaskChangedParams(Params, kw_only=True):
-    """What `tasks/get` would return now: the fields of `DetailedTask`."""
+    """What `tasks/get` would return now.
+
+    Attributes:
+        task_id: Id of the task.
+        status: Its status.
+        created_at: When it was created, in ISO 8601.
+        last_updated_at: When it last changed, in ISO 8601.
+        ttl_ms: Milliseconds after its creation for which it is kept; None for no limit.
+        status_message: Explanation of the status, for people.
+        poll_interval_ms: Milliseconds that the client should wait between two polls.
+        input_requests: Unanswered questions by key, if the status is `input_required`.
+        result: Result of the call, if the status is `completed`.
+        error: JSON-RPC error, if the status is `failed`.
+    """
 
     task_id: str
     status: Status
@@ -123,7 +136,17 @@ class CoreTask(Wire, kw_only=True):
 
 
 class CoreTaskResult(Result, kw_only=True):
-    """A task in the core form, as the result of a request: the fields of `CoreTask`."""
+    """A task in the core form, as the result of a request.
+
+    Attributes:
+        task_id: Id of the task.
+        status: Its status.
+        created_at: When it was created, in ISO 8601.
+        last_updated_at: When it last changed, in ISO 8601.
+        ttl: Milliseconds after its creation for which it is kept; None for no limit.
+        status_message: Explanation of the status, for people.
+        poll_interval: Milliseconds that the requestor should wait between two polls.
+    """
 
     task_id: str
     status: Status
@@ -157,7 +180,17 @@ class ListTasksResult(Result, kw_only=True):
 
 
 class TaskStatusParams(Params, kw_only=True):
-    """What `tasks/get` would return now, in the core form: the fields of `CoreTask`."""
+    """What `tasks/get` would return now, in the core form.
+
+    Attributes:
+        task_id: Id of the task.
+        status: Its status.
+        created_at: When it was created, in ISO 8601.
+        last_updated_at: When it last changed, in ISO 8601.
+        ttl: Milliseconds after its creation for which it is kept; None for no limit.
+        status_message: Explanation of the status, for people.
+        poll_interval: Milliseconds that the requestor should wait between two polls.
+    """
 
     task_id: str
     status: Status

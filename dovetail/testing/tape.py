@@ -48,7 +48,12 @@ class Taped:
         self._side, self._other = (side, "server" if side == "client" else "client")
 
     def start(self, receive: Receive, ended: OnClose) -> None:
-        """Start the channel, and record what it delivers."""
+        """Start the channel, and record what it delivers.
+
+        Args:
+            receive: Called with each message.
+            ended: Called once, when the channel ends.
+        """
 
         def record(data: Incoming) -> None:
             if isinstance(data, bytes):
@@ -58,7 +63,11 @@ class Taped:
         self._channel.start(record, ended)
 
     def send(self, data: bytes) -> None:
-        """Record one message, and send it."""
+        """Record one message, and send it.
+
+        Args:
+            data: The message.
+        """
         self._tape.entries.append((self._side, data))
         self._channel.send(data)
 
