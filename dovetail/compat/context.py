@@ -26,7 +26,12 @@ LEVELS: tuple[Any, ...] = (*SEVERITY,)
 
 
 class CompatContext(Context[Any], Generic[A, B, C]):
-    """The call that a handler answers. It has everything that `dovetail.Context` has."""
+    """The call that a handler answers. It has everything that `dovetail.Context` has.
+
+    Args:
+        call: The call that is answered.
+        server: The server that answers it.
+    """
 
     __slots__ = ()
 
@@ -216,7 +221,11 @@ class CompatContext(Context[Any], Generic[A, B, C]):
 
 class CompatSession:
     """What a server can send to its client besides the answer, with the names of the official
-    SDK."""
+    SDK.
+
+    Args:
+        context: The context of the call.
+    """
 
     __slots__ = ("_context",)
 

@@ -1,11 +1,11 @@
-"""How long clients may keep what a server says, and who may share it.
+"""Cache hints: how long clients may keep results, and whether they may share them.
 
-The hints are the server's word, and the nearest word counts: a resource's own, then that of the
-method by name, then that of the whole server, and without any nothing is kept. Private is the
-default. "public" said of the whole server does not reach what may depend on the caller (all of it
-where there is middleware, what an extension wraps or answers, and resources whose function takes a
-Context): who means that too says it nearer by. What took a question to the client is the answer to
-nobody else, and is never kept.
+The most specific setting counts: that of the resource, then that of the method, then that of the
+whole server. Without any, nothing is cached. The default scope is private. "public" for the whole
+server does not apply to results that may depend on the caller: all results if there is middleware,
+those that an extension wraps or answers, and resources whose function takes a Context. To make
+these public, set it for the method or the resource. A result that depended on a question to the
+client is never cached.
 https://modelcontextprotocol.io/specification/2026-07-28/server/utilities/caching
 """
 
@@ -21,79 +21,97 @@ from ..protocol.base import CacheHints
 from ..protocol.methods import METHODS, Method
 
 Hints = dict[str, Any]
-"""The fields of a result that carry them; none where the revision's own are to be filled in."""
+"""The fields of a result that carry the hints; empty for the defaults of the revision."""
 SCOPES = ("private", "public")
-LONGEST = 2**31
-"""Seconds; what HTTP takes for the longest time too."""
+MAX_TTL_SECONDS = 2**31
+"""The longest time in HTTP too."""
 
 
 class Cache(Struct, frozen=True):
-    """How long clients may keep a result, in seconds, and whether they may share it with others
-    ("public") or not."""
+    """How long clients may keep a result, and whether they may share it.
+
+    Args:
+        ttl: Seconds that a client may keep the result (default: 0, not at all).
+        scope: "private" (the default) for one user only, or "public" if the result is the same for
+            all users.
+
+    Raises:
+        ConfigError: A value is out of range.
+    """
 
     ttl: float = 0
     scope: Literal["private", "public"] = "private"
 
     def __post_init__(self) -> None:
-        if not 0 <= self.ttl < LONGEST:
-            raise ConfigError(f"Cache(ttl={self.ttl!r}): give seconds, from 0 up")
+        if not 0 <= self.ttl < MAX_TTL_SECONDS:
+            raise ConfigError(f"Cache(ttl={self.ttl!r}): ttl is a number of seconds, 0 or more")
         if self.scope not in SCOPES:
-            raise ConfigError(f"Cache(scope={self.scope!r}): it is one of {', '.join(SCOPES)}")
+            raise ConfigError(f"Cache(scope={self.scope!r}): scope is one of {', '.join(SCOPES)}")
 
     def hints(self, scope: str | None = None) -> Hints:
-        """The hints that say this."""
+        """Return the fields of a result.
+
+        Args:
+            scope: Replaces the scope.
+        """
         return {"ttl_ms": int(self.ttl * 1000), "cache_scope": scope or self.scope}
 
 
 class Caching:
-    """What one server says of caches."""
+    """The cache settings of one server."""
 
-    def __init__(self, said: Cache | Mapping[str, Cache] | None, changed: Container[str]) -> None:
-        self._changed = changed
-        """The methods whose results somebody may change, for one caller and not for another."""
-        self._whole = said if isinstance(said, Cache) else None
-        self._named = dict(said) if isinstance(said, Mapping) else {}
-        if said is not None and self._whole is None and not isinstance(said, Mapping):
+    def __init__(
+        self, setting: Cache | Mapping[str, Cache] | None, personal_methods: Container[str]
+    ) -> None:
+        self._personal_methods = personal_methods
+        """The methods whose results may depend on the caller."""
+        self._server_wide = setting if isinstance(setting, Cache) else None
+        self._by_method = dict(setting) if isinstance(setting, Mapping) else {}
+        if not isinstance(setting, Cache | Mapping | None):
             known = ", ".join(name for name, row in METHODS.items() if row.cacheable)
-            raise ConfigError(f"cache={said!r}: give a Cache, or one for each method: {known}")
-        for name, cache in self._named.items():
+            raise ConfigError(
+                f"cache={setting!r} is not a Cache, or a dict with a Cache for some of the "
+                f"methods {known}"
+            )
+        for name, cache in self._by_method.items():
             check_cache(cache, f"cache[{name!r}]")
 
     def check(self, methods: Iterable[Method]) -> None:
-        """Whether what is said by name is said of methods that there are."""
+        """Raise ConfigError if there is a setting for a method that cannot be cached."""
         known = [row.name for row in methods if row.cacheable]
-        for name in self._named.keys() - {*known}:
-            raise ConfigError(f"cache: {name!r} cannot be kept; what can be is {', '.join(known)}")
+        for name in self._by_method.keys() - {*known}:
+            raise ConfigError(
+                f"cache: {name!r} cannot be cached; the methods that can be are {', '.join(known)}"
+            )
 
     def hints(self, method: str, own: Cache | None = None, personal: bool = False) -> Hints:
-        """The hints for a method, or for something that has its own. `personal`: it may depend on
-        who asks."""
-        near = own or self._named.get(method)
-        if near is not None:
-            return near.hints()
-        if self._whole is None:
+        """Return the hints for a method, or for a component with its `own` setting. `personal`: the
+        result may depend on the caller."""
+        specific = own or self._by_method.get(method)
+        if specific is not None:
+            return specific.hints()
+        if self._server_wide is None:
             return {}
-        return self._whole.hints("private" if personal or method in self._changed else None)
+        private = personal or method in self._personal_methods
+        return self._server_wide.hints("private" if private else None)
 
     def hinting(self, method: str, handle: CallHandler) -> CallHandler:
-        """What answers a method of an extension, with hints where its results have none of their
-        own."""
+        """Wrap the handler of an extension so that its results get hints, unless they have some."""
 
         async def answer(call: Call) -> Any:
             result = await handle(call)
-            silent = isinstance(result, CacheHints) and result.ttl_ms is None
-            return replace(result, **self.hints(method, personal=True)) if silent else result
+            needs_hints = isinstance(result, CacheHints) and result.ttl_ms is None
+            return replace(result, **self.hints(method, personal=True)) if needs_hints else result
 
         return answer
 
 
-def check_cache(cache: Any, where: str) -> Cache:
-    """What a user gave as a Cache, if it is one."""
+def check_cache(cache: Any, owner: str) -> None:
+    """Raise ConfigError unless this is a Cache."""
     if not isinstance(cache, Cache):
-        raise ConfigError(f"{where}: {cache!r} is no Cache; write Cache(ttl=60)")
-    return cache
+        raise ConfigError(f"{owner}: {cache!r} is not a Cache; write Cache(ttl=60)")
 
 
 def asked_the_client(call: Call) -> bool:
-    """Whether the client was asked something before this call could be answered."""
+    """Whether the client was asked a question during this call."""
     return call.run is not None and bool(call.run.rounds or call.run.answers)

@@ -133,7 +133,12 @@ def must_await(
 
 
 class Accepted(Struct, Generic[T], frozen=True):
-    """The user accepted. This is true, and `data` is the answer (None for a URL)."""
+    """The user accepted. This is true.
+
+    Attributes:
+        action: Always "accept".
+        data: The answer; None for a URL.
+    """
 
     action: ClassVar[Literal["accept"]] = "accept"
     data: T
@@ -143,7 +148,12 @@ class Accepted(Struct, Generic[T], frozen=True):
 
 
 class Declined(Struct, frozen=True):
-    """The user refused to answer. This is false."""
+    """The user refused to answer. This is false.
+
+    Attributes:
+        action: Always "decline".
+        data: Always None.
+    """
 
     action: ClassVar[Literal["decline"]] = "decline"
     data: ClassVar[None] = None
@@ -153,7 +163,12 @@ class Declined(Struct, frozen=True):
 
 
 class Cancelled(Struct, frozen=True):
-    """The user closed the form without an answer. This is false."""
+    """The user closed the form without an answer. This is false.
+
+    Attributes:
+        action: Always "cancel".
+        data: Always None.
+    """
 
     action: ClassVar[Literal["cancel"]] = "cancel"
     data: ClassVar[None] = None
@@ -183,6 +198,10 @@ class Context(Generic[State]):
     Annotate a parameter of a tool, resource or prompt function with it. `Context[AppState]` says
     what the server's lifespan yields, so that type checkers know `ctx.state`; at run time it is the
     same as `Context`.
+
+    Args:
+        call: The call that is answered.
+        server: The server that answers it.
     """
 
     __slots__ = ("_call", "_server")

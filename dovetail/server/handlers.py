@@ -36,7 +36,7 @@ from ..protocol.utilities import CompleteResult, PromptReference
 from ..revisions import Revision
 from .caching import Caching, asked_the_client
 from .context import Context
-from .guards.rates import Limiter, Rates
+from .guards.rates import RateLimiter, Rates
 from .prompts import RegisteredPrompt, bind_arguments, make_prompt_result
 from .registry import (
     Registry,
@@ -142,7 +142,7 @@ class Handlers:
         }
         self._needed: tuple[Any, tuple[str, ...]] = ((), ())
         self._networked = False
-        self.limiter = None if rates is None else Limiter(rates)
+        self.limiter = None if rates is None else RateLimiter(rates)
         counted = () if self.limiter is None else (self.limiter.admit,)
         permitted = () if guard is None else (self._permit,)
         self._admissions: tuple[Admission, ...] = (*counted, *permitted)

@@ -1,4 +1,4 @@
-"""Helpers that make content out of bytes or a file: Image, Audio, File."""
+"""Helpers that make content from bytes or from a file: Image, Audio, File."""
 
 from base64 import b64encode
 from typing import TYPE_CHECKING, Any
@@ -19,9 +19,19 @@ if TYPE_CHECKING:
 
 
 class Media:
-    """Bytes, given or read from a path when they are needed, and their type."""
+    """Bytes with their MIME type. A file is read when the content is made.
 
-    kind = "application/octet-stream"
+    Args:
+        data: The bytes.
+        mime_type: Their type (default: by the name of the file, or that of the class).
+        path: The file to read, instead of `data`.
+        annotations: For whom the content is, and how important it is.
+
+    Raises:
+        ConfigError: Both or none of `data` and `path` are given.
+    """
+
+    default_mime_type = "application/octet-stream"
 
     def __init__(
         self,
@@ -34,30 +44,32 @@ class Media:
         if (data is None) == (path is None):
             raise ConfigError(f"{type(self).__name__} takes either data= or path=")
         self._data = data
-        self.path = None if path is None else _path(path)
-        self.mime_type = mime_type or (self.kind if self.path is None else _mime_of(self.path))
+        self.path = None if path is None else _to_path(path)
+        self.mime_type = mime_type or (
+            self.default_mime_type if self.path is None else _mime_of(self.path)
+        )
         self.annotations = annotations
 
     @property
     def data(self) -> bytes:
-        """The bytes."""
+        """The bytes, read from the file if there is one."""
         if self.path is not None:
             return self.path.read_bytes()
         return self._data or b""
 
     def base64(self) -> str:
-        """The bytes as they travel."""
+        """Return the bytes in Base64, as they are sent."""
         return b64encode(self.data).decode()
 
     def content(self) -> Any:
-        """What is sent."""
+        """Make the content block."""
         raise NotImplementedError
 
 
-def _path(given: "str | Path") -> "Path":
+def _to_path(path: "str | Path") -> "Path":
     from pathlib import Path
 
-    return Path(given)
+    return Path(path)
 
 
 def _mime_of(path: "Path") -> str:
@@ -67,27 +79,58 @@ def _mime_of(path: "Path") -> str:
 
 
 class Image(Media):
-    """A picture: `Image(data=b"…", mime_type="image/png")` or `Image(path="plot.png")`."""
+    """A picture: `Image(data=b"…", mime_type="image/png")` or `Image(path="plot.png")`.
 
-    kind = "image/png"
+    Args:
+        data: The bytes.
+        mime_type: Their type (default: by the name of the file, or "image/png").
+        path: The file to read, instead of `data`.
+        annotations: For whom the picture is, and how important it is.
+
+    Raises:
+        ConfigError: Both or none of `data` and `path` are given.
+    """
+
+    default_mime_type = "image/png"
 
     def content(self) -> ImageContent:
-        """The picture as content."""
+        """Make the content block."""
         return ImageContent(self.base64(), self.mime_type, self.annotations)
 
 
 class Audio(Media):
-    """A sound: `Audio(data=b"…", mime_type="audio/wav")` or `Audio(path="voice.mp3")`."""
+    """A sound: `Audio(data=b"…", mime_type="audio/wav")` or `Audio(path="voice.mp3")`.
 
-    kind = "audio/wav"
+    Args:
+        data: The bytes.
+        mime_type: Their type (default: by the name of the file, or "audio/wav").
+        path: The file to read, instead of `data`.
+        annotations: For whom the sound is, and how important it is.
+
+    Raises:
+        ConfigError: Both or none of `data` and `path` are given.
+    """
+
+    default_mime_type = "audio/wav"
 
     def content(self) -> AudioContent:
-        """The sound as content."""
+        """Make the content block."""
         return AudioContent(self.base64(), self.mime_type, self.annotations)
 
 
 class File(Media):
-    """A file with its contents: text where it is text, else bytes."""
+    """A file with its contents, which are sent as text if they are UTF-8, else as bytes.
+
+    Args:
+        data: The bytes.
+        mime_type: Their type (default: by the name of the file, or "application/octet-stream").
+        path: The file to read, instead of `data`.
+        uri: The URI of the file (default: its `file://` URI, or "attachment:file").
+        annotations: For whom the file is, and how important it is.
+
+    Raises:
+        ConfigError: Both or none of `data` and `path` are given.
+    """
 
     def __init__(
         self,
@@ -104,7 +147,7 @@ class File(Media):
         )
 
     def contents(self) -> ResourceContents:
-        """The file as contents of a resource."""
+        """Make the contents of a resource."""
         data = self.data
         try:
             text = None if b"\0" in data else data.decode()
@@ -117,5 +160,5 @@ class File(Media):
         return TextResourceContents(uri=self.uri, text=text, mime_type=self.mime_type)
 
     def content(self) -> EmbeddedResource:
-        """The file as content."""
+        """Make the content block, an embedded resource."""
         return EmbeddedResource(self.contents(), self.annotations)

@@ -32,12 +32,12 @@ MODULES = [
 ]
 ROOT = Path(__file__).parents[2]
 KNOWN = {
-    "dovetail": 187,
-    "dovetail.auth": 200,
-    "dovetail.compat": 13,
+    "dovetail": 140,
+    "dovetail.auth": 78,
+    "dovetail.compat": 2,
     "dovetail.extensions": 19,
-    "dovetail.ports": 104,
-    "dovetail.protocol": 26,
+    "dovetail.ports": 52,
+    "dovetail.protocol": 9,
 }
 """How many descriptions a module may lack, until all are written. These numbers only shrink."""
 

@@ -28,7 +28,7 @@ from dovetail.extensions.tasks import InMemoryTaskStore, SqliteStore, TaskRecord
 from dovetail.limits import Limits
 from dovetail.ports import HttpRequest
 from dovetail.protocol.client_features import ElicitParams
-from dovetail.testing.bare import bare
+from dovetail.testing import bare
 from tests.extensions.test_tasks import (
     ABLE,
     CORE,

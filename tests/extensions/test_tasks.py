@@ -30,7 +30,7 @@ from dovetail.extensions.tasks.settings import calls_detach
 from dovetail.limits import Limits
 from dovetail.protocol.client_features import ElicitParams
 from dovetail.protocol.tasks import EXTENSION, RELATED_TASK
-from dovetail.testing.bare import Bare, bare
+from dovetail.testing import Bare, bare
 from tests.behaviour.conftest import TRANSPORTS, Talk
 from tests.transports.http.raw import hosted, modern
 

@@ -213,25 +213,25 @@ async def test_files_take_a_cache_too(tmp_path: Any) -> None:
 @pytest.mark.requirement("cache-ttl")
 @pytest.mark.parametrize("ttl", [-1, -0.001, float("inf"), float("nan"), 2**31])
 def test_a_time_that_is_none_is_refused(ttl: float) -> None:
-    with pytest.raises(ConfigError, match=r"give seconds, from 0 up"):
+    with pytest.raises(ConfigError, match=r"ttl is a number of seconds, 0 or more"):
         Cache(ttl)
 
 
 def test_what_is_no_cache_is_refused_by_name() -> None:
-    with pytest.raises(ConfigError, match=r"scope='shared'\): it is one of private, public"):
+    with pytest.raises(ConfigError, match=r"scope='shared'\): scope is one of private, public"):
         Cache(1, "shared")  # type: ignore[arg-type]
     with pytest.raises(
         ConfigError,
-        match=r"'tools/call' cannot be kept; what can be is server/discover, tools/list",
+        match=r"'tools/call' cannot be cached; the methods that can be are server/discover, ",
     ):
         Server("x", cache={"tools/call": Cache(1)})
-    with pytest.raises(ConfigError, match=r"cache=60: give a Cache, or one for each method"):
+    with pytest.raises(ConfigError, match=r"cache=60 is not a Cache, or a dict with a Cache"):
         Server("x", cache=60)  # type: ignore[arg-type]
     with pytest.raises(
-        ConfigError, match=r"cache\['tools/list'\]: 60 is no Cache; write Cache\(ttl=60\)"
+        ConfigError, match=r"cache\['tools/list'\]: 60 is not a Cache; write Cache\(ttl=60\)"
     ):
         Server("x", cache={"tools/list": 60})  # type: ignore[dict-item]
-    with pytest.raises(ConfigError, match=r"The cache of resource 'a://b': 60 is no Cache"):
+    with pytest.raises(ConfigError, match=r"The cache of resource 'a://b': 60 is not a Cache"):
         Server("x").resource("a://b", cache=60)(lambda: "")  # type: ignore[arg-type]
 
 

@@ -203,10 +203,10 @@ def nameless(x: Annotated[str, Header]) -> None: ...
                    "boolean"),
         (inside_a_list, "Tool 'inside_a_list': 'x.items' cannot be sent in the header "
                         "'X': it must be a property of an "
-                        "object can be, and no $ref, list or alternative may lie on the way to it"),
+                        "object that is reached without $ref, list or alternative"),
         (shared, "Tool 'shared': '$defs.Place.region' cannot be sent in the header "
                  "'Region': it must be a property of an "
-                 "object can be, and no $ref, list or alternative may lie on the way to it"),
+                 "object that is reached without $ref, list or alternative"),
         (twice, "Tool 'twice': 'x' and 'y' cannot use the same header 'same'"),
         (nameless, 'nameless cannot take x: Header needs the name of the header: Header("Region")'),
     ],

@@ -19,7 +19,7 @@ from dovetail.ports import Caller, Principal
 from dovetail.protocol.methods import METHODS, Method
 from dovetail.protocol.tools import CallToolParams
 from dovetail.revisions import OFFICIAL
-from dovetail.server.guards.rates import NETWORK, Limiter
+from dovetail.server.guards.rates import NETWORK, RateLimiter
 from dovetail.testing import pair
 from tests.behaviour.web import on_a_port
 from tests.server.guarded import SLOW, TRANSPORTS, Door, build, over, placed
@@ -48,7 +48,10 @@ SOMEBODY = caller("203.0.113.1")
 
 
 def ask(
-    limiter: Limiter, method: str | Method = "tools/call", who: Caller = SOMEBODY, tool: str = "add"
+    limiter: RateLimiter,
+    method: str | Method = "tools/call",
+    who: Caller = SOMEBODY,
+    tool: str = "add",
 ) -> float:
     """The seconds to wait; 0 where it was let in."""
     row = METHODS[method] if isinstance(method, str) else method
@@ -65,7 +68,7 @@ def ask(
 
 def test_a_burst_passes_and_then_one_at_a_time() -> None:
     clock = Clock()
-    limiter = Limiter(Rates(calls=TWO), clock)
+    limiter = RateLimiter(Rates(calls=TWO), clock)
     assert [ask(limiter) for _ in range(3)] == [0, 0, 10]
     clock.now += 9
     assert ask(limiter) == 1
@@ -75,7 +78,7 @@ def test_a_burst_passes_and_then_one_at_a_time() -> None:
 
 def test_after_the_time_that_a_refusal_names_the_next_is_let_in() -> None:
     clock = Clock()
-    limiter = Limiter(Rates(calls=Rate(3, per=7)), clock)
+    limiter = RateLimiter(Rates(calls=Rate(3, per=7)), clock)
     for _ in range(3):
         ask(limiter)
     for _ in range(50):
@@ -87,7 +90,7 @@ def test_after_the_time_that_a_refusal_names_the_next_is_let_in() -> None:
 
 def test_a_bucket_is_never_fuller_than_full() -> None:
     clock = Clock()
-    limiter = Limiter(Rates(calls=TWO), clock)
+    limiter = RateLimiter(Rates(calls=TWO), clock)
     clock.now += 1e6
     assert [ask(limiter) for _ in range(3)] == [0, 0, 10]
 
@@ -99,7 +102,7 @@ def test_no_pattern_of_requests_gets_more_through(
     count: float, burst: int, pauses: list[float]
 ) -> None:
     clock = Clock()
-    limiter = Limiter(Rates(calls=Rate(count, burst=burst)), clock)
+    limiter = RateLimiter(Rates(calls=Rate(count, burst=burst)), clock)
     admitted: list[float] = []
     for pause in pauses:
         clock.now += pause
@@ -111,7 +114,7 @@ def test_no_pattern_of_requests_gets_more_through(
 
 
 def test_a_tool_has_a_bucket_of_its_own_and_counts_among_all_calls() -> None:
-    limiter = Limiter(
+    limiter = RateLimiter(
         Rates(calls=Rate(1, per=10, burst=3), tools={"pay": Rate(1, per=60)}), Clock()
     )
     assert [ask(limiter, tool="pay"), ask(limiter, tool="pay")] == [0, 60]
@@ -120,14 +123,14 @@ def test_a_tool_has_a_bucket_of_its_own_and_counts_among_all_calls() -> None:
 
 
 def test_what_is_refused_takes_a_token_from_no_bucket() -> None:
-    limiter = Limiter(Rates(calls=TWO, tools={"pay": Rate(1, per=60)}), Clock())
+    limiter = RateLimiter(Rates(calls=TWO, tools={"pay": Rate(1, per=60)}), Clock())
     assert [ask(limiter, tool="pay") for _ in range(5)] == [0, 60, 60, 60, 60]
     assert ask(limiter) == 0
 
 
 def test_each_kind_of_request_is_counted_apart() -> None:
     one = Rate(1, per=10)
-    limiter = Limiter(
+    limiter = RateLimiter(
         Rates(calls=one, completions=one, tasks=one, openings=one, others=one), Clock()
     )
     tasks = [
@@ -147,14 +150,14 @@ def test_each_kind_of_request_is_counted_apart() -> None:
 
 
 def test_what_has_no_rate_is_not_limited() -> None:
-    limiter = Limiter(Rates(calls=None, tools={"pay": TWO, "add": None}), Clock())
+    limiter = RateLimiter(Rates(calls=None, tools={"pay": TWO, "add": None}), Clock())
     assert [ask(limiter) for _ in range(5000)] == [0] * 5000
     assert [ask(limiter, tool="pay") for _ in range(3)] == [0, 0, 10]
     assert [ask(limiter, tool="other") for _ in range(5000)] == [0] * 5000
 
 
 def test_an_error_names_what_was_too_much_and_how_long_to_wait() -> None:
-    limiter = Limiter(Rates(calls=None, tools={"pay": Rate(2, per=60)}), Clock())
+    limiter = RateLimiter(Rates(calls=None, tools={"pay": Rate(2, per=60)}), Clock())
     for _ in range(2):
         ask(limiter, tool="pay")
     with pytest.raises(Overloaded) as refusal:
@@ -170,7 +173,7 @@ def test_an_error_names_what_was_too_much_and_how_long_to_wait() -> None:
 
 
 def test_each_principal_has_its_own_wherever_it_calls_from() -> None:
-    limiter = Limiter(Rates(calls=Rate(1, per=10)), Clock())
+    limiter = RateLimiter(Rates(calls=Rate(1, per=10)), Clock())
     assert ask(limiter, who=caller("203.0.113.1", "ada")) == 0
     assert ask(limiter, who=caller("198.51.100.7", "ada")) == 10
     assert ask(limiter, who=caller("203.0.113.1", "bo")) == 0
@@ -181,7 +184,7 @@ def test_each_principal_has_its_own_wherever_it_calls_from() -> None:
 
 
 def test_addresses_of_one_ipv6_network_are_one_caller() -> None:
-    limiter = Limiter(Rates(calls=Rate(1, per=10)), Clock())
+    limiter = RateLimiter(Rates(calls=Rate(1, per=10)), Clock())
     assert ask(limiter, who=caller("2001:db8:1:2::1")) == 0
     assert ask(limiter, who=caller("2001:db8:1:2:ffff::9")) == 10
     assert ask(limiter, who=caller("2001:db8:1:3::1")) == 0
@@ -195,7 +198,7 @@ def test_loopback_is_this_machine(address: str) -> None:
 
 
 def test_by_default_only_those_who_call_over_a_network_are_limited() -> None:
-    limiter = Limiter(NETWORK, Clock())
+    limiter = RateLimiter(NETWORK, Clock())
 
     def admitted(who: Caller) -> int:
         return sum(ask(limiter, who=who) == 0 for _ in range(3000))
@@ -210,7 +213,7 @@ def test_by_default_only_those_who_call_over_a_network_are_limited() -> None:
 
 
 def test_rates_that_are_given_hold_for_everybody() -> None:
-    limiter = Limiter(Rates(calls=TWO), Clock())
+    limiter = RateLimiter(Rates(calls=TWO), Clock())
     assert [ask(limiter, who=who) for who in (caller(), caller("127.0.0.1"), caller("::1"))] == [
         0,
         0,
@@ -219,13 +222,13 @@ def test_rates_that_are_given_hold_for_everybody() -> None:
 
 
 def test_of_too_many_callers_those_are_forgotten_that_were_idle_longest() -> None:
-    limiter = Limiter(Rates(calls=Rate(1, per=1e6), callers=100), Clock())
+    limiter = RateLimiter(Rates(calls=Rate(1, per=1e6), callers=100), Clock())
     regular = caller("203.0.113.1")
     assert ask(limiter, who=regular) == 0
     for number in range(10_000):
         assert ask(limiter, who=caller(f"10.0.{number // 256}.{number % 256}")) == 0
         assert ask(limiter, who=regular) > 0
-        assert len(limiter._seen) <= 100
+        assert len(limiter._buckets) <= 100
     assert ask(limiter, who=caller("10.0.0.0")) == 0
 
 
@@ -238,9 +241,11 @@ def test_threads_together_get_no_more_than_one_would() -> None:
             time.sleep(0.001)
             return found
 
-    limiter = Limiter(Rates(calls=Rate(1, per=1e6, burst=5)), Clock())
+    limiter = RateLimiter(Rates(calls=Rate(1, per=1e6, burst=5)), Clock())
     ask(limiter)
-    limiter._seen["203.0.113.1"].full = Slow(limiter._seen["203.0.113.1"].full)
+    buckets = limiter._buckets.get("203.0.113.1")
+    assert buckets is not None
+    buckets.full_at = Slow(buckets.full_at)
     with ThreadPoolExecutor(4) as pool:
         waits = list(pool.map(lambda _: ask(limiter), range(20)))
     assert waits.count(0) == 4
@@ -250,13 +255,13 @@ def test_threads_together_get_no_more_than_one_would() -> None:
     "wrong", [{"count": 0}, {"count": -1}, {"count": 1, "per": 0}, {"count": 1, "burst": 0.5}]
 )
 def test_a_rate_that_lets_nothing_through_is_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(ConfigError, match="burst of at least 1"):
+    with pytest.raises(ConfigError, match="burst at least 1"):
         Rate(**wrong)
 
 
 @pytest.mark.parametrize("wrong", [{"calls": 10}, {"tools": {"pay": 10}}, {"logs": "many"}])
 def test_what_is_no_rate_is_refused_by_name(wrong: Any) -> None:
-    with pytest.raises(ConfigError, match=r"is no Rate for (calls|pay|logs); write Rate\(10\)"):
+    with pytest.raises(ConfigError, match=r"is not a Rate for (calls|pay|logs); write Rate\(10\)"):
         Rates(**wrong)
 
 
@@ -278,7 +283,7 @@ def test_a_refusal_that_names_nonsense_names_no_time() -> None:
 async def test_log_messages_that_are_too_many_are_dropped_and_counted() -> None:
     clock, heard = Clock(), []
     server = build()
-    server.limiter = Limiter(Rates(logs=Rate(1, burst=5)), clock)
+    server.limiter = RateLimiter(Rates(logs=Rate(1, burst=5)), clock)
     async with pair(
         server, on_log=lambda entry: heard.append((entry.logger, entry.data))
     ) as client:
@@ -470,7 +475,7 @@ async def test_by_default_a_stranger_is_limited_and_this_machine_is_not(
             async with Client(url.format(address), revision=revision) as client:
                 await client.call_tool("add", {"a": 1})
         assert server.limiter is not None
-        assert list(server.limiter._seen) == seen
+        assert list(server.limiter._buckets._items) == seen
 
 
 @pytest.mark.parametrize("transport", ["http", "websocket"])
@@ -488,7 +493,7 @@ async def test_who_proved_who_they_are_has_buckets_of_their_own(
             ) as client:
                 await client.call_tool("add", {"a": 1})
     assert server.limiter is not None
-    assert list(server.limiter._seen) == [("principal", "bo"), ("principal", "ada")]
+    assert list(server.limiter._buckets._items) == [("principal", "bo"), ("principal", "ada")]
 
 
 async def test_rates_can_be_switched_off() -> None:

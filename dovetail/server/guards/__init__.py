@@ -1,1 +1,1 @@
-"""Ready-made guards: what a server may put between itself and the world."""
+"""What protects a server: rate limits, an audit log, and redaction of secrets."""

@@ -1,13 +1,13 @@
-"""Who called what, when, and what came of it: one record for each call, on a server or on a client.
+"""The audit log: one record for each call, of who called what, when, and with what outcome.
 
     server = Server("shop", middleware=[audit()])
 
-It goes to a function of your choice, else as one line of JSON to the logger `dovetail.audit`. A
-record holds no secret by itself: of arguments only the names, unless a function says what may be
-seen of each value; of errors the kind and the code, never the text; of results nothing; and no
-token ever, for no caller carries one. All that a stranger can make long is cut.
+It works on a server and on a client. Records go to a function of your choice, or as lines of JSON
+to the logger `dovetail.audit`. A record contains no secrets by default: the names of arguments but
+not their values (unless a function decides what to show of each), the kind and code of an error but
+not its text, nothing of a result, and never a token. Everything that a caller can make long is cut.
 
-It only looks (`Observer`), so results go out as they were encoded. Whatever goes wrong here is
+It only observes (`Observer`), so results are sent as they were encoded. If recording fails, that is
 logged, and the call goes on.
 """
 
@@ -36,46 +36,47 @@ log = logging.getLogger("dovetail.server")
 
 _parts = msgspec.json.Decoder(dict[str, Raw]).decode
 
-LONGEST = 256
-"""Characters of a name, a URI or an id."""
-MOST = 64
-"""Arguments of one call."""
+MAX_NAME_CHARS = 256
+"""The length of a name, a URI or an id."""
+MAX_ARGUMENTS = 64
+"""The number of arguments in one record."""
 Outcome = Literal["ok", "tool-error", "asked", "error", "refused", "cancelled"]
 Show = Callable[[str, Any], Any]
-"""Takes the name of an argument and its value, and gives back what may be seen of it."""
+"""Takes the name and the value of an argument, and returns what to record of it."""
 
 
 class AuditRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One call."""
+    """The record of one call."""
 
     time: datetime
-    """When it began, in UTC."""
+    """When the call began, in UTC."""
     method: str
+    """The method of the request."""
     target: str | None = None
-    """The tool or prompt by its name, the resource by its URI."""
+    """The name of the tool or prompt, or the URI of the resource."""
     outcome: Outcome
-    """`tool-error`: the tool said that it failed. `asked`: with a question to the client.
+    """How the call ended. `tool-error`: the tool failed. `asked`: with a question to the client.
     `refused`: it never began."""
     code: int | None = None
-    """The code of the error that it was answered with."""
+    """The code of the error, if it was answered with one."""
     error: str | None = None
-    """… and its kind."""
+    """The class of the error, if it was answered with one."""
     duration: float = 0.0
-    """Seconds."""
+    """How long the call took, in seconds."""
     user: str | None = None
-    """Who asked, as it was proved: the principal's id …"""
+    """The id of the authenticated caller."""
     client: str | None = None
-    """… and the client's, where they have one."""
+    """The id of the authenticated caller's OAuth client, if there is one."""
     agent: str | None = None
-    """The name and version of the client, as it says itself."""
+    """The name and version of the client, as it states them itself."""
     address: str | None = None
+    """The network address of the caller."""
     server: str | None = None
-    """Who was asked, in the records of a client: the server's name, as it says itself."""
+    """In the records of a client: the name of the server, as it states it itself."""
     id: Id | None = None
-    """The id of the request, in the records of a server."""
+    """In the records of a server: the id of the request."""
     arguments: list[str] | dict[str, Any] | None = None
-    """The names of its arguments; with what may be seen of their values, where `arguments=` says
-    that."""
+    """The names of the arguments; with `audit(arguments=…)`, also what it returned for each."""
 
 
 Sink = Callable[[AuditRecord], None]
@@ -84,9 +85,19 @@ Sink = Callable[[AuditRecord], None]
 def audit(
     sink: Sink | None = None, *, arguments: Show | None = None, longest: int = 1024
 ) -> "Audit":
-    """Middleware that records every call, for `Server(middleware=…)` and `Client(middleware=…)`.
-    `sink` takes the records, in the event loop; `arguments` says what may be seen of an argument; a
-    value is cut after so many bytes of JSON."""
+    """Make middleware that records every call, for `Server(middleware=…)` and
+    `Client(middleware=…)`.
+
+    Args:
+        sink: A plain function that gets each record, in the event loop (default: lines of JSON to
+            the logger `dovetail.audit`).
+        arguments: A function of the name and value of an argument that returns what to record of
+            the value (default: only names are recorded).
+        longest: After how many bytes of JSON a recorded value is cut.
+
+    Raises:
+        ConfigError: `sink` is an async function, or `arguments` is not a function.
+    """
     if iscoroutinefunction(sink):
         raise ConfigError(
             "audit(sink=…) takes a plain function; let it put the record into a queue"
@@ -97,10 +108,10 @@ def audit(
 
 
 class Audit(Observer):
-    """What `audit` makes."""
+    """The middleware that `audit` makes."""
 
-    def __init__(self, sink: Sink | None, show: Show | None, longest: int) -> None:
-        self._sink, self._show, self._longest = sink, show, longest
+    def __init__(self, sink: Sink | None, show: Show | None, max_value_bytes: int) -> None:
+        self._sink, self._show, self._max_value_bytes = sink, show, max_value_bytes
 
     async def __call__(self, call: Call, next: CallHandler) -> Any:
         """Record a call when it has ended."""
@@ -108,28 +119,28 @@ class Audit(Observer):
         try:
             result = await next(call)
         except BaseException as error:
-            self._ended(call, began, perf_counter() - start, _failure(call, error, rounds))
+            self._record_call(call, began, perf_counter() - start, _failure(call, error, rounds))
             raise
-        self._ended(call, began, perf_counter() - start, {"outcome": _outcome(result)})
+        self._record_call(call, began, perf_counter() - start, {"outcome": _outcome(result)})
         return result
 
     def request_refused(
         self, method: Method, params: Any, caller: Caller, error: ProtocolError
     ) -> None:
-        """Record a request that was not let in."""
-        came = {"time": datetime.now(UTC), **_error("refused", error)}
-        self._record(method, params, caller, caller, came)
+        """Record a request that was refused."""
+        fields = {"time": datetime.now(UTC), **_error_fields("refused", error)}
+        self._record(method, params, caller, caller, fields)
 
-    def _ended(self, call: Call, began: datetime, duration: float, came: dict[str, Any]) -> None:
+    def _record_call(
+        self, call: Call, began: datetime, duration: float, outcome: dict[str, Any]
+    ) -> None:
         peer = call.connection
-        if hasattr(
-            peer, "server_info"
-        ):  # the client itself, which knows the server; the request has no id yet
+        if hasattr(peer, "server_info"):  # a client, whose request has no id yet
             about = {"server": None if peer.server_info is None else _cut(peer.server_info.name)}
         else:
             about = {"id": _cut(call.id)}
-        came = {"time": began, "duration": round(duration, 6), **came, **about}
-        self._record(call.method, call.params, call.caller, call, came)
+        fields = {"time": began, "duration": round(duration, 6), **outcome, **about}
+        self._record(call.method, call.params, call.caller, call, fields)
 
     def _record(
         self,
@@ -137,25 +148,29 @@ class Audit(Observer):
         params: Any,
         caller: Caller,
         asker: Caller | Call,
-        came: dict[str, Any],
+        fields: dict[str, Any],
     ) -> None:
         try:
             if self._sink is None and not lines.isEnabledFor(logging.INFO):
                 return
-            target, arguments = _asked(params)
+            target, arguments = _subject(params)
             shown = None if arguments is None else self._shown(arguments)
             record = AuditRecord(
-                method=method.name, target=target, arguments=shown, **_who(caller, asker), **came
+                method=method.name,
+                target=target,
+                arguments=shown,
+                **_identity(caller, asker),
+                **fields,
             )
             if self._sink is None:
                 lines.info("%s", msgspec.json.encode(record).decode())
             else:
                 self._sink(record)
         except Exception:
-            log.exception("A call of %s could not be recorded", method.name)
+            log.exception("Cannot record a call of %s", method.name)
 
     def _shown(self, arguments: dict[str, Any]) -> list[str] | dict[str, Any]:
-        names = list(arguments)[:MOST]
+        names = list(arguments)[:MAX_ARGUMENTS]
         if self._show is None:
             return [_cut(name) for name in names]
         return {_cut(name): self._value(name, arguments[name]) for name in names}
@@ -165,23 +180,23 @@ class Audit(Observer):
         try:
             seen = self._show(name, msgspec.json.decode(value) if isinstance(value, Raw) else value)
             data = msgspec.json.encode(seen)
-        except Exception as error:  # whose text may well name the value
+        except Exception as error:  # its text may contain the value, so it is not logged
             log.error(
-                "What may be seen of the argument %r could not be said: %s",
+                "audit(arguments=…) failed for the argument %r: %s",
                 _cut(name),
                 type(error).__name__,
             )
             return HIDDEN
         return (
             seen
-            if len(data) <= self._longest
-            else data[: self._longest].decode(errors="ignore") + "…"
+            if len(data) <= self._max_value_bytes
+            else data[: self._max_value_bytes].decode(errors="ignore") + "…"
         )
 
 
-def _who(caller: Caller, asker: Caller | Call) -> dict[str, Any]:
-    """Who asked. What was proved, and from where, is the call's: the caller of a session has many,
-    each its own."""
+def _identity(caller: Caller, asker: Caller | Call) -> dict[str, Any]:
+    """The fields about the caller. The principal and the address belong to the request, because
+    the requests of one session may differ in them."""
     info, principal = caller.info, asker.principal
     return {
         "user": None if principal is None else principal.id,
@@ -191,8 +206,8 @@ def _who(caller: Caller, asker: Caller | Call) -> dict[str, Any]:
     }
 
 
-def _asked(params: Any) -> tuple[str | None, dict[str, Any] | None]:
-    """What a request is about, and its arguments; values of a tool call are still raw."""
+def _subject(params: Any) -> tuple[str | None, dict[str, Any] | None]:
+    """The target of a request, and its arguments; the values of a tool call are still raw."""
     about, arguments = params, getattr(params, "arguments", None)
     if isinstance(params, CompleteParams):
         about, arguments = params.ref, {params.argument.name: params.argument.value}
@@ -202,7 +217,7 @@ def _asked(params: Any) -> tuple[str | None, dict[str, Any] | None]:
         try:
             arguments = _parts(arguments) if bytes(arguments) else None
         except (msgspec.MsgspecError, UnicodeDecodeError):
-            arguments = None  # no object, or broken: which the call itself will find out
+            arguments = None  # not an object, or malformed: the call itself will fail
     return None if target is None else _cut(target), arguments
 
 
@@ -214,22 +229,26 @@ def _outcome(result: Any) -> Outcome:
 
 def _failure(call: Call, error: BaseException, rounds: int) -> dict[str, Any]:
     if call.abort_error is not None:
-        return _error("error", call.abort_error)
+        return _error_fields("error", call.abort_error)
     if call.cancelled or isinstance(error, asyncio.CancelledError):
-        # A run that waited for answers is ended when nobody came back with them, or when they come
-        # to another run.
+        # A run that waits for answers is cancelled if no answers come in time, or if they come to
+        # another run.
         return {"outcome": "asked" if _rounds(call) > rounds else "cancelled"}
-    return _error("error", error)
+    return _error_fields("error", error)
 
 
-def _error(outcome: Outcome, error: BaseException) -> dict[str, Any]:
+def _error_fields(outcome: Outcome, error: BaseException) -> dict[str, Any]:
     return {"outcome": outcome, "error": type(error).__name__, "code": getattr(error, "code", None)}
 
 
 def _rounds(call: Call) -> int:
-    """How often the client was asked so far."""
+    """How many rounds of questions the client was asked so far."""
     return 0 if call.run is None else call.run.rounds
 
 
 def _cut(text: Any) -> Any:
-    return text if not isinstance(text, str) or len(text) <= LONGEST else text[:LONGEST] + "…"
+    return (
+        text
+        if not isinstance(text, str) or len(text) <= MAX_NAME_CHARS
+        else text[:MAX_NAME_CHARS] + "…"
+    )

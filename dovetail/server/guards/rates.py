@@ -1,17 +1,15 @@
-"""How often a caller may ask: token buckets, by who asks and by what.
+"""Rate limits: token buckets for each caller and each kind of request.
 
     server = Server("shop", rates=Rates(calls=Rate(20), tools={"refund": Rate(5, per=60)}))
 
-Whoever proved who they are has buckets of their own; everybody else shares those of the address
-they call from (of the network of 64 bits, with IPv6, since a single machine has as many addresses
-as it likes within it). What counts is when a request begins; it is refused before any handler runs,
-with the time to wait.
+An authenticated caller has its own buckets. All other callers share the buckets of their address
+(with IPv6, of their /64 network, because a single machine may use any address in it). A request
+counts when it begins. It is refused before any handler runs, with the time to wait.
 
-A bucket is one number: the moment at which it is full again. Each request puts that off by the time
-that one token takes to grow, and a request that would put it off by more than a whole bucket is
-refused (the "generic cell rate algorithm"). So nothing ticks, a check is an addition and a
-comparison, and who was idle for long enough need not be remembered: the table is bounded, and
-forgets those first who have asked nothing for longest.
+A bucket is one number: the time at which it is full again. Each request moves that time by what one
+token takes to grow. A request that would move it by more than a whole bucket is refused (the
+"generic cell rate algorithm"). So there is no timer, and a check is an addition and a comparison.
+The table of callers is bounded; the caller that has been idle for longest is removed first.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,13 +26,21 @@ from ...net import network_of
 from ...ports import Call, Caller
 from ...protocol.methods import Method
 
-SLACK = 1e-6
-"""Seconds by which one may be early: what adding many small times up may be wrong by."""
+SLACK_SECONDS = 1e-6
+"""How early a request may be, because of rounding errors when many small times are added."""
 
 
 class Rate(Struct, frozen=True):
-    """So many in so many seconds, evenly; `burst` of them may come at once (by default as many as
-    `count`)."""
+    """A number of requests per time.
+
+    Args:
+        count: How many requests.
+        per: In how many seconds (default: 1).
+        burst: How many of them may come at once (default: `count`).
+
+    Raises:
+        ConfigError: A value is out of range.
+    """
 
     count: float
     per: float = 1.0
@@ -42,13 +48,11 @@ class Rate(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if not (0 < self.count < inf and 0 < self.per < inf and 1 <= self.at_once < inf):
-            raise ConfigError(
-                f"{self!r}: give a count and seconds above 0, and a burst of at least 1"
-            )
+            raise ConfigError(f"{self!r}: count and per must be above 0, and burst at least 1")
 
     @property
     def at_once(self) -> float:
-        """How many may come at once."""
+        """How many requests may come at once."""
         return max(1.0, self.count) if self.burst is None else self.burst
 
     def __str__(self) -> str:
@@ -56,33 +60,35 @@ class Rate(Struct, frozen=True):
 
 
 class Rates(Struct, frozen=True, kw_only=True):
-    """How often each caller may do what; None sets no limit. The defaults are meant for not being
-    noticed."""
+    """How many requests each caller may make, by kind. None sets no limit. The defaults are so high
+    that ordinary clients do not reach them."""
 
     calls: Rate | None = Rate(200, burst=1000)
-    """Tool calls, of all tools together."""
+    """Calls of all tools together."""
     tools: Mapping[str, Rate | None] = {}
-    """Calls of one tool, by its name; they count among `calls` too."""
+    """Calls of single tools, by name. They count towards `calls` too."""
     completions: Rate | None = Rate(200, burst=1000)
+    """Completions of arguments."""
     tasks: Rate | None = Rate(200, burst=1000)
+    """Requests about tasks."""
     openings: Rate | None = Rate(20, burst=200)
-    """What a conversation begins with: `initialize` and `server/discover`."""
+    """The first request of a client: `initialize` or `server/discover`."""
     others: Rate | None = Rate(200, burst=1000)
     """All other requests."""
     logs: Rate | None = Rate(200, burst=1000)
-    """Log messages to the client. Those that are too many are dropped, and later counted in one
-    line."""
+    """Log messages to the client. Messages above the limit are dropped, and their number is logged
+    later."""
     callers: int = 10_000
-    """Callers that are remembered."""
+    """How many callers are remembered."""
     local: bool = True
-    """Whether this holds on this machine too: for stdio, in memory, and for who calls from a
-    loopback address and did not say who they are. All of them count as one caller."""
+    """Whether the limits apply on this machine too: to stdio, in memory, and to callers from a
+    loopback address that are not authenticated. All of them count as one caller."""
 
     def __post_init__(self) -> None:
         for name, rate in [*((name, getattr(self, name)) for name in WHAT), *self.tools.items()]:
             if not isinstance(rate, Rate | None):
                 raise ConfigError(
-                    f"Rates: {rate!r} is no Rate for {name}; write Rate(10), or Rate(10, per=60)"
+                    f"Rates: {rate!r} is not a Rate for {name}; write Rate(10) or Rate(10, per=60)"
                 )
         if self.callers < 1:
             raise ConfigError("Rates(callers=…) must be at least 1")
@@ -96,27 +102,28 @@ WHAT = {
     "others": "requests",
     "logs": "log messages",
 }
-"""The kinds of things that are counted, as an error calls them."""
+"""The kinds of requests that are counted, and their names in errors."""
 KINDS = {
     "tools/call": "calls",
     "completion/complete": "completions",
     "initialize": "openings",
     "server/discover": "openings",
 }
-"""The methods that are counted apart. Those about tasks are known by their prefix."""
+"""The kinds of methods. Those about tasks are recognised by their prefix; the rest are `others`."""
 NETWORK = Rates(local=False)
-"""What a server has unless it is told otherwise: limits for those who call over a network."""
+"""The default of a server: limits for callers from the network."""
 
 
 class _Rule(Struct, frozen=True, eq=False):
-    """A rate as a check needs it: seconds that a token takes to grow, and seconds that a whole
-    bucket takes."""
+    """A rate, prepared for the check."""
 
     name: str
     what: str
     rate: Rate
-    token: float
-    bucket: float
+    token_seconds: float
+    """How long one token takes to grow."""
+    bucket_seconds: float
+    """How long a whole bucket takes to fill."""
 
 
 def _rules(name: str, what: str, rate: Rate | None) -> tuple[_Rule, ...]:
@@ -126,18 +133,18 @@ def _rules(name: str, what: str, rate: Rate | None) -> tuple[_Rule, ...]:
     return (_Rule(name, what, rate, token, token * rate.at_once),)
 
 
-class _Seen:
-    """What is remembered of one caller: when each of its buckets is full again, and the log
-    messages that it missed."""
+class _Buckets:
+    """The state of one caller: when each of its buckets is full again, and how many log messages
+    were dropped."""
 
-    __slots__ = ("dropped", "full")
+    __slots__ = ("dropped_logs", "full_at")
 
     def __init__(self) -> None:
-        self.full: dict[str, float] = {}
-        self.dropped = 0
+        self.full_at: dict[str, float] = {}
+        self.dropped_logs = 0
 
 
-class Limiter:
+class RateLimiter:
     """The buckets of one server, for all its event loops and threads."""
 
     def __init__(self, rates: Rates, clock: Callable[[], float] = monotonic) -> None:
@@ -149,13 +156,13 @@ class Limiter:
             name: self._rules["calls"] + _rules(f"tool {name}", f"calls of the tool {name!r}", rate)
             for name, rate in rates.tools.items()
         }
-        self._seen: LruDict[str | tuple[str, str], _Seen] = LruDict(rates.callers)
+        self._buckets: LruDict[str | tuple[str, str], _Buckets] = LruDict(rates.callers)
         self._lock = Lock()
 
     def admit(self, method: Method, params: Any, caller: Caller) -> None:
-        """Count a request, or raise Overloaded with the time to wait."""
-        who = self._who(caller)
-        if who is None:
+        """Count a request; raise Overloaded, with the time to wait, if it is above the limit."""
+        key = self._key(caller)
+        if key is None:
             return
         name = method.name
         rules = self._rules[KINDS.get(name) or ("tasks" if name.startswith("tasks/") else "others")]
@@ -163,51 +170,53 @@ class Limiter:
             rules = self._tools.get(params.name, rules)
         now = self._clock()
         with self._lock:
-            refusal = _take(self._caller(who), rules, now)
-        if refusal is not None:
-            rule, wait = refusal
+            exceeded = _take_tokens(self._buckets_of(key), rules, now)
+        if exceeded is not None:
+            rule, wait = exceeded
             seconds = ceil(wait * 1000) / 1000
             text = f"Too many {rule.what}: the limit is {rule.rate}. Try again in {seconds:g} s"
             raise Overloaded(text, data={"retryAfter": seconds})
 
     def log(self, call: Call) -> int | None:
-        """Count a log message: how many were dropped since the last one, or None where this one is
-        to be dropped too."""
-        who, rules = self._who(call), self._rules["logs"]
-        if who is None or not rules:
+        """Count a log message. Returns how many were dropped since the last one that was sent, or
+        None if this one must be dropped."""
+        key, rules = self._key(call), self._rules["logs"]
+        if key is None or not rules:
             return 0
         now = self._clock()
         with self._lock:
-            seen = self._caller(who)
-            if _take(seen, rules, now) is not None:
-                seen.dropped += 1
+            buckets = self._buckets_of(key)
+            if _take_tokens(buckets, rules, now) is not None:
+                buckets.dropped_logs += 1
                 return None
-            dropped, seen.dropped = seen.dropped, 0
+            dropped, buckets.dropped_logs = buckets.dropped_logs, 0
         return dropped
 
-    def _who(self, caller: Caller | Call) -> str | tuple[str, str] | None:
-        """Whose buckets these are; None for nobody's."""
+    def _key(self, caller: Caller | Call) -> str | tuple[str, str] | None:
+        """The key of a caller's buckets; None if it has no limits."""
         if caller.principal is not None:
-            return "principal", caller.principal.id  # which no address is equal to
+            return "principal", caller.principal.id  # not equal to any address
         if caller.address is not None and (place := network_of(caller.address)):
             return place
         return "" if self._local else None
 
-    def _caller(self, who: str | tuple[str, str]) -> _Seen:
-        seen = self._seen.get(who)
-        if seen is None:
-            seen = self._seen[who] = _Seen()
-        return seen
+    def _buckets_of(self, key: str | tuple[str, str]) -> _Buckets:
+        buckets = self._buckets.get(key)
+        if buckets is None:
+            buckets = self._buckets[key] = _Buckets()
+        return buckets
 
 
-def _take(seen: _Seen, rules: tuple[_Rule, ...], now: float) -> tuple[_Rule, float] | None:
-    """A token from each bucket; or from none, and the first that has none with the seconds until it
-    has."""
-    full, taken = seen.full, {}
+def _take_tokens(
+    buckets: _Buckets, rules: tuple[_Rule, ...], now: float
+) -> tuple[_Rule, float] | None:
+    """Take a token from the bucket of each rule. If one is empty, take none, and return its rule
+    and the seconds until it has a token."""
+    full_at, after = buckets.full_at, {}
     for rule in rules:
-        at = full.get(rule.name, now)
-        taken[rule.name] = after = (at if at > now else now) + rule.token
-        if after - now > rule.bucket + SLACK:
-            return rule, after - now - rule.bucket
-    full.update(taken)
+        at = full_at.get(rule.name, now)
+        after[rule.name] = later = (at if at > now else now) + rule.token_seconds
+        if later - now > rule.bucket_seconds + SLACK_SECONDS:
+            return rule, later - now - rule.bucket_seconds
+    full_at.update(after)
     return None

@@ -1,10 +1,10 @@
-"""A ready rule for `Server(redact=…)`: what looks like a credential does not leave.
+"""A ready-made `Server(redact=…)`: text that looks like a credential is not sent.
 
     server = Server("shop", redact=redact_secrets)
 
-It looks for forms that are credentials and nothing else (bearer tokens, well-known key prefixes,
-private keys, passwords in URLs, `password=…`), so that ordinary text and base64 data stay as they
-are. It is a net, not a wall: the place to keep a secret from a result is the tool.
+It looks for patterns that only credentials have (bearer tokens, well-known key prefixes, private
+keys, passwords in URLs, `password=…`), so that ordinary text and Base64 data stay unchanged. It
+does not find every secret: a tool must not return one in the first place.
 """
 
 import re
@@ -46,7 +46,14 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
 
 
 def redact_secrets(text: str) -> str:
-    """The text without what looks like a credential."""
+    """Replace what looks like a credential with "[redacted]".
+
+    Args:
+        text: The text.
+
+    Returns:
+        The text without credentials.
+    """
     for pattern, replacement in _RULES:
         text = pattern.sub(replacement, text)
     return text

@@ -1,0 +1,267 @@
+"""The test kit: a server and a client in one process, a recording of their messages, and a bare
+peer that sends whatever you want.
+
+    async with pair(server) as client:                     # in memory, any revision
+        assert (await client.call_tool("add", {"a": 1, "b": 2})).data == 3
+
+    async with pair(server, revision="handshake", record=(tape := Tape())) as client:
+        ...
+    assert tape.methods() == [...]                         # every message, both ways
+
+    async with bare(server) as peer:                       # no client: raw messages
+        peer.send({"jsonrpc": "2.0", "id": 1, "method": "ping"})
+        assert await peer.receive() == {...}
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Literal, TypeAlias, cast
+
+import msgspec
+
+from .client.client import Client
+from .limits import DEFAULT
+from .ports import Channel, Incoming, OnClose, Principal, Receive, RequestIdentity, Service
+from .serve import serve_channel
+from .server.server import Server
+from .transports import memory
+
+__all__ = ["Bare", "Tape", "Taped", "bare", "pair"]
+
+Side: TypeAlias = Literal["client", "server"]
+
+
+class Tape:
+    """A recording of messages, in the order in which they were sent.
+
+    Attributes:
+        entries: For each message its sender, "client" or "server", and its bytes.
+    """
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[Side, bytes]] = []
+
+    def __repr__(self) -> str:
+        return f"<Tape with {len(self.entries)} messages>"
+
+    def messages(self, sender: Side | None = None) -> list[Any]:
+        """Return the messages as decoded JSON.
+
+        Args:
+            sender: "client" or "server" (default: the messages of both).
+        """
+        return [msgspec.json.decode(data) for who, data in self.entries if sender in (None, who)]
+
+    def methods(self, sender: Side | None = None) -> list[str]:
+        """Return the methods of all requests and notifications.
+
+        Args:
+            sender: "client" or "server" (default: those of both).
+        """
+        return [message["method"] for message in self.messages(sender) if "method" in message]
+
+
+class Taped:
+    """A channel that records all messages on a tape.
+
+    Args:
+        channel: The channel that moves the messages.
+        tape: The tape to record on.
+        side: Whose end of the channel this is (default: the client's).
+    """
+
+    def __init__(self, channel: Channel, tape: Tape, side: Side = "client") -> None:
+        self._channel = channel
+        self._tape = tape
+        self._side: Side = side
+        self._other_side: Side = "server" if side == "client" else "client"
+
+    def start(self, receive: Receive, ended: OnClose) -> None:
+        """Begin to deliver messages.
+
+        Args:
+            receive: Called with each message, in order.
+            ended: Called once, at the end.
+        """
+
+        def record(data: Incoming) -> None:
+            if isinstance(data, bytes):
+                self._tape.entries.append((self._other_side, data))
+            receive(data)
+
+        self._channel.start(record, ended)
+
+    def send(self, data: bytes) -> None:
+        """Queue one message.
+
+        Args:
+            data: The message, without a newline.
+        """
+        self._tape.entries.append((self._side, data))
+        self._channel.send(data)
+
+    async def drain(self) -> None:
+        """Wait until there is room in the queue."""
+        await self._channel.drain()
+
+    async def close(self) -> None:
+        """Send what is queued, then close the channel."""
+        await self._channel.close()
+
+
+class ReplayingServer:
+    """A server that always runs a handler again after it asked, as another process would have
+    to."""
+
+    replay = True
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._server, name)
+
+
+@asynccontextmanager
+async def pair(
+    server: Server,
+    *,
+    revision: str | None = None,
+    record: Tape | None = None,
+    replay: bool = False,
+    user: Principal | None = None,
+    **options: Any,
+) -> AsyncIterator[Client]:
+    """Connect a client to a server in memory, for the duration of the block.
+
+    Args:
+        server: The server.
+        revision: The revision that they speak: a date, "handshake" or "stateless" (default: the
+            newest that both know).
+        record: A tape to record all messages on.
+        replay: Whether a handler that asks the client in the stateless era is always run again from
+            its beginning (default: it continues if possible).
+        user: The authenticated caller, as a guard would return it.
+        **options: The options of `Client`.
+
+    Yields:
+        The connected client.
+    """
+    ours, theirs = memory.pair(options.get("limits", DEFAULT), server.limits)
+    conversation = serve_channel(
+        cast(Service, ReplayingServer(server)) if replay else server,
+        theirs,
+        server.lifespan,
+        grace=server.limits.shutdown,
+        visitor=RequestIdentity(principal=user),
+    )
+    serving = asyncio.get_running_loop().create_task(conversation)
+    channel: Channel = ours if record is None else Taped(ours, record)
+    try:
+        async with Client(channel, revision=revision, **options) as client:
+            yield client
+    finally:
+        await ours.close()
+        await serving
+
+
+class Bare:
+    """A peer that sends any bytes and reads what comes back, for tests of malformed and hostile
+    input.
+
+    Args:
+        channel: This end of the channel.
+
+    Attributes:
+        ended: Done when the other side has closed the channel; its result is the reason, or None.
+    """
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._inbox: asyncio.Queue[Any] = asyncio.Queue()
+        self.ended: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+        channel.start(self._inbox.put_nowait, self.ended.set_result)
+
+    def send(self, message: Any) -> None:
+        """Send a message.
+
+        Args:
+            message: A value that is encoded as JSON, or bytes that are sent as they are.
+        """
+        self._channel.send(message if isinstance(message, bytes) else msgspec.json.encode(message))
+
+    async def receive(self, timeout: float = 10.0) -> Any:
+        """Return the next message, as decoded JSON.
+
+        Args:
+            timeout: How many seconds to wait for it.
+
+        Raises:
+            TimeoutError: No message came in time.
+        """
+        async with asyncio.timeout(timeout):
+            return msgspec.json.decode(await self._inbox.get())
+
+    async def ask(self, method: str, params: Any = None, id: Any = 1) -> Any:
+        """Send a request and return the response. Other messages that come before are dropped.
+
+        Args:
+            method: The method.
+            params: The parameters, if there are any.
+            id: The id of the request.
+
+        Raises:
+            TimeoutError: No message came for 10 seconds.
+        """
+        message = {"jsonrpc": "2.0", "id": id, "method": method}
+        self.send(message if params is None else {**message, "params": params})
+        while True:
+            reply = await self.receive()
+            if isinstance(reply, dict) and reply.get("id") == id and "method" not in reply:
+                return reply
+
+    def waiting(self) -> int:
+        """Return the number of messages that have arrived and were not read yet."""
+        return self._inbox.qsize()
+
+    async def greet(self, version: str, capabilities: dict[str, Any] | None = None) -> Any:
+        """Perform the handshake and return the server's response to `initialize`.
+
+        Args:
+            version: The revision to ask for, as a date.
+            capabilities: The capabilities to declare (default: none).
+        """
+        info = {"name": "bare", "version": "0"}
+        params = {
+            "protocolVersion": version,
+            "capabilities": capabilities or {},
+            "clientInfo": info,
+        }
+        reply = await self.ask("initialize", params, id="greeting")
+        self.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        return reply
+
+    async def close(self) -> None:
+        """Close the channel."""
+        await self._channel.close()
+
+
+@asynccontextmanager
+async def bare(server: Server) -> AsyncIterator[Bare]:
+    """Connect a bare peer to a server in memory, for the duration of the block.
+
+    Args:
+        server: The server.
+
+    Yields:
+        The peer.
+    """
+    ours, theirs = memory.pair(theirs=server.limits)
+    serving = asyncio.get_running_loop().create_task(server.serve(theirs))
+    peer = Bare(ours)
+    try:
+        yield peer
+    finally:
+        await peer.close()
+        await serving
