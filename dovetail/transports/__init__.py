@@ -1,2 +1,1 @@
-"""Bytes to messages and back over a wire of some kind. Nothing here knows of servers and
-clients."""
+"""Channels: how messages travel as bytes. Nothing here knows about servers and clients."""

@@ -1,9 +1,8 @@
-"""Pipes and process groups where the event loop can wait for them: Linux, macOS and the like.
+"""Pipes and process groups on Linux, macOS and other POSIX systems.
 
-`_windows.py` has the same names. Pipes do not block and are polled by the loop. So is the exit of a
-process, through a pidfd; where there is none, a thread waits for it. Either way the dead leader is
-not reaped before its group was killed: until then its number, which is also the group's, cannot
-become another's.
+`_windows.py` has the same names. The event loop polls the pipes, which do not block. It also polls
+the exit of a process, through a pidfd; without pidfds, a thread waits for it. Either way the leader
+of a group is only reaped after the group was killed: until then no other group can get its number.
 """
 
 import asyncio
@@ -26,22 +25,22 @@ INHERITED: frozenset[str] = frozenset()
 OPTIONS: dict[str, Any] = {"start_new_session": True}
 variable = str
 
-# A buffer of 256 KiB comes from the kernel anew for each read (15 µs), one of 64 KiB does not (1
-# µs).
-SMALL, LARGE = 64 * KIB, 256 * KIB
+# A buffer of 256 KiB is requested from the kernel for each read (15 µs); one of 64 KiB is reused
+# (1 µs).
+SMALL_CHUNK_BYTES, LARGE_CHUNK_BYTES = 64 * KIB, 256 * KIB
 
 
 def resolve(words: list[str], path: str | None) -> list[str]:
-    """The command as it can be executed."""
+    """Return the command as it can be executed."""
     return words
 
 
 def read(
     loop: asyncio.AbstractEventLoop, pipe: IO[bytes], feed: Callable[[bytes], None]
 ) -> Callable[[], Any]:
-    """Feed what comes, a chunk per turn of the loop, and an empty chunk at the end. Returns how to
-    stop it."""
-    descriptor, size = pipe.fileno(), SMALL
+    """Pass what is read to `feed`: one chunk per loop iteration, and an empty chunk at the end.
+    Returns a function that stops it."""
+    descriptor, size = pipe.fileno(), SMALL_CHUNK_BYTES
 
     def ready() -> None:
         nonlocal size
@@ -53,7 +52,7 @@ def read(
             chunk = b""
         if not chunk:
             loop.remove_reader(descriptor)
-        size = LARGE if len(chunk) == size else SMALL
+        size = LARGE_CHUNK_BYTES if len(chunk) == size else SMALL_CHUNK_BYTES
         feed(chunk)
 
     os.set_blocking(descriptor, False)
@@ -63,39 +62,38 @@ def read(
 
 
 def pollable(descriptor: int) -> bool:
-    """Whether the loop can wait for it: a pipe or a socket."""
+    """Tell whether the event loop can poll a descriptor: a pipe or a socket."""
     kind = os.fstat(descriptor).st_mode
     return stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind)
 
 
 def _enlarge(descriptor: int) -> None:
-    """Fewer and larger reads; a user who has many pipes may be refused, which does no harm."""
+    """Enlarge a pipe, for fewer and larger reads. The system may refuse; that does no harm."""
     if sys.platform == "linux":
         import fcntl
 
         try:
-            fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, LARGE)
+            fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, LARGE_CHUNK_BYTES)
         except OSError:
             pass
 
 
 class PosixPipeWriter:
-    """What waits to be written. The first send of a turn of the loop is written at once, which is
-    the whole story for a peer that asks one thing at a time; the others of that turn leave in one
-    block at its end, each byte copied once."""
+    """Writes lines to a pipe. The first line of a loop iteration is written at once, which is all
+    there is if the peer sends one request at a time. The other lines of that iteration go out in
+    one block at its end, each byte copied once."""
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         pipe: IO[bytes],
-        bound: int,
-        broken: Callable[[], Any],
+        max_bytes: int,
+        on_broken: Callable[[], Any],
     ) -> None:
-        if pollable(
-            pipe.fileno()
-        ):  # a terminal's modes are shared with the shell, and a file never blocks
+        # The modes of a terminal are shared with the shell, and a file never blocks.
+        if pollable(pipe.fileno()):
             os.set_blocking(pipe.fileno(), False)
-        self._loop, self._pipe, self._bound, self._broken = loop, pipe, bound, broken
+        self._loop, self._pipe, self._max_bytes, self._on_broken = loop, pipe, max_bytes, on_broken
         self._queue: list[bytes] = []
         self._block = memoryview(b"")
         self._pending = 0
@@ -110,7 +108,7 @@ class PosixPipeWriter:
             return
         self._queue += (data, b"\n")
         self._pending += len(data) + 1
-        if self._pending > self._bound:
+        if self._pending > self._max_bytes:
             self.room.clear()
         if not self._flushing:
             self._flushing = True
@@ -124,7 +122,7 @@ class PosixPipeWriter:
             self._flush()
 
     def close(self) -> None:
-        """Close the pipe once all is written."""
+        """Close the pipe when everything is written."""
         self._closing = True
         if not self._pending:
             self._pipe.close()
@@ -141,13 +139,13 @@ class PosixPipeWriter:
             self._emptied.set()
 
     async def empty(self) -> None:
-        """Wait until all is written."""
+        """Wait until everything is written."""
         if self._pending:
             self._emptied = asyncio.Event()
             await self._emptied.wait()
 
     def _flush(self) -> None:
-        if not self._pending:  # aborted since
+        if not self._pending:  # it was aborted
             return
         if not self._block:
             self._block = memoryview(b"".join(self._queue))
@@ -158,14 +156,14 @@ class PosixPipeWriter:
             written = 0
         except OSError:
             self.abort()
-            self._broken()
+            self._on_broken()
             return
         self._block = self._block[written:]
         self._pending -= written
-        if self._block and not self._large:  # an answer of 2 MiB takes 18 writes then, not 28
+        if self._block and not self._large:  # a response of 2 MiB then takes 18 writes, not 28
             self._large = True
             _enlarge(self._pipe.fileno())
-        if self._pending <= self._bound:
+        if self._pending <= self._max_bytes:
             self.room.set()
         self._poll(self._pending > 0)
         if not self._pending:
@@ -183,7 +181,7 @@ class PosixPipeWriter:
 
 
 class PosixProcessGroup:
-    """A process and its helpers, as a process group."""
+    """A process and its children, as a process group."""
 
     def __init__(self, popen: "subprocess.Popen[bytes]") -> None:
         self._popen = popen
@@ -192,7 +190,8 @@ class PosixProcessGroup:
     def watch(
         self, loop: asyncio.AbstractEventLoop, exited: Callable[[], None]
     ) -> Callable[[], Any]:
-        """Hear of the exit of the process, which stays unreaped. Returns how to stop it."""
+        """Call `exited` when the process exits, without reaping it. Returns a function that stops
+        watching."""
         self._pidfd = pidfd = _open_pidfd(self._popen.pid)
         if pidfd is None:
             name = f"wait-{self._popen.pid}"
@@ -207,15 +206,15 @@ class PosixProcessGroup:
         return partial(loop.remove_reader, pidfd)
 
     def terminate(self) -> None:
-        """Ask all to end."""
+        """Send SIGTERM to the group."""
         self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End all."""
+        """Send SIGKILL to the group."""
         self._signal(signal.SIGKILL)
 
     def release(self) -> None:
-        """Give back all descriptors."""
+        """Close all descriptors."""
         for pipe in (self._popen.stdin, self._popen.stdout, self._popen.stderr):
             if pipe is not None:
                 pipe.close()
@@ -225,21 +224,21 @@ class PosixProcessGroup:
     def _signal(self, number: signal.Signals) -> None:
         try:
             os.killpg(self._popen.pid, number)
-        except (ProcessLookupError, PermissionError):  # nobody is left, or (macOS) only the dead
+        except (ProcessLookupError, PermissionError):  # none is left, or (macOS) only zombies
             pass
 
     def _wait(self, loop: asyncio.AbstractEventLoop, exited: Callable[[], None]) -> None:
         try:
             if hasattr(os, "waitid"):
                 os.waitid(os.P_PID, self._popen.pid, os.WEXITED | os.WNOWAIT)
-            # macOS before Python 3.13; it reaps, and leaves a moment in which the number is free
+            # macOS before Python 3.13: this reaps, so the number is free for a moment
             else:
                 self._popen.wait()
-        except ChildProcessError:  # reaped by somebody else
+        except ChildProcessError:  # something else has reaped it
             pass
         try:
             loop.call_soon_threadsafe(exited)
-        except RuntimeError:  # the loop is closed, nobody wants to know
+        except RuntimeError:  # the loop is closed
             pass
 
 
@@ -253,7 +252,7 @@ def _open_pidfd(pid: int) -> int | None:
 
 
 def write_now(descriptor: int, data: bytes) -> None:
-    """Write as much as goes without waiting."""
+    """Write as much as is possible without blocking."""
     view = memoryview(data)
     while view and select.select((), (descriptor,), (), 0)[1]:
         view = view[os.write(descriptor, view[: select.PIPE_BUF]) :]

@@ -1,9 +1,9 @@
-"""Pipes and process groups on Windows, where the event loop can wait for neither.
+"""Pipes and process groups on Windows, where the event loop can poll neither.
 
-`_posix.py` has the same names. A thread per pipe does the waiting and owns it: closing one under a
-blocked read hangs. A reader goes on only when the loop has taken its last chunk, so it is as
-bounded as a polled pipe. A job object holds the process and whatever it starts; the system kills
-them all when the job is closed, also when we die.
+`_posix.py` has the same names. Each pipe is owned by a thread that waits for it: closing a pipe
+during a blocked read hangs. A reader continues only when the loop has processed its last chunk, so
+it is as bounded as a polled pipe. A job object holds the process and its children; the system kills
+them all when the job is closed, even if this process is killed.
 """
 
 import asyncio
@@ -48,19 +48,19 @@ CREATE_NEW_PROCESS_GROUP, CREATE_NO_WINDOW = 0x00000200, 0x08000000
 OPTIONS: dict[str, Any] = {"creationflags": CREATE_NEW_PROCESS_GROUP | CREATE_NO_WINDOW}
 variable = str.upper
 
-CHUNK = 64 * KIB
+CHUNK_BYTES = 64 * KIB
 
 
 def resolve(words: list[str], path: str | None) -> list[str]:
-    """The command as it can be executed: `npx` is `npx.cmd` somewhere on the path."""
+    """Return the command as it can be executed: `npx` is `npx.cmd` somewhere on the path."""
     return [shutil.which(words[0], path=path) or words[0], *words[1:]]
 
 
 def read(
     loop: asyncio.AbstractEventLoop, pipe: IO[bytes], feed: Callable[[bytes], None]
 ) -> Callable[[], Any]:
-    """Feed what comes, a chunk per turn of the loop, and an empty chunk at the end. Returns how to
-    stop it."""
+    """Pass what is read to `feed`: one chunk per loop iteration, and an empty chunk at the end.
+    Returns a function that stops it."""
     taken = threading.Semaphore(0)
     stopped = threading.Event()
 
@@ -73,7 +73,7 @@ def read(
         chunk = b"-"
         while chunk:
             try:
-                chunk = pipe.read(CHUNK)
+                chunk = pipe.read(CHUNK_BYTES)
             except (OSError, ValueError):
                 chunk = b""
             if not _post(loop, take, chunk):
@@ -86,21 +86,21 @@ def read(
 
 
 def pollable(descriptor: int) -> bool:
-    """Everything is read by a thread here, so anything will do."""
+    """Return True: a thread reads everything here."""
     return True
 
 
 class WindowsPipeWriter:
-    """What waits to be written: a thread takes all there is and writes it in one block."""
+    """Writes lines to a pipe: a thread takes all that are queued and writes them in one block."""
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         pipe: IO[bytes],
-        bound: int,
-        broken: Callable[[], Any],
+        max_bytes: int,
+        on_broken: Callable[[], Any],
     ) -> None:
-        self._loop, self._pipe, self._bound, self._broken = loop, pipe, bound, broken
+        self._loop, self._pipe, self._max_bytes, self._on_broken = loop, pipe, max_bytes, on_broken
         self._queue: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._pending = 0
         self._closing = False
@@ -113,17 +113,17 @@ class WindowsPipeWriter:
         """Queue a line."""
         if not self._closing:
             self._pending += len(data) + 1
-            if self._pending > self._bound:
+            if self._pending > self._max_bytes:
                 self.room.clear()
             self._queue.put(data)
 
     def close(self) -> None:
-        """Close the pipe once all is written."""
+        """Close the pipe when everything is written."""
         self._closing = True
         self._queue.put(None)
 
     def abort(self) -> None:
-        """Close the pipe; nobody reads any more, so nothing holds up the thread."""
+        """Close the pipe. Nobody reads any more, so nothing blocks the thread."""
         self.close()
         self._pending = 0
         self.room.set()
@@ -131,7 +131,7 @@ class WindowsPipeWriter:
             self._emptied.set()
 
     async def empty(self) -> None:
-        """Wait until all is written."""
+        """Wait until everything is written."""
         if self._pending:
             self._emptied = asyncio.Event()
             await self._emptied.wait()
@@ -146,7 +146,7 @@ class WindowsPipeWriter:
                 going = None not in lines
                 block = memoryview(b"".join(line + b"\n" for line in lines if line is not None))
                 while block:
-                    size = self._pipe.write(block[:CHUNK])
+                    size = self._pipe.write(block[:CHUNK_BYTES])
                     block = block[size:]
                     _post(self._loop, self._written, size)
         except (OSError, ValueError):
@@ -156,18 +156,18 @@ class WindowsPipeWriter:
 
     def _written(self, size: int) -> None:
         self._pending -= size
-        if self._pending <= self._bound:
+        if self._pending <= self._max_bytes:
             self.room.set()
         if self._pending <= 0 and self._emptied is not None:
             self._emptied.set()
 
     def _lost(self) -> None:
         self.abort()
-        self._broken()
+        self._on_broken()
 
 
 class WindowsJob:
-    """A process and its helpers, as a job."""
+    """A process and its children, as a job object."""
 
     def __init__(self, popen: "subprocess.Popen[bytes]") -> None:
         self._popen = popen
@@ -176,7 +176,7 @@ class WindowsJob:
     def watch(
         self, loop: asyncio.AbstractEventLoop, exited: Callable[[], None]
     ) -> Callable[[], Any]:
-        """Hear of the exit of the process. Returns how to stop it."""
+        """Call `exited` when the process exits. Returns a function that stops it."""
 
         def run() -> None:
             self._popen.wait()
@@ -186,21 +186,21 @@ class WindowsJob:
         return lambda: None
 
     def terminate(self) -> None:
-        """End all: there is no way to ask a process that has no window and a console of its own."""
+        """Kill the job: a process without a window, on its own console, cannot be asked to end."""
         self.kill()
 
     def kill(self) -> None:
-        """End all."""
+        """Kill all processes of the job."""
         self._popen.kill()
         self._kill()
 
     def release(self) -> None:
-        """Give back the job; the pipes belong to their threads."""
+        """Close the job. The pipes belong to their threads."""
         self._close()
 
 
 def _job(pid: int) -> tuple[Callable[[], Any], Callable[[], Any]]:
-    """Put a process into a job of its own. Returns how to kill all in it, and how to close it."""
+    """Put a process into a new job. Returns functions that kill the job and close it."""
     if sys.platform != "win32":
         raise NotImplementedError
     import ctypes
@@ -225,9 +225,8 @@ def _job(pid: int) -> tuple[Callable[[], Any], Callable[[], Any]]:
 
     kernel = ctypes.WinDLL("kernel32", use_last_error=True)
     for name in ("CreateJobObjectW", "OpenProcess"):
-        getattr(
-            kernel, name
-        ).restype = ctypes.c_void_p  # a handle is wider than the int that ctypes assumes
+        # A handle is wider than the int that ctypes assumes.
+        getattr(kernel, name).restype = ctypes.c_void_p
     handle = ctypes.c_void_p
     job = handle(kernel.CreateJobObjectW(None, None))
     process = handle(kernel.OpenProcess(SET_QUOTA | TERMINATE, False, pid))
@@ -241,14 +240,14 @@ def _job(pid: int) -> tuple[Callable[[], Any], Callable[[], Any]]:
 
 
 def write_now(descriptor: int, data: bytes) -> None:
-    """Write; a console or file takes it at once, and a pipe cannot be asked."""
+    """Write. A console or file does not block; whether a pipe would is not known here."""
     os.write(descriptor, data)
 
 
 def _post(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *args: Any) -> bool:
     try:
         loop.call_soon_threadsafe(call, *args)
-    except RuntimeError:  # the loop is closed, nobody wants to know
+    except RuntimeError:  # the loop is closed
         return False
     return True
 

@@ -1,5 +1,5 @@
-"""Two channels joined in memory, in one event loop. Messages travel as bytes, so nothing is skipped
-that a wire would do."""
+"""Two channels connected in memory, in one event loop. Messages travel as bytes, so they are
+encoded and decoded exactly as over a network."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from ..ports import OnClose, Receive
 
 
 class MemoryChannel:
-    """One end; made in pairs by `pair()`."""
+    """One of the two ends that `pair()` returns."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -22,24 +22,24 @@ class MemoryChannel:
         self._loop = asyncio.get_running_loop()
 
     def start(self, receive: Receive, ended: OnClose) -> None:
-        """Begin to deliver, starting with what was sent before."""
+        """Start delivering messages, beginning with those that were sent before."""
         self._receive, self._ended = receive, ended
         self._schedule()
 
     def send(self, data: bytes) -> None:
-        """Hand one message to the other end, in the next turn of the loop."""
+        """Send one message to the other end, which receives it in its next loop iteration."""
         peer = self._peer
         if not self._closed and not peer._closed:
             peer._queue.append(data)
             peer._schedule()
 
     async def drain(self) -> None:
-        """Let the other end take what is queued, when there is much of it."""
+        """Let the other end run if many messages are queued for it."""
         if len(self._peer._queue) > 1000:
             await asyncio.sleep(0)
 
     async def close(self) -> None:
-        """End both directions; what is already queued is still delivered."""
+        """Close both directions. Messages that are already queued are still delivered."""
         if not self._closed:
             self._closed = True
             self._schedule()
@@ -65,7 +65,7 @@ class MemoryChannel:
 
 
 def pair(limits: Limits = DEFAULT, theirs: Limits = DEFAULT) -> tuple[MemoryChannel, MemoryChannel]:
-    """Two ends of one channel, each with its own bounds."""
-    one, other = MemoryChannel(limits), MemoryChannel(theirs)
-    one._peer, other._peer = other, one
-    return one, other
+    """Return the two ends of a channel, each with its own limits."""
+    ours, peer = MemoryChannel(limits), MemoryChannel(theirs)
+    ours._peer, peer._peer = peer, ours
+    return ours, peer

@@ -1,25 +1,23 @@
-"""The client's side of stdio: a server started as a child process, its pipes as a `Channel`.
+"""The client side of stdio: a server that runs as a child process, with its pipes as a `Channel`.
 
-**Reading.** Each turn of the loop takes one bounded chunk from each pipe: a flood of stderr cannot
-starve the answers. The output is read whatever waits to be written, for a server that answers one
-request before it reads the next would otherwise wait for us while we wait for it.
+**Reading.** Each loop iteration reads one bounded chunk from each pipe, so a flood on stderr cannot
+starve the responses. The output is read even while messages wait to be written: a server may write
+a response before it reads the next request, and both sides would otherwise wait for each other.
 
-**Writing.** What is sent in one turn of the loop goes out in one write; what the pipe does not take
-follows when there is room. `drain` is where a sender waits.
+**Writing.** The messages of one loop iteration go out in one write. What the pipe does not accept
+follows when there is room. Senders wait in `drain`.
 
-**The end.** Three things end, in any order: the output, stderr and the process itself. When all
-have, `ended` hears how it came, with the last words from stderr. When only some have (a helper of
-the dead server holds its pipes, a live server closed its output), the others are given a short
-grace.
+**The end.** Three things end, in any order: the output, stderr and the process itself. After the
+last of them, `ended` gets the reason, with the last lines of stderr. If only some have ended (a
+helper of the dead server still holds its pipes, or a live server closed its output), the others get
+a short grace period.
 
-**Closing** is a ladder of timers: stdin is closed, then the whole process group gets TERM, then
-KILL. Waiting for it is apart from doing it, so it does not matter who waits, how many they are, or
-whether they are cancelled. One finalizer does the last cleaning, be it after the end, for a process
-that was forgotten, or when the interpreter exits: it kills what is left of the group, reaps the
-leader and closes the pipes.
+**Closing** is a sequence of timers: stdin is closed, then the whole process group gets SIGTERM,
+then SIGKILL. It goes on whoever waits for it, even if the waiting tasks are cancelled. A finalizer
+does the final clean-up after the end, for a process that was garbage-collected, or when the
+interpreter exits: it kills the rest of the group, reaps the leader and closes the pipes.
 
-How pipes are moved, exits noticed and groups killed is the system's business: `_posix.py` and
-`_windows.py` have the same names for it.
+`_posix.py` and `_windows.py` contain what depends on the operating system, under the same names.
 """
 
 import asyncio
@@ -48,10 +46,10 @@ if sys.platform == "win32":
 else:
     from . import _posix as system
 
-GRACE = 0.25
-"""Seconds between the first sign of an end and the end, if the other signs do not come."""
-TAIL = 8 * KIB
-"""How much of stderr is kept for last words; also the longest line of it."""
+GRACE_SECONDS = 0.25
+"""How long the rest may outlive the first of output and process that ends."""
+STDERR_TAIL_BYTES = 8 * KIB
+"""How much of stderr is kept for the error message; also the longest line of it."""
 
 INHERITED = system.INHERITED | {
     "PATH",
@@ -71,14 +69,14 @@ INHERITED_PREFIXES = ("LC_", "XDG_")
 
 SIGNALS = {number.value: number.name for number in signal.Signals}
 REMEDIES = {
-    errno.EACCES: "make it executable (`chmod +x`), or put its interpreter in front",
-    errno.ENOEXEC: "give the script a `#!` line, or put its interpreter in front",
+    errno.EACCES: "make it executable (`chmod +x`), or start it with its interpreter",
+    errno.ENOEXEC: "add a `#!` line to the script, or start it with its interpreter",
     errno.EMFILE: "close some connections, or raise the limit (`ulimit -n`)",
 }
 
 
 def safe_environment() -> dict[str, str]:
-    """What a server gets of our environment: who and where it is, and none of our secrets."""
+    """Return the variables that a server inherits: the user and the system, but no secrets."""
     return {
         name: value
         for name, value in os.environ.items()
@@ -95,10 +93,12 @@ async def spawn(
     limits: Limits = DEFAULT,
     on_stderr: Callable[[str], None] | None = None,
 ) -> "ProcessChannel":
-    """Start `command` in a safe environment plus `env`. The lines of its stderr go to `on_stderr`,
-    or else to ours."""
+    """Start a server in a safe environment plus `env`.
+
+    Each line of its stderr goes to `on_stderr` (default: to stderr of this process).
+    """
     words = list(command)
-    shown = _shown(words)
+    shown = _command_line(words)
     environment = safe_environment() | {
         system.variable(name): value for name, value in (env or {}).items()
     }
@@ -106,13 +106,13 @@ async def spawn(
         popen = _popen(words, environment, cwd)
     except (OSError, ValueError, IndexError) as error:
         raise ConnectFailed(
-            f"could not start `{shown}`: {_why_not(words, environment, cwd, error)}"
+            f"Could not start `{shown}`: {_explain_failure(words, environment, cwd, error)}"
         ) from None
     return ProcessChannel(popen, shown, limits, on_stderr or _echo)
 
 
 class ProcessChannel:
-    """A running server as a Channel; `command` is its command line, for messages."""
+    """A running server. `command` is its command line, for messages."""
 
     network = PIPE
 
@@ -132,107 +132,107 @@ class ProcessChannel:
         self._receive: Receive = _ignore
         self._ended: OnClose = _ignore
         self._started = False
-        self._alive = {"output", "stderr", "process"}
+        self._running = {"output", "stderr", "process"}
         self._grace: asyncio.TimerHandle | None = None
-        self._ladder: list[asyncio.TimerHandle] = []
+        self._shutdown_timers: list[asyncio.TimerHandle] = []
         self._stops: list[Callable[[], Any]] = []
-        self._asked = self._told = False
+        self._is_closing = self._has_ended = False
         self._done = asyncio.Event()
-        self._family = system.ProcessGroup(popen)
+        self._group = system.ProcessGroup(popen)
         self._writer = system.PipeWriter(
-            self._loop, popen.stdin, limits.write_buffer, partial(self._gone, "input")
+            self._loop, popen.stdin, limits.write_buffer, partial(self._part_ended, "input")
         )
-        # The finalizer must not know `self`, or `self` would never be forgotten.
-        self._release = weakref.finalize(self, _release, popen, self._family, os.getpid())
+        # The finalizer must not hold `self`, which would then never be garbage-collected.
+        self._release = weakref.finalize(self, _release, popen, self._group, os.getpid())
 
     def start(self, receive: Receive, ended: OnClose) -> None:
-        """Begin to deliver what the server says."""
+        """Start delivering the messages of the server."""
         assert self._popen.stdout and self._popen.stderr
         self._started, self._receive, self._ended = True, receive, ended
         self._stops = [
             system.read(self._loop, self._popen.stdout, self._on_output),
             system.read(self._loop, self._popen.stderr, self._on_stderr),
-            self._family.watch(self._loop, partial(self._gone, "process")),
+            self._group.watch(self._loop, partial(self._part_ended, "process")),
         ]
 
     def send(self, data: bytes) -> None:
-        """Queue one message; all of one turn of the loop go out together."""
+        """Queue one message. All messages of one loop iteration go out together."""
         self._writer.send(data)
 
     async def drain(self) -> None:
-        """Wait until no more than `limits.write_buffer` waits to be written."""
+        """Wait until at most `Limits.write_buffer` bytes are queued."""
         await self._writer.room.wait()
 
     async def close(self) -> None:
-        """Send what is queued, close stdin, and see to it that the server ends with all its
-        helpers."""
+        """Write what is queued, close stdin, and make sure that the server and its helpers end."""
         if self._loop.is_closed():
             self._release()
         elif not self._done.is_set():
             if not self._started:
                 self.start(_ignore, _ignore)
-            self._asked = True
-            self._shut()
+            self._is_closing = True
+            self._begin_shutdown()
             await self._done.wait()
 
-    def _shut(self) -> None:
-        if not self._ladder:
+    def _begin_shutdown(self) -> None:
+        if not self._shutdown_timers:
             self._writer.close()
             later, wait = self._loop.call_later, self._limits.shutdown
-            self._ladder = [
-                later(1 * wait, self._family.terminate),
-                later(2 * wait, self._family.kill),
-                later(
-                    3 * wait, self._gone, "process"
-                ),  # not even KILL ends one that hangs in the kernel
+            self._shutdown_timers = [
+                later(1 * wait, self._group.terminate),
+                later(2 * wait, self._group.kill),
+                # Not even SIGKILL ends a process that hangs in the kernel.
+                later(3 * wait, self._part_ended, "process"),
             ]
 
     def _on_output(self, chunk: bytes) -> None:
         for line in self._lines.feed(chunk) if chunk else (self._lines.rest(),):
-            if line and not self._told:
+            if line and not self._has_ended:
                 self._receive(line)
         if not chunk:
-            self._gone("output")
+            self._part_ended("output")
 
     def _on_stderr(self, chunk: bytes) -> None:
         self._stderr.feed(chunk)
         if not chunk:
-            self._gone("stderr")
+            self._part_ended("stderr")
 
-    def _gone(self, part: str) -> None:
-        """Output, stderr, process or input is no more; stderr alone means nothing."""
-        self._alive.discard(part)
-        if not self._alive:
+    def _part_ended(self, part: str) -> None:
+        """Note that output, stderr, process or input has ended; stderr alone means nothing."""
+        self._running.discard(part)
+        if not self._running:
             self._finish()
         elif part != "stderr" and self._grace is None and not self._done.is_set():
-            self._grace = self._loop.call_later(GRACE, self._finish)
+            self._grace = self._loop.call_later(GRACE_SECONDS, self._finish)
 
     def _finish(self) -> None:
-        """Clean up after a process that has ended, or see to its end; then say so."""
+        """Report the end, and clean up after the process or begin its shutdown."""
         if self._done.is_set():
             return
         if self._grace is not None:
             self._grace.cancel()
             self._grace = None
-        if "process" in self._alive:
-            self._shut()
+        if "process" in self._running:
+            self._begin_shutdown()
         else:
-            for stop in (*self._stops, *(rung.cancel for rung in self._ladder)):
+            for stop in (*self._stops, *(timer.cancel for timer in self._shutdown_timers)):
                 stop()
             self._writer.abort()
             self._release()
             self._done.set()
-        if not self._told:
-            self._told = True
+        if not self._has_ended:
+            self._has_ended = True
             self._ended(
                 None
-                if self._asked
-                else ConnectionClosed(f"`{self.command}` {self._how()}{self._stderr.words()}")
+                if self._is_closing
+                else ConnectionClosed(
+                    f"`{self.command}` {self._describe_end()}{self._stderr.last_lines()}"
+                )
             )
 
-    def _how(self) -> str:
-        if "process" in self._alive:
-            return "closed its input" if "output" in self._alive else "closed its output"
+    def _describe_end(self) -> str:
+        if "process" in self._running:
+            return "closed its input" if "output" in self._running else "closed its output"
         code = self._popen.returncode
         if code >= 0:
             return f"exited with code {code}"
@@ -260,84 +260,81 @@ def _popen(
     )
 
 
-def _release(popen: "subprocess.Popen[bytes]", family: system.ProcessGroup, owner: int) -> None:
-    """The last thing that is done for a process; what a fork of ours inherited is not its to
-    kill."""
+def _release(popen: "subprocess.Popen[bytes]", group: system.ProcessGroup, owner: int) -> None:
+    """Kill what is left of the group and close the pipes, but not in a fork of the owner."""
     if os.getpid() == owner:
-        family.kill()
+        group.kill()
         try:
             popen.wait(timeout=1)
         except subprocess.TimeoutExpired:
             pass
-        family.release()
+        group.release()
 
 
 class _StderrReader:
-    """What a server says on the side: passed on line by line, the tail kept for its last words."""
+    """Passes the stderr of a server on line by line, and keeps its tail for error messages."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, hear: Callable[[str], None]) -> None:
-        self._loop, self._hear = loop, hear
+    def __init__(self, loop: asyncio.AbstractEventLoop, on_line: Callable[[str], None]) -> None:
+        self._loop, self._on_line = loop, on_line
         self._tail = self._line = b""
 
     def feed(self, chunk: bytes) -> None:
-        """Take a chunk, or an empty one at the end."""
-        self._tail = (self._tail + chunk)[-TAIL:]
+        """Process a chunk; an empty chunk is the end."""
+        self._tail = (self._tail + chunk)[-STDERR_TAIL_BYTES:]
         *lines, self._line = (self._line + chunk).split(b"\n")
-        if len(self._line) > TAIL or (self._line and not chunk):
+        if len(self._line) > STDERR_TAIL_BYTES or (self._line and not chunk):
             lines.append(self._line)
             self._line = b""
         for line in lines:
             try:
-                self._hear(line.decode(errors="replace").rstrip("\r"))
+                self._on_line(line.decode(errors="replace").rstrip("\r"))
             except Exception as error:
                 self._loop.call_exception_handler(
                     {"message": "on_stderr failed", "exception": error}
                 )
 
-    def words(self) -> str:
-        """The tail as the end of a sentence, from the first line that is whole."""
+    def last_lines(self) -> str:
+        """Return the tail as the end of a sentence, starting with its first complete line."""
         text = self._tail.decode(errors="replace").strip()
-        if len(self._tail) == TAIL and "\n" in text:
+        if len(self._tail) == STDERR_TAIL_BYTES and "\n" in text:
             text = text.partition("\n")[2]
         space = "\n" if "\n" in text else " "
-        return f"; its last words:{space}{text}" if text else ""
+        return f"; the end of its stderr:{space}{text}" if text else ""
 
 
 def _echo(line: str) -> None:
-    """Write to our stderr as if the server had inherited it, but never wait: what does not go at
-    once is dropped."""
+    """Write to stderr as if the server had inherited it, but without blocking: what cannot be
+    written at once is dropped."""
     try:
         system.write_now(sys.stderr.fileno(), f"{line}\n".encode(errors="replace"))
-    except (
-        AttributeError,
-        io.UnsupportedOperation,
-    ):  # there is none, or something else took its place
+    except (AttributeError, io.UnsupportedOperation):  # stderr is missing, or was replaced
         if sys.stderr is not None:
             sys.stderr.write(f"{line}\n")
     except (OSError, ValueError):  # it is closed
         pass
 
 
-def _shown(words: Sequence[str]) -> str:
+def _command_line(words: Sequence[str]) -> str:
     text = " ".join(shlex.join(words).split())
     return text if len(text) <= 120 else f"{text[:119]}…"
 
 
-def _why_not(
+def _explain_failure(
     words: Sequence[str], environment: Mapping[str, str], cwd: str | Path | None, error: Exception
 ) -> str:
     if not words:
-        return "the command is empty; give at least the name of a program"
+        return "the command is empty. Pass at least the name of a program."
     if not isinstance(error, OSError):
         return str(error)
     why = (error.strerror or str(error)).lower()
     if cwd is not None and (error.filename == str(cwd) or not os.path.isdir(cwd)):
         return (
-            f"the working directory {str(cwd)!r} cannot be entered ({why}); create it, or "
-            "change `cwd`"
+            f"the working directory {str(cwd)!r} cannot be entered ({why}). Create it, or "
+            "change `cwd`."
         )
     if not isinstance(error, FileNotFoundError):
-        return f"{why}; {REMEDIES[error.errno]}" if error.errno in REMEDIES else why
+        remedy = REMEDIES.get(error.errno or 0)
+        return f"{why}; {remedy}" if remedy else why
     name, path = words[0], environment.get("PATH", "")
     if os.path.dirname(name):
         found, where = (
@@ -348,9 +345,9 @@ def _why_not(
         found, where = shutil.which(name, path=path), f"looked up in PATH={path}"
     if found:
         return (
-            f"the interpreter in the first line of {found!r} does not exist; install it, "
-            "or change the line"
+            f"the interpreter in the first line of {found!r} does not exist. Install it, "
+            "or change that line."
         )
     address = re.match(r"[\w.-]+:\d+(/|$)", name)
-    hint = f"; a URL begins with a scheme: http://{name}" if address else ""
-    return f"{why} ({name!r} was {where}); install it, or give its full path{hint}"
+    hint = f" If it is a URL, add its scheme: http://{name}." if address else ""
+    return f"{why} ({name!r} was {where}). Install it, or use its full path.{hint}"

@@ -1,10 +1,10 @@
-"""How credentials go with a request, over HTTP and with the handshake of a WebSocket.
+"""Send a request with credentials, over HTTP or as the opening handshake of a WebSocket.
 
-They say what a request carries. Where the server turns it away all the same, they are told, and may
-have something better by now: a token that was renewed, the nonce that the server wants to see. A
-request that was turned away did nothing, so it may be sent again, but not for ever. While they find
-out, which can take some requests of their own, time stands still for whoever waits for an answer
-(`pause`). What only a person can settle is raised as Unauthorized, and settled far above.
+The credentials provide the headers. If the server refuses the request all the same, they are told,
+and may have better headers now: with a renewed token, or the nonce that the server wants to see. A
+request that was refused had no effect, so it may be sent again, a few times. While the credentials
+are at work, which may take requests of their own, the deadline of the caller is paused (`pause`).
+What only a person can solve is raised as Unauthorized and handled by the client.
 """
 
 import re
@@ -19,10 +19,9 @@ T = TypeVar("T")
 AUTH_STATUSES = (401, 403)
 MAX_CHALLENGE_CHARS = 16 * 1024
 _API_KEY = re.compile(r"(?:^|,)\s*ApiKey\s", re.IGNORECASE)
-_SAID = re.compile(r'\b(error_description|header)="((?:[^"\\]|\\.)*)"', re.IGNORECASE)
-ATTEMPTS = 4
-"""A token that ended, a nonce that is wanted, and a nonce that ended too soon are three
-refusals."""
+_PARAMETER = re.compile(r'\b(error_description|header)="((?:[^"\\]|\\.)*)"', re.IGNORECASE)
+MAX_ATTEMPTS = 4
+"""An expired token, a missing nonce and a nonce that expired too soon are three refusals."""
 
 
 async def send_with_auth(
@@ -34,11 +33,13 @@ async def send_with_auth(
     drop: Callable[[T], None],
     pause: Callable[[bool], None] = lambda paused: None,
 ) -> T:
-    """What `send` brings back when it is given the headers that vouch for us. `head` reads status
-    and headers of that, and `drop` lets go of one that is of no use."""
+    """Call `send` with the headers of the credentials, again if need be, and return its result.
+
+    `head` returns the status and headers of such a result; `drop` releases one that is not used.
+    """
     if auth is None:
         return await send({})
-    for left in reversed(range(ATTEMPTS)):
+    for left in reversed(range(MAX_ATTEMPTS)):
         reply = await send(await auth.headers(method, url))
         answer = head(reply)
         if answer.status not in AUTH_STATUSES:
@@ -49,9 +50,7 @@ async def send_with_auth(
             again = await auth.on_refused(method, url, answer) and left > 0
         except BaseException as problem:
             drop(reply)
-            if isinstance(
-                problem, TimedOut
-            ):  # which must not be taken for the silence of the server itself
+            if isinstance(problem, TimedOut):  # not a timeout of the request itself
                 raise ConnectFailed(str(problem)) from None
             raise
         finally:
@@ -65,23 +64,27 @@ async def send_with_auth(
 def explain_refusal(
     url: str, answer: HttpResponse, given: Iterable[str], said: str = ""
 ) -> Unauthorized:
-    """What a refusal means that nothing was known to do about: `given` are the headers of the
-    user's own, `said` is what the server says where its challenge says nothing."""
+    """Return the error for a 401 or 403 that the credentials could not solve.
+
+    `given` are the names of the user's own headers. `said` is the server's explanation, used if its
+    challenge has none.
+    """
     challenge = answer.headers.get("www-authenticate", "")[:MAX_CHALLENGE_CHARS]
-    told = {
-        name.lower(): re.sub(r"\\(.)", r"\1", value) for name, value in _SAID.findall(challenge)
+    parameters = {
+        name.lower(): re.sub(r"\\(.)", r"\1", value)
+        for name, value in _PARAMETER.findall(challenge)
     }
-    why = one_line(told.get("error_description", said))
-    because = f": {why}" if why else ""
-    key = one_line(told.get("header", "")) if _API_KEY.search(challenge) else ""
+    why = one_line(parameters.get("error_description", said))
+    status = f"{answer.status}: {why}" if why else f"{answer.status}"
+    key = one_line(parameters.get("header", "")) if _API_KEY.search(challenge) else ""
     if answer.status == 403:
-        return Unauthorized(f"{url} refuses access (403){because}")
+        return Unauthorized(f"{url} denied access ({status})")
     sent = next((name for name in given if name.lower() in ("authorization", key.lower())), None)
     if sent is not None:
-        return Unauthorized(
-            f"{url} refuses the {sent} header that it was given (401){because}; give another one"
-        )
+        return Unauthorized(f"{url} rejected the {sent} header ({status}). Pass another one.")
     if key:
-        return Unauthorized(f"{url} wants an API key (401): give it with headers={{{key!r}: …}}")
-    remedy = f"log in with auth=OAuth(), or `dovetail login {url}`, or give a token with auth="
-    return Unauthorized(f"{url} needs authorization (401){because}; {remedy}")
+        return Unauthorized(
+            f"{url} requires an API key (401). Pass it with headers={{{key!r}: …}}."
+        )
+    remedy = f"Log in with auth=OAuth() or `dovetail login {url}`, or pass a token with auth=…"
+    return Unauthorized(f"{url} requires authorization ({status}). {remedy}")

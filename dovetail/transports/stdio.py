@@ -1,14 +1,13 @@
-"""The server's side of stdio: one message per line, in on stdin, out on stdout.
+"""The server side of stdio: one message per line, read from stdin and written to stdout.
 
-At the start the real streams are claimed: stdout is duplicated and its place taken by stderr, so a
-stray `print` cannot break the protocol; stdin is duplicated and its place taken by the null device,
-so a child process cannot eat messages. The duplicates are not inherited, and closed in forked
-children too.
+At the start the server claims the real streams. It duplicates stdout and puts stderr in its place,
+so a stray `print` cannot break the protocol. It duplicates stdin and puts the null device in its
+place, so a child process cannot consume messages. Children do not inherit the duplicates, and
+forked children close them.
 
-Pipes and sockets are polled by the event loop itself, without a thread. A terminal (whose modes are
-shared with the shell), a regular file and the null device (which cannot be polled) are read by one
-thread. While the peer does not read our answers, they wait here and reading pauses, so memory stays
-bounded.
+The event loop polls pipes and sockets itself, without a thread. One thread reads a terminal (its
+modes are shared with the shell), a regular file or the null device (neither can be polled). While
+the client does not read its responses, they are queued and reading pauses, so memory stays bounded.
 """
 
 import asyncio
@@ -29,7 +28,7 @@ if sys.platform == "win32":
 else:
     from . import _posix as system
 
-CHUNK = 64 * 1024
+CHUNK_BYTES = 64 * 1024
 
 
 class StdioChannel:
@@ -45,18 +44,18 @@ class StdioChannel:
         self._lines = LineSplitter(limits.incoming)
         self._stop: Callable[[], Any] | None = None
         self._closed = False
-        self._told = False
+        self._has_ended = False
         self._loop: asyncio.AbstractEventLoop
         self._writer: system.PipeWriter
         self._receive: Receive
         self._ended: OnClose
         kind = os.fstat(self._in.fileno()).st_mode
         self.endless = not stat.S_ISREG(kind)
-        """False where stdin is a file: its end is not the end of whoever asks."""
+        """False if stdin is a file: its end does not mean that the client has gone."""
         self._polled = system.pollable(self._in.fileno())
 
     def start(self, receive: Receive, ended: OnClose) -> None:
-        """Begin to read."""
+        """Start reading."""
         self._loop = asyncio.get_running_loop()
         self._receive, self._ended = receive, ended
         self._writer = system.PipeWriter(
@@ -84,23 +83,23 @@ class StdioChannel:
             self._stop = None
             self._loop.create_task(self._resume(self._listen))
 
-    async def _resume(self, go_on: Callable[[], None]) -> None:
+    async def _resume(self, proceed: Callable[[], None]) -> None:
         await self._writer.room.wait()
-        if not self._closed and not self._told:
-            go_on()
+        if not self._closed and not self._has_ended:
+            proceed()
 
     def _read(self) -> None:
-        """What cannot be polled, a chunk at a time, each taken before the next is read."""
+        """Read what cannot be polled, in a thread: a chunk at a time, and no chunk ahead."""
         while True:
             try:
-                chunk = os.read(self._in.fileno(), CHUNK)
+                chunk = os.read(self._in.fileno(), CHUNK_BYTES)
             except (OSError, ValueError):
                 chunk = b""
             taken = threading.Event()
             try:
                 self._loop.call_soon_threadsafe(self._take, chunk, taken)
             except RuntimeError:
-                return  # the loop is gone
+                return  # the loop is closed
             if not chunk:
                 return
             taken.wait()
@@ -118,15 +117,15 @@ class StdioChannel:
 
     @property
     def full(self) -> bool:
-        """Whether the peer leaves too much unread."""
+        """Whether the client has left too much unread."""
         return not self._writer.room.is_set()
 
     async def drain(self) -> None:
-        """Wait while it does."""
+        """Wait until the client has read enough."""
         await self._writer.room.wait()
 
     async def close(self) -> None:
-        """Write what is queued, as long as somebody reads it, and let go of both streams."""
+        """Write what is queued, within `Limits.shutdown`, and release both streams."""
         if self._closed:
             return
         self._closed = True
@@ -139,42 +138,40 @@ class StdioChannel:
             self._writer.abort()
 
     def _lost(self) -> None:
-        """Nobody reads our output any more."""
         if self._stop is not None:
             self._stop()
-        self._end(BrokenPipeError("the client closed our output"))
+        self._end(BrokenPipeError("The client closed the server's output"))
 
     def _end(self, reason: Exception | None) -> None:
-        if not self._told:
-            self._told = True
+        if not self._has_ended:
+            self._has_ended = True
             self._ended(reason)
 
 
 def _claim() -> tuple[io.FileIO, io.FileIO]:
-    """Take stdin and stdout for the protocol, and leave harmless ones in their place."""
+    """Take stdin and stdout for the protocol, and put harmless streams in their place."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(
-                os.devnull, os.O_RDWR
-            )  # was closed from the start, and is the lowest number that is free
+            # It was closed from the start, so it is the lowest free number, which open() takes.
+            os.open(os.devnull, os.O_RDWR)
     received, sent = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
     os.dup2(2, 1)
     if sys.stdout is not None:
-        sys.stdout.flush()  # what was printed so far was not meant for the client either
+        sys.stdout.flush()  # what was printed so far is not for the client either
     streams = io.FileIO(received, "r"), io.FileIO(sent, "w")
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=lambda: _forget(streams))
+        os.register_at_fork(after_in_child=lambda: _close_streams(streams))
     return streams
 
 
-def _forget(streams: tuple[io.FileIO, io.FileIO]) -> None:
+def _close_streams(streams: tuple[io.FileIO, io.FileIO]) -> None:
     for stream in streams:
         try:
-            stream.close()  # not the number: once we have closed it, it may be another's
+            stream.close()  # not os.close(): the number may belong to another file by now
         except OSError:
             pass

@@ -1,10 +1,12 @@
-"""What can only be awaited (ASGI, the `websockets` library, an HTTP response) as a `Channel`: one
-task listens, one writes what `send` queues. A `Way` is the small rest that differs: listen until
-the end, write one message, leave. A server stops listening while its client leaves too much unread.
-A client never does: two sides that both wait for the other to read would wait for ever.
+"""A `Channel` over something that can only be awaited: ASGI, the `websockets` library, an HTTP
+response. One task reads, another writes what `send` queues. A `MessageStream` has the part that
+differs between them.
 
-**The end** is told by the listener, who hears the close code. A write that fails only means that
-the listener is about to: it is given a moment, and its word goes first.
+A server stops reading while its client leaves too much unread. A client never does: if both sides
+waited for the other to read, they would wait forever.
+
+**The end** is reported by the reading task, since it sees the close code. If a write fails, the
+reading task usually fails a moment later, so the writing task waits for it and its reason is used.
 """
 
 import asyncio
@@ -28,44 +30,44 @@ Drain: TypeAlias = Callable[[], Awaitable[None]]
 
 
 class MessageStream(Protocol):
-    """What a pump moves messages over."""
+    """What a `StreamAdapter` reads from and writes to."""
 
     async def listen(self, receive: Receive, drain: Drain) -> None:
-        """Deliver until the peer ends in good order; raise where it did not."""
+        """Deliver messages until the peer closes the stream; raise if it breaks."""
 
     async def write(self, data: bytes) -> None:
         """Write one message."""
 
-    async def leave(self) -> None:
-        """Let go, whatever state it is in."""
+    async def close(self) -> None:
+        """Close the stream, whatever state it is in."""
 
 
 class StreamAdapter:
-    """A way as a channel."""
+    """A message stream as a channel."""
 
-    def __init__(self, way: MessageStream, limits: Limits) -> None:
-        self._way, self._limits = way, limits
-        self.network: Network | None = getattr(way, "network", None)
+    def __init__(self, stream: MessageStream, limits: Limits) -> None:
+        self._stream, self._limits = stream, limits
+        self.network: Network | None = getattr(stream, "network", None)
         self._queue: deque[bytes] = deque()
         self._size = 0
         self._room, self._work = asyncio.Event(), asyncio.Event()
         self._room.set()
         self._tasks: list[asyncio.Task[None]] = []
         self._closing: asyncio.Task[None] | None = None
-        self._mute = self._told = False
+        self._is_discarding = self._has_ended = False
         self._ended: OnClose
         self.identity: RequestIdentity | None = None
-        """Who sent what is delivered next, where each message says that by itself."""
+        """Who sent the message that is delivered next, if each message has its own credentials."""
 
     def start(self, receive: Receive, ended: OnClose) -> None:
-        """Begin to listen, and to write."""
+        """Start reading and writing."""
         loop = asyncio.get_running_loop()
         self._ended = ended
         self._tasks = [loop.create_task(self._listen(receive)), loop.create_task(self._write())]
 
     def send(self, data: bytes) -> None:
         """Queue one message."""
-        if self._mute or self._closing is not None:
+        if self._is_discarding or self._closing is not None:
             return
         self._queue.append(data)
         self._size += len(data)
@@ -75,15 +77,15 @@ class StreamAdapter:
 
     @property
     def full(self) -> bool:
-        """Whether the peer leaves too much unread."""
+        """Whether the peer has left too much unread."""
         return not self._room.is_set()
 
     async def drain(self) -> None:
-        """Wait while it does."""
+        """Wait until the peer has read enough."""
         await self._room.wait()
 
     async def close(self) -> None:
-        """Write what is queued, as long as somebody reads it, and leave."""
+        """Write what is queued, within `Limits.shutdown`, and close the stream."""
         if self._closing is None:
             self._closing = asyncio.get_running_loop().create_task(self._close())
         await asyncio.shield(self._closing)
@@ -95,15 +97,15 @@ class StreamAdapter:
             await asyncio.wait(self._tasks[1:], timeout=self._limits.shutdown)
         try:
             async with asyncio.timeout_at(deadline):
-                await self._way.leave()
+                await self._stream.close()
         except Exception as problem:
-            log.debug("Took no leave: %r", problem)  # nobody is there to hear it
+            log.debug("Closing the stream failed: %r", problem)
         finally:
             self._end(None)
 
     async def _listen(self, receive: Receive) -> None:
         try:
-            await self._way.listen(receive, self.drain)
+            await self._stream.listen(receive, self.drain)
         except Exception as problem:
             self._end(problem)
         else:
@@ -114,7 +116,7 @@ class StreamAdapter:
             while True:
                 while self._queue:
                     data = self._queue.popleft()
-                    await self._way.write(data)
+                    await self._stream.write(data)
                     self._size -= len(data)
                     if self._size <= self._limits.write_buffer:
                         self._room.set()
@@ -123,30 +125,30 @@ class StreamAdapter:
                 self._work.clear()
                 await self._work.wait()
         except Exception as problem:
-            self._hush()
+            self._discard_output()
             if not isinstance(problem, ConnectionClosed):
                 await asyncio.wait(self._tasks[:1], timeout=self._limits.shutdown)
             self._end(problem)
 
     def _end(self, reason: Exception | None) -> None:
-        if self._told or not self._tasks:
+        if self._has_ended or not self._tasks:
             return
-        self._told = True
-        self._hush()
+        self._has_ended = True
+        self._discard_output()
         for task in self._tasks:
             if task is not asyncio.current_task():
                 task.cancel()
         self._ended(reason)
 
-    def _hush(self) -> None:
-        """Nobody reads any more: nothing waits for it, and nobody waits for room."""
-        self._mute = True
+    def _discard_output(self) -> None:
+        """Drop what is queued and release who waits for room: nobody reads any more."""
+        self._is_discarding = True
         self._queue.clear()
         self._room.set()
 
 
 def describe_os_error(problem: OSError) -> str:
-    """A failure of the network in a few words."""
+    """Return what went wrong on the network, as part of a message."""
     if verdict := getattr(problem, "verify_message", ""):
         return f"its certificate is not trusted ({verdict})"
     found = re.search(r"\[Errno (\d+)\]", str(problem))  # of several addresses, the first

@@ -1,10 +1,10 @@
-"""WebSocket, both sides: a message is a text frame (a binary one is read just the same), the
-subprotocol is `mcp`.
+"""WebSocket, for servers and clients: each message is a text frame, and the subprotocol is `mcp`.
+Binary frames are accepted too.
 
-**Pings** are the business of the WebSocket library below, ours (`KEEPALIVE`) and the server's: a
-peer that vanished without a word is noticed. Messages are not compressed. JSON of a few hundred
-bytes gains nothing from it, each connection would hold windows of its own, and a small frame could
-grow into a large message before its size is known.
+**Pings** are sent by the WebSocket library (`PING_SECONDS` in the client) and by the ASGI server,
+so a peer that vanishes is noticed. Messages are not compressed. JSON of a few hundred bytes gains
+nothing from compression, each connection would need its own windows, and a small frame could grow
+into a large message before its size is known.
 """
 
 import logging
@@ -31,21 +31,21 @@ if TYPE_CHECKING:
     from ..net import PeerAddresses
 
 SUBPROTOCOL: Final = "mcp"
-KEEPALIVE: Final = 20.0
+PING_SECONDS: Final = 20.0
 """Seconds between the client's pings, and how long it waits for a pong."""
-DONE, AWAY, POLICY = 1000, 1001, 1008
-SAID: Final = {
-    1002: "a protocol error",
+NORMAL, GOING_AWAY, POLICY_VIOLATION = 1000, 1001, 1008
+CLOSE_REASONS: Final = {
+    1002: "protocol error",
     1005: "no reason given",
-    1006: "it vanished without a word",
+    1006: "without a close frame",
     1007: "text that is not UTF-8",
-    1008: "a policy forbids it",
-    1009: "a message that is too long",
-    1011: "a failure inside",
-    1012: "a restart",
-    1013: "too much to do",
+    1008: "policy violation",
+    1009: "message too long",
+    1011: "internal error",
+    1012: "restarting",
+    1013: "overloaded",
 }
-"""What a close code means, where it comes without words of its own."""
+"""What a close code means, if it comes without a reason."""
 
 
 # the server's side
@@ -54,8 +54,8 @@ SAID: Final = {
 async def accept(
     scope: Mapping[str, Any], receive: AsgiReceive, send: AsgiSend, limits: Limits
 ) -> Channel | None:
-    """Answer the opening handshake of an ASGI scope. None where it was refused, or the client is
-    gone already."""
+    """Accept the opening handshake of an ASGI scope. Returns None if it was refused, or if the
+    client has already gone."""
     if (await receive())["type"] != "websocket.connect":
         return None
     offered = scope.get("subprotocols") or ()
@@ -65,7 +65,7 @@ async def accept(
             scope,
             send,
             400,
-            f"The subprotocol here is {SUBPROTOCOL!r}, or none; the client offered {others}",
+            f"This server speaks the subprotocol {SUBPROTOCOL!r}; the client offered {others}",
         )
         return None
     await send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL if offered else None})
@@ -79,13 +79,13 @@ async def refuse(
     reason: str,
     more: Iterable[tuple[bytes, bytes]] = (),
 ) -> None:
-    """Turn a client away before `accept`: with an HTTP status and the reason, where the ASGI server
-    can do that."""
+    """Refuse a client before `accept`, with an HTTP status and the reason if the ASGI server
+    supports that."""
     if "websocket.http.response" not in (scope.get("extensions") or {}):
         await send(
             {
                 "type": "websocket.close",
-                "code": POLICY,
+                "code": POLICY_VIOLATION,
                 "reason": reason.encode()[:123].decode(errors="ignore"),
             }
         )
@@ -100,8 +100,8 @@ async def refuse(
 
 
 class _AsgiWebSocket:
-    """An accepted WebSocket of an ASGI server. The server's own bound on messages is best a little
-    above ours: it can only hang up, we can say what was wrong."""
+    """An accepted WebSocket of an ASGI server. The server's own limit for messages should be a
+    little above ours: it can only close the connection, while we can send an error."""
 
     network = WEBSOCKET
 
@@ -110,7 +110,7 @@ class _AsgiWebSocket:
         self._gone = False
 
     async def listen(self, receive: Receive, drain: Drain) -> None:
-        """Deliver until the client hangs up."""
+        """Deliver messages until the client closes the connection."""
         while (event := await self._receive())["type"] != "websocket.disconnect":
             text = event.get("text")
             data: bytes = event["bytes"] if text is None else text.encode()
@@ -118,24 +118,26 @@ class _AsgiWebSocket:
             await drain()
         self._gone = True
         code = event.get("code", 1005)
-        if code not in (DONE, AWAY):
-            raise ConnectionClosed(f"The client hung up ({_said(code, event.get('reason'))})")
+        if code not in (NORMAL, GOING_AWAY):
+            raise ConnectionClosed(
+                f"The client closed the connection ({_describe_close(code, event.get('reason'))})"
+            )
 
     async def write(self, data: bytes) -> None:
         """Send one text frame."""
         await self._send({"type": "websocket.send", "text": data.decode()})
 
-    async def leave(self) -> None:
-        """Say that the server goes away."""
+    async def close(self) -> None:
+        """Send a close frame, unless the client has already gone."""
         if not self._gone:
-            await self._send({"type": "websocket.close", "code": AWAY})
+            await self._send({"type": "websocket.close", "code": GOING_AWAY})
 
 
 # the client's side
 
 
-_quiet = logging.getLogger("dovetail.transports.handshake")
-_quiet.setLevel(logging.INFO)  # below that, the library writes down all headers, and so the token
+_handshake_log = logging.getLogger("dovetail.transports.handshake")
+_handshake_log.setLevel(logging.INFO)  # at DEBUG the library logs all headers, with the token
 
 
 async def connect(
@@ -149,9 +151,11 @@ async def connect(
     auth: Credentials | None = None,
     peers: "PeerAddresses | None" = None,
 ) -> Channel:
-    """Open a WebSocket. `verify` is a context, certificates to trust (a file or a folder), or
-    whether to verify at all; `proxy` is a URL, in place of what the environment says; `peers` notes
-    where the server is found."""
+    """Open a WebSocket.
+
+    `verify` is an SSL context, the path of certificates to trust, or False. `proxy` replaces the
+    proxy of the environment. `peers` records the address of the server.
+    """
     from urllib.request import getproxies
 
     try:
@@ -161,45 +165,44 @@ async def connect(
     except ImportError:
         raise missing_extra(f"{without_password(url)}: WebSocket", "http") from None
 
-    class Direct(client.connect):
+    class ConnectWithoutRedirects(client.connect):
         def process_redirect(self, exc: Exception) -> Exception:
-            # whom the headers are meant for is decided by who gave them, not by who answers
-            return exc
+            return exc  # the user's headers must not go wherever a server points
 
-    direct = proxy is None and not getproxies()  # else the peer may be a proxy
+    is_direct = proxy is None and not getproxies()  # else the peer may be a proxy
 
-    class Noted(client.ClientConnection):
+    class RecordingConnection(client.ClientConnection):
         def connection_made(self, transport: Any) -> None:
-            if peers is not None and direct and (peer := transport.get_extra_info("peername")):
+            if peers is not None and is_direct and (peer := transport.get_extra_info("peername")):
                 peers.record(peer[0])
             super().connection_made(transport)
 
     name = without_password(url)
-    secure: dict[str, Any] = {"ssl": _context(verify)} if url.startswith("wss:") else {}
+    secure: dict[str, Any] = {"ssl": _ssl_context(verify)} if url.startswith("wss:") else {}
 
-    async def shake_hands(vouching: Mapping[str, str]) -> "ClientConnection | InvalidStatus":
+    async def shake_hands(auth_headers: Mapping[str, str]) -> "ClientConnection | InvalidStatus":
         try:
-            return await Direct(
+            return await ConnectWithoutRedirects(
                 url,
                 subprotocols=[Subprotocol(SUBPROTOCOL)],
                 compression=None,
-                additional_headers={**vouching, **(headers or {})},
+                additional_headers={**auth_headers, **(headers or {})},
                 proxy=proxy or True,
                 open_timeout=timeout,
-                ping_interval=KEEPALIVE,
-                ping_timeout=KEEPALIVE,
+                ping_interval=PING_SECONDS,
+                ping_timeout=PING_SECONDS,
                 close_timeout=limits.shutdown,
                 max_size=limits.incoming,
-                logger=_quiet,
-                create_connection=Noted,
+                logger=_handshake_log,
+                create_connection=RecordingConnection,
                 **secure,
             )
         except InvalidStatus as refusal:
             return refusal
 
-    with _explained(name, timeout):
+    with _translate_errors(name, timeout):
         socket = await send_with_auth(
-            auth, "GET", url.replace("ws", "http", 1), shake_hands, _head, lambda shaken: None
+            auth, "GET", url.replace("ws", "http", 1), shake_hands, _head, lambda result: None
         )
     if isinstance(socket, InvalidStatus):
         raise _refusal(name, socket, headers or {})
@@ -207,16 +210,16 @@ async def connect(
 
 
 @contextmanager
-def _explained(name: str, timeout: float) -> Iterator[None]:
-    """What kept a WebSocket from being opened, as an error of ours."""
+def _translate_errors(name: str, timeout: float) -> Iterator[None]:
+    """Turn what the library raises while it opens a WebSocket into an error of ours."""
     from websockets.exceptions import InvalidURI, WebSocketException
 
     try:
         yield
     except InvalidURI as problem:
-        raise ConfigError(f"{name} is no WebSocket URL: {problem.msg}") from None
+        raise ConfigError(f"{name} is not a WebSocket URL: {problem.msg}") from None
     except DovetailError:
-        raise  # of the credentials; a TimedOut among them would be taken for ours
+        raise  # from the credentials, where TimedOut does not mean that we timed out
     except TimeoutError:
         raise ConnectFailed(f"{name}: no connection within {timeout:g} s") from None
     except OSError as problem:
@@ -234,7 +237,7 @@ class _ClientWebSocket:
         self._socket, self._url, self._limits = socket, url, limits
 
     async def listen(self, receive: Receive, drain: Drain) -> None:
-        """Deliver until the server hangs up."""
+        """Deliver messages until the server closes the connection."""
         from websockets.exceptions import ConnectionClosed as Closed
         from websockets.exceptions import ConnectionClosedOK
 
@@ -244,43 +247,45 @@ class _ClientWebSocket:
         except ConnectionClosedOK:
             return
         except Closed as closed:
-            raise ConnectionClosed(f"{self._url}: {self._how(closed)}") from None
+            raise ConnectionClosed(f"{self._url}: {self._describe_end(closed)}") from None
 
-    def _how(self, closed: "Closed") -> str:
+    def _describe_end(self, closed: "Closed") -> str:
         ours = None if closed.rcvd_then_sent else closed.sent
         if ours is not None and ours.code == 1009:
             return (
-                "the server sent a message longer than the limit of "
+                "the server sent a message of more than "
                 f"{self._limits.incoming} bytes (Limits.incoming)"
             )
         if ours is not None and ours.code == 1011:
-            return f"the server did not answer a ping within {KEEPALIVE:g} s"
+            return f"the server did not answer a ping within {PING_SECONDS:g} s"
         if ours is not None:
-            return f"the server broke the WebSocket protocol ({_said(ours.code, ours.reason)})"
+            reason = _describe_close(ours.code, ours.reason)
+            return f"the server broke the WebSocket protocol ({reason})"
         if closed.rcvd is None:
-            return f"the server hung up ({SAID[1006]})"
-        return f"the server hung up ({_said(closed.rcvd.code, closed.rcvd.reason)})"
+            return f"the server closed the connection ({CLOSE_REASONS[1006]})"
+        reason = _describe_close(closed.rcvd.code, closed.rcvd.reason)
+        return f"the server closed the connection ({reason})"
 
     async def write(self, data: bytes) -> None:
         """Send one text frame."""
         await self._socket.send(data, text=True)
 
-    async def leave(self) -> None:
-        """Close in good order; a server that does not answer is left."""
+    async def close(self) -> None:
+        """Send a close frame; if the server does not answer it, abort the connection."""
         try:
-            await self._socket.close(DONE)
+            await self._socket.close(NORMAL)
         finally:
             self._socket.transport.abort()
 
 
-def _said(code: int, reason: str | None) -> str:
-    words = reason or SAID.get(code, "")
+def _describe_close(code: int, reason: str | None) -> str:
+    words = reason or CLOSE_REASONS.get(code, "")
     return f"code {code}: {words}" if words else f"code {code}"
 
 
-def _head(shaken: Any) -> HttpResponse:
-    """Status and headers of what answered the handshake."""
-    response = shaken.response
+def _head(result: Any) -> HttpResponse:
+    """Return the status and headers of the response to the handshake."""
+    response = result.response
     headers: dict[str, str] = {}
     for name, value in response.headers.raw_items():
         key = name.lower()
@@ -289,7 +294,7 @@ def _head(shaken: Any) -> HttpResponse:
 
 
 def _refusal(name: str, refusal: "InvalidStatus", given: Iterable[str]) -> DovetailError:
-    """A handshake that was answered with a status instead."""
+    """Return the error for a handshake that was answered with an HTTP status."""
     response = refusal.response
     said = (response.body or b"")[:200].decode(errors="replace").strip()
     if response.status_code in AUTH_STATUSES:
@@ -299,13 +304,11 @@ def _refusal(name: str, refusal: "InvalidStatus", given: Iterable[str]) -> Dovet
     ).rstrip()
     if "Location" in response.headers:
         where = response.headers["Location"]
-        return ConnectFailed(
-            f"{status}; it sends us on to {where}: give that address, if you trust it"
-        )
+        return ConnectFailed(f"{status}. It redirects to {where}. Use that URL if you trust it.")
     return ConnectFailed(f"{status}: {said}" if said else status)
 
 
-def _context(verify: "ssl.SSLContext | str | os.PathLike[str] | bool") -> "ssl.SSLContext":
+def _ssl_context(verify: "ssl.SSLContext | str | os.PathLike[str] | bool") -> "ssl.SSLContext":
     import ssl
 
     if isinstance(verify, ssl.SSLContext):
@@ -318,7 +321,7 @@ def _context(verify: "ssl.SSLContext | str | os.PathLike[str] | bool") -> "ssl.S
         )
     except OSError as problem:
         raise ConfigError(
-            f"verify={path!r} holds no certificates: {describe_os_error(problem)}"
+            f"verify={path!r} contains no certificates: {describe_os_error(problem)}"
         ) from None
     if verify is False:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE

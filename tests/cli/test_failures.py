@@ -77,13 +77,13 @@ def test_a_server_that_dies_in_the_middle_fails_in_one_line_as_well(
 ) -> None:
     done = dovetail("call", scripted(tool(), says(stderr="out of memory\n", exit=4)), "go")
     assert (done.code, done.out) == (1, "")
-    assert "exited with code 4; its last words: out of memory" in done.failure
+    assert "exited with code 4; the end of its stderr: out of memory" in done.failure
 
 
 def test_a_command_that_does_not_exist_is_named() -> None:
     done = dovetail("ping", "no-such-command --flag")
     assert done.code == 1
-    assert "could not start `no-such-command --flag`" in done.failure
+    assert "Could not start `no-such-command --flag`" in done.failure
 
 
 def test_a_folder_that_does_not_exist_is_named() -> None:
@@ -99,8 +99,8 @@ def test_a_failure_is_a_document_too(verb: list[str]) -> None:
     done = dovetail(verb[0], "no-such-command", *verb[1:], "--json")
     assert done.code == 1
     assert done.json["error"]["type"] == "ConnectFailed"
-    assert done.json["error"]["message"].startswith("could not start `no-such-command`")
-    assert done.failure.startswith("could not start `no-such-command`")
+    assert done.json["error"]["message"].startswith("Could not start `no-such-command`")
+    assert done.failure.startswith("Could not start `no-such-command`")
 
 
 def test_the_document_of_a_refusal_has_its_code_and_data(scripted: Callable[..., str]) -> None:

@@ -146,7 +146,7 @@ async def test_a_stream_and_a_goodbye_carry_credentials_too() -> None:
 async def test_asking_again_has_a_bound() -> None:
     auth = Tickets(free=1000)
     async with Scripted(guarded(lambda asked: "never")) as server:
-        with pytest.raises(Unauthorized, match=r"/mcp needs authorization \(401\)"):
+        with pytest.raises(Unauthorized, match=r"/mcp requires authorization \(401\)"):
             async with Client(server.url, auth=auth):
                 pass
         assert len(server.asked) == 4 and len(auth.refusals) == 4
@@ -586,7 +586,7 @@ async def test_who_has_no_credentials_is_told_what_to_do(opening: Opening) -> No
             async with Client(server.url):
                 pass
     assert not refused.value.curable
-    for remedy in ("auth=OAuth()", f"dovetail login {server.url}", "needs authorization (401)"):
+    for remedy in ("auth=OAuth()", f"dovetail login {server.url}", "requires authorization (401)"):
         assert remedy in str(refused.value)
 
 
@@ -664,7 +664,7 @@ async def test_the_handshake_of_a_websocket_carries_credentials_and_waits_for_a_
         assert seen == ["Ticket 0", "Ticket 1", "Ticket 2"]
         with pytest.raises(
             Unauthorized,
-            match=r"needs authorization \(401\): who are you\?; log in with auth=OAuth",
+            match=r"requires authorization \(401: who are you\?\)\. Log in with auth=OAuth",
         ):
             async with Client(f"ws://127.0.0.1:{port}/ws"):
                 pass

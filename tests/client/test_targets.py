@@ -79,7 +79,7 @@ def test_what_is_no_target_is_said_at_once(target: Any, said: str) -> None:
 
 
 async def test_a_command_that_does_not_exist_is_named() -> None:
-    with pytest.raises(ConnectFailed, match=r"could not start `no-such-command --x`"):
+    with pytest.raises(ConnectFailed, match=r"Could not start `no-such-command --x`"):
         async with Client(["no-such-command", "--x"]):
             pass
 

@@ -278,7 +278,7 @@ def test_a_server_that_dies_at_once_leaves_its_last_words() -> None:
         )
         text = await server.end()
         assert text.startswith(f"`{sys.executable} -c")
-        assert text.endswith("exited with code 3; its last words: no database here")
+        assert text.endswith("exited with code 3; the end of its stderr: no database here")
         assert is_reaped(server.process.pid)
 
     run(test)
@@ -294,7 +294,7 @@ def test_last_words_are_the_end_of_a_long_speech() -> None:
         text = await (await peer(code, on_stderr=heard.append)).end()
         assert text.endswith("\nthe end")
         assert len(text) < 9000
-        words = text.partition("its last words:\n")[2]
+        words = text.partition("the end of its stderr:\n")[2]
         assert words.splitlines() == heard[-len(words.splitlines()) :]
 
     run(test)
@@ -418,7 +418,7 @@ def test_all_that_a_dead_server_said_is_heard_even_by_the_slow() -> None:
         with ends(server.process.pid):  # blocks the loop, as a busy program does
             server.process.send(b"go")
             await asyncio.sleep(0)
-        server.slow = process.GRACE * 1.2
+        server.slow = process.GRACE_SECONDS * 1.2
         await server.end()
         assert server.lines[1:] == [b"%d" % n * 65_535 for n in range(3)]
 
@@ -683,7 +683,7 @@ def test_a_failing_listener_of_stderr_is_reported_and_disturbs_nothing() -> None
             "import sys; print('a\\nb', file=sys.stderr, flush=True); print('answer')",
             on_stderr=int,
         )
-        assert "its last words:\na\nb" in await server.end()
+        assert "the end of its stderr:\na\nb" in await server.end()
         assert server.lines == [b"answer"]
         assert [type(context["exception"]) for context in reported] == [ValueError, ValueError]
 
@@ -820,9 +820,9 @@ def script(path: Path, text: str, mode: int = 0o755) -> str:
 
 def test_a_program_that_is_not_installed_is_named_with_the_path_that_was_searched() -> None:
     assert refusal("no-such-server", "--x", env={"PATH": "/bin:/opt"}) == (
-        "could not start `no-such-server --x`: no such file or directory ('no-such-server' "
+        "Could not start `no-such-server --x`: no such file or directory ('no-such-server' "
         "was looked up in "
-        "PATH=/bin:/opt); install it, or give its full path"
+        "PATH=/bin:/opt). Install it, or use its full path."
     )
 
 
@@ -834,12 +834,12 @@ def test_a_working_directory_that_does_not_exist_is_named(tmp_path: Path) -> Non
     text = refusal(sys.executable, cwd=tmp_path / "gone")
     where, remedy = (
         f"the working directory '{tmp_path}/gone' cannot be entered",
-        "create it, or change `cwd`",
+        "Create it, or change `cwd`.",
     )
-    assert text.endswith(f"{where} (no such file or directory); {remedy}")
+    assert text.endswith(f"{where} (no such file or directory). {remedy}")
     (tmp_path / "gone").touch()
     assert refusal(sys.executable, cwd=tmp_path / "gone").endswith(
-        f"{where} (not a directory); {remedy}"
+        f"{where} (not a directory). {remedy}"
     )
 
 
@@ -849,7 +849,7 @@ def test_a_script_that_may_not_be_executed_says_how_to_help(tmp_path: Path) -> N
 
 
 def test_a_script_without_first_line_says_how_to_help(tmp_path: Path) -> None:
-    assert "exec format error; give the script a `#!` line" in refusal(
+    assert "exec format error; add a `#!` line to the script" in refusal(
         script(tmp_path / "server", "print()\n")
     )
 
@@ -857,16 +857,16 @@ def test_a_script_without_first_line_says_how_to_help(tmp_path: Path) -> None:
 def test_a_script_whose_interpreter_is_missing_says_so(tmp_path: Path) -> None:
     path = script(tmp_path / "server", "#!/no/such/python\n")
     expected = (
-        f"the interpreter in the first line of '{path}' does not exist; install it, or "
-        "change the line"
+        f"the interpreter in the first line of '{path}' does not exist. Install it, or "
+        "change that line."
     )
     assert refusal(path).endswith(expected)
     assert refusal("server", env={"PATH": str(tmp_path)}).endswith(expected)
 
 
 def test_an_empty_or_impossible_command_is_refused() -> None:
-    assert (
-        refusal() == "could not start ``: the command is empty; give at least the name of a program"
+    assert refusal() == (
+        "Could not start ``: the command is empty. Pass at least the name of a program."
     )
     assert refusal("a\0b").endswith("embedded null byte")
 

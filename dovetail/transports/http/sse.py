@@ -1,17 +1,17 @@
-"""The old pair of HTTP and server-sent events, both sides. It has been superseded; this file can be
-deleted with it.
+"""HTTP+SSE (2024-11-05), for servers and clients. Streamable HTTP has replaced this transport; no
+other code depends on this file.
 
-A client opens an event stream with GET. The first event, `endpoint`, names the address to POST
-messages to; whatever the server says comes as `message` events. The stream is the conversation:
-when it ends, so does that, and nothing is resumed.
+A client opens an event stream with GET. The first event, `endpoint`, contains the URL for POST
+requests. All messages of the server arrive as `message` events. The session lasts as long as the
+stream: when the stream ends, the session ends, and nothing is resumed.
 
-    GET /sse          ──→  Pairs.open  ──→  event: endpoint, data: /message?session_id=…
-    POST /message?…   ──→  Pairs.post  ──→  202, and the message goes where that stream is held
+    GET /sse          ──→  SseServer.open  ──→  event: endpoint, data: /message?session_id=…
+    POST /message?…   ──→  SseServer.post  ──→  202; the message goes to the stream's process
 
-A POST may land in a process that does not hold the stream; it is then passed on over the bus. Each
-comes with a token of its own: it must be of the user who opened the stream, and its scopes are
-those of its message. A client that posts without reading is kept waiting, then put off: what waits
-to be read is bounded. Which revision is spoken does not matter here.
+A POST may arrive at a process that does not have the stream, which then forwards it over the bus.
+Each POST has its own token: it must belong to the user who opened the stream, and its scopes apply
+to its message. The output that waits for a client is bounded: a client that sends but does not read
+has to wait, and then gets 503. Any revision can be spoken over this transport.
 https://modelcontextprotocol.io/specification/2024-11-05/basic/transports#http-with-sse
 """
 
@@ -50,28 +50,27 @@ if TYPE_CHECKING:
 
 Header: TypeAlias = tuple[bytes, bytes]
 
-SESSION: Final = "session_id"
-"""The query parameter that says which conversation a POST belongs to."""
-TOKEN: Final = 32
-LETTERS: Final = len(token_urlsafe(TOKEN))
+SESSION_PARAMETER: Final = "session_id"
+"""The query parameter that names the session of a POST."""
+SESSION_ID_BYTES: Final = 32
+SESSION_ID_CHARS: Final = len(token_urlsafe(SESSION_ID_BYTES))
 TOPIC: Final = "sse"
-NOBODY: Final = RequestIdentity()
-PATIENCE: Final = 10.0
-"""Seconds that a POST waits for a client to read what it has been sent."""
-LATER: Final = (b"retry-after", b"1")
-REDIRECTS: Final = 3
-REFUSALS: Final[Mapping[int, type[DovetailError]]] = {
+ANONYMOUS: Final = RequestIdentity()
+READ_TIMEOUT_SECONDS: Final = 10.0
+"""How long a POST waits for the client to read the stream."""
+RETRY_LATER: Final = (b"retry-after", b"1")
+MAX_REDIRECTS: Final = 3
+ERRORS_BY_STATUS: Final[Mapping[int, type[DovetailError]]] = {
     401: Unauthorized, 403: Unauthorized, 413: TooLarge, 429: Overloaded, 503: Overloaded,
 }  # fmt: skip
-"""What a status means to whoever sent the message; anything else is a failure of the server."""
+"""The error for a message that was refused; any other status is a failure of the server."""
 
 
-# the server's side
+# server
 
 
 class SseServer:
-    """The open pairs of one application. `serve` holds a conversation over a channel until it
-    ends."""
+    """The open streams of one application. `serve` runs a session over a channel until it ends."""
 
     def __init__(
         self,
@@ -84,11 +83,11 @@ class SseServer:
     ) -> None:
         self._limits, self._serve, self._bus = limits, serve, bus
         self._limit, self._keepalive = limit, keepalive
-        self._pairs: dict[str, tuple[_SseStream, StreamAdapter, bytes]] = {}
-        bus.on(TOPIC, self._take)
+        self._streams: dict[str, tuple[_SseStream, StreamAdapter, bytes]] = {}
+        bus.on(TOPIC, self._on_forwarded)
 
     def __len__(self) -> int:
-        return len(self._pairs)
+        return len(self._streams)
 
     async def open(
         self,
@@ -97,28 +96,27 @@ class SseServer:
         send: AsgiSend,
         message_path: str,
         headers: Sequence[Header] = (),
-        visitor: RequestIdentity = NOBODY,
+        visitor: RequestIdentity = ANONYMOUS,
     ) -> None:
-        """Answer a GET: hold a conversation until the client goes away. `message_path` is where its
-        POSTs go."""
+        """Answer a GET: serve a session until the client disconnects. `message_path` is the path
+        for its POSTs."""
         from urllib.parse import quote
 
-        if len(self._pairs) >= self._limit:
-            text = f"{self._limit} event streams are open, which is the limit; try again later"
-            await reply(send, text.encode(), 503, [LATER, *headers], kind=TEXT)
+        if len(self._streams) >= self._limit:
+            text = f"All {self._limit} event streams are in use. Try again later."
+            await reply(send, text.encode(), 503, [RETRY_LATER, *headers], kind=TEXT)
             return
-        session = token_urlsafe(TOKEN)
-        endpoint = (
-            f"{quote(scope.get('root_path', '').rstrip('/') + message_path)}?{SESSION}={session}"
-        )
+        session = token_urlsafe(SESSION_ID_BYTES)
+        path = quote(scope.get("root_path", "").rstrip("/") + message_path)
+        endpoint = f"{path}?{SESSION_PARAMETER}={session}"
         stream = _SseStream(receive, send, endpoint, self._keepalive, headers)
         channel = StreamAdapter(stream, self._limits)
         channel.identity = visitor
-        self._pairs[session] = stream, channel, who_is(visitor.principal)
+        self._streams[session] = stream, channel, who_is(visitor.principal)
         try:
             await self._serve(channel, visitor)
         finally:
-            del self._pairs[session]
+            del self._streams[session]
             await channel.close()
 
     async def post(
@@ -127,38 +125,39 @@ class SseServer:
         session: str,
         body: bytes,
         headers: Sequence[Header] = (),
-        visitor: RequestIdentity = NOBODY,
+        visitor: RequestIdentity = ANONYMOUS,
     ) -> None:
-        """Answer a POST: the message goes to its conversation, wherever that is held, if it is
-        whose that is."""
-        if session in self._pairs:
-            await self._room(session)
+        """Answer a POST: pass its message to the session, in whichever process that is, if it
+        belongs to the same user."""
+        if session in self._streams:
+            await self._wait_for_room(session)
         status = self._deliver(session, body, visitor)
-        if status is None and len(session) == LETTERS:
+        if status is None and len(session) == SESSION_ID_CHARS:
             principal = to_builtins(visitor.principal, enc_hook=str)
             status = await self._bus.ask(TOPIC, (session, body, visitor.address, principal))
-        later = [LATER] if status == 503 else []
+        later = [RETRY_LATER] if status == 503 else []
         await reply(
-            send, self._words(status).encode(), status or 404, [*later, *headers], kind=TEXT
+            send, self._explain(status).encode(), status or 404, [*later, *headers], kind=TEXT
         )
 
-    async def _room(self, session: str) -> None:
+    async def _wait_for_room(self, session: str) -> None:
         try:
-            async with asyncio.timeout(PATIENCE):
-                await self._pairs[session][1].drain()
+            async with asyncio.timeout(READ_TIMEOUT_SECONDS):
+                await self._streams[session][1].drain()
         except TimeoutError:
             pass
 
-    def _take(self, payload: Any) -> int | None:
-        """Deliver a message that was passed on."""
+    def _on_forwarded(self, payload: Any) -> int | None:
+        """Deliver a message that another process has forwarded."""
         session, body, address, principal = payload
         return self._deliver(
             session, body, RequestIdentity(address, convert(principal, Principal | None))
         )
 
     def _deliver(self, session: str, body: bytes, visitor: RequestIdentity) -> int | None:
-        """Deliver a message; None where its conversation is not held here, or is another user's."""
-        stream, channel, who = self._pairs.get(session, (None, None, b""))
+        """Deliver a message and return the status; None if its session is not here, or is another
+        user's."""
+        stream, channel, who = self._streams.get(session, (None, None, b""))
         if (
             stream is None
             or channel is None
@@ -172,18 +171,15 @@ class SseServer:
         stream.deliver(body if len(body) <= self._limits.incoming else TooLong(body[:HEAD_BYTES]))
         return 202
 
-    def _words(self, status: int | None) -> str:
+    def _explain(self, status: int | None) -> str:
         if status == 202:
             return "Accepted"
         if status is not None:
-            return (
-                "The event stream of this conversation is not being read; read it, then try again"
-            )
-        gone = (
-            "There is no such conversation: it has ended, or never began; open a new one with GET"
-        )
-        alone = ". If the server has several processes, give it workers= or a bus that they share"
-        return gone + alone if self._bus.alone else gone
+            return "The event stream of this session is not being read. Read it, then retry."
+        text = "This session does not exist, or has ended. Open a new one with GET."
+        if self._bus.alone:
+            text += " If the server runs several processes, use workers= or a shared bus."
+        return text
 
 
 class _SseStream:
@@ -207,43 +203,43 @@ class _SseStream:
         )
         self._headers = headers
         self.deliver: Receive | None = None
-        """Takes the messages that are posted, as long as the client is there."""
+        """Receives the messages that are posted; None if the client is not connected."""
 
     async def listen(self, receive: Receive, drain: Drain) -> None:
-        """Say where to post, now that somebody listens; then wait until the client goes away."""
+        """Send the endpoint, then wait until the client disconnects."""
         self.deliver = receive
         await begin_stream(self._send, list(self._headers))
-        await self._say(event(self._endpoint.encode(), name="endpoint"))
-        beating = asyncio.get_running_loop().create_task(self._beat())
+        await self._send_chunk(event(self._endpoint.encode(), name="endpoint"))
+        keepalive = asyncio.get_running_loop().create_task(self._send_keepalives())
         try:
             while (await self._receive())["type"] != "http.disconnect":
                 pass
         finally:
             self.deliver = None
-            beating.cancel()
+            keepalive.cancel()
 
     async def write(self, data: bytes) -> None:
         """Send one event."""
-        await self._say(event(data, name="message"))
+        await self._send_chunk(event(data, name="message"))
 
-    async def leave(self) -> None:
-        """End the response, where it began and somebody still hears it."""
+    async def close(self) -> None:
+        """End the response, if it has begun and the client is still connected."""
         if self.deliver is not None:
             await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _say(self, data: bytes) -> None:
+    async def _send_chunk(self, data: bytes) -> None:
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
-    async def _beat(self) -> None:
+    async def _send_keepalives(self) -> None:
         try:
             while True:
                 await asyncio.sleep(self._keepalive)
-                await self._say(comment())
+                await self._send_chunk(comment())
         except Exception:
-            pass  # the client is gone, which the listener hears too
+            pass  # the client has disconnected, which `listen` notices too
 
 
-# the client's side
+# client
 
 
 async def connect_sse(
@@ -254,8 +250,8 @@ async def connect_sse(
     timeout: float,
     auth: Credentials | None = None,
 ) -> Channel:
-    """Open the pair behind a URL. The headers and what vouches for us go to that origin and no
-    other."""
+    """Open the event stream of a server. Headers and credentials only go to the origin of its
+    URL."""
     import aiohttp
 
     name = without_password(url)
@@ -265,17 +261,17 @@ async def connect_sse(
             response = await _get(session, url, headers, name, auth)
             events = EventStreamParser(limits.incoming)
             endpoint, early = await _endpoint(response, events, name)
-            way = _SseClientStream(
+            stream = _SseClientStream(
                 session, response, endpoint, headers, events, early, name, timeout, auth
             )
             response = None
-            return StreamAdapter(way, limits)
+            return StreamAdapter(stream, limits)
     except aiohttp.InvalidURL:
-        raise ConfigError(f"{name} is no URL") from None
+        raise ConfigError(f"{name} is not a URL") from None
     except TimeoutError:
         raise ConnectFailed(f"{name}: no `endpoint` event within {timeout:g} s") from None
     except (aiohttp.ClientError, OSError) as problem:
-        raise ConnectFailed(f"{name}: {_why(problem)}") from None
+        raise ConnectFailed(f"{name}: {_describe(problem)}") from None
     finally:
         if response is not None:
             response.close()
@@ -288,17 +284,17 @@ async def _get(
     name: str,
     auth: Credentials | None,
 ) -> "aiohttp.ClientResponse":
-    """The event stream. Redirects are followed by hand: within the origin, and not for long."""
+    """Open the event stream. Redirects are followed within the origin only."""
     from aiohttp import ClientTimeout
     from yarl import URL
 
     from .client.http_transport import head, let_go
 
-    async def send(vouching: Mapping[str, str]) -> "aiohttp.ClientResponse":
+    async def send(auth_headers: Mapping[str, str]) -> "aiohttp.ClientResponse":
         return await session.get(
             target,
             headers={
-                **vouching,
+                **auth_headers,
                 **headers,
                 "Accept": "text/event-stream",
                 "Cache-Control": "no-store",
@@ -308,7 +304,7 @@ async def _get(
         )
 
     target = URL(url)
-    for _ in range(REDIRECTS):
+    for _ in range(MAX_REDIRECTS):
         response = await send_with_auth(auth, "GET", str(target), send, head, let_go)
         if response.ok and response.content_type == "text/event-stream" and response.status == 200:
             return response
@@ -316,35 +312,37 @@ async def _get(
         location = response.headers.get("Location")
         if location is None or not 300 < response.status < 400:
             break
-        target = _within(target, location, f"{name}: HTTP {response.status} sends us on to")
+        target = _resolve_same_origin(
+            target, location, f"{name}: HTTP {response.status} redirects to"
+        )
     if response.status in AUTH_STATUSES:
         raise explain_refusal(name, head(response), headers)
     said = f"HTTP {response.status} {response.reason or ''}".rstrip()
     if response.status == 200:
         said += f" with {response.content_type}"
     raise ConnectFailed(
-        f"{name}: asked for an event stream, got {said}; is this the address of an SSE server?"
+        f"{name}: expected an event stream, got {said}. Is this the URL of an HTTP+SSE server?"
     )
 
 
 async def _endpoint(
     response: "aiohttp.ClientResponse", events: EventStreamParser, name: str
 ) -> tuple[Any, list[Event]]:
-    """Where to post, and what came in the same breath."""
+    """Return the URL for POSTs, and the events that came after it in the same chunk."""
     async for chunk in response.content.iter_any():
-        heard = events.feed(chunk)
-        for number, one in enumerate(heard):
-            if one.name == "endpoint":
-                address = one.data.decode(errors="replace") if isinstance(one.data, bytes) else ""
-                return _within(
-                    response.url, address, f"{name}: the server wants messages posted to"
-                ), heard[number + 1 :]
-    raise ConnectFailed(f"{name}: the event stream ended before it named an endpoint")
+        arrived = events.feed(chunk)
+        for index, item in enumerate(arrived):
+            if item.name == "endpoint":
+                address = item.data.decode(errors="replace") if isinstance(item.data, bytes) else ""
+                return _resolve_same_origin(
+                    response.url, address, f"{name}: the endpoint for messages is"
+                ), arrived[index + 1 :]
+    raise ConnectFailed(f"{name}: the event stream ended before its `endpoint` event")
 
 
-def _within(base: Any, address: str, complaint: str) -> Any:
-    """An address that a server gave, if it is of the same origin: nobody else may see the
-    credentials, or the messages."""
+def _resolve_same_origin(base: Any, address: str, complaint: str) -> Any:
+    """Resolve a URL that the server sent. It must have the same origin: nobody else may see the
+    credentials or the messages."""
     from yarl import URL
 
     try:
@@ -353,11 +351,11 @@ def _within(base: Any, address: str, complaint: str) -> Any:
             return target
     except ValueError:
         pass
-    raise ConnectFailed(f"{complaint} {address[:200]!r}, which is not of the same origin")
+    raise ConnectFailed(f"{complaint} {address[:200]!r}, which has another origin")
 
 
 class _SseClientStream:
-    """An open event stream of aiohttp, and where to post."""
+    """An open event stream of aiohttp, and the URL for POSTs."""
 
     network = HTTP
 
@@ -385,28 +383,28 @@ class _SseClientStream:
         self._receive: Receive
 
     async def listen(self, receive: Receive, drain: Drain) -> None:
-        """Deliver until the stream ends, which here is never in good order."""
+        """Deliver messages until the stream ends, which is always an error in this transport."""
         from aiohttp import ClientError
 
         self._receive = receive
-        self._hear(self._early)
+        self._deliver_events(self._early)
         try:
             async for chunk in self._response.content.iter_any():
-                self._hear(self._events.feed(chunk))
+                self._deliver_events(self._events.feed(chunk))
         except (ClientError, OSError) as problem:
             raise ConnectionClosed(
-                f"{self._name}: the event stream broke: {_why(problem)}"
+                f"{self._name}: the event stream broke: {_describe(problem)}"
             ) from None
         raise ConnectionClosed(f"{self._name}: the server ended the event stream")
 
-    def _hear(self, events: list[Event]) -> None:
-        for one in events:
-            if one.name == "message" and one.data:
-                self._receive(one.data)
+    def _deliver_events(self, events: list[Event]) -> None:
+        for item in events:
+            if item.name == "message" and item.data:
+                self._receive(item.data)
 
     async def write(self, data: bytes) -> None:
-        """Post one message, each after the one before: what is refused is lost alone, unless
-        nothing works any more."""
+        """Post one message, after the one before is done. A message that the server refuses fails
+        alone, unless the session is lost."""
         from aiohttp import ClientError
 
         try:
@@ -418,34 +416,34 @@ class _SseClientStream:
                     await asyncio.sleep(pause)
         except TimeoutError:
             raise ConnectionClosed(
-                f"{self._name}: a message was not taken within {self._timeout:g} s"
+                f"{self._name}: a message was not accepted within {self._timeout:g} s"
             ) from None
         except (ClientError, OSError) as problem:
             raise ConnectionClosed(
-                f"{self._name}: a message could not be posted: {_why(problem)}"
+                f"{self._name}: a message could not be posted: {_describe(problem)}"
             ) from None
-        except DovetailError as problem:  # of the credentials
-            self._lose(data, problem)
+        except DovetailError as problem:  # from the credentials
+            self._report_lost(data, problem)
             return
         if status in (404, 410):
             raise ConnectionClosed(
-                f"{self._name}: the server has forgotten this conversation: {words}"
+                f"{self._name}: the server does not know this session any more: {words}"
             )
         if status >= 300:
-            self._lose(
+            self._report_lost(
                 data,
-                REFUSALS.get(status, InternalError)(
+                ERRORS_BY_STATUS.get(status, InternalError)(
                     f"{self._name}: the server refused a message: {words}"
                 ),
             )
 
     async def _post(self, data: bytes) -> tuple[int, str, float | None]:
-        """The status, what was said with it, and when to try again if that may help."""
+        """Post, and return the status, an explanation, and the seconds until a retry, if any."""
         from .client.http_transport import head, let_go
 
-        async def send(vouching: Mapping[str, str]) -> "aiohttp.ClientResponse":
-            body = BytesIO(data)  # which aiohttp sends in pieces
-            headers = {**vouching, **self._headers}
+        async def send(auth_headers: Mapping[str, str]) -> "aiohttp.ClientResponse":
+            body = BytesIO(data)  # aiohttp then sends it in pieces
+            headers = {**auth_headers, **self._headers}
             return await self._session.post(
                 self._endpoint, data=body, headers=headers, allow_redirects=False
             )
@@ -465,7 +463,7 @@ class _SseClientStream:
             pause = float(later) if response.status in (429, 503) and later.isdecimal() else None
             return response.status, words, pause
 
-    def _lose(self, data: bytes, error: DovetailError) -> None:
+    def _report_lost(self, data: bytes, error: DovetailError) -> None:
         try:
             message = decode(data)
         except Malformed:
@@ -473,12 +471,12 @@ class _SseClientStream:
         if isinstance(message, Request):
             self._receive(LostReply(message.id, error))
 
-    async def leave(self) -> None:
-        """Let go of the stream, which tells the server."""
+    async def close(self) -> None:
+        """Close the stream, which the server notices."""
         self._response.close()
 
 
-def _why(problem: Exception) -> str:
+def _describe(problem: Exception) -> str:
     inner = (
         getattr(problem, "certificate_error", None) or getattr(problem, "os_error", None) or problem
     )

@@ -367,8 +367,8 @@ async def test_an_error_in_the_body_is_the_reply_whatever_the_status(
     ("status", "kind", "said"),
     [
         (400, InvalidRequest, "tools/call: .*/mcp answered 400"),
-        (401, Unauthorized, "/mcp needs authorization"),
-        (403, Unauthorized, "/mcp refuses access"),
+        (401, Unauthorized, "/mcp requires authorization"),
+        (403, Unauthorized, "/mcp denied access"),
         (418, InvalidRequest, "answered 418"),
         (429, Overloaded, "answered 429"),
         (500, InternalError, "answered 500"),

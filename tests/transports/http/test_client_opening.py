@@ -148,8 +148,8 @@ async def test_a_server_that_speaks_nothing_of_ours_is_said_so() -> None:
 @pytest.mark.parametrize(
     ("status", "kind", "said"),
     [
-        (401, Unauthorized, r"/mcp needs authorization \(401\)"),
-        (403, Unauthorized, r"/mcp refuses access \(403\)"),
+        (401, Unauthorized, r"/mcp requires authorization \(401\)"),
+        (403, Unauthorized, r"/mcp denied access \(403\)"),
         (429, Overloaded, "/mcp answered 429"),
         (500, ConnectFailed, "/mcp answered 500"),
         (502, ConnectFailed, "/mcp answered 502"),
@@ -554,5 +554,5 @@ async def test_a_certificate_of_nobody_we_know_is_refused(
 
 
 async def test_certificates_that_are_not_there_are_said_so() -> None:
-    with pytest.raises(ConfigError, match="holds no certificates"):
+    with pytest.raises(ConfigError, match="contains no certificates"):
         await Client("https://127.0.0.1:1/", verify="/no/such/file.pem").connect()

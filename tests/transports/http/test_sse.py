@@ -337,7 +337,7 @@ async def test_streams_beyond_the_limit_are_put_off_until_one_ends() -> None:
 async def test_a_client_that_does_not_read_keeps_a_tool_waiting_and_memory_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sse, "PATIENCE", 0.1)
+    monkeypatch.setattr(sse, "READ_TIMEOUT_SECONDS", 0.1)
     house = House(Limits(write_buffer=50_000))
     async with lived_in(house) as url, guest(url) as peer:
         await peer.greet()
@@ -551,7 +551,7 @@ async def test_an_endpoint_of_another_origin_is_refused(address: str) -> None:
             await ear.end
             raise AssertionError(f"{address} was taken for {channel._way._endpoint}")
     except ConnectFailed as failed:
-        assert "not of the same origin" in str(failed)
+        assert "has another origin" in str(failed)
     assert server.posted == []
 
 
@@ -686,7 +686,7 @@ async def test_a_server_that_has_forgotten_the_conversation_ends_it() -> None:
         end = await ear.end
         assert isinstance(
             end, ConnectionClosed
-        ) and "forgotten this conversation: HTTP 404 Not Found: who?" in str(end)
+        ) and "does not know this session any more: HTTP 404 Not Found: who?" in str(end)
 
 
 async def test_a_message_that_is_never_taken_ends_the_conversation() -> None:
@@ -701,7 +701,7 @@ async def test_a_message_that_is_never_taken_ends_the_conversation() -> None:
         ear = Ear(channel)
         channel.send(REQUEST)
         end = await ear.end
-        assert isinstance(end, ConnectionClosed) and "not taken within 0.3 s" in str(end)
+        assert isinstance(end, ConnectionClosed) and "not accepted within 0.3 s" in str(end)
         await channel.close()
         server.stop.set()
 
@@ -715,11 +715,11 @@ async def test_a_message_that_is_never_taken_ends_the_conversation() -> None:
         (web.Response(status=204, content_type="text/event-stream"), "got HTTP 204"),
         (
             web.Response(text=": nothing\n\n", content_type="text/event-stream"),
-            "ended before it named an endpoint",
+            "ended before its `endpoint` event",
         ),
         (
             web.Response(status=302, headers={"Location": "http://evil.example/sse"}),
-            "HTTP 302 sends us on to 'http://evil",
+            "HTTP 302 redirects to 'http://evil",
         ),
         (web.Response(status=302, headers={"Location": "/sse"}), "got HTTP 302"),
     ],
@@ -769,5 +769,5 @@ async def test_a_port_where_nobody_listens_is_named() -> None:
 
 async def test_what_is_no_url_is_a_mistake_of_the_caller() -> None:
     async with aiohttp.ClientSession() as session:
-        with pytest.raises(ConfigError, match="is no URL"):
+        with pytest.raises(ConfigError, match="is not a URL"):
             await connect_sse(session, "nonsense", {}, DEFAULT, 5)

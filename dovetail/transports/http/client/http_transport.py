@@ -290,7 +290,7 @@ def trust(verify: Any) -> Any:
     try:
         return ssl.create_default_context(**{"capath" if path.is_dir() else "cafile": str(path)})  # type: ignore[arg-type]
     except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"verify={str(verify)!r} holds no certificates: {error}") from None
+        raise ConfigError(f"verify={str(verify)!r} contains no certificates: {error}") from None
 
 
 def proxy_for(url: str) -> str | None:
