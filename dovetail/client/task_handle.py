@@ -95,6 +95,12 @@ class TaskHandle:
 
     Its `id` is all that is needed to return to the task later, also from another process. If the
     server answered at once, there is no task: the id is empty, and the handle is over.
+
+    Args:
+        tasks: The tasks of the client.
+        id: The id of the task; empty if the server answered at once.
+        manual: Whether questions are answered by `answer` rather than by the callbacks.
+        result: The result, if the server answered at once.
     """
 
     def __init__(
@@ -131,7 +137,7 @@ class TaskHandle:
     async def status(self) -> TaskUpdate:
         """Ask the server for the state of the task."""
         if self._result is None:
-            self.on_state(await self._tasks.fetch(self.id))
+            self._on_state(await self._tasks.fetch(self.id))
         return self.update
 
     async def updates(self) -> AsyncGenerator[TaskUpdate, None]:
@@ -160,7 +166,7 @@ class TaskHandle:
             TaskCancelled: The task was cancelled.
             NotFound: The server does not know the task, or has deleted it.
         """
-        result = await self.wait(WaitDeadline(None, timeout))
+        result = await self._wait(WaitDeadline(None, timeout))
         return self._tasks.check_result(self.tool, result, raise_on_error)
 
     async def cancel(self) -> None:
@@ -203,14 +209,14 @@ class TaskHandle:
             del self._asked[key]
             raise
 
-    # what `RemoteTasks` calls
+    # for `RemoteTasks`
 
     @property
-    def poll_seconds(self) -> float:
+    def _poll_seconds(self) -> float:
         """Seconds until the next poll."""
         return poll_interval(self._state, self._polls)
 
-    def on_state(self, state: DetailedTask) -> None:
+    def _on_state(self, state: DetailedTask) -> None:
         """Take a new state, from a poll or a notification. A task that is over stays over."""
         if self.over:
             return
@@ -226,18 +232,18 @@ class TaskHandle:
                 )
             )
 
-    def on_progress(self, params: ProgressParams) -> None:
+    def _on_progress(self, params: ProgressParams) -> None:
         """Take a progress notification, in the core form."""
         if not self.over:
             message = params.message or self.update.message
             self._set_update(TaskUpdate(self.update.status, message, params.progress, params.total))
 
-    def wake(self) -> None:
+    def _wake(self) -> None:
         """End the pause between two polls."""
         self._changed.set()
         self._changed.clear()
 
-    async def wait(
+    async def _wait(
         self, deadline: WaitDeadline, report: Callable[[TaskUpdate], None] | None = None
     ) -> ToolResult:
         """Return the result of the tool; raises the error that the task failed with."""
@@ -268,7 +274,7 @@ class TaskHandle:
     def _set_update(self, update: TaskUpdate) -> None:
         self.update = update
         self._version += 1
-        self.wake()
+        self._wake()
 
     async def _follow(self, deadline: WaitDeadline) -> AsyncGenerator[TaskUpdate, None]:
         """Yield changes until the task is over, and answer its questions."""
@@ -314,7 +320,7 @@ class TaskHandle:
         if self._version != seen:
             return True
         self._polls += 1
-        seconds = max(self._retry_after, self.poll_seconds + backoff(self._failures))
+        seconds = max(self._retry_after, self._poll_seconds + backoff(self._failures))
         try:
             async with asyncio.timeout(seconds):
                 await self._changed.wait()
@@ -324,7 +330,7 @@ class TaskHandle:
 
     async def _poll(self) -> None:
         try:
-            self.on_state(await self._tasks.fetch(self.id))
+            self._on_state(await self._tasks.fetch(self.id))
             self._failures, self._retry_after = 0, 0.0
         except TRANSIENT_ERRORS as problem:
             self._count_failure(problem)

@@ -138,7 +138,7 @@ class RemoteTasks:
             return None
         handle = self.handle(task.task_id, manual)
         if task.status not in TERMINAL:  # else a poll is needed to see its outcome
-            handle.on_state(_as_detailed(task))
+            handle._on_state(_as_detailed(task))
         if token:
             self._handles[token] = handle
         return handle
@@ -176,7 +176,7 @@ class RemoteTasks:
                 run_callback(on_progress, _as_progress(handle.id, update, count))
 
         try:
-            return await handle.wait(WaitDeadline(timeout, total), report)
+            return await handle._wait(WaitDeadline(timeout, total), report)
         except BaseException as problem:
             if not handle.over and not isinstance(problem, NotFound):
                 self._cancel_in_background(handle.id)
@@ -239,7 +239,7 @@ class RemoteTasks:
         def on_done(task: "asyncio.Task[Any]") -> None:
             if not task.cancelled():
                 task.exception()  # mark it as retrieved: not everybody looks at it
-                handle.wake()
+                handle._wake()
 
         is_core = not (await self._session()).agreed_revision.stateless
         work = self._fetch_result(handle.id) if is_core else self._listen(handle)
@@ -269,7 +269,7 @@ class RemoteTasks:
         enough."""
         params = ListenParams(notifications=SubscriptionFilter(task_ids=[handle.id]))
         for _ in range(self.limits.restarts):
-            while handle.poll_seconds < LISTEN_SECONDS:  # noqa: ASYNC110  (not worth an event)
+            while handle._poll_seconds < LISTEN_SECONDS:  # noqa: ASYNC110  (not worth an event)
                 await asyncio.sleep(LISTEN_SECONDS)
             try:
                 session = await self._session()
@@ -333,12 +333,12 @@ class RemoteTasks:
         if isinstance(params, ProgressParams):
             handle = self._handles.get(params.progress_token)
             if handle is not None:
-                handle.on_progress(params)
+                handle._on_progress(params)
         elif (handle := self._handles.get(params.task_id)) is not None:
             state = _as_detailed(params)
             if method != "notifications/tasks" or _is_complete(state):
-                handle.on_state(state)
-            handle.wake()  # if the notification says too little, poll
+                handle._on_state(state)
+            handle._wake()  # if the notification says too little, poll
 
 
 def _is_complete(state: DetailedTask) -> bool:

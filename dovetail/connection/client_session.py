@@ -38,7 +38,7 @@ from ..protocol.lifecycle import (
     ServerCapabilities,
 )
 from ..protocol.methods import METHODS, Method
-from ..protocol.tasks import related
+from ..protocol.tasks import related_task_meta
 from ..revisions import BY_NAME, HANDSHAKE, STATELESS, Revision, decode, error_from_wire
 from . import handshake, stateless
 from .connection import Connection, OnProgress, PeerError
@@ -357,7 +357,7 @@ class ClientSession:
             result: Result = await call.protocol_handler(call)
         finally:
             self.connection.pause_deadlines(False)
-        mark = related(call.params)
+        mark = related_task_meta(call.params)
         return result if mark is None else replace(result, meta={**mark, **(result.meta or {})})
 
     def on_notification(self, notification: Notification) -> None:

@@ -47,7 +47,7 @@ from ..ports import Call, Channel, Incoming, LostReply
 from ..protocol.base import PROGRESS_TOKEN, Meta, Params
 from ..protocol.lifecycle import CancelledParams, ProgressParams
 from ..protocol.methods import METHODS, Method
-from ..protocol.tasks import related
+from ..protocol.tasks import related_task_meta
 from ..revisions import Revision
 from .answer import answer, cancel, start_task
 from .encode import MessageEncoder
@@ -309,7 +309,7 @@ class Connection:
         except (asyncio.CancelledError, TimedOut) as error:
             if cancellable and self.exchange.asked.get(id) is asked:
                 reason = str(error) or "The caller no longer waits"
-                self._cancel_at_peer(revision, id, reason, related(params))
+                self._cancel_at_peer(revision, id, reason, related_task_meta(params))
             raise
         finally:
             self.exchange.asked.pop(id, None)

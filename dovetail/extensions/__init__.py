@@ -1,10 +1,10 @@
-"""Extensions of the protocol: what anyone needs to write one, and those that come with Dovetail,
-written with the same.
+"""Extensions of the protocol: what you need to write one, and those that come with Dovetail, which
+are written with the same.
 
-    from dovetail.extensions import Extension, Kind, Method, Params, Result
+    from dovetail.extensions import Extension, Method, Params, Result, ResultKind
 
-What an extension is stands in `connection/extension.py`; how to write one, in
-docs/guides/extensions.md.
+`connection/extension.py` defines what an extension is; docs/guides/extensions.md shows how to write
+one.
 """
 
 from ..connection.extension import (
@@ -21,16 +21,6 @@ from ..protocol.base import EmptyResult, Params, Result
 from ..protocol.methods import Method
 
 __all__ = [
-    "Call",
-    "EmptyResult",
-    "Extension",
-    "Method",
-    "Observer",
-    "Params",
-    "Result",
-    "ResultKind",
-    "has_declared",
-    "missing_extension",
-    "notify",
-    "settings_of",
+    "Call", "EmptyResult", "Extension", "Method", "Observer", "Params", "Result", "ResultKind",
+    "has_declared", "missing_extension", "notify", "settings_of",
 ]  # fmt: skip

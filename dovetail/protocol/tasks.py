@@ -201,7 +201,7 @@ class TaskStatusParams(Params, kw_only=True):
     poll_interval: int | None = None
 
 
-def related(params: Params | None) -> Meta | None:
+def related_task_meta(params: Params | None) -> Meta | None:
     """Return the `_meta` that marks another message as part of the same task as these params; None
     if they are not part of one."""
     meta = None if params is None else params.meta

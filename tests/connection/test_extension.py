@@ -100,7 +100,7 @@ def test_what_is_no_identifier_is_refused_with_an_example(id: Any) -> None:
             {"methods": [Method("server/discover", "client", Params)], "handshake": False},
             "server/discover belongs to the core",
         ),
-        ({"handlers": {"x/do": nothing}}, "x/do has a handler, but is no method"),
+        ({"handlers": {"x/do": nothing}}, "x/do has a handler, but is not in methods"),
         (
             {"methods": [ROW], "handlers": {"x/do": nothing, "x/b": nothing, "x/a": nothing}},
             "x/a, x/b has a handler",
@@ -148,14 +148,14 @@ CLASHES = [
     ([Extension(id=ID), Extension(id=ID)], "com.example/x is given twice"),
     (
         [Extension(id=ID, methods=[ROW]), Extension(id="com.example/y", methods=[ROW])],
-        "x/do is a method of two extensions: com.example/x and com.example/y",
+        "x/do is a method in two extensions: com.example/x and com.example/y",
     ),
     (
         [
             Extension(id=f"com.example/{name}", kinds={"k": ResultKind(Result, finish)})
             for name in "xy"
         ],
-        "k is a kind of result of two extensions: com.example/x and com.example/y",
+        "k is a kind of result in two extensions: com.example/x and com.example/y",
     ),
 ]
 
@@ -257,7 +257,7 @@ def test_the_refusal_names_what_to_declare() -> None:
     refusal = missing_extension("This tool", ID)
     assert refusal.code == -32021
     assert refusal.data == {"requiredCapabilities": {"extensions": {ID: {}}}}
-    assert refusal.message == f"This tool is for clients that declare the extension {ID}"
+    assert refusal.message == f"This tool needs a client that declares the extension {ID}"
 
 
 # Wrappers.

@@ -292,7 +292,7 @@ def test_an_extension_of_the_same_name_does_not_take_the_place_of_apps() -> None
         lambda: server.add_tool(lambda: "", name="hidden", visibility="app"),
         lambda: server.add_app(URI, HTML),
     ):
-        with pytest.raises(ConfigError, match="/ui is given twice; a server brings those of its"):
+        with pytest.raises(ConfigError, match="/ui is given twice; a server adds those for"):
             add()
         assert len(server._tools.now.items) == len(server._resources.now.items) == 0
 

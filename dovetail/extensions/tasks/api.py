@@ -224,7 +224,7 @@ class ServerTasks:
         if wanted.task_ids is None:
             return await next(call)
         if not has_declared(call, EXTENSION):
-            raise missing_extension("To listen to tasks", EXTENSION)
+            raise missing_extension("Listening to tasks", EXTENSION)
         if len(wanted.task_ids) > self._limits.subscriptions:
             raise Overloaded(f"A subscription may name at most {self._limits.subscriptions} tasks")
         known = [id for id in {*wanted.task_ids} if await self._find(call, id) is not None]

@@ -17,7 +17,7 @@ from ....limits import Limits
 from ....ports import HTTP, Call, Redact, RequestIdentity
 from ....protocol.lifecycle import CancelledParams
 from ....protocol.methods import Method
-from ....protocol.tasks import related
+from ....protocol.tasks import related_task_meta
 from .event_store import Events, Stream
 from .sessions import Session
 
@@ -143,7 +143,9 @@ class Turn:
             return self._dispatcher.read_answer(method, await answer)
         except asyncio.CancelledError:
             end = CancelledParams(
-                request_id=id, reason="The question is not asked any more", meta=related(params)
+                request_id=id,
+                reason="The question is not asked any more",
+                meta=related_task_meta(params),
             )
             withdrawn = self._dispatcher.encode_notification(
                 call.caller.revision, "notifications/cancelled", end
