@@ -239,9 +239,9 @@ class Context(Generic[State]):
     def shows_apps(self) -> bool:
         """Whether the client shows the views of tools (MCP Apps). If not, users see only the
         text."""
-        from ..extensions.apps.settings import shows
+        from ..extensions.apps.settings import shows_apps
 
-        return shows(self._call.caller.capabilities)
+        return shows_apps(self._call.caller.capabilities)
 
     @property
     def headers(self) -> Mapping[str, str]:

@@ -595,17 +595,16 @@ class Server(Handlers):
     def _offer_apps(self, tool: Tool | None = None) -> None:
         """Declare the extension for apps; ConfigError if a tool refers to an app that is not
         registered."""
-        from ..extensions.apps.offering import offering
-        from ..extensions.apps.settings import resource_uri
+        from ..extensions.apps.settings import apps_extension, get_view_uri
 
-        if tool is not None and (uri := resource_uri(tool)) is not None and self._find(uri) is None:
+        if tool is not None and (uri := get_view_uri(tool)) is not None and self._find(uri) is None:
             raise ConfigError(
                 f"Tool {tool.name!r}: there is no app {uri!r} yet; register it before its tools"
             )
         with self._lock:
             if not self._offers_apps:
                 self.add_extension(
-                    offering(
+                    apps_extension(
                         lambda name: _meta_of(self._tools.get(name)),
                         lambda uri: _meta_of(self._find(uri)),
                     )

@@ -190,13 +190,13 @@ async def test_a_server_without_apps_declares_nothing() -> None:
             "https://weather",
             HTML,
             {},
-            "'https://weather' is no URI of an app; write it like 'ui://weather/view'",
+            "'https://weather' is not a URI of an app; it has the form 'ui://weather/view'",
         ),
-        ("ui://", HTML, {}, "is no URI of an app"),
-        ("ui://{city}", HTML, {}, "is no URI of an app; .* without variables"),
-        (URI, "", {}, "'' is no HTML document, which begins with <!doctype html>"),
-        (URI, "view.html", {}, r"'view.html' is no HTML document, .* a file is given as Path\(…\)"),
-        (URI, Path("nowhere.html"), {}, "there is no file /.*/nowhere.html"),
+        ("ui://", HTML, {}, "is not a URI of an app"),
+        ("ui://{city}", HTML, {}, "is not a URI of an app; .* without variables"),
+        (URI, "", {}, "'' is not an HTML document, which starts with <!doctype html>"),
+        (URI, "view.html", {}, r"'view.html' is not an HTML document, .* pass Path\(…\)"),
+        (URI, Path("nowhere.html"), {}, "the file /.*/nowhere.html does not exist"),
         (
             URI,
             HTML,
@@ -209,16 +209,21 @@ async def test_a_server_without_apps_declares_nothing() -> None:
             {"connect_domains": ["api.example.com"]},
             "write https:// or wss:// and a host",
         ),
-        (URI, HTML, {"connect_domains": ["https://a.example.com; script-src *"]}, "is no origin"),
+        (
+            URI,
+            HTML,
+            {"connect_domains": ["https://a.example.com; script-src *"]},
+            "is not an origin",
+        ),
         (
             URI,
             HTML,
             {"resource_domains": ["wss://cdn.example.com"]},
-            "is no origin; write https:// and a host",
+            "is not an origin; write https:// and a host",
         ),
-        (URI, HTML, {"resource_domains": ["https://cdn.example.com/lib"]}, "is no origin"),
-        (URI, HTML, {"frame_domains": ["*"]}, "is no origin"),
-        (URI, HTML, {"frame_domains": ["https://*.com"]}, "is no origin"),
+        (URI, HTML, {"resource_domains": ["https://cdn.example.com/lib"]}, "is not an origin"),
+        (URI, HTML, {"frame_domains": ["*"]}, "is not an origin"),
+        (URI, HTML, {"frame_domains": ["https://*.com"]}, "is not an origin"),
         (
             URI,
             HTML,
@@ -229,10 +234,10 @@ async def test_a_server_without_apps_declares_nothing() -> None:
             URI,
             HTML,
             {"permissions": ["bluetooth"]},
-            "no permission 'bluetooth'; there are camera, microphone",
+            "unknown permission 'bluetooth'; the permissions are camera, microphone",
         ),
         (URI, HTML, {"permissions": "camera"}, "permissions= takes a list"),
-        (URI, HTML, {"mime_type": "text/html"}, "leave mime_type= out"),
+        (URI, HTML, {"mime_type": "text/html"}, "remove mime_type="),
     ],
 )
 def test_an_app_that_makes_no_sense_is_refused_when_it_is_registered(
@@ -247,18 +252,18 @@ def test_an_app_that_makes_no_sense_is_refused_when_it_is_registered(
     [
         (
             {"ui": "https://weather"},
-            "'https://weather' is no URI of an app, which begins with ui://",
+            "'https://weather' is not a URI of an app, which starts with ui://",
         ),
         ({"ui": "ui://other"}, "there is no app 'ui://other' yet; register it before its tools"),
-        ({"visibility": ["user"]}, "a tool is for 'model', for 'app', or for both"),
+        ({"visibility": ["user"]}, "a tool is for 'model', for 'app', or both"),
         ({"visibility": []}, "a tool is for 'model'"),
         ({"ui": URI, "meta": {"ui": {}}}, "its meta= has a 'ui' already"),
         (
             {"meta": {"ui": URI}},
-            "its meta= has a 'ui' that is no object; write ui= and visibility= instead",
+            "its meta= has a 'ui' that is not an object; use ui= and visibility= instead",
         ),
         ({"meta": {"ui": {"resourceUri": "ui://other"}}}, "there is no app 'ui://other' yet"),
-        ({"meta": {"ui": {"resourceUri": 1}}}, "ui=1 is no URI of an app"),
+        ({"meta": {"ui": {"resourceUri": 1}}}, "ui=1 is not a URI of an app"),
         ({"meta": {"ui": {"visibility": "app"}}}, "visibility='app'; a tool is for 'model'"),
         ({"meta": {"ui": {"visibility": ["app", "user"]}}}, "a tool is for 'model'"),
     ],
@@ -304,7 +309,7 @@ def test_an_app_stays_as_long_as_a_tool_points_to_it() -> None:
     server.add_tool(lambda: "", name="oslo", ui="ui://cities/oslo")
     for uri, tool in ((URI, "forecast"), ("ui://cities/{name}", "oslo")):
         with pytest.raises(
-            ConfigError, match=f"is the view of the tool '{tool}'; remove the tool before it"
+            ConfigError, match=f"is the view of the tool '{tool}'; remove the tool first"
         ):
             server.remove_resource(uri)
         server.remove_tool(tool)
@@ -353,7 +358,9 @@ async def test_an_app_may_be_a_file_or_a_function_and_is_read_anew_each_time(
             {"mine": 1},
         )
         file.write_text("changed")
-        with pytest.raises(InternalError, match="App ui://file: what it gave is no HTML document"):
+        with pytest.raises(
+            InternalError, match="App ui://file: its function did not return an HTML"
+        ):
             await client.read_app("ui://file")
 
 
@@ -471,7 +478,7 @@ async def test_what_has_no_view_is_said_plainly() -> None:
             await client.read_app("ui://nothing")
         with pytest.raises(
             InvalidRequest,
-            match="ui://text: the server gave no view, which would be of type text/html;profile",
+            match="ui://text is not a view: the server sent no content of type text/html;profile",
         ):
             await client.read_app("ui://text")
     async with pair(server) as client:
@@ -497,7 +504,7 @@ async def test_the_page_around_a_view_is_for_one_host() -> None:
         "https://chat.example.com; script-src *",
         "https://a.com/</script>",
     ):
-        with pytest.raises(ConfigError, match="is no origin of a host"):
+        with pytest.raises(ConfigError, match="is not the origin of a host"):
             view.proxy(odd)
 
 
@@ -510,7 +517,11 @@ async def test_a_host_tells_the_tools_for_its_model_from_those_for_views() -> No
         "set_home",
         "plain",
     ]
-    assert [tool.name for tool in tools if visible(tool, "app")] == ["forecast", "hours", "plain"]
+    assert [tool.name for tool in tools if visible(tool, "app")] == [
+        "forecast",
+        "hours",
+        "plain",
+    ]
 
 
 @pytest.mark.parametrize("said", ["app", {"app": True}, 1, True, [], ["App"], [["app"]], [None]])
@@ -601,7 +612,7 @@ async def test_a_view_is_told_what_went_into_its_tool_and_what_came_out_once_it_
         assert "resultType" not in got
         with pytest.raises(
             ConfigError,
-            match="tool-input cannot be told to a view now, which was told tool-input and tool",
+            match="tool-input cannot follow tool-input and tool",
         ):
             await window.bridge.call({"city": "Rome"})
 
@@ -639,7 +650,7 @@ async def test_what_a_model_writes_is_shown_while_it_writes() -> None:
         window.bridge.tool_input({"city": "Oslo"})
         window.bridge.tool_input_partial({"city": "Oslo"})  # too late
         with pytest.raises(
-            ConfigError, match="tool-input cannot be told to a view now, which was told tool-input;"
+            ConfigError, match="tool-input cannot follow tool-input: a view is for one call"
         ):
             window.bridge.tool_input({"city": "Rome"})
         assert [name for name, _ in window.told] == ["tool-input-partial", "tool-input"]
@@ -790,7 +801,7 @@ async def test_a_host_shows_a_view_in_no_mode_that_it_does_not_have() -> None:
         window.bridge.change_context(displayMode="fullscreen")
         with pytest.raises(
             ConfigError,
-            match=r"cannot be shown 'pip'; what host and view both have is \['inline', 'full",
+            match=r"cannot be shown 'pip'; host and view both support \['inline', 'full",
         ):
             window.bridge.change_context(displayMode="pip", theme="dark")
         assert window.told == [("host-context-changed", {"displayMode": "fullscreen"})]
@@ -945,7 +956,7 @@ async def test_the_policy_of_a_view_and_all_that_it_asks_for_are_in_the_log(
         (policy,) = caplog.messages
         assert window.bridge.view.content_security_policy in policy
         assert (
-            policy.startswith("'ui://weather/view': shown with the policy")
+            policy.startswith("'ui://weather/view': shown with policy")
             and "geolocation" in policy
         )
         await window.begin()
@@ -954,7 +965,7 @@ async def test_the_policy_of_a_view_and_all_that_it_asks_for_are_in_the_log(
         await window.ask("resources/read", uri=URI)
         await window.ask("ui/open-link", url="https://example.com/")
         assert [
-            line.removeprefix("'ui://weather/view': asks for ")[:40] for line in caplog.messages[1:]
+            line.removeprefix("'ui://weather/view': requests ")[:40] for line in caplog.messages[1:]
         ] == [
             "ui/initialize {}",
             "tools/call 'hours'",
@@ -968,7 +979,7 @@ async def test_the_policy_of_a_view_and_all_that_it_asks_for_are_in_the_log(
 async def test_a_view_that_was_read_by_its_uri_has_no_tool_to_call() -> None:
     async with pair(weather(), extensions=[APPS]) as client:
         bridge = Bridge(client, await client.read_app(URI), print, ViewHost(name="chat"))
-        with pytest.raises(ConfigError, match="was read by its URI; read the view of a tool"):
+        with pytest.raises(ConfigError, match="was read by its URI, so it has no tool to call"):
             await bridge.call()
 
 

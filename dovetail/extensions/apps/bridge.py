@@ -46,41 +46,47 @@ if TYPE_CHECKING:
 Json: TypeAlias = dict[str, Any]
 Mode = Literal["inline", "fullscreen", "pip"]
 DENIED = -32000
-"""The code for what the host, or its user, does not want."""
-IN_FLIGHT = 64
-"""Messages of one view being dealt with at once. What comes on top is refused, and not heard where
-it is a notification."""
-LARGEST = 100_000
-"""The most pixels that a view may want to be."""
-TEARDOWN = 1
-"""The id of the one request that a view is sent."""
+"""The code of errors for what the host or its user denies."""
+MAX_IN_FLIGHT = 64
+"""Messages of one view that are handled at once. More requests are refused, and more notifications
+are dropped."""
+MAX_PIXELS = 100_000
+"""The largest width and height that a view may request."""
+TEARDOWN_ID = 1
+"""The id of the only request that the host sends to a view."""
 
 
 class ViewHost(Struct, frozen=True, kw_only=True, eq=False):
-    """What a host does for its views. All functions may be async; those that allow something return
-    whether they do."""
+    """What a host offers to its views, as functions that may be async.
+
+    A view cannot use what has no function. Functions that allow something return whether they do.
+    """
 
     name: str
+    """The name of the host, which views see."""
     version: str = "0.0.0"
+    """The version of the host, which views see."""
     context: Mapping[str, Any] = {}
-    """What views are told at their beginning, in wire form: `theme`, `locale`,
+    """The initial `hostContext` of a view, in wire form: `theme`, `locale`,
     `containerDimensions`, …"""
     on_call: Callable[[Tool, Json], Any] | None = None
-    """Whether a view may make this call. All are allowed that the tool's visibility allows, unless
-    it is given."""
+    """Returns whether a view may call this tool with these arguments (default: all calls that the
+    tool's visibility allows)."""
     on_link: Callable[[str], Any] | None = None
-    """Ask the user about a link, and open it."""
+    """Asks the user about a URL, opens it, and returns whether it did."""
     on_message: Callable[[str, Any], Any] | None = None
-    """Put what a view says (role and content) into the conversation."""
+    """Adds a message of the view (role and content) to the conversation, and returns whether it
+    did."""
     on_model_context: Callable[[Json], Any] | None = None
-    """Keep what a model should know of a view's state, instead of what was kept before."""
+    """Stores what the model should know about the view's state, replaces what was stored before,
+    and returns whether it did."""
     on_display_mode: Callable[[Mode], Any] | None = None
-    """Show a view inline, fullscreen or as a picture in a picture; returns how it is shown now,
-    where that has changed."""
+    """Shows the view inline, fullscreen or as picture-in-picture, and returns the new mode if it
+    has changed."""
     on_size: Callable[[float | None, float | None], Any] | None = None
-    """Make room: the width and height that a view would like to have."""
+    """Called with the width and height that the view requests, in pixels."""
     on_log: Callable[[Json], Any] | None = None
-    """Hear what a view logs: `level`, `data`, `logger`."""
+    """Called with a log message of the view: `level`, `data`, `logger`."""
 
 
 class _Initialize(Struct, rename="camel"):
@@ -113,71 +119,87 @@ class _Size(Struct):
 
 
 class Bridge:
-    """One view's conversation with its host."""
+    """The host's end of the conversation with one view.
+
+    Args:
+        client: The connected `Client` of the view's server.
+        view: The view, from `client.read_app`.
+        send: Posts a message to the view's window.
+        host: What the host offers to the view.
+    """
 
     def __init__(
         self, client: Any, view: View, send: Callable[[Json], None], host: ViewHost
     ) -> None:
         self.view, self.host = view, host
         self.context: Json = {"displayMode": "inline", **host.context}
-        """What the view knows of where it is shown."""
+        """The `hostContext` that the view knows."""
         self._client, self._send = client, send
-        self._able: list[Any] | None = None
-        """The display modes that the view says it has."""
-        self._begun = self._ready = False
-        self._told: list[str] = []
-        self._waiting: list[Json] = []
-        self._flying = 0
-        self._left: asyncio.Event | None = None
-        """Whether the view has come to its end, once it was told to."""
+        self._view_modes: list[Any] | None = None
+        """The display modes that the view supports; None if it does not say."""
+        self._initialized = self._ready = False
+        self._sent: list[str] = []
+        """The notifications about the tool call that were sent."""
+        self._queue: list[Json] = []
+        """Messages for a view that is not ready yet."""
+        self._in_flight = 0
+        self._torn_down: asyncio.Event | None = None
+        """Set when the view has answered `ui/resource-teardown`."""
         _log().info(
-            "%r: shown with the policy %r, and allowed %r",
+            "%r: shown with policy %r and permissions %r",
             view.uri,
             view.content_security_policy,
             view.allow,
         )
 
-    # what comes from the view
+    # messages from the view
 
     async def handle(self, message: Any) -> Json | None:
-        """Take a message of the view; its answer, where it gets one."""
+        """Handle a message from the view, and return the reply to post, if any. Never raises.
+
+        Args:
+            message: The data that the view's window posted.
+        """
         try:
-            came = codec.decode(codec.encode(message))
+            received = codec.decode(codec.encode(message))
         except (codec.Malformed, TypeError, ValueError, RecursionError) as error:
             failure = error.failure if isinstance(error, codec.Malformed) else None
             return _wire(
-                failure or ErrorResponse(None, Error(InvalidRequest.code, "This is no message"))
+                failure or ErrorResponse(None, Error(InvalidRequest.code, "Not a JSON-RPC message"))
             )
-        self._flying += 1
+        self._in_flight += 1
         try:
-            if isinstance(came, Request):
-                return _wire(await self._answer(came))
-            if isinstance(came, Notification):
-                await self._hear(came)
+            if isinstance(received, Request):
+                return _wire(await self._answer(received))
+            if isinstance(received, Notification):
+                await self._receive(received)
         finally:
-            self._flying -= 1
+            self._in_flight -= 1
         if (
-            isinstance(came, Response | ErrorResponse)
-            and came.id == TEARDOWN
-            and self._left is not None
+            isinstance(received, Response | ErrorResponse)
+            and received.id == TEARDOWN_ID
+            and self._torn_down is not None
         ):
-            self._left.set()
+            self._torn_down.set()
         return None
 
     async def _answer(self, request: Request) -> Response | ErrorResponse:
         try:
-            if self._flying > IN_FLIGHT:
+            if self._in_flight > MAX_IN_FLIGHT:
                 raise Overloaded(
-                    f"This view has {IN_FLIGHT} requests under way; wait for one of them"
+                    f"This view has {MAX_IN_FLIGHT} requests in flight; wait for one of them"
                 )
             if request.method not in _REQUESTS:
-                raise MethodNotFound(f"This host has no {request.method} for views")
-            type_, answer, named = _REQUESTS[request.method]
-            if not self._begun and request.method not in ("ui/initialize", "ping"):
+                raise MethodNotFound(f"This host does not offer {request.method} to views")
+            type_, answer, log_field = _REQUESTS[request.method]
+            if not self._initialized and request.method not in ("ui/initialize", "ping"):
                 raise InvalidRequest(f"{request.method} came before ui/initialize")
             params = _params(request, type_)
             _log().info(
-                "%r: asks for %s %.200r", self.view.uri, request.method, getattr(params, named, "")
+                "%r: requests %s %.200r",
+                self.view.uri,
+                request.method,
+                getattr(params, log_field, ""),
             )
             return Response(request.id, await answer(self, params))
         except ProtocolError as error:
@@ -188,21 +210,21 @@ class Bridge:
             _log().exception("The host failed at %s", request.method)
             return ErrorResponse(request.id, Error(-32603, f"The host failed at {request.method}"))
 
-    async def _hear(self, notification: Notification) -> None:
-        if notification.method not in _NOTIFICATIONS or self._flying > IN_FLIGHT:
+    async def _receive(self, notification: Notification) -> None:
+        if notification.method not in _NOTIFICATIONS or self._in_flight > MAX_IN_FLIGHT:
             return
-        type_, hear = _NOTIFICATIONS[notification.method]
+        type_, handle = _NOTIFICATIONS[notification.method]
         try:
-            await hear(self, _params(notification, type_))
+            await handle(self, _params(notification, type_))
         except ProtocolError:
-            pass  # nobody waits for an answer to what makes no sense
+            pass  # a notification has no answer
         except Exception:
             _log().exception("The host failed at %s", notification.method)
 
     async def _initialize(self, params: _Initialize) -> Json:
-        self._begun = True
-        able = params.app_capabilities.get("availableDisplayModes")
-        self._able = able if isinstance(able, list) else None
+        self._initialized = True
+        modes = params.app_capabilities.get("availableDisplayModes")
+        self._view_modes = modes if isinstance(modes, list) else None
         if self.view.tool is not None:
             self.context["toolInfo"] = {"tool": _wire(HANDSHAKE[-1].lower(self.view.tool))}
         return {
@@ -227,18 +249,19 @@ class Bridge:
         return {}
 
     async def _call_tool(self, params: CallToolParams) -> ToolResult:
-        # Asked for each time, though the client may still have the answer: a tool may have come,
-        # gone or changed since.
+        # List them each time (the client may have them cached): a tool may have changed since.
         tools: list[Tool] = await self._client.list_tools()
-        tool = next((one for one in tools if one.name == params.name), None)
+        tool = next((tool for tool in tools if tool.name == params.name), None)
         if tool is None or not visible(tool, "app"):
             raise InvalidParams(f"There is no tool {params.name!r} for apps")
         arguments = _decoded(params.arguments or b"{}", Json, "tools/call")
-        if self.host.on_call is not None and not await _outcome(self.host.on_call(tool, arguments)):
+        if self.host.on_call is not None and not await _await_result(
+            self.host.on_call(tool, arguments)
+        ):
             raise ProtocolError(DENIED, "The call was denied")
-        return await self._called(params.name, arguments)
+        return await self._call(params.name, arguments)
 
-    async def _called(self, name: str, arguments: Json) -> ToolResult:
+    async def _call(self, name: str, arguments: Json) -> ToolResult:
         result: ToolResult = await self._client.call_tool(name, arguments, raise_on_error=False)
         return HANDSHAKE[-1].lower(result)  # type: ignore[no-any-return]
 
@@ -262,53 +285,63 @@ class Bridge:
         )
 
     async def _allowed(self, function: Callable[..., Any] | None, refusal: str, *args: Any) -> Json:
-        if function is None or not await _outcome(function(*args)):
+        if function is None or not await _await_result(function(*args)):
             raise ProtocolError(DENIED, refusal)
         return {}
 
     async def _display_mode(self, params: _DisplayMode) -> Json:
         function, modes = self.host.on_display_mode, self.modes
         if function is not None and params.mode in modes:
-            shown = await _outcome(function(params.mode))
+            shown = await _await_result(function(params.mode))
             self.context["displayMode"] = shown if shown in modes else self.context["displayMode"]
         return {"mode": self.context["displayMode"]}
 
-    async def _initialized(self, _: Any) -> None:
-        if self._begun and not self._ready:
+    async def _on_initialized(self, _: Any) -> None:
+        if self._initialized and not self._ready:
             self._ready = True
-            for message in self._waiting:
+            for message in self._queue:
                 self._send(message)
-            self._waiting.clear()
+            self._queue.clear()
 
     async def _size(self, params: _Size) -> None:
         sizes = (params.width, params.height)
         if self.host.on_size is not None and all(
-            one is None or 0 <= one <= LARGEST for one in sizes
+            size is None or 0 <= size <= MAX_PIXELS for size in sizes
         ):
-            await _outcome(self.host.on_size(*sizes))
+            await _await_result(self.host.on_size(*sizes))
 
-    async def _logged(self, params: Json) -> None:
+    async def _log_message(self, params: Json) -> None:
         if self.host.on_log is not None:
-            await _outcome(self.host.on_log(params))
+            await _await_result(self.host.on_log(params))
 
-    # what goes to the view
+    # messages to the view
 
     @property
     def modes(self) -> list[Any]:
-        """The display modes that the host has (`availableDisplayModes` of its context) and the view
-        too, if it says so. It "MUST NOT" be shown in others."""
+        """The display modes in which the view may be shown.
+
+        These are the `availableDisplayModes` of the host's context that the view supports too.
+        """
         offered = self.context.get("availableDisplayModes", ())
-        return [mode for mode in offered if self._able is None or mode in self._able]
+        return [mode for mode in offered if self._view_modes is None or mode in self._view_modes]
 
     async def call(self, arguments: Json | None = None) -> ToolResult:
-        """Call the tool whose view this is, and tell the view of it."""
+        """Call the tool of this view, and notify the view of its input and result.
+
+        Args:
+            arguments: The arguments of the tool (default: none).
+
+        Raises:
+            ConfigError: The view was read by its URI and belongs to no tool.
+        """
         if self.view.tool is None:
             raise ConfigError(
-                f"{self.view.uri} was read by its URI; read the view of a tool to call that tool"
+                f"{self.view.uri} was read by its URI, so it has no tool to call. Read it by the "
+                "name of the tool instead"
             )
         self.tool_input(arguments or {})
         try:
-            result = await self._called(self.view.tool.name, arguments or {})
+            result = await self._call(self.view.tool.name, arguments or {})
         except BaseException as error:
             self.tool_cancelled(
                 str(error) if isinstance(error, DovetailError) else "The call was cancelled"
@@ -318,76 +351,101 @@ class Bridge:
         return result
 
     def tool_input_partial(self, arguments: Json) -> None:
-        """As much of the arguments as a model has written so far; only a view that is ready hears
-        of it."""
-        if self._ready and not self._told:
-            self._tell("tool-input-partial", {"arguments": arguments})
+        """Notify the view of the arguments that the model has written so far.
+
+        Args:
+            arguments: The incomplete arguments. Dropped if the view is not ready.
+        """
+        if self._ready and not self._sent:
+            self._notify("tool-input-partial", {"arguments": arguments})
 
     def tool_input(self, arguments: Json) -> None:
-        """The arguments of the call that the view is shown for."""
-        self._once("tool-input", {"arguments": arguments}, after=[])
+        """Notify the view of the arguments of the tool call that it is shown for.
+
+        Args:
+            arguments: The complete arguments.
+        """
+        self._notify_once("tool-input", {"arguments": arguments}, after=[])
 
     def tool_result(self, result: ToolResult) -> None:
-        """What came of that call."""
-        self._once("tool-result", _wire(HANDSHAKE[-1].lower(result)), after=["tool-input"])
+        """Notify the view of the result of that call.
+
+        Args:
+            result: The result, also if it is an error.
+        """
+        self._notify_once("tool-result", _wire(HANDSHAKE[-1].lower(result)), after=["tool-input"])
 
     def tool_cancelled(self, reason: str) -> None:
-        """Nothing came of that call."""
-        self._once("tool-cancelled", {"reason": reason}, after=["tool-input"])
+        """Notify the view that the call has no result.
+
+        Args:
+            reason: Why, in words.
+        """
+        self._notify_once("tool-cancelled", {"reason": reason}, after=["tool-input"])
 
     def change_context(self, **changes: Any) -> None:
-        """Something about where the view is shown is different now; names as on the wire, such as
-        `theme`."""
+        """Change the host context, and notify the view.
+
+        Args:
+            changes: The changed fields, with their names on the wire, such as `theme`.
+
+        Raises:
+            ConfigError: The view cannot be shown in that `displayMode`.
+        """
         mode = changes.get("displayMode", self.context["displayMode"])
         if mode not in (*self.modes, self.context["displayMode"]):
             raise ConfigError(
-                f"{self.view.uri} cannot be shown {mode!r}; what host and view both have is "
-                f"{self.modes}"
+                f"{self.view.uri} cannot be shown {mode!r}; host and view both support {self.modes}"
             )
         self.context |= changes
         if self._ready:
-            self._tell("host-context-changed", changes)
+            self._notify("host-context-changed", changes)
 
     async def teardown(self, reason: str = "", timeout: float = 2.0) -> None:
-        """Tell the view that it comes to its end, and give it time to say that it is done."""
+        """Notify the view that it will be removed, and wait until it is done.
+
+        Args:
+            reason: Why, in words.
+            timeout: Seconds to wait.
+        """
         if not self._ready:
             return
         import asyncio
 
-        if self._left is None:
-            self._left = asyncio.Event()
+        if self._torn_down is None:
+            self._torn_down = asyncio.Event()
             params = {"reason": reason}
             self._send(
                 {
                     "jsonrpc": "2.0",
-                    "id": TEARDOWN,
+                    "id": TEARDOWN_ID,
                     "method": "ui/resource-teardown",
                     "params": params,
                 }
             )
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._left.wait(), timeout)
+            await asyncio.wait_for(self._torn_down.wait(), timeout)
 
-    def _once(self, name: str, params: Json, after: list[str]) -> None:
-        if self._told != after:
-            told = " and ".join(self._told) or "nothing"
+    def _notify_once(self, name: str, params: Json, after: list[str]) -> None:
+        if self._sent != after:
+            sent = " and ".join(self._sent) or "nothing"
             raise ConfigError(
-                f"{name} cannot be told to a view now, which was told {told}; each call has a "
-                "view of its own"
+                f"{name} cannot follow {sent}: a view is for one call. Read a new view for each "
+                "call"
             )
-        self._told.append(name)
-        self._tell(name, params)
+        self._sent.append(name)
+        self._notify(name, params)
 
-    def _tell(self, name: str, params: Json) -> None:
+    def _notify(self, name: str, params: Json) -> None:
         message = {"jsonrpc": "2.0", "method": f"ui/notifications/{name}", "params": params}
         if self._ready:
             self._send(message)
         else:
-            self._waiting.append(message)
+            self._queue.append(message)
 
 
 _REQUESTS: dict[str, tuple[Any, Callable[[Bridge, Any], Awaitable[Any]], str]] = {
-    # the type of the params, what answers, and which of the params is named in the log
+    # method: type of the params, handler, and the field of the params that is logged
     "ui/initialize": (_Initialize, Bridge._initialize, "app_info"),
     "ping": (Json, Bridge._ping, ""),
     "tools/call": (CallToolParams, Bridge._call_tool, "name"),
@@ -398,9 +456,9 @@ _REQUESTS: dict[str, tuple[Any, Callable[[Bridge, Any], Awaitable[Any]], str]] =
     "ui/request-display-mode": (_DisplayMode, Bridge._display_mode, "mode"),
 }
 _NOTIFICATIONS: dict[str, tuple[Any, Callable[[Bridge, Any], Awaitable[None]]]] = {
-    "ui/notifications/initialized": (Json, Bridge._initialized),
+    "ui/notifications/initialized": (Json, Bridge._on_initialized),
     "ui/notifications/size-changed": (_Size, Bridge._size),
-    "notifications/message": (Json, Bridge._logged),
+    "notifications/message": (Json, Bridge._log_message),
 }
 
 
@@ -416,11 +474,11 @@ def _decoded(raw: Raw | bytes, type_: Any, method: str) -> Any:
 
 
 def _wire(value: Any) -> Json:
-    """A value as the JSON that a window can be posted."""
+    """Return a value as JSON that can be posted to a window."""
     return msgspec.json.decode(codec.encode(value), type=Json)
 
 
-async def _outcome(value: Any) -> Any:
+async def _await_result(value: Any) -> Any:
     return await value if isawaitable(value) else value
 
 

@@ -1,72 +1,85 @@
-"""What an app and its tools say of themselves, in `_meta.ui`: which origins a view needs, which
-permissions, and who may call a tool.
+"""What an app and its tools declare in `_meta.ui`, and how a server with apps answers calls.
 
-A server's author gives these settings, and what makes no sense is refused there and then. A host
-gets them from a server that it need not trust: what is not exactly an origin could end one
-directive of a policy and begin another, so it is left out.
+An app is a resource with its settings in `_meta.ui`: the origins and permissions that its view
+needs. Tools point to it, and say who may call them. A server's author gives these settings, and
+invalid ones raise ConfigError at once. A host gets them from a server that it need not trust. A
+text that is not exactly an origin could end one directive of a policy and begin another, so the
+host leaves it out.
+
+A client that does not show apps, or only of other types, sees neither the views nor the tools that
+are for views only. The rest are plain tools. A tool with a view always answers with text too, made
+from its data if its author gave none.
 https://github.com/modelcontextprotocol/ext-apps/blob/main/specification/2026-01-26/apps.mdx#ui-resource-format
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct, to_builtins
+from msgspec import Raw, Struct, to_builtins
+from msgspec.structs import replace
 
-from ...errors import ConfigError
+from ...connection.extension import Extension
+from ...errors import ConfigError, InternalError, InvalidParams
+from ...jsonrpc.codec import encode
+from ...ports import Call, CallHandler
 from ...protocol.base import Meta
+from ...protocol.content import ResourceContents, TextContent
 from ...protocol.lifecycle import ClientCapabilities
-from ...protocol.tools import Tool
+from ...protocol.resources import ReadResourceResult
+from ...protocol.tools import Tool, ToolResult
 
 ID = "io.modelcontextprotocol/ui"
 MIME_TYPE = "text/html;profile=mcp-app"
 SCHEME = "ui://"
 AUDIENCES = ("model", "app")
-"""Who may call a tool; both, where it does not say."""
+"""Who may call a tool (default: both)."""
 PERMISSIONS = {
     "camera": "camera",
     "microphone": "microphone",
     "geolocation": "geolocation",
     "clipboardWrite": "clipboard-write",
 }
-"""What a view may ask for, and what browsers call it."""
+"""The permissions that a view may request, and their names in browsers."""
 _LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 _ORIGIN = re.compile(rf"(https|wss)://(\*\.)?{_LABEL}(\.{_LABEL})+(:\d{{1,5}})?", re.IGNORECASE)
-# A comment ends where it ends (`?>`), so that many of them take no longer than one.
+# The atomic group (`?>`) keeps the time linear in the number of comments.
 _DOCUMENT = re.compile(
     r"\ufeff?\s*+(?><!--.*?-->\s*)*+<(!doctype\s+html|html)\b", re.IGNORECASE | re.DOTALL
 )
 
+MetaLookup = Callable[[str], Meta | None]
+"""Returns the `_meta` of the tool with this name, or of the resource with this URI."""
+
 
 class Csp(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The origins that a view may reach; none where it does not say."""
+    """The origins that a view may reach (default: none)."""
 
     connect_domains: tuple[str, ...] = ()
-    """To fetch from, and to open sockets to."""
+    """For requests and WebSockets."""
     resource_domains: tuple[str, ...] = ()
-    """To load scripts, styles, pictures, fonts, sound and film from."""
+    """For scripts, styles, images, fonts and media."""
     frame_domains: tuple[str, ...] = ()
-    """To show in frames of its own."""
+    """For frames inside the view."""
     base_uri_domains: tuple[str, ...] = ()
-    """To resolve relative URLs against."""
+    """For the base of relative URLs."""
 
 
 _WIRE = dict(zip(Csp.__struct_fields__, Csp.__struct_encode_fields__, strict=True))
 
 
 def is_origin(text: Any, field: str) -> bool:
-    """Whether this is an origin that a view may reach: `https://…`, or `wss://…` where it
-    connects."""
+    """Whether this is an origin for a field of `Csp`: `https://…`, or `wss://…` to connect to."""
     found = _ORIGIN.fullmatch(text) if isinstance(text, str) else None
     return found is not None and (field == "connect_domains" or found[1].lower() == "https")
 
 
 def is_document(html: str) -> bool:
-    """Whether this is a document, and not a piece of one, or the name of a file."""
+    """Whether this is a complete HTML document, not a fragment or the name of a file."""
     return _DOCUMENT.match(html) is not None
 
 
-# what authors give
+# settings from the server's author
 
 
 def app_meta(
@@ -77,126 +90,209 @@ def app_meta(
     prefers_border: bool | None = None,
     **domains: Sequence[str],
 ) -> Meta:
-    """The `_meta` of an app's resource; ConfigError where its settings make no sense."""
+    """Return the `_meta` of an app's resource; ConfigError if a setting is invalid."""
     if not uri.startswith(SCHEME) or uri == SCHEME or "{" in uri:
         raise ConfigError(
-            f"{uri!r} is no URI of an app; write it like 'ui://weather/view', without variables"
+            f"{uri!r} is not a URI of an app; it has the form 'ui://weather/view', without "
+            "variables"
         )
-    listed = {field: _listed(uri, field, given) for field, given in domains.items()}
-    for field, origins in listed.items():
-        for origin in origins:
-            if not is_origin(origin, field):
+    origins = {field: _check_list(uri, field, given) for field, given in domains.items()}
+    for field, values in origins.items():
+        for value in values:
+            if not is_origin(value, field):
                 schemes = "https:// or wss://" if field == "connect_domains" else "https://"
                 raise ConfigError(
-                    f"App {uri}: {field}= has {origin!r}, which is no origin; write {schemes} "
+                    f"App {uri}: {field}= has {value!r}, which is not an origin; write {schemes} "
                     "and a host"
                 )
-    asked = _listed(uri, "permissions", permissions)
-    if strange := [one for one in asked if one not in PERMISSIONS]:
+    permissions = _check_list(uri, "permissions", permissions)
+    if unknown := [permission for permission in permissions if permission not in PERMISSIONS]:
         raise ConfigError(
-            f"App {uri}: there is no permission {strange[0]!r}; there are {', '.join(PERMISSIONS)}"
+            f"App {uri}: unknown permission {unknown[0]!r}; the permissions are "
+            f"{', '.join(PERMISSIONS)}"
         )
     ui: Meta = {
-        "csp": to_builtins(Csp(**listed)) or None,
-        "permissions": {one: {} for one in asked} or None,
+        "csp": to_builtins(Csp(**origins)) or None,
+        "permissions": {permission: {} for permission in permissions} or None,
         "domain": domain,
         "prefersBorder": prefers_border,
     }
-    said = {name: value for name, value in ui.items() if value is not None}
-    return {"ui": said} if said else {}
+    given = {name: value for name, value in ui.items() if value is not None}
+    return {"ui": given} if given else {}
 
 
 def tool_meta(
     name: str, meta: Meta, ui: str | None, visibility: Sequence[str] | str | None
 ) -> Meta:
-    """The `_meta` of a tool that has a view, or is not for everybody; ConfigError where that makes
-    no sense."""
-    said: Any = meta.get("ui")
-    if said is None:
-        said = {} if ui is None else {"resourceUri": ui}
+    """Return the `_meta` of a tool with `ui=` or `visibility=`; ConfigError if they are invalid."""
+    settings: Any = meta.get("ui")
+    if settings is None:
+        settings = {} if ui is None else {"resourceUri": ui}
         if visibility is not None:
-            said["visibility"] = [visibility] if isinstance(visibility, str) else list(visibility)
+            audiences = [visibility] if isinstance(visibility, str) else list(visibility)
+            settings["visibility"] = audiences
     elif ui is not None or visibility is not None:
         raise ConfigError(
             f"Tool {name!r}: its meta= has a 'ui' already; give either that or ui= and visibility="
         )
-    elif not isinstance(said, dict):
+    elif not isinstance(settings, dict):
         raise ConfigError(
-            f"Tool {name!r}: its meta= has a 'ui' that is no object; write ui= and "
-            "visibility= instead"
+            f"Tool {name!r}: its meta= has a 'ui' that is not an object; use ui= and visibility= "
+            "instead"
         )
-    uri, seen = said.get("resourceUri", SCHEME), said.get("visibility", AUDIENCES)
+    uri, audiences = settings.get("resourceUri", SCHEME), settings.get("visibility", AUDIENCES)
     if not isinstance(uri, str) or not uri.startswith(SCHEME):
         raise ConfigError(
-            f"Tool {name!r}: ui={uri!r} is no URI of an app, which begins with {SCHEME}"
+            f"Tool {name!r}: ui={uri!r} is not a URI of an app, which starts with {SCHEME}"
         )
-    if not isinstance(seen, list | tuple) or not seen or any(one not in AUDIENCES for one in seen):
+    is_list = isinstance(audiences, list | tuple) and len(audiences) > 0
+    if not is_list or any(audience not in AUDIENCES for audience in audiences):
         raise ConfigError(
-            f"Tool {name!r}: visibility={seen!r}; a tool is for 'model', for 'app', or for both"
+            f"Tool {name!r}: visibility={audiences!r}; a tool is for 'model', for 'app', or both"
         )
-    return {**meta, "ui": said}
+    return {**meta, "ui": settings}
 
 
-def _listed(uri: str, field: str, given: Sequence[str]) -> tuple[str, ...]:
+def _check_list(uri: str, field: str, given: Sequence[str]) -> tuple[str, ...]:
     if isinstance(given, str):
         raise ConfigError(f"App {uri}: {field}= takes a list, such as [{given!r}]")
     return tuple(dict.fromkeys(given))
 
 
-# what the other side said
+# settings from the other side
 
 
-def ui_of(meta: Meta | None) -> dict[str, Any]:
-    """What a tool, a resource or its contents say in `_meta.ui`."""
-    found = (meta or {}).get("ui")
-    return found if isinstance(found, dict) else {}
+def get_ui(meta: Meta | None) -> dict[str, Any]:
+    """Return `_meta.ui` of a tool, a resource or its contents."""
+    ui = (meta or {}).get("ui")
+    return ui if isinstance(ui, dict) else {}
 
 
-def resource_uri(tool: Tool) -> str | None:
-    """The view that a tool has."""
-    found = ui_of(tool.meta).get(
-        "resourceUri", (tool.meta or {}).get("ui/resourceUri")
-    )  # the second was so before
-    return found if isinstance(found, str) and found.startswith(SCHEME) else None
+def get_view_uri(tool: Tool) -> str | None:
+    """Return the URI of the view of a tool."""
+    deprecated = (tool.meta or {}).get("ui/resourceUri")
+    uri = get_ui(tool.meta).get("resourceUri", deprecated)
+    return uri if isinstance(uri, str) and uri.startswith(SCHEME) else None
 
 
 def visible(tool: Tool, audience: str) -> bool:
-    """Whether a tool is for the "model", or for an "app" of the same server. A host must show a
-    model no others."""
+    """Whether a tool is for this audience. A host must not show other tools to a model.
+
+    Args:
+        tool: A tool as the server lists it.
+        audience: "model", or "app" for a view of the same server.
+    """
     return audience in _audiences(tool.meta)
 
 
-def app_only(meta: Meta | None) -> bool:
-    """Whether a tool is for apps alone."""
+def is_app_only(meta: Meta | None) -> bool:
+    """Whether only apps may call the tool with this `_meta`."""
     return "model" not in _audiences(meta)
 
 
 def _audiences(meta: Meta | None) -> Sequence[Any]:
-    """Those whom a tool is for: nobody, where what it says makes no sense."""
-    said = ui_of(meta).get("visibility")
-    return AUDIENCES if said is None else said if isinstance(said, list) else ()
+    visibility = get_ui(meta).get("visibility")
+    if visibility is None:
+        return AUDIENCES
+    return visibility if isinstance(visibility, list) else ()
 
 
-def shows(peer: ClientCapabilities) -> bool:
-    """Whether a client shows apps of the one kind that there is."""
+def shows_apps(peer: ClientCapabilities) -> bool:
+    """Whether a client shows apps of type `MIME_TYPE`."""
     declared = peer.extensions
     settings = declared.get(ID) if isinstance(declared, dict) else None
     types = settings.get("mimeTypes") if isinstance(settings, dict) else None
-    return isinstance(types, list) and any(isinstance(one, str) and _same(one) for one in types)
+    return isinstance(types, list) and any(
+        isinstance(mime_type, str) and mime_type.replace(" ", "").lower() == MIME_TYPE
+        for mime_type in types
+    )
 
 
-def _same(mime_type: str) -> bool:
-    return mime_type.replace(" ", "").lower() == MIME_TYPE
-
-
-def sound_csp(said: Any) -> Csp:
-    """The origins among those that a server asks for."""
-    given: Mapping[str, Any] = said if isinstance(said, dict) else {}
+def parse_csp(csp: Any) -> Csp:
+    """Return the origins that a server requests, without what is not an origin."""
+    given: Mapping[str, Any] = csp if isinstance(csp, dict) else {}
     lists = {field: given.get(name) for field, name in _WIRE.items()}
     return Csp(
         **{
-            field: tuple(one for one in listed if is_origin(one, field))
-            for field, listed in lists.items()
-            if isinstance(listed, list)
+            field: tuple(value for value in values if is_origin(value, field))
+            for field, values in lists.items()
+            if isinstance(values, list)
         }
     )
+
+
+# what a server does
+
+
+def apps_extension(tool_lookup: MetaLookup, app_lookup: MetaLookup) -> Extension:
+    """Return the extension of a server that has apps."""
+
+    async def list_tools(call: Call, next: CallHandler) -> Any:
+        result = await next(call)
+        if not shows_apps(call.caller.capabilities):
+            result.tools = [
+                _without_view(tool) for tool in result.tools if not is_app_only(tool.meta)
+            ]
+        return result
+
+    async def list_resources(call: Call, next: CallHandler) -> Any:
+        result = await next(call)
+        if not shows_apps(call.caller.capabilities):
+            result.resources = [
+                resource for resource in result.resources if not resource.uri.startswith(SCHEME)
+            ]
+        return result
+
+    async def call_tool(call: Call, next: CallHandler) -> Any:
+        meta = tool_lookup(call.params.name)
+        if is_app_only(meta) and not shows_apps(call.caller.capabilities):
+            raise InvalidParams(f"Unknown tool: {call.params.name}")
+        result = await next(call)
+        return _with_text(result) if get_ui(meta) else result
+
+    async def read(call: Call, next: CallHandler) -> Any:
+        result = await next(call)
+        if isinstance(result, ReadResourceResult) and call.params.uri.startswith(SCHEME):
+            meta = app_lookup(call.params.uri)
+            result.contents = [_with_settings(part, meta) for part in result.contents]
+        return result
+
+    around = {
+        "tools/list": list_tools,
+        "resources/list": list_resources,
+        "tools/call": call_tool,
+        "resources/read": read,
+    }
+    return Extension(id=ID, around=around)
+
+
+def _without_view(tool: Tool) -> Tool:
+    if not get_ui(tool.meta):
+        return tool
+    meta = {name: value for name, value in (tool.meta or {}).items() if name != "ui"}
+    return replace(tool, meta=meta or None)
+
+
+def _with_text(result: Any) -> Any:
+    """Add text for the model: there "MUST" be "meaningful content" even if there is a view."""
+    if (
+        isinstance(result, ToolResult)
+        and not result.content
+        and result.structured_content is not None
+    ):
+        data = result.structured_content
+        result.content = [TextContent(bytes(data if type(data) is Raw else encode(data)).decode())]
+    return result
+
+
+def _with_settings(part: ResourceContents, meta: Meta | None) -> ResourceContents:
+    """Add the settings of the app to its contents, where a host looks for them."""
+    if part.mime_type != MIME_TYPE:
+        return part
+    if not is_document(part.data.decode(errors="replace")):
+        raise InternalError(
+            f"App {part.uri}: its function did not return an HTML document, which starts with "
+            "<!doctype html>"
+        )
+    ui = get_ui(part.meta) or get_ui(meta)
+    return replace(part, meta={**(part.meta or {}), "ui": ui}) if ui else part

@@ -1,14 +1,14 @@
-"""An app as a host shows it: its document, and what a browser is told so that it can do nothing but
-what it asked for.
+"""A view as a host shows it: the document of an app, and the policies that keep a browser from
+letting it do more than it requested.
 
     view = await client.read_app("forecast")
     view.html, view.content_security_policy, view.sandbox, view.allow
 
-A web page shows a view in two frames, one in the other. The outer one is the *proxy*, a page of
-ours on an origin that is not the host's; it holds the view's document in a frame that has no origin
-at all, and passes messages on. `view.proxy(host)` is the answer to a request for that page. The
-policy comes as its header. The view inherits it, since its document has no address of its own; and
-as a policy has a say in where frames may go, the view cannot tell the world anything by leaving.
+A web page shows a view in two nested frames. The outer one is the *proxy*, a page of ours on an
+origin other than the host's. It holds the view's document in a frame that has no origin at all, and
+forwards messages. `view.proxy(host)` is the response to a request for that page, with the policy as
+a header. The view inherits the policy, since its document has no address. And since a policy also
+limits where frames may navigate, the view cannot leak anything by leaving.
 https://github.com/modelcontextprotocol/ext-apps/blob/main/specification/2026-01-26/apps.mdx#sandbox-proxy
 """
 
@@ -22,19 +22,17 @@ from ...errors import ConfigError, InvalidRequest, NotFound
 from ...jsonrpc.codec import encode
 from ...ports import HttpResponse
 from ...protocol.tools import Tool
-from .settings import ID, MIME_TYPE, PERMISSIONS, SCHEME, Csp, resource_uri, sound_csp, ui_of
+from .settings import ID, MIME_TYPE, PERMISSIONS, SCHEME, Csp, get_ui, get_view_uri, parse_csp
 
 APPS = Extension(id=ID, settings={"mimeTypes": [MIME_TYPE]})
-"""What a client declares that shows apps: `Client(target, extensions=[APPS])`."""
-# In a frame without `allow-same-origin` a document has no origin: no storage, no cookies, no way
-# into another frame. Forms may be used, for scripts to look at; that they are sent nowhere is in
-# the policy.
+"""Declares that a client shows apps: `Client(target, extensions=[APPS])`."""
+# In a frame without `allow-same-origin` a document has no origin: no storage, no cookies, no access
+# to another frame. Scripts may use forms; the policy keeps them from being submitted.
 SANDBOX = "allow-scripts allow-forms"
 PROXY_SANDBOX = f"{SANDBOX} allow-same-origin"
-"""The `sandbox` of the frame around it, which the host's page makes."""
+"""The `sandbox` of the outer frame, which the host's page creates."""
 _DIRECTIVES = (
-    # the directive, what it always has, whose domains it has too, and what it says where that is
-    # nothing
+    # directive, its fixed sources, the field of `Csp` with more, and its value if both are empty
     ("default-src", "", "", "'none'"),
     ("script-src", "'self' 'unsafe-inline'", "resource_domains", ""),
     ("style-src", "'self' 'unsafe-inline'", "resource_domains", ""),
@@ -46,33 +44,36 @@ _DIRECTIVES = (
     ("base-uri", "", "base_uri_domains", "'self'"),
     ("object-src", "", "", "'none'"),
     ("form-action", "", "", "'none'"),
-    (
-        "webrtc",
-        "",
-        "",
-        "'block'",
-    ),  # https://w3c.github.io/webappsec-csp/#directive-webrtc, which not all browsers know yet
+    # https://w3c.github.io/webappsec-csp/#directive-webrtc, which not all browsers support yet
+    ("webrtc", "", "", "'block'"),
 )
 _HOST = re.compile(r"https?://[A-Za-z0-9.\-\[\]:]+")
 
 
 class View(Struct, frozen=True, kw_only=True):
-    """An app, read and ready to be shown. `msgspec.structs.replace(view, permissions=())` grants
-    less than it asks for."""
+    """The document of an app, with its settings.
+
+    To grant less than it requests, change a copy: `msgspec.structs.replace(view, permissions=())`.
+    """
 
     uri: str
+    """The URI of the app: `ui://…`."""
     html: str
+    """The document."""
     tool: Tool | None = None
-    """The tool whose view it is."""
+    """The tool that the view belongs to; None if it was read by its URI."""
     csp: Csp = Csp()
+    """The origins that it requests to reach."""
     permissions: tuple[str, ...] = ()
+    """The permissions that it requests, such as "camera"."""
     domain: str | None = None
-    """The origin that it would like to have; what that means is the host's choice."""
+    """The origin that it would like to have; the host decides what that means."""
     prefers_border: bool | None = None
+    """Whether it would like a border around it; None if it does not say."""
 
     @property
     def content_security_policy(self) -> str:
-        """The header that allows what it asked for and forbids all else."""
+        """The `Content-Security-Policy` that allows what the view requests, and nothing else."""
         return "; ".join(self._directive(*row) for row in _DIRECTIVES)
 
     def _directive(self, name: str, always: str, field: str, nothing: str) -> str:
@@ -81,7 +82,7 @@ class View(Struct, frozen=True, kw_only=True):
 
     @property
     def origins(self) -> tuple[str, ...]:
-        """Whatever it may reach outside. A host "SHOULD" warn its user where that is anything."""
+        """All origins that it may reach. A host "SHOULD" warn its user if there are any."""
         return tuple(
             dict.fromkeys(
                 origin
@@ -92,20 +93,26 @@ class View(Struct, frozen=True, kw_only=True):
 
     @property
     def sandbox(self) -> str:
-        """The `sandbox` of the frame that it is shown in."""
+        """The `sandbox` attribute of the inner frame."""
         return SANDBOX
 
     @property
     def allow(self) -> str:
-        """The `allow` of that frame, and of those around it: which permissions it has."""
-        return "; ".join(PERMISSIONS[one] for one in self.permissions)
+        """The `allow` attribute of both frames: its permissions."""
+        return "; ".join(PERMISSIONS[name] for name in self.permissions)
 
     def proxy(self, host: str) -> HttpResponse:
-        """The page around it, to be served to the host's page (whose origin is `host`) from another
-        origin."""
+        """Return the page of the outer frame, to be served from another origin than the host's.
+
+        Args:
+            host: The origin of the host's page.
+
+        Raises:
+            ConfigError: `host` is not an origin.
+        """
         if not _HOST.fullmatch(host):
             raise ConfigError(
-                f"{host!r} is no origin of a host; write it like https://chat.example.com"
+                f"{host!r} is not the origin of a host, such as https://chat.example.com"
             )
         headers = {
             "content-type": "text/html; charset=utf-8",
@@ -118,7 +125,7 @@ class View(Struct, frozen=True, kw_only=True):
         return HttpResponse(headers=headers, body=_PROXY.replace(b"SETTINGS", settings))
 
     def resource_ready(self) -> dict[str, Any]:
-        """The message that gives a proxy the document, once it says that it is ready."""
+        """Return the message with the document, for a proxy that says it is ready."""
         params = {"html": self.html, "sandbox": self.sandbox, **self.granted}
         return {
             "jsonrpc": "2.0",
@@ -128,18 +135,21 @@ class View(Struct, frozen=True, kw_only=True):
 
     @property
     def granted(self) -> dict[str, Any]:
-        """What it may do, in wire form."""
-        return {"csp": to_builtins(self.csp), "permissions": {one: {} for one in self.permissions}}
+        """Its origins and permissions, in wire form."""
+        return {
+            "csp": to_builtins(self.csp),
+            "permissions": {name: {} for name in self.permissions},
+        }
 
 
 async def read_view(client: Any, target: str | Tool) -> View:
-    """The view under a URI, or that of a tool."""
+    """Read the view at a URI, or the view of a tool."""
     tool: Tool | None = None
     if isinstance(target, str) and target.startswith(SCHEME):
         uri = target
     else:
-        tool = target if isinstance(target, Tool) else await _tool(client, target)
-        uri = resource_uri(tool) or ""
+        tool = target if isinstance(target, Tool) else await _find_tool(client, target)
+        uri = get_view_uri(tool) or ""
         if not uri:
             hint = (
                 ""
@@ -149,11 +159,11 @@ async def read_view(client: Any, target: str | Tool) -> View:
             raise NotFound(f"The tool {tool.name!r} has no view{hint}")
     parts = [part for part in await client.read_resource(uri) if part.mime_type == MIME_TYPE]
     if not parts:
-        raise InvalidRequest(f"{uri}: the server gave no view, which would be of type {MIME_TYPE}")
-    return _view(uri, parts[0].data.decode(errors="replace"), tool, ui_of(parts[0].meta))
+        raise InvalidRequest(f"{uri} is not a view: the server sent no content of type {MIME_TYPE}")
+    return _make_view(uri, parts[0].data.decode(errors="replace"), tool, get_ui(parts[0].meta))
 
 
-async def _tool(client: Any, name: str) -> Tool:
+async def _find_tool(client: Any, name: str) -> Tool:
     tools: list[Tool] = await client.list_tools()
     found = next((tool for tool in tools if tool.name == name), None)
     if found is None:
@@ -161,22 +171,24 @@ async def _tool(client: Any, name: str) -> Tool:
     return found
 
 
-def _view(uri: str, html: str, tool: Tool | None, said: dict[str, Any]) -> View:
-    """A view with what makes sense of its settings."""
-    asked, domain, border = said.get("permissions"), said.get("domain"), said.get("prefersBorder")
+def _make_view(uri: str, html: str, tool: Tool | None, ui: dict[str, Any]) -> View:
+    """Return a view with those of its settings that are valid."""
+    requested, domain, border = ui.get("permissions"), ui.get("domain"), ui.get("prefersBorder")
     return View(
         uri=uri,
         html=html,
         tool=tool,
-        csp=sound_csp(said.get("csp")),
-        permissions=tuple(one for one in PERMISSIONS if isinstance(asked, dict) and one in asked),
+        csp=parse_csp(ui.get("csp")),
+        permissions=tuple(
+            name for name in PERMISSIONS if isinstance(requested, dict) and name in requested
+        ),
         domain=domain if isinstance(domain, str) else None,
         prefers_border=border if isinstance(border, bool) else None,
     )
 
 
-# The proxy takes messages from the host's page and from the view, tells the two apart by their
-# windows, and keeps to itself what is between the host and it.
+# The proxy receives messages from the host's page and from the view, tells them apart by their
+# windows, and does not forward those between the host and itself.
 _PROXY = b"""<!doctype html>
 <meta charset="utf-8">
 <style>html, body, iframe { margin: 0; border: 0; width: 100%; height: 100%; display: block }</style>
