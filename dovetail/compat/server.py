@@ -325,7 +325,7 @@ class FastMCP(Server, metaclass=HintingMeta):
         Args:
             kind: "tools", "resources" or "prompts".
         """
-        self._tell(f"notifications/{kind}/list_changed", ListChangedParams())
+        self._notify(f"notifications/{kind}/list_changed", ListChangedParams())
 
     # running
 

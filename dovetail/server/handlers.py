@@ -1,7 +1,7 @@
-"""How a server answers: what is registered with it, who may use it, and the calls that come.
+"""How a server answers requests: its components, who may use them, and one handler per method.
 
 This half of a server is what the layers below see (`ports.Service`); the other half, `server.py`,
-is what a user builds it with. It holds nothing bound to an event loop.
+is what a user builds it with. It holds nothing that is bound to an event loop.
 """
 
 import threading
@@ -39,6 +39,7 @@ from .context import Context
 from .guards.rates import RateLimiter, Rates
 from .prompts import RegisteredPrompt, bind_arguments, make_prompt_result
 from .registry import (
+    OnChange,
     Registry,
     Snapshot,
     make_encoded_page,
@@ -66,20 +67,20 @@ if TYPE_CHECKING:
     from .forms import Form
     from .served_files import FileWatcher
 
-E = TypeVar("E")
+Component = TypeVar("Component")
 Admission = Callable[[Method, Any, Caller], None]
-"""Looks at a request before it begins; raises what refuses it."""
+"""Checks a request before it begins; raises an error to refuse it."""
 UNGUARDED = (
-    "There are scopes=, but over HTTP nobody would ask for a token: say who is let "
-    "in, with Server(auth=…)"
+    "scopes= has no effect over HTTP without authentication, because no token is checked; add "
+    "Server(auth=…)"
 )
 
 
 class Handlers:
-    """What is registered, and what becomes of calls to it."""
+    """The components of a server, and the handlers of its methods."""
 
     context_type: type[Context] = Context
-    """What its handlers are given as context."""
+    """The class of the context that functions get."""
 
     def __init__(
         self,
@@ -98,98 +99,99 @@ class Handlers:
         self.extensions = Extensions()
         self._page_size, self._mask = page_size, mask_errors
         self._observers = tuple(layer for layer in middleware if isinstance(layer, Observer))
-        self._changed = set[str]() if len(self._observers) == len(middleware) else set(METHODS)
-        """The methods whose results somebody may look into and change; others go out as they were
-        encoded."""
-        self._varied = set(self._changed)
-        """The methods whose results may be others for another caller."""
-        self._caching = Caching(cache, self._varied)
+        self._decoded = set[str]() if len(self._observers) == len(middleware) else set(METHODS)
+        """The methods whose results middleware or extensions may change. The results of others are
+        sent as they were encoded."""
+        self._personal = set(self._decoded)
+        """The methods whose results may depend on the caller."""
+        self._caching = Caching(cache, self._personal)
         self._keys: Sequence[str | bytes] | None = None
         self._lock = threading.Lock()
         self._listeners: tuple[ChangeListener, ...] = ()
         self._unwatched: frozenset[ChangeListener] = frozenset()
-        """Those that do not hear of what is watched."""
+        """The listeners that are not notified of changes in watched files."""
         self._watch: FileWatcher | None = None
-        self._tools: Registry[RegisteredTool] = Registry("tool", self._announce("tools"))
+        self._tools: Registry[RegisteredTool] = Registry("tool", self._list_notifier("tools"))
         self._resources: Registry[RegisteredResource] = Registry(
-            "resource", self._announce("resources")
+            "resource", self._list_notifier("resources")
         )
         self._templates: Registry[RegisteredTemplate] = Registry(
-            "template", self._announce("resources")
+            "template", self._list_notifier("resources")
         )
-        self._prompts: Registry[RegisteredPrompt] = Registry("prompt", self._announce("prompts"))
+        self._prompts: Registry[RegisteredPrompt] = Registry(
+            "prompt", self._list_notifier("prompts")
+        )
         self._inner: dict[str, CallHandler] = {
             "server/discover": self._discover,
-            "tools/list": self._lists("tools/list", self._tools, "tools"),
+            "tools/list": self._list_handler("tools/list", self._tools, "tools"),
             "tools/call": self._call_tool,
-            "resources/list": self._lists("resources/list", self._resources, "resources"),
-            "resources/templates/list": self._lists(
+            "resources/list": self._list_handler("resources/list", self._resources, "resources"),
+            "resources/templates/list": self._list_handler(
                 "resources/templates/list", self._templates, "resource_templates"
             ),
             "resources/read": self._read_resource,
-            "prompts/list": self._lists("prompts/list", self._prompts, "prompts"),
+            "prompts/list": self._list_handler("prompts/list", self._prompts, "prompts"),
             "prompts/get": self._get_prompt,
             "completion/complete": self._complete,
         }
-        """What answers each method; what is not here, the connection answers."""
+        """The handler of each method. The connection answers methods that are not here."""
         self._handlers = dict(self._inner)
-        """The same with all that extensions wrap around it."""
-        self._used: dict[str, Callable[[Any], Any]] = {
+        """The same handlers, wrapped in the layers of extensions."""
+        self._find_used: dict[str, Callable[[Any], Any]] = {
             "tools/call": lambda params: self._tools.get(params.name),
             "resources/read": lambda params: self._find(params.uri),
             "resources/subscribe": lambda params: self._find(params.uri),
             "prompts/get": lambda params: self._prompts.get(params.name),
         }
-        self._needed: tuple[Any, tuple[str, ...]] = ((), ())
+        self._scopes_cache: tuple[Any, tuple[str, ...]] = ((), ())
         self._networked = False
         self.limiter = None if rates is None else RateLimiter(rates)
-        counted = () if self.limiter is None else (self.limiter.admit,)
-        permitted = () if guard is None else (self._permit,)
-        self._admissions: tuple[Admission, ...] = (*counted, *permitted)
+        self._admissions: tuple[Admission, ...] = (
+            *(() if self.limiter is None else (self.limiter.admit,)),
+            *(() if guard is None else (self._check_scopes,)),
+        )
         self.answer: CallHandler = compose(middleware, self._dispatch)
 
-    # what the layers below ask
+    # what the layers below use
 
     def header_params(self, tool: str) -> "tuple[HeaderParam, ...]":
-        """The parameters of a tool that are repeated in HTTP headers."""
-        entry = self._tools.now.items.get(tool)
-        return () if entry is None else entry.mirrors
+        """Return the parameters of a tool that HTTP requests repeat in their headers."""
+        found = self._tools.now.items.get(tool)
+        return () if found is None else found.header_params
 
     def can_ask(self, call: Call) -> bool:
-        """Whether what answers this call is able to ask its client: a tool has to take a context
-        for that."""
+        """Whether the handler of this call can ask the client. A tool needs a context for that."""
         if call.name != "tools/call":
             return True
-        entry = self._tools.now.items.get(call.params.name)
-        return entry is not None and entry.signature.context is not None
+        tool = self._tools.now.items.get(call.params.name)
+        return tool is not None and tool.signature.context is not None
 
     def make_form(self, message: str, schema: Any) -> "Form":
-        """The form that a schema is, to be put to a user with this message."""
+        """Make a form of a schema, to be shown with this message."""
         from .forms import Form
 
         return Form.of(schema).labelled(message)
 
     def observe(self, observer: Observer) -> None:
-        """Let one more look at every call, from outside of all middleware, and at every request
-        that is refused."""
+        """Add an observer of every call, outside of middleware, and of every refused request."""
         self._observers += (observer,)
         self.answer = compose([observer], self.answer)
 
     def session_ended(self, caller: Caller, network: Network | None, seconds: float) -> None:
-        """A session of the handshake era has ended, after so many seconds."""
+        """Tell the observers that a session of the handshake era ended after so many seconds."""
         for observer in self._observers:
             observer.session_ended("server", caller.revision, network, seconds)
 
     @property
     def ring(self) -> "KeyRing":
-        """What tickets are sealed with: the `keys` that it is served with, else those that any
-        server has."""
+        """The keys that seal tickets: the `keys` that the server is served with, or the default
+        keys."""
         from ..sealing import key_ring
 
         return key_ring(self._keys)
 
     def admit(self, method: Method, params: Any, caller: Caller) -> None:
-        """Whether this request may begin at all."""
+        """Raise an error if this request must not begin."""
         try:
             for admission in self._admissions:
                 admission(method, params, caller)
@@ -198,212 +200,206 @@ class Handlers:
                 observer.request_refused(method, params, caller, refusal)
             raise
 
-    def _permit(self, method: Method, params: Any, caller: Caller) -> None:
-        find = self._used.get(method.name)
+    def _check_scopes(self, method: Method, params: Any, caller: Caller) -> None:
+        find = self._find_used.get(method.name)
         if find is not None and caller.principal is not None and self.scopes:
-            entry = find(params)
-            if entry is not None:
-                require_scopes(
-                    entry,
-                    caller.principal,
-                    getattr(params, method.named) if method.named else method.name,
-                )
+            component = find(params)
+            if component is not None:
+                name = getattr(params, method.named) if method.named else method.name
+                require_scopes(component, caller.principal, name)
 
-    def _check_enforceable(self, entry: E) -> E:
-        """The same, unless it has scopes that nobody would ask for."""
-        if self._networked and self.guard is None and union_of_scopes([entry]):
+    def _check_enforceable(self, component: Component) -> Component:
+        """Return the component; ConfigError if it has scopes but nobody is authenticated."""
+        if self._networked and self.guard is None and union_of_scopes([component]):
             raise ConfigError(UNGUARDED)
-        return entry
+        return component
 
     @property
     def scopes(self) -> tuple[str, ...]:
-        """All scopes that something here takes."""
+        """All scopes that some component requires."""
         now: tuple[Snapshot[Any], ...] = (
             self._tools.now,
             self._resources.now,
             self._templates.now,
             self._prompts.now,
         )
-        if self._needed[0] != now:
-            self._needed = (
+        if self._scopes_cache[0] != now:
+            self._scopes_cache = (
                 now,
-                tuple(sorted(frozenset[str]().union(*(scopes_in(one) for one in now)))),
+                tuple(sorted(frozenset[str]().union(*map(scopes_in, now)))),
             )
-        return self._needed[1]
+        return self._scopes_cache[1]
 
     def may_notify(self, principal: Principal | None, method: str, params: Any) -> bool:
-        """Whether somebody may know of a change: of resources that they may not read, they hear
-        nothing."""
+        """Whether a caller may be notified of a change: not of resources that it may not read."""
         if principal is None or not isinstance(params, UriParams) or not self.scopes:
             return True
-        entry = self._find(params.uri)
-        return entry is None or may_use(entry, principal)
+        resource = self._find(params.uri)
+        return resource is None or may_use(resource, principal)
 
     # changes
 
     def add_listener(self, listener: ChangeListener, *, watched: bool = True) -> Callable[[], None]:
-        """Tell `listener` of every change from now on, of those in files only where it wants what
-        is `watched`; returns what ends it."""
+        """Notify `listener` of every change from now on; with `watched`, also of changes in watched
+        files. Returns a function that removes the listener."""
         with self._lock:
-            self._heard_by((*self._listeners, listener))
+            self._set_listeners((*self._listeners, listener))
             self._unwatched |= frozenset(() if watched else (listener,))
 
-        def end() -> None:
+        def remove() -> None:
             with self._lock:
-                self._heard_by(tuple(one for one in self._listeners if one is not listener))
+                self._set_listeners(tuple(each for each in self._listeners if each is not listener))
                 self._unwatched -= {listener}
 
-        return end
+        return remove
 
-    def _heard_by(self, listeners: tuple[ChangeListener, ...]) -> None:
+    def _set_listeners(self, listeners: tuple[ChangeListener, ...]) -> None:
         self._listeners = listeners
         if self._watch is not None:
             self._watch.set_running(bool(listeners))
 
-    def _announce(self, kind: str) -> Callable[[dict[str, Any], dict[str, Any]], None]:
-        def changed(came: dict[str, Any], went: dict[str, Any]) -> None:
-            if self._listeners:  # what is not for everybody is not named
-                added = [entry.listed for entry in came.values() if not entry.scopes]
+    def _list_notifier(self, kind: str) -> OnChange:
+        def on_change(added: dict[str, Any], removed: dict[str, Any]) -> None:
+            if self._listeners:  # components with scopes are not named, as not all may see them
                 params = ListChangedParams(
-                    added=added, removed=[name for name, entry in went.items() if not entry.scopes]
+                    added=[each.listed for each in added.values() if not each.scopes],
+                    removed=[name for name, each in removed.items() if not each.scopes],
                 )
-                self._tell(f"notifications/{kind}/list_changed", params)
+                self._notify(f"notifications/{kind}/list_changed", params)
 
-        return changed
+        return on_change
 
-    def _tell(self, method: str, params: Params) -> None:
+    def _notify(self, method: str, params: Params) -> None:
         for listener in self._listeners:
             listener(method, params)
 
     # calls
 
     def _dispatch(self, call: Call) -> Awaitable[Any]:
-        return self._handlers.get(call.method.name, _locally)(call)
+        return self._handlers.get(call.method.name, _answer_in_connection)(call)
 
     def _answer_with(
         self, handlers: Mapping[str, CallHandler], wrapped: Iterable[str] = ()
     ) -> None:
-        """Answer with these from now on. All that extensions wrap around them, and around what else
-        is `wrapped`, stays so, whichever came first."""
+        """Use these handlers from now on. The layers of extensions around them, and around the
+        methods in `wrapped`, are kept, whichever was added first."""
         self._inner |= handlers
         for name in {*handlers, *wrapped}:
             self._handlers[name] = compose(
-                self.extensions.layers.get(name, ()), self._inner.get(name, _locally)
+                self.extensions.layers.get(name, ()), self._inner.get(name, _answer_in_connection)
             )
 
     async def _discover(self, call: Call) -> Any:
         assert call.protocol_handler is not None
         return replace(await call.protocol_handler(call), **self._caching.hints("server/discover"))
 
-    def _lists(self, method: str, registry: Registry[Any], field: str) -> CallHandler:
-        """What answers a list: a page, as ready bytes unless middleware wants to look at it."""
+    def _list_handler(self, method: str, registry: Registry[Any], field: str) -> CallHandler:
+        """Make the handler of a list. It returns an encoded page, or a result if middleware may
+        change it."""
         result: Any = METHODS[method].result
 
-        def make(entries: list[Any], cursor: str | None) -> Any:
+        def make(components: list[Any], cursor: str | None) -> Any:
             hints = self._caching.hints(method)
             if hints and scopes_in(registry.now):
                 hints["cache_scope"] = "private"
-            return result(
-                **{field: [entry.listed for entry in entries], "next_cursor": cursor}, **hints
-            )
+            listed = [component.listed for component in components]
+            return result(**{field: listed, "next_cursor": cursor}, **hints)
 
         async def answer(call: Call) -> Any:
-            seen = visible_to(call.principal, registry.now)
-            if method in self._changed:
-                return make_page(call, seen, self._page_size, make)
-            return make_encoded_page(call, seen, self._page_size, make, self._signed)
+            visible = visible_to(call.principal, registry.now)
+            if method in self._decoded:
+                return make_page(call, visible, self._page_size, make)
+            return make_encoded_page(call, visible, self._page_size, make, self._sign)
 
         return answer
 
-    def _signed(self, result: Any, revision: Revision) -> Any:
+    def _sign(self, result: Any, revision: Revision) -> Any:
         return sign_result(result, self.info, revision) if revision.stateless else result
 
     async def _call_tool(self, call: Call) -> ToolResult | InputRequired:
-        entry = self._tools.now.items.get(call.params.name)
-        if entry is None:
+        tool = self._tools.now.items.get(call.params.name)
+        if tool is None:
             raise InvalidParams(f"Unknown tool: {call.params.name}")
-        context = self.context_type(call, self) if entry.signature.context else None
-        result = await call_tool(entry, call, context, self.limits, self._mask)
-        if "tools/call" not in self._changed or isinstance(result, InputRequired):
+        context = self.context_type(call, self) if tool.signature.context else None
+        result = await call_tool(tool, call, context, self.limits, self._mask)
+        if "tools/call" not in self._decoded or isinstance(result, InputRequired):
             return result
         return decode_structured(result)
 
     async def _read_resource(self, call: Call) -> ReadResourceResult | InputRequired:
-        entry, values = self._found(call.params.uri)
-        contents = await self._read(entry, values, call.params.uri, call)
+        resource, values = self._match(call.params.uri)
+        contents = await self._read(resource, values, call.params.uri, call)
         if isinstance(contents, InputRequired):
             return contents
-        personal = entry.signature.context is not None
+        personal = resource.signature.context is not None
         hints = (
             {}
             if asked_the_client(call)
-            else self._caching.hints("resources/read", entry.cache, personal)
+            else self._caching.hints("resources/read", resource.cache, personal)
         )
-        if entry.scopes and hints:
+        if resource.scopes and hints:
             hints["cache_scope"] = "private"
         return ReadResourceResult(contents=contents, **hints)
 
     async def read(self, uri: str, call: Call) -> list[ResourceContents]:
-        """The contents of a resource, on behalf of a call to something else."""
-        entry, values = self._found(uri)
-        require_scopes(entry, call.principal, f"Resource {uri}")
-        contents = await self._read(entry, values, uri, call)
+        """Read a resource for a handler that answers another call."""
+        resource, values = self._match(uri)
+        require_scopes(resource, call.principal, f"Resource {uri}")
+        contents = await self._read(resource, values, uri, call)
         if isinstance(contents, InputRequired):
             raise InternalError(
-                f"Resource {uri} asks by itself, which only works when a client reads it"
+                f"Resource {uri} returned InputRequired, which works only if a client reads it"
             )
         return contents
 
     def _find(self, uri: str) -> AnyResource | None:
-        """What is found under a URI, if anything is."""
-        found = self._resources.get(uri)
-        if found is not None:
-            return found
-        matched = match_template(self._templates.now, uri)
-        return None if matched is None else matched[0]
+        try:
+            return self._match(uri)[0]
+        except NotFound:
+            return None
 
-    def _found(self, uri: str) -> tuple[AnyResource, dict[str, Any]]:
-        """What is read under a URI, with the values of its variables."""
-        entry = self._resources.get(uri)
-        found = (entry, {}) if entry is not None else match_template(self._templates.now, uri)
+    def _match(self, uri: str) -> tuple[AnyResource, dict[str, Any]]:
+        """Return the resource or template for a URI, with the values of its variables."""
+        resource = self._resources.get(uri)
+        found = (resource, {}) if resource else match_template(self._templates.now, uri)
         if found is None:
             raise not_found(uri)
         return found
 
     async def _read(
         self,
-        entry: AnyResource,
+        resource: AnyResource,
         values: dict[str, Any],
         uri: str,
         call: Call,
     ) -> list[ResourceContents] | InputRequired:
         context = self.context_type(call, self)
-        args, kwargs = bind_variables(entry, values, uri, context)
+        args, kwargs = bind_variables(resource, values, uri, context)
         try:
-            value = await self._run(entry, args, kwargs, f"Resource {uri}")
+            value = await self._run(resource, args, kwargs, f"Resource {uri}")
         except NotFound as error:
             error.data = {"uri": uri} if error.data is None else error.data
             raise
         return (
             value
             if isinstance(value, InputRequired)
-            else make_contents(value, uri, entry.listed.mime_type)
+            else make_contents(value, uri, resource.listed.mime_type)
         )
 
     async def _get_prompt(self, call: Call) -> GetPromptResult | InputRequired:
-        entry = self._prompts.get(call.params.name)
-        if entry is None:
+        prompt = self._prompts.get(call.params.name)
+        if prompt is None:
             raise InvalidParams(f"Unknown prompt: {call.params.name}")
         args, kwargs = bind_arguments(
-            entry, call.params.arguments or {}, self.context_type(call, self)
+            prompt, call.params.arguments or {}, self.context_type(call, self)
         )
-        value = await self._run(entry, args, kwargs, f"Prompt {call.params.name}")
-        return value if isinstance(value, InputRequired) else make_prompt_result(entry, value)
+        value = await self._run(prompt, args, kwargs, f"Prompt {call.params.name}")
+        return value if isinstance(value, InputRequired) else make_prompt_result(prompt, value)
 
     async def _complete(self, call: Call) -> CompleteResult:
         reference, argument, context = call.params.ref, call.params.argument, call.params.context
         chosen = (context.arguments if context else None) or {}
-        owner = self._completed(reference, call.principal)
+        owner = self._find_completable(reference, call.principal)
         known = {parameter.name for parameter in owner.signature.parameters}
         if argument.name not in known:
             raise InvalidParams(
@@ -411,7 +407,7 @@ class Handlers:
             )
         return await owner.completers.complete(argument.name, argument.value, chosen, self.limits)
 
-    def _completed(
+    def _find_completable(
         self, reference: Any, principal: Principal | None
     ) -> RegisteredPrompt | AnyResource:
         found: RegisteredPrompt | AnyResource | None
@@ -427,11 +423,11 @@ class Handlers:
         return found
 
     async def _run(
-        self, entry: Any, args: tuple[Any, ...], kwargs: dict[str, Any], what: str
+        self, component: Any, args: tuple[Any, ...], kwargs: dict[str, Any], what: str
     ) -> Any:
         from .execution import run_function
 
-        signature = entry.signature
+        signature = component.signature
         try:
             return await run_function(
                 signature.function, signature.is_async, args, kwargs, self.limits
@@ -446,8 +442,7 @@ class Handlers:
             raise InternalError(describe_failure(what, error, self._mask)) from None
 
 
-async def _locally(call: Call) -> Any:
-    """Let the connection answer what only it can."""
+async def _answer_in_connection(call: Call) -> Any:
     if call.protocol_handler is None:
         raise MethodNotFound(f"There is no method {call.name!r} here")
     return await call.protocol_handler(call)

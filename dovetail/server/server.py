@@ -446,7 +446,7 @@ class Server(Handlers):
         Args:
             uri: The URI of the resource.
         """
-        self._tell("notifications/resources/updated", UriParams(uri=uri))
+        self._notify("notifications/resources/updated", UriParams(uri=uri))
 
     @property
     def _file_watcher(self) -> "FileWatcher":
@@ -713,7 +713,7 @@ class Server(Handlers):
         Args:
             id: The id that was given to `ctx.elicit_url`.
         """
-        self._tell(
+        self._notify(
             "notifications/elicitation/complete", ElicitationCompleteParams(elicitation_id=id)
         )
 
@@ -724,7 +724,7 @@ class Server(Handlers):
 
         if self.tasks is None:
             self.tasks = ServerTasks(
-                self, self._tasks_option, self._task_support, self._go_on, self._tell,
+                self, self._tasks_option, self._task_support, self._go_on, self._notify,
                 stop_with_lifespan=self._lifespan is not None,
             )  # fmt: skip
             self.add_extension(self.tasks.extension)
@@ -770,8 +770,8 @@ class Server(Handlers):
         opened = {
             name for name, layer in extension.around.items() if not isinstance(layer, Observer)
         }
-        self._changed |= opened
-        self._varied |= {*opened, *extension.instead}
+        self._decoded |= opened
+        self._personal |= {*opened, *extension.instead}
         if self.extensions.admit not in self._admissions:
             self._admissions += (self.extensions.admit,)
 
@@ -793,7 +793,7 @@ class Server(Handlers):
             raise ConfigError(
                 f"{method!r} is not a notification that an extension of this server sends"
             )
-        self._tell(method, params)
+        self._notify(method, params)
 
     # running
 

@@ -85,7 +85,7 @@ class RegisteredTool(Struct, frozen=True, eq=False):
     isolated: bool
     direct: bool
     """Whether it runs on the loop, without a timeout or a child process."""
-    mirrors: "tuple[HeaderParam, ...]" = ()
+    header_params: "tuple[HeaderParam, ...]" = ()
     """The parameters that HTTP requests repeat in their headers."""
     scopes: tuple[str, ...] = ()
     """The scopes that a token needs to call it."""
@@ -150,7 +150,7 @@ def compile_tool(
         timeout,
         isolated=isolate is not None,
         direct=signature.is_async and timeout is None and isolate is None,
-        mirrors=_mirrors(name, input_schema),
+        header_params=_header_params(name, input_schema),
         scopes=parse_scopes(scopes, f"Tool {name!r}"),
         task=_task_support(name, signature, task, resumable),
     )
@@ -225,7 +225,7 @@ def _check_object_schema(name: str, schema: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
-def _mirrors(name: str, schema: dict[str, Any]) -> "tuple[HeaderParam, ...]":
+def _header_params(name: str, schema: dict[str, Any]) -> "tuple[HeaderParam, ...]":
     from ..schema.header import KEYWORD
 
     if KEYWORD not in repr(schema):  # nearly always, and then nothing more is loaded

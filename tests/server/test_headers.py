@@ -41,7 +41,7 @@ def property_(hint: Any, *default: Any) -> dict[str, Any]:
 
     tool.__defaults__ = default
     made = compile_tool(tool)
-    assert [(mirror.name, mirror.path) for mirror in made.mirrors] == [("It", ("it",))]
+    assert [(mirror.name, mirror.path) for mirror in made.header_params] == [("It", ("it",))]
     found: dict[str, Any] = made.listed.input_schema["properties"]["it"]
     return found
 
@@ -114,7 +114,7 @@ def test_a_shared_definition_is_written_in_place() -> None:
     ) -> None: ...
 
     made = compile_tool(tool)
-    assert [mirror.path for mirror in made.mirrors] == [("it",)]
+    assert [mirror.path for mirror in made.header_params] == [("it",)]
     assert made.listed.input_schema["properties"]["it"]["type"] == "string"
     assert made.listed.input_schema["properties"]["other"]["$ref"] == "#/$defs/Zone"
 
@@ -123,7 +123,7 @@ def test_a_shared_definition_is_written_in_place() -> None:
 def test_a_field_of_an_object_can_be_mirrored(kind: Any) -> None:
     def tool(where: kind) -> None: ...
 
-    assert compile_tool(tool).mirrors == (
+    assert compile_tool(tool).header_params == (
         HeaderParam("Region", ("where", "region"), "string"),
         HeaderParam("Zone", ("where", "zone"), "string"),
     )
@@ -136,7 +136,7 @@ def test_a_schema_that_was_given_stays_as_it_is() -> None:
     }
     made = compile_tool(lambda n: n, name="tool", schema=given)
     assert made.listed.input_schema is given
-    assert made.mirrors == (HeaderParam("N", ("n",), "integer"),)
+    assert made.header_params == (HeaderParam("N", ("n",), "integer"),)
 
 
 def test_an_ordinary_tool_has_none_and_loads_nothing_for_it() -> None:
@@ -144,8 +144,8 @@ def test_an_ordinary_tool_has_none_and_loads_nothing_for_it() -> None:
         import sys
         from dovetail.server.tools import compile_tool
         def tool(x: int, y: str = "") -> str: ...
-        assert compile_tool(tool).mirrors == ()
-        assert "dovetail.protocol.mirrors" not in sys.modules"""
+        assert compile_tool(tool).header_params == ()
+        assert "dovetail.protocol.header_params" not in sys.modules"""
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
