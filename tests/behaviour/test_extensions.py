@@ -119,7 +119,7 @@ async def test_a_caller_who_did_not_declare_it_is_told_which_extension_it_takes(
     async with meet.open([other]) as client:
         for method, params in (("greetings/say", {"name": "Ada"}), ("greetings/recall", None)):
             with pytest.raises(
-                ProtocolError, match=r"declare the extension com.example/greetings"
+                ProtocolError, match=r"declares the extension com.example/greetings"
             ) as caught:
                 await client.request(method, params)
             assert isinstance(caught.value, MissingCapability if meet.stateless else MethodNotFound)

@@ -1,7 +1,7 @@
 """One tool that runs as a task in this process.
 
-To its call, a `RunningTask` takes the place of the connection (`emit`), of the suspended run that
-asks questions (`ask`, `keep`), and of the progress reporter (`update`).
+To its call, a `RunningTask` takes the place of the connection (`notify`), of the suspended call
+that asks questions (`ask`, `save_once_result`), and of the progress reporter (`update`).
 
 A question makes the task wait: the question is saved in the record, and the tool continues when an
 answer arrives, through `tasks/update` or on the stream of `tasks/result`. Questions and answers are
@@ -299,7 +299,6 @@ def fitting_answers(
         name, params = record.questions[key]
         method = QUESTIONS[name]
         schema = getattr(decode(params, method.params), "requested_schema", None)
-        OpenQuestion(method, None, form=None if schema is None else form("", schema)).check_answer(
-            Raw(answer)
-        )
+        question = OpenQuestion(method, None, form=None if schema is None else form("", schema))
+        question.check_answer(Raw(answer))
     return asked
