@@ -1,17 +1,21 @@
-"""What somebody who only looks wants to know of a call: what it was about, and what came of it, in
-few and bounded words.
+"""What metrics and traces say about calls: one table of instruments, and one way to observe a call.
 
-The words are those of OpenTelemetry's conventions for MCP. A tool that failed is a `tool_error`,
-any other error goes by its code. On a server, what the caller did wrong (to ask for what there is
-not, say) is no failure: it has a code, but no type. Names and codes may be invented, as many as
-somebody likes, and a label is kept for ever. So a name counts as known only once a call by that
-name was answered with a result, and a code only where the protocol or this library gave it a
-meaning. https://github.com/open-telemetry/semantic-conventions-genai/blob/main/docs/gen-ai/mcp.md
+`serve/metrics.py` (Prometheus) and `extensions/telemetry.py` (OpenTelemetry) record into the
+instruments of the table, with attributes from here. Names follow OpenTelemetry's conventions for
+MCP; Prometheus writes them with underscores and the unit.
+
+A tool that failed is a `tool_error`; every other error has its code as its type. On a server, a
+mistake of the caller (such as asking for a tool that does not exist) is not a failure: it has a
+code, but no type. Callers can invent any number of names and codes, and a series is kept for ever.
+So a tool or prompt is named only once a call to it had a result, and a code only if the protocol or
+this library defines it.
+https://github.com/open-telemetry/semantic-conventions-genai/blob/main/docs/gen-ai/mcp.md
 """
 
 import asyncio
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from time import perf_counter
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -25,111 +29,170 @@ from ..errors import (
     ParseError,
     ProtocolError,
 )
-from ..ports import Call
+from ..ports import Call, CallHandler
+from ..protocol.methods import Side
 from ..revisions import ALL
 from .answer import intended_error
+from .middleware import Observer
 
+METHOD, ERROR_TYPE = "mcp.method.name", "error.type"
+STATUS_CODE = "rpc.response.status_code"
 TARGETS = {"tools/call": "gen_ai.tool.name", "prompts/get": "gen_ai.prompt.name"}
-"""The attribute that says what a call of this method was about."""
+"""The attribute that names the target of a call, by method."""
 BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
-"""The bounds in seconds that durations are sorted into."""
-MOST, LONGEST = 1000, 256
-"""Names that are known at once, and characters of one."""
+"""The upper bounds of the buckets of a duration, in seconds."""
+MAX_TARGETS, MAX_TEXT_CHARS = 1000, 256
 OTHER = "_OTHER"
-"""What stands for all that is not known."""
+"""The value of an attribute that would otherwise be one of too many."""
+
+Attributes = tuple[tuple[str, str], ...]
+Target = tuple[str, str]
+"""The tool or prompt of a call, as attribute and name."""
+
+
+class Instrument(Struct, frozen=True):
+    """Something that is counted or measured."""
+
+    name: str
+    kind: Literal["histogram", "counter", "gauge"]
+    unit: str
+    description: str
+
+    @property
+    def prometheus_name(self) -> str:
+        """The name that OpenTelemetry's exporter for Prometheus would use."""
+        name = self.name.replace(".", "_")
+        return name + "_seconds" * (self.unit == "s") + "_total" * (self.kind == "counter")
+
+
+INSTRUMENTS = (
+    Instrument("mcp.server.operation.duration", "histogram", "s",
+               "Duration of requests, from when they were accepted to their result."),
+    Instrument("mcp.client.operation.duration", "histogram", "s",
+               "Duration of requests, from when they were sent to their result."),
+    Instrument("mcp.server.session.duration", "histogram", "s",
+               "Duration of sessions of the handshake era, as the server sees it."),
+    Instrument("mcp.client.session.duration", "histogram", "s",
+               "Duration of sessions of the handshake era, as the client sees it."),
+    Instrument("mcp.server.operations_in_flight", "gauge", "{request}",
+               "Requests that are being answered."),
+    Instrument("mcp.server.refusals", "counter", "{request}",
+               "Requests that were refused: too many, or without the required scope."),
+    Instrument("mcp.server.http_responses", "counter", "{response}",
+               "HTTP responses, by status."),
+    Instrument("mcp.server.sessions", "gauge", "{session}",
+               "Open sessions of the handshake era."),
+    Instrument("mcp.server.streams", "gauge", "{stream}",
+               "Open event streams."),
+    Instrument("mcp.server.conversations", "gauge", "{conversation}",
+               "Clients that are connected over WebSocket or HTTP+SSE (2024-11-05)."),
+    Instrument("process.start_time", "gauge", "s",
+               "When the process began to serve, in seconds since 1970."),
+)  # fmt: skip
 
 
 def _codes(kinds: Iterable[type[ProtocolError]]) -> frozenset[int]:
-    """The codes that these errors have, in whichever revision."""
+    """Return the codes of these errors in all revisions."""
     return frozenset(
         code
         for kind in kinds
-        for code in (kind.code, *(one.codes.get(kind, kind.code) for one in ALL))
+        for code in (kind.code, *(revision.codes.get(kind, kind.code) for revision in ALL))
     )
 
 
-CODES = _codes([*BY_CODE.values(), NotFound])
-MISTAKES = _codes([ParseError, InvalidRequest, MethodNotFound, InvalidParams, NotFound])
-"""Those by which a server says that it could not serve such a request, whatever it did."""
+KNOWN_CODES = _codes([*BY_CODE.values(), NotFound])
+CALLER_MISTAKES = _codes([ParseError, InvalidRequest, MethodNotFound, InvalidParams, NotFound])
 
 
 class CallFailure(Struct, frozen=True):
-    """What a call failed with."""
+    """Why a call failed."""
 
     type: str | None
-    """What kind of failure it is; None where it is none of ours."""
+    """The kind of failure; None for a mistake of the caller."""
     code: int | None = None
-    """That of the error that was answered."""
+    """The code of the error that was sent or received."""
     message: str | None = None
-    """What the error says, where it was written for the other side to read."""
+    """The text of the error, if it was written for the other side."""
 
     @property
-    def status(self) -> str | None:
-        """The code, as one of few words."""
-        return None if self.code is None else _known(self.code)
+    def attributes(self) -> Attributes:
+        """The attributes for metrics and spans."""
+        status = None if self.code is None else _known_code(self.code)
+        pairs = ((ERROR_TYPE, self.type), (STATUS_CODE, status))
+        return tuple((name, value) for name, value in pairs if value is not None)
 
 
 TOOL_ERROR = CallFailure("tool_error")
 CANCELLED = CallFailure("cancelled")
 
 
-def failure_in(result: Any) -> CallFailure | None:
-    """What is wrong with a result: a tool may say in it that it failed."""
-    return TOOL_ERROR if getattr(result, "is_error", None) else None
-
-
-def failure_of(call: Call, error: BaseException, *, told: bool) -> CallFailure:
-    """What an exception means. `told`: it becomes the answer to the call."""
+def failure_of(call: Call, error: BaseException, side: Side) -> CallFailure:
+    """Return what an exception means. On a server it becomes the answer to the call."""
+    on_server = side == "server"
     error = call.abort_error or error
-    refusal = intended_error(error) if told else error
+    refusal = intended_error(error) if on_server else error
     if isinstance(refusal, ProtocolError):
-        code = call.revision.code(refusal) if told else refusal.code
-        # What went wrong inside says so with the text of an exception, which anything may be in.
-        return failure_for_code(
-            code, None if code == InternalError.code else refusal.message, told=told
-        )
+        code = call.revision.code(refusal) if on_server else refusal.code
+        # The message of an internal error is the text of an exception, which may hold anything.
+        return failure_for_code(code, side, None if code == InternalError.code else refusal.message)
     if call.cancelled or isinstance(error, asyncio.CancelledError):
         return CANCELLED
     return (
-        failure_for_code(InternalError.code, told=True)
-        if told
+        failure_for_code(InternalError.code, side)
+        if on_server
         else CallFailure(type(error).__name__)
     )
 
 
-def failure_for_code(code: int, message: str | None = None, *, told: bool) -> CallFailure:
-    """What an error with this code means to who answers with it (`told`), or is answered with
-    it."""
-    return CallFailure(None if told and code in MISTAKES else _known(code), code, message)
+def failure_for_code(code: int, side: Side, message: str | None = None) -> CallFailure:
+    """Return what an error with this code means on this side."""
+    is_mistake = side == "server" and code in CALLER_MISTAKES
+    return CallFailure(None if is_mistake else _known_code(code), code, message)
 
 
-def has_result(trouble: CallFailure | None) -> bool:
-    """Whether there was a result, such as there is only where what was called exists."""
-    return trouble is None or trouble is TOOL_ERROR
-
-
-def target_of(call: Call) -> tuple[str, str] | None:
-    """The tool or prompt that a call is about, as attribute and name."""
+def target_of(call: Call) -> Target | None:
     attribute = TARGETS.get(call.method.name)
     name = None if attribute is None else getattr(call.params, "name", None)
-    return None if attribute is None or not isinstance(name, str) else (attribute, name[:LONGEST])
+    if attribute is None or not isinstance(name, str):
+        return None
+    return attribute, name[:MAX_TEXT_CHARS]
 
 
-class KnownTargets:
-    """Names that have been found to mean something."""
+Record = Callable[[Call, Target | None, CallFailure | None, float], None]
+"""Takes a call that has ended, its target if that is known to exist, and the seconds it took."""
+
+
+class OperationObserver(Observer):
+    """Times calls and finds out how they ended."""
 
     def __init__(self) -> None:
-        self._known: set[tuple[str, str]] = set()
+        self._known_targets: set[Target] = set()
 
-    def bounded(self, target: tuple[str, str] | None, exists: bool) -> tuple[str, str] | None:
-        """The target where it is known by now, or else None."""
-        if target is None or target in self._known:
-            return target
-        if not exists or len(self._known) >= MOST:
+    async def observe(self, call: Call, next: CallHandler, side: Side, record: Record) -> Any:
+        """Answer or send a call, and call `record` when it has ended."""
+        target, start, failure = target_of(call), perf_counter(), None
+        try:
+            result = await next(call)
+            if getattr(result, "is_error", None):
+                failure = TOOL_ERROR
+            return result
+        except BaseException as error:
+            failure = failure_of(call, error, side)
+            raise
+        finally:
+            if target is not None and target not in self._known_targets:
+                target = self._learn(target, failure, side)
+            record(call, target, failure, perf_counter() - start)
+
+    def _learn(self, target: Target, failure: CallFailure | None, side: Side) -> Target | None:
+        exists = failure is None or failure is TOOL_ERROR
+        if side == "client":
+            exists = exists or (failure is not None and failure.code is None)
+        if not exists or len(self._known_targets) >= MAX_TARGETS:
             return None
-        self._known.add(target)
+        self._known_targets.add(target)
         return target
 
 
-def _known(code: int) -> str:
-    return str(code) if code in CODES else OTHER
+def _known_code(code: int) -> str:
+    return str(code) if code in KNOWN_CODES else OTHER

@@ -1,40 +1,37 @@
-"""Spans and metrics by OpenTelemetry's conventions for MCP, on a server or on a client, where they
-are asked for.
+"""Spans and metrics for OpenTelemetry, on a server or a client that asks for them.
 
     server = Server("shop", middleware=[telemetry()])
     client = Client(url, middleware=[telemetry()])
 
-Each call makes one span, called by its method and the tool or prompt it is about, and counts into a
-histogram of durations. The client puts the context of its span into the request's `_meta`, where
-the specification reserves three keys for it; the server's span becomes a child of that one,
-whatever the transport, and is linked to what surrounds it here (a span of the web server, say).
-What is recorded holds no argument, no result, no token and no text of an exception; what an error
-says to the caller, and what the caller asked for, are there as the server's `redact` leaves them. A
-session goes by a name that opens nothing.
+Each call makes one span, named after its method and the tool or prompt that it is about, and is
+recorded in a histogram of durations (`connection/instrumentation.py`). The client puts the context
+of its span into the request's `_meta`, where the specification reserves three keys for it. The
+server's span becomes a child of that one, over every transport, and is linked to the span around it
+(such as one of the web server). What is recorded holds no argument, no result, no token and no text
+of an exception. The messages of errors, and names and URIs that the caller sent, go through the
+server's `redact`. A session is recorded under a name that cannot be used to access it.
 
-It needs `opentelemetry-api` (`pip install 'dovetail-mcp[telemetry]'`), which is loaded when
-`telemetry()` is called. Where spans go to is for the program to say, with an SDK: without one,
-nothing is recorded and little is spent.
-https://github.com/open-telemetry/semantic-conventions-genai/blob/main/docs/gen-ai/mcp.md
+It needs `opentelemetry-api` (extra `telemetry`), which is imported when `telemetry()` is called.
+The program configures an SDK that says where spans go. Without one, nothing is recorded, at little
+cost. https://github.com/open-telemetry/semantic-conventions-genai/blob/main/docs/gen-ai/mcp.md
 """
 
-from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from ..connection.instrumentation import (
     BUCKETS,
-    LONGEST,
+    INSTRUMENTS,
+    MAX_TEXT_CHARS,
+    METHOD,
+    STATUS_CODE,
     CallFailure,
-    KnownTargets,
+    OperationObserver,
+    Target,
     failure_for_code,
-    failure_in,
-    failure_of,
-    has_result,
     target_of,
 )
-from ..connection.middleware import Observer
 from ..errors import ProtocolError, missing_extra
 from ..ports import Call, Caller, CallHandler, Network
 from ..protocol.base import TRACE_CONTEXT
@@ -47,13 +44,11 @@ if TYPE_CHECKING:
     from opentelemetry.propagators.textmap import TextMapPropagator
     from opentelemetry.trace import Link, Span, TracerProvider
 
-CARRIED = dict(zip(TRACE_CONTEXT, (55, 512, 8192), strict=True))
-"""What of `_meta` is trace context, and how long it may be.
+MAX_CONTEXT_CHARS = dict(zip(TRACE_CONTEXT, (55, 512, 8192), strict=True))
+"""The keys of `_meta` with trace context, and the longest value that is accepted for each.
 https://modelcontextprotocol.io/specification/2026-07-28/basic#meta"""
 SCOPE = "dovetail"
-STATUS = "rpc.response.status_code"
-SIDES: tuple[Side, ...] = ("server", "client")
-Attributes = dict[str, Any]
+SpanAttributes = dict[str, Any]
 
 
 def telemetry(
@@ -63,10 +58,20 @@ def telemetry(
     incoming: bool = True,
     baggage: bool = False,
 ) -> "Telemetry":
-    """Middleware that reports every call to OpenTelemetry, for `Server(middleware=…)` and
-    `Client(middleware=…)`. Providers are the program's own unless given. `incoming`: a server goes
-    on with the caller's trace; else it begins its own, linked to the caller's. `baggage`: whether
-    that goes out and comes in too, which may hold anything about anybody."""
+    """Return middleware that reports every call to OpenTelemetry.
+
+    Use it with `Server(middleware=[telemetry()])` and `Client(middleware=[telemetry()])`.
+
+    Args:
+        tracer_provider: Where spans go (default: the global provider of the program).
+        meter_provider: Where metrics go (default: the global provider of the program).
+        incoming: Whether a server continues the caller's trace. If False, it starts a new trace
+            that is linked to the caller's.
+        baggage: Whether baggage, which may hold anything about anyone, is sent and accepted too.
+
+    Raises:
+        ConfigError: OpenTelemetry is not installed.
+    """
     try:
         from opentelemetry import context, metrics, trace
         from opentelemetry.baggage.propagation import W3CBaggagePropagator
@@ -78,202 +83,186 @@ def telemetry(
 
     tracer = trace.get_tracer(SCOPE, __version__, tracer_provider)
     meter = metrics.get_meter(SCOPE, __version__, meter_provider)
-    # Whatever the program is set up with for HTTP: in `_meta` there is room for these keys and no
-    # others.
-    carried: list[TextMapPropagator] = [
-        TraceContextTextMapPropagator(),
-        *([W3CBaggagePropagator()] if baggage else []),
-    ]
-    return Telemetry(trace, context, tracer, meter, CompositePropagator(carried), incoming)
+    # Not the propagators that the program configured for HTTP: `_meta` reserves only these keys.
+    propagators: list[TextMapPropagator] = [TraceContextTextMapPropagator()]
+    if baggage:
+        propagators.append(W3CBaggagePropagator())
+    return Telemetry(trace, context, tracer, meter, CompositePropagator(propagators), incoming)
 
 
-class Telemetry(Observer):
-    """What `telemetry` makes."""
+class Telemetry(OperationObserver):
+    """The middleware that `telemetry` returns."""
 
     def __init__(
         self, traces: Any, contexts: Any, tracer: Any, meter: Any, propagator: Any, incoming: bool
     ) -> None:
+        super().__init__()
         self._traces, self._contexts = traces, contexts
         self._tracer, self._propagator, self._incoming = tracer, propagator, incoming
-        self._names = KnownTargets()
-        kinds = [(side, what) for side in SIDES for what in ("operation", "session")]
-        self._durations = {kind: _histogram(meter, *kind) for kind in kinds}
+        self._histograms = {
+            instrument.name: meter.create_histogram(
+                instrument.name,
+                unit=instrument.unit,
+                description=instrument.description,
+                explicit_bucket_boundaries_advisory=BUCKETS,
+            )
+            for instrument in INSTRUMENTS
+            if instrument.kind == "histogram"
+        }
 
     async def __call__(self, call: Call, next: CallHandler) -> Any:
-        """Make a span of a call, and count it."""
+        """Make a span for a call, and record its duration."""
         if hasattr(call.connection, "server_info"):  # it is a client
-            return await self._made(call, next, "client", [])
-        came, links = self._came_from(call)
-        if came is None:
-            return await self._made(call, next, "server", links)
-        before = self._contexts.attach(came)
+            return await self._trace(call, next, "client", [])
+        context, links = self._caller_context(call)
+        if context is None:
+            return await self._trace(call, next, "server", links)
+        token = self._contexts.attach(context)
         try:
-            return await self._made(call, next, "server", links)
+            return await self._trace(call, next, "server", links)
         finally:
-            self._contexts.detach(before)
+            self._contexts.detach(token)
 
-    async def _made(self, call: Call, next: CallHandler, side: Side, links: "list[Link]") -> Any:
-        target, about, start = target_of(call), _about(call), perf_counter()
-        shown = (
-            _shown(call, target[1]) if target else None
-        )  # until there is a result, it may be anything
-        trouble: CallFailure | None = None
+    async def _trace(self, call: Call, next: CallHandler, side: Side, links: "list[Link]") -> Any:
+        target, common = target_of(call), _common_attributes(call)
+        # Until there is a result, the name may be anything.
+        shown = _redact(call, target[1]) if target else None
         with self._tracer.start_as_current_span(
-            _named(call.method, shown),
+            f"{call.method.name} {shown}" if shown else call.method.name,
             kind=getattr(self._traces.SpanKind, side.upper()),
-            attributes=about
+            attributes=common
             | ({target[0]: shown} if target and shown else {})
-            | _details(call, side),
+            | _span_attributes(call, side),
             links=links,
-            record_exception=False,  # whose text is not ours to tell
+            record_exception=False,  # its text may be secret
             set_status_on_exception=False,
         ) as span:
-            try:
-                if side == "client":
-                    self._pass_on(call)
-                result = await next(call)
-                trouble = failure_in(result)
-                return result
-            except BaseException as error:
-                trouble = failure_of(call, error, told=side == "server")
-                raise
-            finally:
-                exists = (
-                    has_result(trouble)
-                    if side == "server"
-                    else trouble is None or trouble.code is None
-                )
-                known = self._names.bounded(target, exists)
-                about |= dict([known] if known else []) | self._ended(
-                    span, call, side, known, trouble
-                )
-                self._durations[side, "operation"].record(perf_counter() - start, about)
 
-    def _ended(
-        self, span: "Span", call: Call, side: Side, known: Any, trouble: CallFailure | None
-    ) -> Attributes:
-        """Say on the span what came of it, and give back how metrics say that."""
+            def record(
+                call: Call, known: Target | None, failure: CallFailure | None, seconds: float
+            ) -> None:
+                self._end_span(span, call, side, known, failure)
+                attributes = common | dict([known] if known else [])
+                attributes |= {} if failure is None else dict(failure.attributes)
+                self._histograms[f"mcp.{side}.operation.duration"].record(seconds, attributes)
+
+            if side == "client":
+                self._send_context(call)
+            return await self.observe(call, next, side, record)
+
+    def _end_span(
+        self,
+        span: "Span",
+        call: Call,
+        side: Side,
+        known: Target | None,
+        failure: CallFailure | None,
+    ) -> None:
         if known is None:
             span.update_name(call.method.name)
         if side == "client" and call.id:
             span.set_attribute("jsonrpc.request.id", str(call.id))
-        failed = _attributes(trouble)
-        if trouble is not None:
-            span.set_attributes(
-                failed | ({} if trouble.code is None else {STATUS: str(trouble.code)})
-            )
-            if trouble.type is not None:
-                span.set_status(self._traces.StatusCode.ERROR, _shown(call, trouble.message))
-        return failed
+        if failure is not None:
+            span.set_attributes(dict(failure.attributes))
+            if failure.code is not None:
+                span.set_attribute(STATUS_CODE, str(failure.code))
+            if failure.type is not None:
+                span.set_status(self._traces.StatusCode.ERROR, _redact(call, failure.message))
 
     def request_refused(
         self, method: Method, params: Any, caller: Caller, error: ProtocolError
     ) -> None:
-        """A request that was not let in is an operation too, of no duration to speak of."""
-        trouble = failure_for_code(caller.revision.code(error), told=True)
-        about = {"mcp.method.name": method.name, "mcp.protocol.version": caller.revision.version}
-        self._durations["server", "operation"].record(0.0, about | _attributes(trouble))
+        """Record a refused request as an operation without a duration."""
+        failure = failure_for_code(caller.revision.code(error), "server")
+        attributes = {METHOD: method.name, "mcp.protocol.version": caller.revision.version}
+        self._histograms["mcp.server.operation.duration"].record(
+            0.0, attributes | dict(failure.attributes)
+        )
 
     def session_ended(
         self, side: Side, revision: Revision, network: Network | None, seconds: float
     ) -> None:
-        """Count a session of the handshake era."""
-        self._durations[side, "session"].record(
-            seconds, {"mcp.protocol.version": revision.version, **_network(network)}
+        """Record the duration of a session of the handshake era."""
+        self._histograms[f"mcp.{side}.session.duration"].record(
+            seconds, {"mcp.protocol.version": revision.version, **_network_attributes(network)}
         )
 
-    def _came_from(self, call: Call) -> "tuple[Context | None, list[Link]]":
-        """The context that a server's span belongs to, where it is not the one around it, and what
-        it is linked to."""
-        carrier = _carried(call.params.meta)
+    def _caller_context(self, call: Call) -> "tuple[Context | None, list[Link]]":
+        """Return the parent context of a server's span, if not the current one, and its links."""
+        carrier = _extract_carrier(call.params.meta)
         if not carrier:
             return None, []
-        span_in, link = self._traces.get_current_span, self._traces.Link
-        came, around = self._propagator.extract(carrier), span_in().get_span_context()
-        caller = span_in(came).get_span_context()
+        get_span, link = self._traces.get_current_span, self._traces.Link
+        context, current = self._propagator.extract(carrier), get_span().get_span_context()
+        caller = get_span(context).get_span_context()
         if not self._incoming:
-            return None, [link(caller)] if caller.is_valid and caller != around else []
-        return came, [link(around)] if around.is_valid and caller != around else []
+            return None, [link(caller)] if caller.is_valid and caller != current else []
+        return context, [link(current)] if current.is_valid and caller != current else []
 
-    def _pass_on(self, call: Call) -> None:
+    def _send_context(self, call: Call) -> None:
         carrier: dict[str, str] = {}
         self._propagator.inject(carrier)
         if carrier:
             call.params = replace(call.params, meta={**(call.params.meta or {}), **carrier})
 
 
-def _histogram(meter: Any, side: str, what: str) -> Any:
-    return meter.create_histogram(
-        f"mcp.{side}.{what}.duration",
-        unit="s",
-        description=f"How long each {what} took, as the {side} saw it",
-        explicit_bucket_boundaries_advisory=BUCKETS,
-    )
-
-
-def _named(method: Method, target: str | None) -> str:
-    return f"{method.name} {target}" if target else method.name
-
-
-def _carried(meta: dict[str, Any] | None) -> dict[str, str]:
-    """The trace context in a request's `_meta`, as far as it can be one."""
-    found = {name: meta.get(name) for name in CARRIED} if meta else {}
+def _extract_carrier(meta: dict[str, Any] | None) -> dict[str, str]:
+    found = {name: meta.get(name) for name in MAX_CONTEXT_CHARS} if meta else {}
     return {
         name: value
         for name, value in found.items()
-        if isinstance(value, str) and len(value) <= CARRIED[name]
+        if isinstance(value, str) and len(value) <= MAX_CONTEXT_CHARS[name]
     }
 
 
-def _about(call: Call) -> Attributes:
-    """What is said of a call in spans and in metrics alike, where every value is one of few."""
-    about: Attributes = {
-        "mcp.method.name": call.method.name,
+def _common_attributes(call: Call) -> SpanAttributes:
+    """Return the attributes of both spans and metrics: each has only a few different values."""
+    attributes: SpanAttributes = {
+        METHOD: call.method.name,
         "mcp.protocol.version": call.revision.version,
     }
-    about |= _network(getattr(call.connection, "network", None))
+    attributes |= _network_attributes(getattr(call.connection, "network", None))
     if call.method.name == "tools/call":
-        about["gen_ai.operation.name"] = "execute_tool"
-    return about
+        attributes["gen_ai.operation.name"] = "execute_tool"
+    return attributes
 
 
-def _network(network: Network | None) -> Attributes:
+def _network_attributes(network: Network | None) -> SpanAttributes:
     if network is None:
         return {}
-    said = {
-        "network.transport": network.transport,
-        "network.protocol.name": network.protocol,
-        "server.address": network.address,
-        "server.port": network.port,
-    }
-    return {name: value for name, value in said.items() if value is not None}
+    return _without_none(
+        {
+            "network.transport": network.transport,
+            "network.protocol.name": network.protocol,
+            "server.address": network.address,
+            "server.port": network.port,
+        }
+    )
 
 
-def _details(call: Call, side: Side) -> Attributes:
-    """What is said of it in spans only."""
+def _span_attributes(call: Call, side: Side) -> SpanAttributes:
+    """Return the attributes of spans only."""
     uri, session = getattr(call.params, "uri", None), getattr(call.connection, "session", None)
-    said = {
-        "mcp.resource.uri": _shown(call, uri) if isinstance(uri, str) else None,
-        "mcp.session.id": None if session is None else session.key,
-        "jsonrpc.request.id": None if side == "client" else str(call.id)[:LONGEST],
-        "client.address": call.address,
-    }
-    return {name: value for name, value in said.items() if value is not None}
+    return _without_none(
+        {
+            "mcp.resource.uri": _redact(call, uri) if isinstance(uri, str) else None,
+            "mcp.session.id": None if session is None else session.key,
+            "jsonrpc.request.id": None if side == "client" else str(call.id)[:MAX_TEXT_CHARS],
+            "client.address": call.address,
+        }
+    )
 
 
-def _attributes(trouble: CallFailure | None) -> Attributes:
-    if trouble is None:
-        return {}
-    said = {"error.type": trouble.type, STATUS: trouble.status}
-    return {name: value for name, value in said.items() if value is not None}
+def _without_none(attributes: SpanAttributes) -> SpanAttributes:
+    return {name: value for name, value in attributes.items() if value is not None}
 
 
-def _shown(call: Call, text: str | None) -> str | None:
-    """What may be seen of a text: as much as the other side is shown."""
+def _redact(call: Call, text: str | None) -> str | None:
+    """Return a text as the other side may see it, shortened."""
     redact = getattr(call.connection, "redact", None)
     if text is None or redact is None:
-        return text and text[:LONGEST]
+        return text and text[:MAX_TEXT_CHARS]
     try:
-        return str(redact(text))[:LONGEST]
-    except Exception:  # as a message that cannot be checked is withheld
+        return str(redact(text))[:MAX_TEXT_CHARS]
+    except Exception:  # as with a message that cannot be checked
         return None

@@ -364,9 +364,9 @@ class LoopState:
 
     def _gauges(self) -> dict[str, float]:
         return {
-            "mcp_server_sessions": 0 if self.sessions is None else len(self.sessions),
-            "mcp_server_streams": self.standing.open,
-            "mcp_server_conversations": len(self._channels),
+            "mcp.server.sessions": 0 if self.sessions is None else len(self.sessions),
+            "mcp.server.streams": self.standing.open,
+            "mcp.server.conversations": len(self._channels),
         }
 
     # changes, in this process and in the others

@@ -1,115 +1,91 @@
-"""`/metrics`, as Prometheus reads it: what a server has done and is doing, without any library.
+"""`/metrics` for Prometheus: what a server has done and is doing, without any library.
 
     server.run("http", metrics="/metrics")
 
-It looks on as any `Observer` does, counts in plain dictionaries, and writes the text only when
-somebody asks for it. Series go by the names that those of OpenTelemetry have in Prometheus
-(`mcp_server_operation_duration_seconds`), so one dashboard fits both. Their number is bounded
-whatever callers send: methods are those that exist, tools those that have answered, codes those
-that mean something, and what is beyond the bound is counted as `_OTHER`.
+`Metrics` observes calls, counts in plain dictionaries, and writes the text only on request. It uses
+the instruments that OpenTelemetry uses too (`connection/instrumentation.py`), under the names that
+those have in Prometheus (`mcp_server_operation_duration_seconds`), so one dashboard fits both. The
+number of series is bounded, whatever callers send: methods are those that exist, tools those that
+have answered, codes those that are defined, and series above the bound are counted as `_OTHER`.
 
-Of several workers any one may be asked. It asks the others over the bus and writes all of them,
-each under its `worker`, so that the counters of one that was started again begin anew without those
-of the others. One that is silent is left out.
-https://prometheus.io/docs/instrumenting/exposition_formats/
+With several workers, any of them may be asked. It asks the others over the bus and writes the
+series of all of them, each with its `worker` label, so that the counters of a worker that was
+started again begin at zero without those of the others. A worker that does not answer in time is
+left out. https://prometheus.io/docs/instrumenting/exposition_formats/
 """
 
 import asyncio
 import os
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
-from time import perf_counter, time
+from collections.abc import Callable, Iterator, Mapping
+from time import time
 from typing import Any
 
 from ..connection.bus import NoBus
 from ..connection.instrumentation import (
     BUCKETS,
+    ERROR_TYPE,
+    INSTRUMENTS,
+    METHOD,
     OTHER,
+    Attributes,
     CallFailure,
-    KnownTargets,
+    OperationObserver,
+    Target,
     failure_for_code,
-    failure_in,
-    failure_of,
-    has_result,
-    target_of,
 )
-from ..connection.middleware import Observer
 from ..errors import ProtocolError
 from ..ports import Bus, Call, Caller, CallHandler
 from ..protocol.methods import Method
 from ..transports.http.server.asgi import Send
 
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
-SERIES = 2000
-"""Series of one family; what comes later is counted under `_OTHER`."""
-PATIENCE = 0.5
-"""How long the other workers have to say what they have counted, in seconds."""
-PLACE = "DOVETAIL_WORKER"
-"""What the environment calls the number of a worker."""
-DURATION = "mcp_server_operation_duration_seconds"
-FAMILIES = {
-    DURATION: ("histogram", "How long requests took, from when they were let in to their result."),
-    "mcp_server_operations_in_flight": ("gauge", "Requests that are being answered."),
-    "mcp_server_refusals_total": (
-        "counter",
-        "Requests that were not let in: too many, or without the right to.",
-    ),
-    "mcp_server_http_responses_total": ("counter", "HTTP requests that were answered, by status."),
-    "mcp_server_sessions": ("gauge", "Sessions of the handshake era that are remembered."),
-    "mcp_server_streams": ("gauge", "Event streams that are open."),
-    "mcp_server_conversations": ("gauge", "Conversations over WebSocket or the old SSE pair."),
-    "process_start_time_seconds": (
-        "gauge",
-        "When the process began to serve, in seconds since 1970.",
-    ),
-}
-VERBS = frozenset({"GET", "POST", "DELETE", "OPTIONS", "HEAD", "PUT", "PATCH"})
-Labels = tuple[tuple[str, str], ...]
+MAX_SERIES = 2000
+"""Series of one instrument; more are counted as `_OTHER`."""
+WORKERS_SECONDS = 0.5
+"""How long the other workers have to send what they have counted."""
+WORKER_VARIABLE = "DOVETAIL_WORKER"
+"""The environment variable with the number of a worker."""
+HTTP_METHODS = frozenset({"GET", "POST", "DELETE", "OPTIONS", "HEAD", "PUT", "PATCH"})
 Lines = dict[str, list[str]]
-"""The lines of each family."""
-BEYOND: Labels = (("error_type", OTHER),)
-"""The series of all that came when there were enough."""
+"""The lines of each instrument, by its name."""
+OVERFLOW: Attributes = ((ERROR_TYPE, OTHER),)
+"""The series that counts all that are above the bound."""
 _ESCAPED = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
-class Metrics(Observer):
+class Metrics(OperationObserver):
     """What one process has counted."""
 
     def __init__(self) -> None:
-        self._began = time()
-        self._names = KnownTargets()
-        self._durations: dict[Labels, list[float]] = {}
-        """Of each series: how many fell into each bucket, the last being for the longest, and the
-        sum."""
-        self._refusals: dict[Labels, float] = {}
-        self._responses: dict[Labels, float] = {}
-        self._running = 0
+        super().__init__()
+        self._started = time()
+        self._in_flight = 0
+        self._durations: dict[Attributes, list[float]] = {}
+        """For each series, the count of each bucket, the last for the longest, and the sum."""
+        self._refusals: dict[Attributes, float] = {}
+        self._responses: dict[Attributes, float] = {}
 
     async def __call__(self, call: Call, next: CallHandler) -> Any:
         """Time a call."""
-        start, trouble = perf_counter(), None
-        self._running += 1
+        self._in_flight += 1
         try:
-            result = await next(call)
-            trouble = failure_in(result)
-            return result
-        except BaseException as error:
-            trouble = failure_of(call, error, told=True)
-            raise
+            return await self.observe(call, next, "server", self._record)
         finally:
-            self._running -= 1
-            self._timed(call, trouble, perf_counter() - start)
+            self._in_flight -= 1
 
-    def _timed(self, call: Call, trouble: CallFailure | None, seconds: float) -> None:
-        target = self._names.bounded(target_of(call), has_result(trouble))
-        labels: Labels = (("mcp_method_name", call.method.name),)
+    def _record(
+        self, call: Call, target: Target | None, failure: CallFailure | None, seconds: float
+    ) -> None:
+        attributes: Attributes = ((METHOD, call.method.name),)
         if target is not None:
-            labels += ((target[0].replace(".", "_"), target[1]),)
-        labels += _outcome(trouble)
-        series = self._durations.get(labels)
+            attributes += (target,)
+        if failure is not None:
+            attributes += failure.attributes
+        series = self._durations.get(attributes)
         if series is None:
             series = self._durations.setdefault(
-                _bounded(labels, self._durations), [0.0] * (len(BUCKETS) + 2)
+                _bounded(attributes, self._durations), [0.0] * (len(BUCKETS) + 2)
             )
         series[bisect_left(BUCKETS, seconds)] += 1
         series[-1] += seconds
@@ -117,14 +93,12 @@ class Metrics(Observer):
     def request_refused(
         self, method: Method, params: Any, caller: Caller, error: ProtocolError
     ) -> None:
-        """Count a request that was not let in."""
-        _count(
-            self._refusals,
-            (("mcp_method_name", method.name), *_outcome(failure_for_code(error.code, told=True))),
-        )
+        """Count a request that was refused."""
+        failure = failure_for_code(error.code, "server")
+        _count(self._refusals, ((METHOD, method.name), *failure.attributes))
 
     def counting_send(self, method: str, send: Send) -> Send:
-        """The same way to answer, with its status counted."""
+        """Return a `send` that also counts the response."""
 
         async def counted(message: Any) -> None:
             if message["type"] == "http.response.start":
@@ -134,123 +108,125 @@ class Metrics(Observer):
         return counted
 
     def count_response(self, method: str, status: int) -> None:
-        """Count a response."""
-        verb = method if method in VERBS else OTHER
+        """Count an HTTP response."""
+        verb = method if method in HTTP_METHODS else OTHER
         _count(
             self._responses,
-            (("http_request_method", verb), ("http_response_status_code", str(status))),
+            (("http.request.method", verb), ("http.response.status_code", str(status))),
         )
 
-    def lines(self, now: Mapping[str, float], worker: str = "") -> Lines:
-        """All that was counted, and how things stand `now`. With several workers, it is said which
-        this one is."""
-        who: Labels = (("worker", worker),) if worker else ()
-        gauges = {
-            **now,
-            "mcp_server_operations_in_flight": self._running,
-            "process_start_time_seconds": self._began,
+    def lines(self, gauges: Mapping[str, float], worker: str = "") -> Lines:
+        """Return the lines of all instruments. Among several workers, give the name of this one."""
+        series: dict[str, Mapping[Attributes, Any]] = {
+            **{name: {(): value} for name, value in gauges.items()},
+            "mcp.server.operation.duration": self._durations,
+            "mcp.server.operations_in_flight": {(): self._in_flight},
+            "mcp.server.refusals": self._refusals,
+            "mcp.server.http_responses": self._responses,
+            "process.start_time": {(): self._started},
         }
-        told: Lines = {name: [_line(name, who, value)] for name, value in gauges.items()}
-        counters = {
-            "mcp_server_refusals_total": self._refusals,
-            "mcp_server_http_responses_total": self._responses,
+        labels: Attributes = (("worker", worker),) if worker else ()
+        return {
+            instrument.name: [
+                line
+                for attributes, value in series.get(instrument.name, {}).items()
+                for line in _write(instrument.prometheus_name, attributes + labels, value)
+            ]
+            for instrument in INSTRUMENTS
         }
-        for name, counted in counters.items():
-            told[name] = [_line(name, labels + who, value) for labels, value in counted.items()]
-        told[DURATION] = [
-            line
-            for labels, series in self._durations.items()
-            for line in _histogram(labels + who, series)
-        ]
-        return told
 
 
 class MetricsPage:
-    """The page in one event loop, with what the other workers have to say."""
+    """The page in one event loop, which collects the lines of all workers."""
 
-    def __init__(self, metrics: Metrics, now: Callable[[], Mapping[str, float]], bus: Bus) -> None:
-        self._metrics, self._now, self._bus = metrics, now, bus
-        self._worker = "" if isinstance(bus, NoBus) else os.environ.get(PLACE) or str(os.getpid())
-        self._known: set[str] = set()
-        """The other workers that are waited for: those that answered last time."""
-        self._gathered: dict[str, Lines] = {}
+    def __init__(
+        self, metrics: Metrics, gauges: Callable[[], Mapping[str, float]], bus: Bus
+    ) -> None:
+        self._metrics, self._gauges, self._bus = metrics, gauges, bus
+        alone = isinstance(bus, NoBus)
+        self._worker = "" if alone else os.environ.get(WORKER_VARIABLE) or str(os.getpid())
+        self._expected: set[str] = set()
+        """The other workers to wait for: those that answered last time."""
+        self._collected: dict[str, Lines] = {}
         self._complete = asyncio.Event()
-        self._asking: asyncio.Task[dict[str, Lines]] | None = None
-        bus.on("metrics/ask", self._asked)
-        bus.on("metrics/tell", self._told)
+        self._collecting: asyncio.Task[dict[str, Lines]] | None = None
+        bus.on("metrics/ask", self._on_ask)
+        bus.on("metrics/tell", self._on_answer)
 
     async def page(self) -> bytes:
-        """The text, with all workers in it."""
-        all_of_them = [self._own(), *(await self._others()).values()]
+        """Return the text, with the series of all workers."""
+        workers = [self._own_lines(), *(await self._other_lines()).values()]
         text: list[str] = []
-        for name, (kind, help) in FAMILIES.items():
-            lines = [line for told in all_of_them for line in told.get(name, ())]
-            text += [f"# HELP {name} {help}", f"# TYPE {name} {kind}", *lines] if lines else []
+        for instrument in INSTRUMENTS:
+            lines = [line for worker in workers for line in worker.get(instrument.name, ())]
+            if lines:
+                name = instrument.prometheus_name
+                text += [
+                    f"# HELP {name} {instrument.description}",
+                    f"# TYPE {name} {instrument.kind}",
+                    *lines,
+                ]
         return "\n".join([*text, ""]).encode()
 
-    def _own(self) -> Lines:
-        return self._metrics.lines(self._now(), self._worker)
+    def _own_lines(self) -> Lines:
+        return self._metrics.lines(self._gauges(), self._worker)
 
-    async def _others(self) -> dict[str, Lines]:
+    async def _other_lines(self) -> dict[str, Lines]:
         if not self._worker:
             return {}
-        if self._asking is None:
-            self._asking = asyncio.create_task(self._ask())
-        return await asyncio.shield(self._asking)
+        if self._collecting is None:
+            self._collecting = asyncio.create_task(self._collect())
+        return await asyncio.shield(self._collecting)
 
-    async def _ask(self) -> dict[str, Lines]:
-        told = self._gathered = {}
+    async def _collect(self) -> dict[str, Lines]:
+        collected = self._collected = {}
         self._complete.clear()
         try:
             self._bus.publish("metrics/ask", self._worker)
-            await asyncio.wait_for(self._complete.wait(), PATIENCE)
+            await asyncio.wait_for(self._complete.wait(), WORKERS_SECONDS)
         except TimeoutError:
-            self._known = set(told)
+            self._expected = set(collected)
         finally:
-            self._asking = None
-        return told
+            self._collecting = None
+        return collected
 
-    def _asked(self, who: str) -> None:
-        self._bus.publish("metrics/tell", (who, self._worker, self._own()))
+    def _on_ask(self, asker: str) -> None:
+        self._bus.publish("metrics/tell", (asker, self._worker, self._own_lines()))
 
-    def _told(self, payload: Any) -> None:
-        who, worker, lines = payload
-        if who == self._worker:
-            self._gathered[worker] = lines
-            if self._known and self._known <= self._gathered.keys():
+    def _on_answer(self, payload: Any) -> None:
+        asker, worker, lines = payload
+        if asker == self._worker:
+            self._collected[worker] = lines
+            if self._expected and self._expected <= self._collected.keys():
                 self._complete.set()
-            self._known.add(worker)  # also one that was too late for this time
+            self._expected.add(worker)  # also a worker that was too late this time
 
 
-def _count(counts: dict[Labels, float], labels: Labels) -> None:
-    kept = _bounded(labels, counts)
-    counts[kept] = counts.get(kept, 0) + 1
+def _count(counts: dict[Attributes, float], attributes: Attributes) -> None:
+    key = _bounded(attributes, counts)
+    counts[key] = counts.get(key, 0) + 1
 
 
-def _bounded(labels: Labels, series: Mapping[Labels, Any]) -> Labels:
-    return labels if labels in series or len(series) < SERIES else BEYOND
+def _bounded(attributes: Attributes, series: Mapping[Attributes, Any]) -> Attributes:
+    return attributes if attributes in series or len(series) < MAX_SERIES else OVERFLOW
 
 
-def _outcome(trouble: CallFailure | None) -> Labels:
-    if trouble is None:
-        return ()
-    said = (("error_type", trouble.type), ("rpc_response_status_code", trouble.status))
-    return tuple((label, word) for label, word in said if word is not None)
-
-
-def _histogram(labels: Labels, series: list[float]) -> list[str]:
-    total, lines = 0.0, []
-    for bound, count in zip((*map(str, BUCKETS), "+Inf"), series, strict=False):
+def _write(name: str, attributes: Attributes, value: float | list[float]) -> Iterator[str]:
+    if not isinstance(value, list):
+        yield _line(name, attributes, value)
+        return
+    total = 0.0
+    for bound, count in zip((*map(str, BUCKETS), "+Inf"), value, strict=False):
         total += count
-        lines.append(_line(f"{DURATION}_bucket", (*labels, ("le", bound)), total))
-    return [
-        *lines,
-        _line(f"{DURATION}_sum", labels, series[-1]),
-        _line(f"{DURATION}_count", labels, total),
-    ]
+        yield _line(f"{name}_bucket", (*attributes, ("le", bound)), total)
+    yield _line(f"{name}_sum", attributes, value[-1])
+    yield _line(f"{name}_count", attributes, total)
 
 
-def _line(name: str, labels: Labels, value: float) -> str:
-    said = ",".join(f'{label}="{text.translate(_ESCAPED)}"' for label, text in labels)
+def _line(name: str, attributes: Attributes, value: float) -> str:
+    labels = ",".join(
+        f'{attribute.replace(".", "_")}="{text.translate(_ESCAPED)}"'
+        for attribute, text in attributes
+    )
     number = str(int(value)) if value == int(value) else repr(value)
-    return f"{name}{{{said}}} {number}" if said else f"{name} {number}"
+    return f"{name}{{{labels}}} {number}" if labels else f"{name} {number}"

@@ -31,7 +31,7 @@ from dovetail import (
     ToolError,
     telemetry,
 )
-from dovetail.connection.instrumentation import MOST
+from dovetail.connection.instrumentation import MAX_TARGETS
 from dovetail.testing import Tape, bare, pair
 from tests.behaviour.web import on_a_port
 
@@ -518,13 +518,13 @@ async def test_codes_that_somebody_invents_make_no_series(seen: Seen) -> None:
 
 async def test_there_is_a_bound_to_known_names(seen: Seen) -> None:
     server = build(seen.telemetry())
-    for number in range(MOST + 5):
+    for number in range(MAX_TARGETS + 5):
         server.add_tool(lambda: "", name=f"t{number}")
     async with pair(server) as client:
-        for number in range(MOST + 5):
+        for number in range(MAX_TARGETS + 5):
             await client.call_tool(f"t{number}")
     series = [dict(point.attributes) for point in seen.points("mcp.server.operation.duration")]
-    assert len({one.get("gen_ai.tool.name") for one in series} - {None}) == MOST
+    assert len({one.get("gen_ai.tool.name") for one in series} - {None}) == MAX_TARGETS
 
 
 @pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])

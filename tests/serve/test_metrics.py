@@ -24,11 +24,14 @@ from dovetail import (
     ToolError,
 )
 from dovetail.auth import ApiKeys
+from dovetail.connection.instrumentation import INSTRUMENTS
 from dovetail.errors import ConfigError
 from dovetail.ports import Principal
 from dovetail.serve import metrics as module
-from dovetail.serve.metrics import DURATION, Metrics, MetricsPage
+from dovetail.serve.metrics import Metrics, MetricsPage
 from tests.behaviour.web import first_era_only, on_a_port
+
+DURATION = "mcp_server_operation_duration_seconds"
 
 ROOT = Path(__file__).parents[2]
 LINE = re.compile(r'(\w+)(?:\{((?:\w+="(?:[^"\\\n]|\\["\\n])*",?)*)\})? (-?[0-9.e+-]+|\+Inf|NaN)')
@@ -322,7 +325,7 @@ async def test_a_function_that_ends_after_each_request_has_none() -> None:
 
 
 async def test_the_number_of_series_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SERIES", 3)
+    monkeypatch.setattr(module, "MAX_SERIES", 3)
     server = build()
     for number in range(20):
         server.add_tool(lambda: "", name=f"t{number}")
@@ -451,7 +454,7 @@ class Silent:
 async def test_a_worker_that_is_silent_is_left_out_and_one_that_is_late_is_waited_for_next_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "PATIENCE", 0.05)
+    monkeypatch.setattr(module, "WORKERS_SECONDS", 0.05)
     monkeypatch.setenv("DOVETAIL_WORKER", "1")
     bus = Silent()
     exposition = MetricsPage(Metrics(), dict, bus)
@@ -462,7 +465,7 @@ async def test_a_worker_that_is_silent_is_left_out_and_one_that_is_late_is_waite
     )
     theirs = Metrics().lines({}, "2")
     bus.handlers["metrics/tell"](("1", "2", theirs))
-    monkeypatch.setattr(module, "PATIENCE", 20)
+    monkeypatch.setattr(module, "WORKERS_SECONDS", 20)
     asking = asyncio.ensure_future(exposition.page())
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -481,8 +484,14 @@ async def test_a_bus_that_fails_once_does_not_fail_for_ever(
                 self.said.append((topic, payload))
                 raise ConnectionError("the bus is away")
 
-    monkeypatch.setattr(module, "PATIENCE", 0.05)
+    monkeypatch.setattr(module, "WORKERS_SECONDS", 0.05)
     exposition = MetricsPage(Metrics(), dict, Broken())
     with pytest.raises(ConnectionError):
         await exposition.page()
     assert b"process_start_time_seconds" in await exposition.page()
+
+
+def test_every_instrument_of_the_table_is_in_the_guide() -> None:
+    guide = Path(__file__).parents[2].joinpath("docs/guides/observability.md").read_text("utf-8")
+    for instrument in INSTRUMENTS:
+        assert instrument.name in guide or f"`{instrument.prometheus_name}`" in guide
