@@ -159,7 +159,7 @@ class ServerLink:
         """A list of tools, of which the channel may want to know, and without those that it cannot
         call."""
         learn = (
-            getattr(self.session.connection.channel, "learn", None)
+            getattr(self.session.connection.channel, "learn_tools", None)
             if self.session is not None
             else None
         )
@@ -229,8 +229,8 @@ class ServerLink:
         self.session = calling
         self._set_state("connected")
         await self._on_open(calling)
-        if hasattr(calling.connection.channel, "renewed"):
-            calling.connection.channel.renewed = lambda: self._restore(calling)
+        if hasattr(calling.connection.channel, "on_stream_reopened"):
+            calling.connection.channel.on_stream_reopened = lambda: self._restore(calling)
         if self._limits.ping_interval is not None and self._heartbeat is None:
             self._heartbeat = asyncio.get_running_loop().create_task(
                 send_heartbeats(self._ping, self._on_ping_failure, self._limits)
@@ -264,10 +264,10 @@ class ServerLink:
     async def _open_session(self, probe: bool) -> ClientSession:
         channel = await self.target.open()
         connection = Connection(channel, self._limits, MessageEncoder(self._limits.outgoing))
-        if hasattr(channel, "pausing"):
-            channel.pausing(connection.pause_deadlines, connection.time_left)
-        if hasattr(channel, "learn_methods"):
-            channel.learn_methods(partial(self._extensions.find_method, revision=None))
+        if hasattr(channel, "set_deadlines"):
+            channel.set_deadlines(connection.pause_deadlines, connection.time_left)
+        if hasattr(channel, "set_methods"):
+            channel.set_methods(partial(self._extensions.find_method, revision=None))
         callbacks = self._callbacks
         calling = ClientSession(
             connection,

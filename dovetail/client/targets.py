@@ -199,18 +199,18 @@ def _bind_credentials(url: str, how: HttpOptions, peers: Any) -> Credentials | N
 def _from_url(url: str, limits: Limits, how: HttpOptions) -> Target:
     from ..aio import BoundedDict
     from ..net import PeerAddresses, split_origin
-    from ..transports.http.client.channel import TOOLS
-    from ..transports.http.client.http_transport import checked
+    from ..transports.http.client.http_transport import check_url
+    from ..transports.http.client.request_headers import MAX_TOOLS
 
     scheme = url.partition("://")[0].lower()
     if scheme not in URL_SCHEMES:
         raise ConfigError(f"{url}: servers are reached by {', '.join(URL_SCHEMES)}")
-    url = scheme + checked(url)[len(scheme) :]
+    url = scheme + check_url(url)[len(scheme) :]
 
     asked = url if scheme.startswith("http") else "http" + url[2:]  # how a WebSocket begins
     peers = PeerAddresses(split_origin(url)[1])
     credentials = _bind_credentials(asked, how, peers)
-    mirrors: BoundedDict[str, Any] = BoundedDict(TOOLS)  # known to the next channel too
+    header_params: BoundedDict[str, Any] = BoundedDict(MAX_TOOLS)  # known to the next channel too
 
     async def over_http() -> Channel:
         from ..transports.http.client.channel import connect
@@ -226,7 +226,7 @@ def _from_url(url: str, limits: Limits, how: HttpOptions) -> Target:
             verify=how.verify,
             proxy=how.proxy,
             long_polling=how.long_polling,
-            mirrors=mirrors,
+            header_params=header_params,
             auth=credentials,
             peers=peers,
         )

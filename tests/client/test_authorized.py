@@ -835,5 +835,5 @@ async def test_credentials_that_are_an_extension_are_declared() -> None:
 async def test_a_public_server_cannot_make_the_credentials_ask_on_the_local_network() -> None:
     auth = Tickets()
     Client("https://93.184.216.34/mcp", auth=auth)
-    with pytest.raises(ConnectFailed, match="an address of the local network"):
+    with pytest.raises(ConnectFailed, match="a private address"):
         await auth.fetch(HttpRequest(method="GET", url="http://127.0.0.1:1/metadata"))

@@ -288,7 +288,7 @@ async def _get(
     from aiohttp import ClientTimeout
     from yarl import URL
 
-    from .client.http_transport import head, let_go
+    from .client.http_transport import release, response_head
 
     async def send(auth_headers: Mapping[str, str]) -> "aiohttp.ClientResponse":
         return await session.get(
@@ -305,7 +305,7 @@ async def _get(
 
     target = URL(url)
     for _ in range(MAX_REDIRECTS):
-        response = await send_with_auth(auth, "GET", str(target), send, head, let_go)
+        response = await send_with_auth(auth, "GET", str(target), send, response_head, release)
         if response.ok and response.content_type == "text/event-stream" and response.status == 200:
             return response
         response.close()
@@ -316,7 +316,7 @@ async def _get(
             target, location, f"{name}: HTTP {response.status} redirects to"
         )
     if response.status in AUTH_STATUSES:
-        raise explain_refusal(name, head(response), headers)
+        raise explain_refusal(name, response_head(response), headers)
     said = f"HTTP {response.status} {response.reason or ''}".rstrip()
     if response.status == 200:
         said += f" with {response.content_type}"
@@ -439,7 +439,7 @@ class _SseClientStream:
 
     async def _post(self, data: bytes) -> tuple[int, str, float | None]:
         """Post, and return the status, an explanation, and the seconds until a retry, if any."""
-        from .client.http_transport import head, let_go
+        from .client.http_transport import release, response_head
 
         async def send(auth_headers: Mapping[str, str]) -> "aiohttp.ClientResponse":
             body = BytesIO(data)  # aiohttp then sends it in pieces
@@ -449,7 +449,7 @@ class _SseClientStream:
             )
 
         async with await send_with_auth(
-            self._auth, "POST", str(self._endpoint), send, head, let_go
+            self._auth, "POST", str(self._endpoint), send, response_head, release
         ) as response:
             said = (
                 (await response.content.read(200)).decode(errors="replace").strip()

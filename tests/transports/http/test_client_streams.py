@@ -21,7 +21,7 @@ CHANGED = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "RETRY", 0.01)
+    monkeypatch.setattr(http, "RETRY_SECONDS", 0.01)
 
 
 def heard(client: Client) -> "asyncio.Queue[str]":
@@ -98,7 +98,7 @@ async def test_a_stream_that_drops_is_taken_up_where_it_was() -> None:
 async def test_a_server_that_keeps_ending_its_stream_is_asked_less_and_less_and_then_no_more(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(http, "PATIENCE", 0.02)
+    monkeypatch.setattr(http, "MAX_RETRY_SECONDS", 0.02)
 
     async def script(asked: Asked) -> None:
         if asked.rpc == "GET":
@@ -109,9 +109,9 @@ async def test_a_server_that_keeps_ending_its_stream_is_asked_less_and_less_and_
 
     async with Scripted(script) as server:
         async with Client(server.url, revision="handshake"):
-            while "not asked for again" not in caplog.text:
+            while "giving up" not in caplog.text:
                 await asyncio.sleep(0.01)
-        assert len(server.heard("GET")) == http.ATTEMPTS
+        assert len(server.heard("GET")) == http.MAX_ATTEMPTS
 
 
 async def test_what_the_server_asks_over_the_stream_is_answered_by_a_post() -> None:
@@ -331,7 +331,7 @@ async def test_a_stream_that_cannot_be_resumed_is_not(era: str) -> None:
 
     async with Scripted(script) as server:
         async with Client(server.url, revision=era.split()[0]) as client:
-            with pytest.raises(ConnectionClosed, match="ended before the answer came"):
+            with pytest.raises(ConnectionClosed, match="ended before the response"):
                 await client.call_tool("x")
         assert not any("last-event-id" in one.headers for one in server.asked)
 

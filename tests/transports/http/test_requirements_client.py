@@ -39,7 +39,7 @@ def _no_memory_of_eras() -> Iterator[None]:
 
 @pytest.fixture
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "RETRY", 0.01)
+    monkeypatch.setattr(http, "RETRY_SECONDS", 0.01)
 
 
 def listed(*tools: tuple[str, dict[str, Any]]) -> dict[str, Any]:

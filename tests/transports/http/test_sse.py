@@ -444,8 +444,8 @@ async def test_a_post_that_lands_elsewhere_is_of_whoever_sent_it() -> None:
             assert (await peer.post(call(2, "add", a=1, b=2), to=there))[0] == 202
             await peer.answer()
             (channel,) = one.hall.channels
-            assert channel.visitor.address == "192.0.2.2"
-            assert channel.visitor.principal.scopes == ("read", "write")
+            assert channel.identity.address == "192.0.2.2"
+            assert channel.identity.principal.scopes == ("read", "write")
             other.visitor = RequestIdentity("192.0.2.2", Principal("bob", scopes=("read", "write")))
             assert (await peer.post(call(3, "add", a=1, b=2), to=there))[0] == 404
 

@@ -1,42 +1,39 @@
-"""A client's channel over HTTP, for every era.
+"""The channel of a client over HTTP, for every era.
 
-Each message is a POST of its own, in a task of its own; what comes back, one JSON body or an event
-stream, is handed to `receive`. What the eras differ in:
+Each message is sent by its own POST, in its own task. The response, one JSON body or an event
+stream, is passed to `receive`. The eras differ as follows:
 
-    stateless   the version stands in each request and is repeated in headers, as are its method, name and some arguments;
-                closing the connection cancels
-    handshake   `initialize` goes first and alone, its reply brings the version and the session of all that follows; a
-                stream of its own (GET) carries what the server says unasked; a stream that breaks is resumed where it broke
-    the pair    a server of the first revision is found by its refusal of `initialize`; from then on `sse.py` has the word
+    stateless   Each request repeats its version, method, name and some arguments in headers.
+                Closing the connection cancels the request.
+    handshake   `initialize` is sent first and alone; its response contains the version and the
+                session of all further requests. The server's own messages come on a separate
+                stream (GET). A stream that breaks is resumed from its last event.
+    HTTP+SSE    A server of the first revision is recognised by how it refuses `initialize`. From
+                then on `sse.py` does the work.
 
-**A request that gets no reply** is told so at once (`Lost`), with what that means: `sent` is False
-where it never arrived. Where nothing at all can arrive any more, because the server cannot be
-reached or has forgotten the session, the channel ends, and whoever owns it opens another. What is
-in flight at that moment is first given a moment to find out for itself.
+**A request without a response** fails at once (`LostReply`). The error says whether the request may
+have arrived (`sent`). If nothing can arrive any more, because the server cannot be reached or does
+not know the session, the channel ends and its owner opens another. Requests that are in flight then
+get a moment to finish or fail by themselves.
 
-**Refusals** are rows of a table, by status. A body that is a JSON-RPC error speaks for itself,
-unless the status says that nobody looked at the message (401, 403, 429 and 5xx on opening): that
-tells nothing about the server's era.
-"""  # noqa: E501
+**Refusals** are errors by status (`client_errors.py`). A body that is a JSON-RPC error is passed
+on, unless the status says that nobody examined the message (401, 403, 429 and 5xx during the
+handshake), since such a response tells nothing about the server's era.
+"""
 
 import asyncio
 import logging
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from math import inf
 from typing import Any
 
-import msgspec
-
-from ....aio import BoundedDict, TaskSet, backoff
+from ....aio import TaskSet, backoff
 from ....errors import (
     ConnectFailed,
     ConnectionClosed,
     DovetailError,
     InternalError,
-    InvalidParams,
     InvalidRequest,
-    SchemaError,
     TooLarge,
     Unauthorized,
 )
@@ -46,40 +43,50 @@ from ....jsonrpc.messages import Error, ErrorResponse, Id
 from ....limits import Limits
 from ....net import PeerAddresses
 from ....ports import HTTP, Channel, Credentials, LostReply, OnClose, Receive
-from ....protocol.base import PROTOCOL_VERSION
-from ....protocol.methods import METHODS, Method
+from ....protocol.methods import Method
 from ....protocol.tools import Tool
 from ....revisions import ALL
 from ..event_stream import Event
-from ..headers import HeaderParam, encode_value, find_header_params, values
-from .client_errors import MODERN, NO_VERDICT, PAIR, PASSING, later, meaning
+from .client_errors import (
+    SSE_SERVER_STATUSES,
+    STATELESS_ERROR_CODES,
+    TRANSIENT_STATUSES,
+    UNEXAMINED_STATUSES,
+    error_for_status,
+    retry_after,
+)
 from .http_transport import HttpReply, HttpTransport
-from .peek import BROKEN, OutgoingMessage, each, failure_in, named, peek, replies, version_in
+from .peek import (
+    DECODE_ERRORS,
+    OutgoingMessage,
+    agreed_version,
+    error_in,
+    peek,
+    responses_in,
+    split_batch,
+)
+from .request_headers import EVENT_STREAM, INITIALIZE, JSON, HeaderParams, RequestHeaders
 
 log = logging.getLogger("dovetail.transports")
 
-JSON, STREAM = "application/json", "text/event-stream"
-INITIALIZE, DISCOVER = "initialize", "server/discover"
+DISCOVER = "server/discover"
 INITIALIZED = {revision.wire_name("notifications/initialized") for revision in ALL}
 CANCELLED = {revision.wire_name("notifications/cancelled") for revision in ALL}
-ALONE = {INITIALIZE} | INITIALIZED
-"""What has to be through before anything else may leave."""
-GRACE = 1.0
-"""Seconds that requests in flight are given to find out for themselves that the session is gone."""
-GOODBYE = 2.0
-"""Seconds that ending a session may take."""
-RETRY = 1.0
-"""Seconds before a broken stream is resumed, where the server did not say."""
-SOON = 0.01
-"""Seconds before that at least, whatever the server said."""
-PATIENCE = 30.0
-"""Seconds between two attempts, at most."""
-ATTEMPTS = 10
-"""How often in a row something is tried in vain."""
-LASTING = 0.5
-"""Seconds after which a stream that broke counts as having worked."""
-TOOLS = 10_000
-"""Tools whose mirrored parameters are remembered."""
+HANDSHAKE = {INITIALIZE} | INITIALIZED
+"""Messages that must have arrived before the next one is sent."""
+GRACE_SECONDS = 1.0
+"""How long requests in flight may take to finish or fail after the session is lost."""
+CLOSE_SECONDS = 2.0
+"""How long ending a session may take."""
+RETRY_SECONDS = 1.0
+"""How long to wait before a broken stream is resumed, if the server does not say."""
+MIN_RETRY_SECONDS = 0.01
+"""The least time before that, whatever the server says."""
+MAX_RETRY_SECONDS = 30.0
+MAX_ATTEMPTS = 10
+"""How many attempts in a row may fail."""
+STABLE_SECONDS = 0.5
+"""A stream that lasted this long counts as a successful attempt."""
 
 
 async def connect(
@@ -90,329 +97,283 @@ async def connect(
     verify: Any = True,
     proxy: str | None = None,
     long_polling: bool = False,
-    mirrors: BoundedDict[str, tuple[HeaderParam, ...]] | None = None,
+    header_params: HeaderParams | None = None,
     auth: Credentials | None = None,
     peers: PeerAddresses | None = None,
 ) -> Channel:
-    """A channel to the server at this URL. Nothing is sent yet. `mirrors` is what channels before
-    it learned of its tools, and where this one writes what it learns; `peers` notes where the
-    server is found."""
-    wire = HttpTransport(
+    """Return a channel to the server at a URL. Nothing is sent yet.
+
+    `header_params` are the header parameters of the server's tools, which earlier channels have
+    learned and this one adds to. `peers` records the addresses of the server.
+    """
+    transport = HttpTransport(
         url, limits, headers=headers, verify=verify, proxy=proxy, auth=auth, peers=peers
     )
-    return HttpChannel(wire, limits, long_polling, mirrors)
+    return HttpChannel(transport, limits, long_polling, header_params)
 
 
 class HttpChannel:
-    """One conversation over HTTP."""
+    """One session over HTTP."""
 
     network = HTTP
 
     def __init__(
         self,
-        wire: HttpTransport,
+        transport: HttpTransport,
         limits: Limits,
         long_polling: bool = False,
-        mirrors: BoundedDict[str, tuple[HeaderParam, ...]] | None = None,
+        header_params: HeaderParams | None = None,
     ) -> None:
-        self._wire, self._limits, self._long_polling = wire, limits, long_polling
+        self._transport, self._limits, self._long_polling = transport, limits, long_polling
         self._loop = asyncio.get_running_loop()
+        self._headers = RequestHeaders(header_params)
         self._receive: Receive
         self._on_end: OnClose | None = None
         self._tasks = TaskSet()
         self._waiting: dict[Id, asyncio.Task[None]] = {}
-        """The requests that have no reply yet."""
-        self._room = asyncio.Semaphore(limits.in_flight)
-        self._gate: asyncio.Task[None] | None = None
+        """The requests that have no response yet."""
+        self._slots = asyncio.Semaphore(limits.in_flight)
+        self._handshake: asyncio.Task[None] | None = None
+        """Sends the latest message of the handshake; all others wait for it."""
         self._listener: asyncio.Task[None] | None = None
-        self._version: str | None = None
-        self._session: str | None = None
-        self._stateless = False
         self._opened = False
-        self._mirrors = BoundedDict(TOOLS) if mirrors is None else mirrors
-        self._find: Callable[[str], Method | None] = METHODS.get
-        self._held: list[Id] | None = None
-        """Requests made while the channel ends: they never leave, which they are told at the
+        self._unsent: list[Id] | None = None
+        """Requests that were made while the channel ends: they are never sent, and fail at the
         end."""
-        self._pair: Channel | None = None
-        self._left: Callable[[Id], float | None] = lambda id: None
+        self._sse: Channel | None = None
+        self._time_left: Callable[[Id], float | None] = lambda id: None
         self._closed = False
-        self._unsaid: bytes | None = None
-        """The end of the handshake, where it was turned away: it is said again before anything
-        else."""
-        self._shut_out = False
-        """Whether the stream of news was refused for want of a login: it is asked for again once
-        something is let in."""
-        self.renewed: Callable[[], None] | None = None
-        """Told when the stream of news stands again: whoever listens may have forgotten what was
-        asked of it."""
+        self._refused_initialized: bytes | None = None
+        """The last message of the handshake, if it was refused for lack of a login: it is sent
+        again before any other message."""
+        self._listener_needs_login = False
+        """Whether the stream of notifications was refused for lack of a login: it is requested
+        again after the next request that is accepted."""
+        self.on_stream_reopened: Callable[[], None] | None = None
+        """Called when the stream of notifications was opened again: the server may have lost the
+        subscriptions and the log level."""
 
     # the channel
 
     def start(self, receive: Receive, ended: OnClose) -> None:
-        """Begin to deliver."""
+        """Start delivering messages."""
         self._receive, self._on_end = receive, ended
 
     def send(self, data: bytes) -> None:
         """Post one message."""
-        if self._pair is not None:
-            self._pair.send(data)
+        if self._sse is not None:
+            self._sse.send(data)
             return
         message = peek(data)
-        asks = message.asks
-        if self._closed or self._held is not None:
-            if asks is not None and self._held is not None:
-                self._held.append(asks)
+        request_id = message.request_id
+        if self._closed or self._unsent is not None:
+            if request_id is not None and self._unsent is not None:
+                self._unsent.append(request_id)
             return
-        if message.method in CANCELLED and self._stateless:
-            self._drop(message.params.request_id)  # closing the connection is the message
+        if message.method in CANCELLED and self._headers.is_stateless:
+            self._cancel(message.params.request_id)  # closing the connection cancels it
             return
-        if self._unsaid is not None and message.method not in ALONE:
-            unsaid, self._unsaid = self._unsaid, None
-            self.send(unsaid)
-        task = self._start(self._deliver(message, data, self._gate))
-        if asks is not None:
-            self._waiting[asks] = task
-        if message.method in ALONE:
-            self._gate = task
+        if self._refused_initialized is not None and message.method not in HANDSHAKE:
+            initialized, self._refused_initialized = self._refused_initialized, None
+            self.send(initialized)
+        task = self._tasks.start(self._deliver(message, data, self._handshake))
+        if request_id is not None:
+            self._waiting[request_id] = task
+        if message.method in HANDSHAKE:
+            self._handshake = task
 
-    def pausing(self, pause: Callable[[bool], None], left: Callable[[Id], float | None]) -> None:
-        """Tell `pause` when credentials begin and cease to look for a way in; `left` says how many
-        seconds a request has."""
-        self._wire.pause, self._left = pause, left
+    def set_deadlines(
+        self, pause: Callable[[bool], None], time_left: Callable[[Id], float | None]
+    ) -> None:
+        """Call `pause` when the credentials start and stop working on a refusal. `time_left`
+        returns how many seconds a request has."""
+        self._transport.pause, self._time_left = pause, time_left
 
-    def learn_methods(self, find: Callable[[str], Method | None]) -> None:
-        """How the row of a method is found: whoever has extensions has more of them."""
-        self._find = find
+    def set_methods(self, find: Callable[[str], Method | None]) -> None:
+        """Set how the row of a method is found: a client with extensions has more of them."""
+        self._headers.find_method = find
+
+    def learn_tools(self, tools: list[Tool]) -> list[Tool]:
+        """Remember which parameters go into headers, and return the tools that can be called."""
+        return self._headers.learn_tools(tools)
 
     async def drain(self) -> None:
         """Wait until there is room for another message."""
-        if self._pair is not None:
-            await self._pair.drain()
+        if self._sse is not None:
+            await self._sse.drain()
         while len(self._waiting) >= self._limits.in_flight:
             await asyncio.wait(self._waiting.values(), return_when=asyncio.FIRST_COMPLETED)
 
     async def close(self) -> None:
-        """Drop what waits for a reply, send what does not, end the session."""
+        """Drop requests that wait for a response, send the other messages, and end the session."""
         if self._closed:
             return
         self._closed = True
         for task in [*self._waiting.values(), *([self._listener] if self._listener else [])]:
             task.cancel()
-        if self._pair is not None:
-            await self._pair.close()
+        if self._sse is not None:
+            await self._sse.close()
         if others := self._tasks - {asyncio.current_task()}:
-            await asyncio.wait(others, timeout=GOODBYE)
+            await asyncio.wait(others, timeout=CLOSE_SECONDS)
             for task in others:
                 task.cancel()
-        if self._session is not None and self._held is None:
-            await self._say_goodbye()
-        await self._wire.close()
+        if self._headers.session is not None and self._unsent is None:
+            await self._end_session()
+        await self._transport.close()
         self._end(None)
-
-    def learn(self, tools: list[Tool]) -> list[Tool]:
-        """Take note of which parameters go into headers. Returns the tools that can be called: one
-        that wants what is not allowed is left out."""
-        if not self._stateless:
-            return tools
-        kept: list[Tool] = []
-        for tool in tools:
-            try:
-                mirrors = find_header_params(tool.input_schema)
-            except SchemaError as problem:
-                log.warning("The tool %r is left out: %s", tool.name, problem)
-                continue
-            kept.append(tool)
-            self._mirrors[tool.name] = mirrors
-        return kept
 
     # one message
 
     async def _deliver(
-        self, message: OutgoingMessage, data: bytes, gate: "asyncio.Task[None] | None"
+        self, message: OutgoingMessage, data: bytes, handshake: "asyncio.Task[None] | None"
     ) -> None:
-        """Post it once the gate is open, and see to it that a request is settled one way or
-        another."""
-        asks = message.asks
+        """Post a message after the handshake, and make sure that a request gets a response or an
+        error."""
+        request_id = message.request_id
         try:
-            if gate is not None and not gate.done():
-                await asyncio.wait([gate])
-            if asks is None:
+            if handshake is not None and not handshake.done():
+                await asyncio.wait([handshake])
+            if request_id is None:
                 await self._post(message, data)
             else:
-                async with self._room:
+                async with self._slots:
                     await self._post(message, data)
         except DovetailError as problem:
-            if (
-                message.method in INITIALIZED
-                and isinstance(problem, Unauthorized)
-                and problem.curable
-            ):
-                self._unsaid = data
+            can_log_in = isinstance(problem, Unauthorized) and problem.curable
+            if message.method in INITIALIZED and can_log_in:
+                self._refused_initialized = data
             self._lost(message, problem)
         except Exception as problem:
-            log.exception("Could not send %s", message.method or "a reply")
+            log.exception("Could not send %s", message.method or "a response")
             self._lost(message, InternalError(f"Could not send {message.method}: {problem}"))
         finally:
-            if asks is not None and self._waiting.get(asks) is asyncio.current_task():
-                del self._waiting[asks]
+            if request_id is not None and self._waiting.get(request_id) is asyncio.current_task():
+                del self._waiting[request_id]
             if message.method in CANCELLED:
-                self._drop(message.params.request_id)
+                self._cancel(message.params.request_id)
 
     async def _post(self, message: OutgoingMessage, data: bytes) -> None:
-        for attempt in range(ATTEMPTS):
-            async with await self._wire.ask("POST", self._headers(message, data), data) as reply:
-                pause = later(reply) if attempt + 1 < ATTEMPTS else None
-                if pause is None or pause > self._patience(message):
-                    await self._take(message, data, reply)
+        for attempt in range(MAX_ATTEMPTS):
+            headers = self._headers.for_message(message, data)
+            async with await self._transport.request("POST", headers, data) as reply:
+                pause = retry_after(reply) if attempt + 1 < MAX_ATTEMPTS else None
+                if pause is None or pause > self._max_pause(message):
+                    await self._handle_reply(message, data, reply)
                     return
             await asyncio.sleep(min(pause, self._limits.timeout_max))
 
-    def _patience(self, message: OutgoingMessage) -> float:
-        """How long it may be put off by a server that is busy: who waits for it is told at once
-        where that is too long."""
-        left = None if message.asks is None else self._left(message.asks)
-        opening = self._limits.probe_timeout / 2 if self._opening(message) else inf
+    def _max_pause(self, message: OutgoingMessage) -> float:
+        """Return how long a busy server may postpone a message; beyond that it fails at once."""
+        left = None if message.request_id is None else self._time_left(message.request_id)
+        opening = self._limits.probe_timeout / 2 if self._is_opening(message) else inf
         return min(opening, inf if left is None else left)
 
-    def _headers(self, message: OutgoingMessage, data: bytes) -> dict[str, str]:
-        headers = {"Accept": f"{JSON}, {STREAM}", "Content-Type": JSON}
-        version = (message.params.meta or {}).get(PROTOCOL_VERSION)
-        if isinstance(version, str) and (self._stateless or self._version is None):
-            self._stateless, self._version = True, version
-        elif message.method == INITIALIZE:
-            self._stateless, self._version = False, None
-        if not self._stateless:
-            return headers | self._place()
-        method = message.method or ""
-        headers |= {**self._place(), "Mcp-Method": encode_value(method)}
-        try:
-            row = self._find(method)
-            if (
-                row is not None
-                and row.named
-                and isinstance(name := named(message, data, row.named), str)
-            ):
-                headers["Mcp-Name"] = encode_value(name)
-            if method == "tools/call" and (mirrors := self._mirrors.get(message.params.name)):
-                arguments = msgspec.json.decode(message.params.arguments or b"{}")
-                headers |= values(mirrors, arguments)
-        except ValueError as problem:
-            raise InvalidParams(f"{method}: {problem}") from None
-        return headers
+    # responses
 
-    def _place(self) -> dict[str, str]:
-        """Where in which conversation this belongs."""
-        place = {}
-        if self._version:
-            place["MCP-Protocol-Version"] = self._version
-        if self._session is not None:
-            place["Mcp-Session-Id"] = self._session
-        return place
-
-    # what comes back
-
-    async def _take(self, message: OutgoingMessage, data: bytes, reply: HttpReply) -> None:
-        asks = message.asks
+    async def _handle_reply(self, message: OutgoingMessage, data: bytes, reply: HttpReply) -> None:
         if message.method == INITIALIZE and reply.status < 300:
-            self._session = session_of(reply)
+            self._headers.begin_session(reply)
         if reply.status >= 300:
-            await self._refused(message, data, reply)
+            await self._handle_refusal(message, data, reply)
             return
-        if self._shut_out:
-            self._shut_out, self._listener = False, self._start(self._listen())
-        if asks is None:
+        if self._listener_needs_login:
+            self._listener_needs_login = False
+            self._listener = self._tasks.start(self._listen())
+        if message.request_id is None:
             if message.method in INITIALIZED:
-                self._listener = self._start(self._listen())
+                self._listener = self._tasks.start(self._listen())
         elif reply.status in (202, 204):
-            if (
-                self._listener is None or self._listener.done()
-            ):  # else the answer may come on the stream of news
+            # Otherwise the response may come on the stream of notifications.
+            if self._listener is None or self._listener.done():
                 raise ConnectionClosed(
-                    f"{reply.url}: {message.method} was accepted, but never answered"
+                    f"{reply.url}: the server accepted {message.method} without a response"
                 )
-        elif reply.kind == JSON:
-            self._opened = True
-            body = await reply.body()
-            if isinstance(body, TooLong):
-                raise TooLarge(
-                    f"The answer to {message.method} is longer than the limit of "
-                    f"{self._limits.incoming} bytes"
-                )
-            self._hear(body)
-            if asks in self._waiting:
-                raise InvalidRequest(
-                    f"{reply.url}: what came back for {message.method} is no reply to it"
-                )
-        elif reply.kind == STREAM:
+        elif reply.content_type == JSON:
+            await self._handle_body(message, reply)
+        elif reply.content_type == EVENT_STREAM:
             self._opened = True
             await self._follow(message, reply)
         else:
             raise InvalidRequest(
-                f"{reply.url}: {message.method} was answered with {reply.kind or 'nothing'}, "
-                "not with JSON"
+                f"{reply.url}: the response to {message.method} is "
+                f"{reply.content_type or 'empty'}, not JSON"
             )
 
-    def _hear(self, data: bytes | TooLong) -> None:
-        """Deliver a message; a request that it answers waits no more."""
-        for reply in replies(data) if isinstance(data, bytes) else ():
-            assert reply.id is not None
-            task = self._waiting.pop(reply.id, None)
+    async def _handle_body(self, message: OutgoingMessage, reply: HttpReply) -> None:
+        self._opened = True
+        body = await reply.body()
+        if isinstance(body, TooLong):
+            raise TooLarge(
+                f"The response to {message.method} has more than {self._limits.incoming} bytes "
+                "(Limits.incoming)"
+            )
+        self._receive_message(body)
+        if message.request_id in self._waiting:
+            raise InvalidRequest(
+                f"{reply.url}: the body of the response to {message.method} does not answer it"
+            )
+
+    def _receive_message(self, data: bytes | TooLong) -> None:
+        """Deliver a message; a request that it answers waits no longer."""
+        for response in responses_in(data) if isinstance(data, bytes) else ():
+            assert response.id is not None
+            task = self._waiting.pop(response.id, None)
             if task is not None and task is not asyncio.current_task():
                 task.cancel()
-            if (
-                self._version is None
-            ):  # the first reply of the handshake era is the one to `initialize`
-                self._version = version_in(reply)
+            if self._headers.version is None:  # then this is the response to `initialize`
+                self._headers.version = agreed_version(response)
         self._receive(data)
 
     async def _follow(self, message: OutgoingMessage, reply: HttpReply) -> None:
-        """Read the stream that answers a request; one that breaks is taken up again where that can
-        be done."""
-        place = _StreamPosition()
+        """Read the stream that answers a request. A stream that breaks is resumed if possible."""
+        position = _StreamPosition()
 
         def take(event: Event) -> bool:
-            place.note(event)
+            position.advance(event)
             if event.name == "message" and event.data:
-                self._hear(event.data)
-            return message.asks not in self._waiting
+                self._receive_message(event.data)
+            return message.request_id not in self._waiting
 
         try:
             await reply.events(take)
-            broken = ConnectionClosed(f"{reply.url}: the stream ended before the answer came")
+            broken = ConnectionClosed(f"{reply.url}: the stream ended before the response")
         except ConnectionClosed as problem:
             broken = problem
-        while message.asks in self._waiting:
-            if place.last is None or self._stateless:
+        while message.request_id in self._waiting:
+            if position.last_event_id is None or self._headers.is_stateless:
                 raise broken
-            await place.pause()
+            await position.pause()
             try:
-                refusal = await self._get(STREAM, place, lambda stream: stream.events(take))
-            except (
-                Unauthorized
-            ) as problem:  # the request itself had been let in, so it must not be made again
+                refusal = await self._get(
+                    EVENT_STREAM, position, lambda stream: stream.events(take)
+                )
+            except Unauthorized as problem:
+                # The request itself was accepted, so it must not be sent again after a login.
                 raise ConnectionClosed(f"{broken}; it cannot be resumed: {problem}") from None
             if refusal is not None:
-                if refusal.status == 404 and self._session is not None:
-                    self._break(_gone(refusal))
+                if refusal.status == 404 and self._headers.session is not None:
+                    self._break(_session_lost(refusal))
                 raise ConnectionClosed(
-                    f"{broken}; it cannot be resumed: {refusal.url} {refusal.said}"
+                    f"{broken}; it cannot be resumed: {refusal.url} {refusal.status_text}"
                 )
 
     async def _get(
-        self, accept: str, place: "_StreamPosition", read: Callable[[HttpReply], Awaitable[None]]
+        self,
+        content_type: str,
+        position: "_StreamPosition",
+        read: Callable[[HttpReply], Awaitable[None]],
     ) -> HttpReply | None:
-        """Ask for what the server has to say from this place on, and read it. The refusal, where
-        asking again is vain."""
-        headers = {"Accept": accept, **self._place()}
-        if place.last is not None:
-            headers["Last-Event-ID"] = place.last
+        """Request a stream from a position on, and read it. Returns the refusal if another attempt
+        would be useless."""
+        headers = {"Accept": content_type, **self._headers.for_session()}
+        if position.last_event_id is not None:
+            headers["Last-Event-ID"] = position.last_event_id
         try:
-            async with await self._wire.ask("GET", headers) as reply:
-                if reply.status == 200 and reply.kind == accept:
-                    place.stood = True
+            async with await self._transport.request("GET", headers) as reply:
+                if reply.status == 200 and reply.content_type == content_type:
+                    position.was_open = True
                     await read(reply)
-                elif not (reply.status == 204 or reply.status in PASSING):
+                elif not (reply.status == 204 or reply.status in TRANSIENT_STATUSES):
                     return reply
         except Unauthorized:
             raise
@@ -422,222 +383,203 @@ class HttpChannel:
 
     # refusals
 
-    async def _refused(self, message: OutgoingMessage, data: bytes, reply: HttpReply) -> None:
-        failure = failure_in(await reply.body())
-        opening = self._opening(message)
-        if (
-            reply.status == 404
-            and self._session is not None
-            and (failure is None or failure.code not in MODERN)
-        ):
-            raise _gone(reply)
-        known = failure is not None and failure.code in MODERN
-        if opening and message.method == INITIALIZE and reply.status in PAIR and not known:
-            if await self._try_the_pair(
-                message, data, self._limits.probe_timeout if failure else self._limits.timeout
-            ):
+    async def _handle_refusal(
+        self, message: OutgoingMessage, data: bytes, reply: HttpReply
+    ) -> None:
+        error = error_in(await reply.body())
+        opening = self._is_opening(message)
+        is_stateless_error = error is not None and error.code in STATELESS_ERROR_CODES
+        if reply.status == 404 and self._headers.session is not None and not is_stateless_error:
+            raise _session_lost(reply)
+        could_be_sse = message.method == INITIALIZE and reply.status in SSE_SERVER_STATUSES
+        if opening and could_be_sse and not is_stateless_error:
+            timeout = self._limits.probe_timeout if error else self._limits.timeout
+            if await self._try_sse(message, data, timeout):
                 return
-            if failure is None:
-                raise ConnectFailed(f"{reply.url}: no MCP server answers there ({reply.said})")
-        if failure is not None and (known or not (opening and reply.status in NO_VERDICT)):
-            if message.asks is None:
-                log.warning(
-                    "The server refuses %s: %s", message.method or "a reply", failure.message
-                )
-            else:
-                self._receive(
-                    encode(
-                        ErrorResponse(
-                            message.asks, Error(failure.code, failure.message, failure.data)
-                        )
-                    )
-                )
+            if error is None:
+                raise ConnectFailed(f"{reply.url}: this is not an MCP server ({reply.status_text})")
+        was_examined = not (opening and reply.status in UNEXAMINED_STATUSES)
+        if error is None or not (is_stateless_error or was_examined):
+            raise error_for_status(message, reply, error, opening, self._transport.headers)
+        if message.request_id is None:
+            log.warning("The server refused %s: %s", message.method or "a response", error.message)
         else:
-            raise meaning(message, reply, failure, opening, self._wire.headers)
+            body = Error(error.code, error.message, error.data)
+            self._receive(encode(ErrorResponse(message.request_id, body)))
 
-    def _opening(self, message: OutgoingMessage) -> bool:
+    def _is_opening(self, message: OutgoingMessage) -> bool:
         return not self._opened and message.method in (DISCOVER, INITIALIZE)
 
     def _lost(self, message: OutgoingMessage, problem: DovetailError) -> None:
-        """A message went nowhere: whoever waits for its reply hears so."""
-        unreachable = (
-            problem if isinstance(problem, ConnectionClosed) and not problem.sent else None
-        )
-        if message.asks is None:
-            log.log(
-                logging.DEBUG if self._closed else logging.WARNING,
-                "%s: %s",
-                message.method or "A reply",
-                problem,
-            )
-        elif unreachable and self._opening(message):
-            self._receive(LostReply(message.asks, ConnectFailed(str(problem))))
+        """Report a message that was not delivered or not answered."""
+        unreachable = isinstance(problem, ConnectionClosed) and not problem.sent
+        if message.request_id is None:
+            level = logging.DEBUG if self._closed else logging.WARNING
+            log.log(level, "%s: %s", message.method or "A response", problem)
+        elif unreachable and self._is_opening(message):
+            self._receive(LostReply(message.request_id, ConnectFailed(str(problem))))
         else:
-            self._receive(LostReply(message.asks, problem))
+            self._receive(LostReply(message.request_id, problem))
         if isinstance(problem, ConnectionClosed) and (unreachable or message.method in INITIALIZED):
-            self._break(problem)  # a conversation that was never quite opened is opened anew
+            self._break(problem)  # without `initialized`, the handshake has to start again
 
-    # what the server says unasked
+    # notifications and requests of the server
 
     async def _listen(self) -> None:
-        """The stream of the conversation itself, again and again; a server that has none is left
-        alone."""
-        place, vain = _StreamPosition(), 0
+        """Keep the stream for messages that answer no request open, or poll for them. A server
+        that offers neither is not asked again."""
+        position, failures, opened = _StreamPosition(), 0, 0
 
         def take(event: Event) -> bool:
-            place.note(event)
+            position.advance(event)
             if event.name == "message" and event.data:
-                self._hear(event.data)
+                self._receive_message(event.data)
             return False
 
         async def poll(reply: HttpReply) -> None:
             body = await reply.body()
             try:
-                messages = each(body if isinstance(body, bytes) else b"[]")
-            except BROKEN as problem:
-                log.warning("Ignored what is no list of messages: %s", problem)
+                messages = split_batch(body if isinstance(body, bytes) else b"[]")
+            except DECODE_ERRORS as problem:
+                log.warning("Ignored a poll response that is not a list of messages: %s", problem)
                 return
             for message in messages:
                 take(Event(bytes(message)))
 
-        times = 0
-
         async def stream(reply: HttpReply) -> None:
-            nonlocal times
-            times += 1
-            if times > 1 and self.renewed is not None:
-                self.renewed()
+            nonlocal opened
+            opened += 1
+            if opened > 1 and self.on_stream_reopened is not None:
+                self.on_stream_reopened()
             await reply.events(take)
 
-        accept, read = (JSON, poll) if self._long_polling else (STREAM, stream)
+        content_type, read = (JSON, poll) if self._long_polling else (EVENT_STREAM, stream)
         if self._long_polling:
-            place.retry = 0.0  # the server does the waiting
-        while vain < ATTEMPTS:
-            began, heard = self._loop.time(), place.heard
+            position.retry = 0.0  # the server does the waiting
+        while failures < MAX_ATTEMPTS:
+            began, events = self._loop.time(), position.events
             try:
-                refusal = await self._get(accept, place, read)
+                refusal = await self._get(content_type, position, read)
             except Unauthorized as problem:
-                log.info("There is no stream of news for now: %s", problem)
-                self._shut_out = problem.curable
+                log.info("The stream of notifications was refused: %s", problem)
+                self._listener_needs_login = problem.curable
                 return
             if refusal is not None:
-                if refusal.status == 404 and self._session is not None and place.stood:
-                    self._break(_gone(refusal))
+                session = self._headers.session
+                if refusal.status == 404 and session is not None and position.was_open:
+                    self._break(_session_lost(refusal))
                 return
-            worked = place.heard > heard or self._loop.time() - began >= LASTING
-            vain = 0 if worked else vain + 1
-            place.tries = max(0, vain - 3)
-            await place.pause()
+            worked = position.events > events or self._loop.time() - began >= STABLE_SECONDS
+            failures = 0 if worked else failures + 1
+            position.failures = max(0, failures - 3)
+            await position.pause()
         log.warning(
-            "%s: the stream of news could not be kept; it is not asked for again", self._wire.url
+            "%s: the stream of notifications failed %d times in a row, giving up",
+            self._transport.url,
+            MAX_ATTEMPTS,
         )
 
-    # the old pair
+    # HTTP+SSE
 
-    async def _try_the_pair(self, message: OutgoingMessage, data: bytes, timeout: float) -> bool:
-        """The server takes no POST here: perhaps it is of the first revision. Returns whether it
-        is."""
+    async def _try_sse(self, message: OutgoingMessage, data: bytes, timeout: float) -> bool:
+        """Try whether a server that does not accept a POST here is one of the first revision."""
         from ..sse import connect_sse
 
         try:
-            wire = self._wire
-            pair = await connect_sse(
-                wire.session, wire.url, wire.headers, self._limits, timeout, wire.auth
+            transport = self._transport
+            sse = await connect_sse(
+                transport.session,
+                transport.url,
+                transport.headers,
+                self._limits,
+                timeout,
+                transport.auth,
             )
         except Unauthorized:
             raise
         except DovetailError as problem:
-            log.debug("There is no old pair either: %s", problem)
+            log.debug("This is not an HTTP+SSE server either: %s", problem)
             return False
         if self._closed:
-            await pair.close()
+            await sse.close()
             return True
-        if message.asks is not None:
-            self._waiting.pop(message.asks, None)
-        self._pair = pair
-        pair.start(self._receive, self._end)
-        pair.send(data)
+        if message.request_id is not None:
+            self._waiting.pop(message.request_id, None)
+        self._sse = sse
+        sse.start(self._receive, self._end)
+        sse.send(data)
         return True
 
     # the end
 
-    def _start(self, work: Any) -> "asyncio.Task[None]":
-        return self._tasks.start(work)
-
-    def _drop(self, id: Any) -> None:
-        task = self._waiting.pop(id, None) if isinstance(id, int | str) else None
+    def _cancel(self, request_id: Any) -> None:
+        known = isinstance(request_id, int | str)
+        task = self._waiting.pop(request_id, None) if known else None
         if task is not None:
             task.cancel()
 
     def _break(self, reason: ConnectionClosed) -> None:
-        """Nothing can arrive any more: end, once the requests in flight have found out, or had
-        their chance to."""
-        if self._held is not None or self._closed:
+        """End the channel, since nothing can arrive any more, after a moment for the requests that
+        are in flight."""
+        if self._unsent is not None or self._closed:
             return
-        self._held = []
+        self._unsent = []
         others = set(self._waiting.values()) - {asyncio.current_task()}
         if others:
-            self._start(self._end_soon(others, reason))
+            self._tasks.start(self._end_after(others, reason))
         else:
             self._end(reason)
 
-    async def _end_soon(self, others: "set[asyncio.Task[None]]", reason: ConnectionClosed) -> None:
-        await asyncio.wait(others, timeout=GRACE)
+    async def _end_after(self, others: "set[asyncio.Task[None]]", reason: ConnectionClosed) -> None:
+        await asyncio.wait(others, timeout=GRACE_SECONDS)
         self._end(reason)
 
     def _end(self, reason: Exception | None) -> None:
         ended, self._on_end = self._on_end, None
         if ended is None:
             return
-        for id in self._held or ():
-            self._receive(LostReply(id, ConnectionClosed(str(reason), sent=False)))
+        for request_id in self._unsent or ():
+            self._receive(LostReply(request_id, ConnectionClosed(str(reason), sent=False)))
         ended(reason)
 
-    async def _say_goodbye(self) -> None:
+    async def _end_session(self) -> None:
+        headers = self._headers.for_session()
         try:
-            async with asyncio.timeout(GOODBYE), await self._wire.ask("DELETE", self._place()):
+            async with (
+                asyncio.timeout(CLOSE_SECONDS),
+                await self._transport.request("DELETE", headers),
+            ):
                 pass
         except (DovetailError, TimeoutError) as problem:
             log.debug("Could not end the session: %s", problem)
 
 
 class _StreamPosition:
-    """Where in a stream we are, and when to take it up again."""
+    """The position in a stream, and the time until it is resumed."""
 
     def __init__(self) -> None:
-        self.last: str | None = None
-        """The id of the last event."""
-        self.heard = 0
-        self.tries = 0
-        """Attempts in vain since then."""
-        self.stood = False
-        """Whether there ever was a stream."""
-        self.retry = RETRY
+        self.last_event_id: str | None = None
+        self.events = 0
+        self.failures = 0
+        """Attempts that failed since the last event."""
+        self.was_open = False
+        self.retry = RETRY_SECONDS
 
-    def note(self, event: Event) -> None:
-        """An event came."""
-        self.heard += 1
-        self.tries = 0
+    def advance(self, event: Event) -> None:
+        """Move on past an event."""
+        self.events += 1
+        self.failures = 0
         if event.id is not None:
-            self.last = event.id or None
+            self.last_event_id = event.id or None
         if event.retry is not None:
-            self.retry = max(event.retry / 1000, SOON)
+            self.retry = max(event.retry / 1000, MIN_RETRY_SECONDS)
 
     async def pause(self) -> None:
-        """Wait as long as the server asked for, and longer with each attempt in vain."""
-        grown = backoff(self.tries - 1, RETRY, PATIENCE) if self.tries else 0.0
-        self.tries += 1
+        """Wait as long as the server asked for, and longer after each failure."""
+        failures, self.failures = self.failures, self.failures + 1
+        grown = backoff(failures - 1, RETRY_SECONDS, MAX_RETRY_SECONDS) if failures else 0.0
         await asyncio.sleep(max(self.retry, grown))
 
 
-def _gone(refusal: HttpReply) -> ConnectionClosed:
-    return ConnectionClosed(f"{refusal.url}: the session is gone", sent=False)
-
-
-def session_of(reply: HttpReply) -> str | None:
-    """The session that the answer to `initialize` begins. Its id is a secret, and never logged."""
-    session = reply.headers.get("Mcp-Session-Id")
-    if session is not None and not re.fullmatch(r"[\x21-\x7e]+", session):
-        log.warning("%s gave a session id that no header can carry; it is not used", reply.url)
-        return None
-    return session
+def _session_lost(refusal: HttpReply) -> ConnectionClosed:
+    return ConnectionClosed(f"{refusal.url}: the server does not know the session", sent=False)

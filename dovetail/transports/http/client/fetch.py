@@ -1,15 +1,14 @@
-"""Requests that are no conversation of ours, only a question and an answer.
+"""Single HTTP requests outside of a session.
 
-`fetch` is what an authorization flow asks with. Where to is what some server said, so it is
-careful: redirects are not followed, nothing is decompressed, an answer has a size and a time, and
-addresses of the local network are refused (`net.py`) unless they are allowed. Behind a proxy
-only the proxy knows the address; there, what is written out in the URL is judged.
+Authorization flows use `fetch`. Some server has named the URL, so `fetch` is careful: it follows no
+redirects, decompresses nothing, limits the size and time of the response, and refuses private
+addresses (`net.py`) unless they are allowed. Behind a proxy only the proxy knows the address, so
+only a literal address in the URL can be checked.
 
-`post_json` is one POST to a web API, with patience. A service that is busy (429, and what means
-"not now" among the 5xx) is asked again after as long as its `Retry-After` says, or else after a
-pause that doubles; never beyond the deadline: where the next attempt would be too late, the last
-answer is the answer. Headers are the caller's secrets and go to the one origin only, as `wire` sees
-to.
+`post_json` sends one POST to a web API, with retries. If the service is busy (429 and some 5xx), it
+is asked again after its `Retry-After`, or else after a pause that doubles, but never beyond the
+deadline: if the next attempt would be too late, the last response is returned. The caller's headers
+are secret and only go to the origin of the URL (`http_transport.py`).
 """
 
 import asyncio
@@ -29,97 +28,106 @@ from ....limits import DEFAULT, KIB, Limits
 from ....net import PeerAddresses, is_forbidden, is_private
 from ....ports import Fetch, HttpRequest, HttpResponse
 from ....revisions import HANDSHAKE
-from .http_transport import HttpTransport, checked, flat, head, library, proxy_for, trust
+from .http_transport import (
+    HttpTransport,
+    check_url,
+    import_aiohttp,
+    proxy_for,
+    response_head,
+    ssl_option,
+    translate_errors,
+)
 
-BUSY = {429, 500, 502, 503, 504, 529}
-"""The answers after which the same question may get another one."""
-SHORTEST, PAUSE, LONGEST = 0.2, 0.5, 8.0
-"""Seconds of any pause at least, of the first, and of the longest that is our own choice."""
-SPOKEN = {"mcp-protocol-version": HANDSHAKE[-1].version}
-"""What goes with a request for metadata, where the server may be of a revision that has it at its
-origin."""
-SIZE, TIME = 1024 * KIB, 20.0
-"""Bytes of an answer to `fetch`, and seconds that it may take."""
+BUSY_STATUSES = {429, 500, 502, 503, 504, 529}
+"""Statuses after which a request is sent again."""
+MIN_PAUSE_SECONDS, FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.2, 0.5, 8.0
+VERSION_HEADER = {"mcp-protocol-version": HANDSHAKE[-1].version}
+"""Sent with a request for metadata: older servers want it, which have metadata at their origin."""
+MAX_RESPONSE_BYTES, TIMEOUT_SECONDS = 1024 * KIB, 20.0
 
 
 async def fetch(
     request: HttpRequest,
     *,
     private: bool = False,
-    timeout: float = TIME,
-    limit: int = SIZE,
+    timeout: float = TIMEOUT_SECONDS,
+    limit: int = MAX_RESPONSE_BYTES,
     verify: Any = True,
     proxy: str | None = None,
 ) -> HttpResponse:
-    """The answer to one request, whatever its status. `private`: addresses of the local network may
-    be asked."""
-    name, gate = request.url.partition("?")[0], _AddressCheck(private)
+    """Send one request and return the response, whatever its status. `private` allows private
+    addresses."""
+    name, check = request.url.partition("?")[0], _AddressCheck(private)
     try:
         async with asyncio.timeout(timeout):
-            with flat(name):
-                return await _exchange(request, gate, limit, verify, proxy)
+            with translate_errors(name):
+                return await _exchange(request, check, limit, verify, proxy)
     except TimeoutError:
-        raise TimedOut(f"{name}: no answer within {timeout:g} s") from None
+        raise TimedOut(f"{name}: no response within {timeout:g} s") from None
     except (ConnectionClosed, ConfigError) as problem:
-        raise ConnectFailed(gate.complaint(name) or str(problem)) from None
+        raise ConnectFailed(check.complaint(name) or str(problem)) from None
 
 
 def fetcher(peers: PeerAddresses, named: Collection[str] = (), **how: Any) -> Fetch:
-    """What a client of one server fetches with: a server on the local network may point to others
-    there. Addresses that the user `named` may be anywhere. Metadata is asked for as servers of old
-    want it, which have more than one."""
+    """Return the `fetch` for a client of one server. A server on a private network may point to
+    others there, and the URLs that the user `named` may be anywhere."""
 
     async def fetched(request: HttpRequest) -> HttpResponse:
         if request.method == "GET":
-            request = replace(request, headers={**request.headers, **SPOKEN})
-        private = peers.private if peers.private is not None else await _all_local(peers.host)
+            request = replace(request, headers={**request.headers, **VERSION_HEADER})
+        private = peers.private if peers.private is not None else await _all_private(peers.host)
         return await fetch(request, private=private or request.url in named, **how)
 
     return fetched
 
 
 class _AddressRefused(OSError):
-    """An address that is not asked."""
+    """The address of a request is not allowed."""
 
 
 class _AddressCheck:
-    """Looks at each address that is about to be connected to."""
+    """Checks each address before it is connected to."""
 
     def __init__(self, private: bool) -> None:
-        self._forbids = is_forbidden if private else is_private
+        self._is_refused = is_forbidden if private else is_private
         self._refused = ""
 
-    def judge(self, host: str) -> None:
-        if self._forbids(host):
+    def check(self, host: str) -> None:
+        if self._is_refused(host):
             self._refused = host
             raise _AddressRefused(host)
 
-    def socket(self, info: tuple[Any, ...]) -> socket.socket:
-        self.judge(info[4][0])
+    def open_socket(self, info: tuple[Any, ...]) -> socket.socket:
+        self.check(info[4][0])
         return socket.socket(*info[:3])
 
     def complaint(self, name: str) -> str:
-        where = f"{name}: {self._refused} is an address of the local network"
-        return f"{where}, which a server elsewhere must not make us ask" if self._refused else ""
+        if not self._refused:
+            return ""
+        return (
+            f"{name}: {self._refused} is a private address, which a server elsewhere must not "
+            "make this client request"
+        )
 
 
 async def _exchange(
-    request: HttpRequest, gate: _AddressCheck, limit: int, verify: Any, proxy: str | None
+    request: HttpRequest, check: _AddressCheck, limit: int, verify: Any, proxy: str | None
 ) -> HttpResponse:
-    url = checked(request.url)
-    aiohttp = library(url)
-    gate.judge(urlsplit(url).hostname or "")
+    url = check_url(request.url)
+    aiohttp = import_aiohttp(url)
+    check.check(urlsplit(url).hostname or "")
     proxy = proxy or proxy_for(url)
-    # A proxy may well be on the local network; it is the user's choice, and where it leads is its
-    # own business.
+    # A proxy may be on a private network: the user has chosen it.
     connector = aiohttp.TCPConnector(
-        ssl=trust(verify), socket_factory=None if proxy else gate.socket, force_close=True
+        ssl=ssl_option(verify),
+        socket_factory=None if proxy else check.open_socket,
+        force_close=True,
     )
     session = aiohttp.ClientSession(
         connector=connector,
         proxy=proxy,
         cookie_jar=aiohttp.DummyCookieJar(),
-        auto_decompress=False,  # which could be a bomb
+        auto_decompress=False,  # it could be a decompression bomb
         headers={"User-Agent": "dovetail", "Accept-Encoding": "identity"},
     )
     sent = {
@@ -133,13 +141,13 @@ async def _exchange(
             body += chunk
             if len(body) > limit:
                 raise ConnectFailed(
-                    f"{url.partition('?')[0]}: the answer is longer than {limit} bytes"
+                    f"{url.partition('?')[0]}: the response has more than {limit} bytes"
                 )
-        return replace(head(response), body=bytes(body))
+        return replace(response_head(response), body=bytes(body))
 
 
-async def _all_local(host: str) -> bool:
-    """Whether a name leads to the local network and nowhere else."""
+async def _all_private(host: str) -> bool:
+    """Tell whether all addresses of a name are private."""
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError:
@@ -150,44 +158,44 @@ async def _all_local(host: str) -> bool:
 async def post_json(
     url: str, headers: Mapping[str, str], body: bytes, timeout: float, limits: Limits = DEFAULT
 ) -> tuple[int, bytes]:
-    """The status and body of the answer."""
-    wire = HttpTransport(checked(url), limits, headers=headers)
+    """Send one POST, with retries, and return the status and body of the response."""
+    transport = HttpTransport(check_url(url), limits, headers=headers)
     deadline = asyncio.get_running_loop().time() + timeout
     try:
         async with asyncio.timeout_at(deadline):
             attempt = 0
             while True:
-                async with await wire.ask(
+                async with await transport.request(
                     "POST", {"Content-Type": "application/json"}, body
                 ) as reply:
                     found = await reply.body()
                 if isinstance(found, TooLong):
-                    raise TooLarge(f"{url}: the answer is longer than {limits.incoming} bytes")
+                    raise TooLarge(f"{url}: the response has more than {limits.incoming} bytes")
                 pause = _pause(reply.headers.get("Retry-After"), attempt)
                 if (
-                    reply.status not in BUSY
+                    reply.status not in BUSY_STATUSES
                     or asyncio.get_running_loop().time() + pause >= deadline
                 ):
                     return reply.status, found
                 await asyncio.sleep(pause)
                 attempt += 1
     except TimeoutError:
-        raise TimedOut(f"{url}: no answer within {timeout:g} s") from None
+        raise TimedOut(f"{url}: no response within {timeout:g} s") from None
     finally:
-        await wire.close()
+        await transport.close()
 
 
-def _pause(asked: str | None, attempt: int) -> float:
-    """Seconds until the next attempt, as the service asks for or of our own choice."""
-    own = backoff(attempt, PAUSE, LONGEST)
-    if asked is None:
+def _pause(retry_after: str | None, attempt: int) -> float:
+    """Return the seconds until the next attempt: those of `Retry-After`, or a backoff."""
+    own = backoff(attempt, FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS)
+    if retry_after is None:
         return own
     try:
         return max(
-            SHORTEST,
-            float(asked)
-            if asked.strip().isdigit()
-            else parsedate_to_datetime(asked).timestamp() - time(),
+            MIN_PAUSE_SECONDS,
+            float(retry_after)
+            if retry_after.strip().isdigit()
+            else parsedate_to_datetime(retry_after).timestamp() - time(),
         )
     except ValueError:
         return own

@@ -1,13 +1,11 @@
-"""HTTP as a client needs it, behind one door to aiohttp: a request out, a reply in, what fails said
-in one line.
+"""HTTP for clients, on top of aiohttp, which only this file and `fetch.py` use: send a request,
+return the reply, and turn every failure into one line.
 
-Failures are `ConnectionClosed`, whose `sent` tells whether the request may have arrived. Redirects
-are followed where they keep the message (307 and 308) and remembered, so that a missing slash is
-paid for once; headers that are the user's own, or that name a session, never go to another origin.
-Nothing has a deadline of its own but connecting: who waits for an answer knows how long. Proxies
-come from the environment; netrc files and cookies are nobody's business here.
-
-Credentials go with each request to the server's own origin (`send_with_auth.py`), and nowhere else.
+Failures are `ConnectionClosed`; its `sent` tells whether the request may have arrived. Redirects
+are followed if they keep the message (307 and 308), and remembered, so that a missing slash costs
+only one extra request. The user's headers, credentials (`send_with_auth.py`) and session ids never
+go to another origin. Only connecting has a timeout here: the caller knows how long to wait for a
+response. Proxies come from the environment; netrc files and cookies are not used.
 """
 
 import asyncio
@@ -33,39 +31,39 @@ from ..event_stream import Event, EventStreamParser
 if TYPE_CHECKING:
     import aiohttp
 
-CONNECT = 10.0
-"""Seconds that connecting may take, the TLS handshake included."""
-IDLE = 4.0
-"""Seconds that a connection waits to be used again: less than servers do, so that none is used
-while it is closed."""
-LARGE = 64 * 1024
-"""Bytes over which a body is sent in pieces, so that the event loop does not wait for it."""
-REDIRECTS = 5
-KEEP_METHOD = (307, 308)
-LOSE_METHOD = (301, 302, 303)
+CONNECT_SECONDS = 10.0
+"""How long connecting may take, including the TLS handshake."""
+IDLE_SECONDS = 4.0
+"""How long an idle connection is kept: shorter than servers do, so that none is used while the
+server closes it."""
+LARGE_BODY_BYTES = 64 * 1024
+"""Larger bodies are sent in pieces, so that they do not block the event loop."""
+MAX_REDIRECTS = 5
+METHOD_KEEPING_REDIRECTS = (307, 308)
+METHOD_CHANGING_REDIRECTS = (301, 302, 303)
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[\t\x20-\x7e\x80-\U0010ffff]*")
 
 
-def checked(url: str) -> str:
-    """The URL, if it is one that can be asked; ConfigError says what is wrong with it."""
+def check_url(url: str) -> str:
+    """Return the URL without its fragment; ConfigError if no request can be sent to it."""
     try:
         parts = urlsplit(url)
-        odd = parts.port is not None and not 0 < parts.port < 65536
+        bad_port = parts.port is not None and not 0 < parts.port < 65536
     except ValueError as problem:
-        raise ConfigError(f"{url!r} is no URL: {problem}") from None
+        raise ConfigError(f"{url!r} is not a URL: {problem}") from None
     if "@" in parts.netloc:
         raise ConfigError(
             f"{without_password(url)}: a URL must not contain a password. "
             'Use headers={"Authorization": …} instead.'
         )
-    if not parts.hostname or odd or re.search(r"[\x00-\x20\x7f]", url):
-        raise ConfigError(f"{url!r} is no URL of a server")
+    if not parts.hostname or bad_port or re.search(r"[\x00-\x20\x7f]", url):
+        raise ConfigError(f"{url!r} is not the URL of a server")
     return url.partition("#")[0]
 
 
 class HttpTransport:
-    """One client's way to one URL: a pool of connections."""
+    """The connection pool of one client for one URL."""
 
     def __init__(
         self,
@@ -78,80 +76,81 @@ class HttpTransport:
         auth: Credentials | None = None,
         peers: PeerAddresses | None = None,
     ) -> None:
-        module = library(url)
+        module = import_aiohttp(url)
         for name, value in (headers or {}).items():
             if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
                 raise ConfigError(
-                    f"headers=: {name!r} cannot be sent: its name or value holds what no header may"
+                    f"headers=: {name!r} has characters that are not allowed in headers"
                 )
         self.url = url
         self.headers = dict(headers or {})
-        """The user's own."""
+        """The user's own headers."""
         self.auth = auth
         self.pause: Callable[[bool], None] = lambda paused: None
-        """Told when credentials begin and cease to look for a way in."""
+        """Called with True and False when the credentials start and stop working on a refusal."""
         self._limits = limits
         proxy = proxy or proxy_for(url)
-        note = peers.open_socket if peers is not None and proxy is None else None
+        socket_factory = peers.open_socket if peers is not None and proxy is None else None
         self.session: aiohttp.ClientSession = module.ClientSession(
             connector=module.TCPConnector(
-                limit=0, keepalive_timeout=IDLE, ssl=trust(verify), socket_factory=note
+                limit=0,
+                keepalive_timeout=IDLE_SECONDS,
+                ssl=ssl_option(verify),
+                socket_factory=socket_factory,
             ),
             proxy=proxy,
             cookie_jar=module.DummyCookieJar(),
-            timeout=module.ClientTimeout(total=None, sock_connect=CONNECT),
+            timeout=module.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
             headers={"User-Agent": "dovetail"},
         )
 
-    async def ask(
+    async def request(
         self, method: str, headers: Mapping[str, str], body: bytes | None = None
     ) -> "HttpReply":
-        """Send one request; the reply's status and headers are there, its body is still to be
-        read."""
+        """Send one request. The reply has its status and headers; its body is not read yet."""
         from multidict import CIMultiDict
 
-        secret = self.auth is not None or bool(self.headers) or "Mcp-Session-Id" in headers
-        await asyncio.sleep(
-            0
-            # connections that were closed while this loop was busy are noticed now, and not used
-            # again
-        )
+        has_secrets = self.auth is not None or bool(self.headers) or "Mcp-Session-Id" in headers
+        # Let the loop notice connections that were closed while it was busy, so that none is used.
+        await asyncio.sleep(0)
 
-        async def send(vouching: Mapping[str, str]) -> "aiohttp.ClientResponse":
-            sent = CIMultiDict(vouching)
+        async def send(auth_headers: Mapping[str, str]) -> "aiohttp.ClientResponse":
+            sent = CIMultiDict(auth_headers)
             sent.update(self.headers)
             sent.update(headers)
-            with flat(asked):
-                data = BytesIO(body) if body is not None and len(body) > LARGE else body
+            with translate_errors(url):
+                data = BytesIO(body) if body is not None and len(body) > LARGE_BODY_BYTES else body
                 return await self.session.request(
-                    method, asked, headers=sent, data=data, allow_redirects=False
+                    method, url, headers=sent, data=data, allow_redirects=False
                 )
 
-        for _ in range(REDIRECTS + 1):
-            asked = self.url
+        for _ in range(MAX_REDIRECTS + 1):
+            url = self.url
             response = await send_with_auth(
-                self.auth, method, asked, send, head, let_go, self.pause
+                self.auth, method, url, send, response_head, release, self.pause
             )
-            if response.status not in KEEP_METHOD:
-                return HttpReply(response, asked, self._limits.incoming)
+            if response.status not in METHOD_KEEPING_REDIRECTS:
+                return HttpReply(response, url, self._limits.incoming)
             response.release()
-            self.url = _redirected(asked, response.headers.get("Location", ""), secret)
-        raise ConnectFailed(f"{asked}: redirected more than {REDIRECTS} times")
+            self.url = _follow_redirect(url, response.headers.get("Location", ""), has_secrets)
+        raise ConnectFailed(f"{url}: redirected more than {MAX_REDIRECTS} times")
 
     async def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         await self.session.close()
 
 
 class HttpReply:
-    """What came back. Leaving it before its end closes the connection, which is how the server
-    hears of it."""
+    """The response to a request. Leaving its context before the end of the body closes the
+    connection, which the server notices."""
 
     def __init__(self, response: "aiohttp.ClientResponse", url: str, limit: int) -> None:
         self._response, self.url, self._limit = response, url, limit
         self.status = response.status
         self.headers: Mapping[str, str] = response.headers
-        self.kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+        self.content_type = (
+            response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+        )
 
     async def __aenter__(self) -> "HttpReply":
         return self
@@ -162,28 +161,28 @@ class HttpReply:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        let_go(self._response)
+        release(self._response)
 
     @property
     def head(self) -> HttpResponse:
-        """Its status and headers, without the body."""
-        return head(self._response)
+        """The status and headers, without the body."""
+        return response_head(self._response)
 
     @property
-    def said(self) -> str:
-        """The status in words, for errors."""
-        if self.status in LOSE_METHOD:
+    def status_text(self) -> str:
+        """The status as part of an error message."""
+        if self.status in METHOD_CHANGING_REDIRECTS:
             return (
-                f"redirects to {self.headers.get('Location')} ({self.status}), which would "
-                "lose the message: use that URL"
+                f"redirects to {self.headers.get('Location')} with {self.status}, which would "
+                "drop the message. Use that URL."
             )
         return f"answered {self.status} {self._response.reason or ''}".rstrip()
 
     async def body(self) -> bytes | TooLong:
-        """The whole body, if it is within the bound."""
+        """Read the whole body, up to the limit."""
         parts: list[bytes] = []
         size = 0
-        with flat(self.url):
+        with translate_errors(self.url):
             async for chunk in self._response.content.iter_any():
                 parts.append(chunk)
                 size += len(chunk)
@@ -192,10 +191,10 @@ class HttpReply:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     async def events(self, take: Callable[[Event], bool]) -> None:
-        """Hand on the events of the body as they come, until one was enough (`take` returns True)
-        or there are no more."""
+        """Pass the events of the body to `take` as they arrive, until it returns True or the body
+        ends."""
         events = EventStreamParser(self._limit)
-        with flat(self.url):
+        with translate_errors(self.url):
             async for chunk in self._response.content.iter_any():
                 for event in events.feed(chunk):
                     if take(event):
@@ -203,45 +202,49 @@ class HttpReply:
 
 
 @contextmanager
-def flat(url: str) -> Iterator[None]:
-    """Turns whatever aiohttp raises into one line, and says whether the request may have
+def translate_errors(url: str) -> Iterator[None]:
+    """Turn what aiohttp raises into an error of one line, which says whether the request may have
     arrived."""
     import aiohttp
 
     try:
         yield
     except aiohttp.ClientConnectorDNSError as error:
-        raise ConnectionClosed(f"{url}: there is no host {error.host}", sent=False) from None
+        raise ConnectionClosed(f"{url}: the host {error.host} was not found", sent=False) from None
     except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError) as error:
-        raise ConnectionClosed(f"{url}: TLS failed: {_tls(error)}", sent=False) from None
+        raise ConnectionClosed(
+            f"{url}: TLS failed: {_describe_tls_error(error)}", sent=False
+        ) from None
     except aiohttp.ClientProxyConnectionError as error:
         raise ConnectionClosed(
             f"{url}: the proxy cannot be reached: {describe_os_error(error.os_error)}", sent=False
         ) from None
     except aiohttp.ClientHttpProxyError as error:
         raise ConnectionClosed(
-            f"{url}: the proxy refuses: {error.status} {error.message}", sent=False
+            f"{url}: the proxy refused: {error.status} {error.message}", sent=False
         ) from None
     except aiohttp.ClientConnectorError as error:
         raise ConnectionClosed(f"{url}: {describe_os_error(error.os_error)}", sent=False) from None
     except aiohttp.ConnectionTimeoutError:
-        raise ConnectionClosed(f"{url}: no connection within {CONNECT:g} s", sent=False) from None
+        raise ConnectionClosed(
+            f"{url}: no connection within {CONNECT_SECONDS:g} s", sent=False
+        ) from None
     except aiohttp.InvalidURL as error:
-        raise ConfigError(f"{url} is no URL: {error}") from None
+        raise ConfigError(f"{url} is not a URL: {error}") from None
     except aiohttp.ServerDisconnectedError:
         raise ConnectionClosed(
-            f"{url}: the server closed the connection without an answer"
+            f"{url}: the server closed the connection without a response"
         ) from None
     except (aiohttp.ClientPayloadError, aiohttp.ClientConnectionError, OSError):
         raise ConnectionClosed(
-            f"{url}: the connection broke before the answer was complete"
+            f"{url}: the connection broke before the response was complete"
         ) from None
     except aiohttp.ClientError as error:
-        raise ConnectionClosed(f"{url}: what came back is no HTTP: {str(error)[:200]}") from None
+        raise ConnectionClosed(f"{url}: the response is not HTTP: {str(error)[:200]}") from None
 
 
-def library(url: str) -> Any:
-    """The library, or what to do about its absence."""
+def import_aiohttp(url: str) -> Any:
+    """Import aiohttp; ConfigError says how to install it."""
     try:
         import aiohttp
     except ImportError:
@@ -249,8 +252,8 @@ def library(url: str) -> Any:
     return aiohttp
 
 
-def head(response: "aiohttp.ClientResponse") -> HttpResponse:
-    """Status and headers of a response; a header that came several times is one."""
+def response_head(response: "aiohttp.ClientResponse") -> HttpResponse:
+    """Return the status and headers of a response; repeated headers are joined."""
     headers: dict[str, str] = {}
     for name, value in response.headers.items():
         key = name.lower()
@@ -258,32 +261,32 @@ def head(response: "aiohttp.ClientResponse") -> HttpResponse:
     return HttpResponse(status=response.status, headers=headers)
 
 
-def let_go(response: "aiohttp.ClientResponse") -> None:
-    """Read no more of it."""
+def release(response: "aiohttp.ClientResponse") -> None:
+    """Release the connection of a response, or close it if the body is not read."""
     response.release() if response.content.at_eof() else response.close()
 
 
-def _redirected(asked: str, target: str, secret: bool) -> str:
-    if not target:
-        raise ConnectFailed(f"{asked}: redirected to nowhere")
+def _follow_redirect(url: str, location: str, has_secrets: bool) -> str:
+    if not location:
+        raise ConnectFailed(f"{url}: the redirect has no Location")
     try:
-        url = checked(urljoin(asked, target))
-    except ValueError as problem:  # which a ConfigError is too
-        raise ConnectFailed(f"{asked}: redirected wrongly: {problem}") from None
-    here, there = split_origin(asked), split_origin(url)
+        target = check_url(urljoin(url, location))
+    except ValueError as problem:  # ConfigError is a ValueError
+        raise ConnectFailed(f"{url}: the redirect is not valid: {problem}") from None
+    here, there = split_origin(url), split_origin(target)
     if there[0] not in ("http", "https") or (here[0], there[0]) == ("https", "http"):
-        raise ConnectFailed(f"{asked}: redirected to {url}, which is not as safe")
-    if here != there and secret:
+        raise ConnectFailed(f"{url}: redirected to {target}, which is less secure")
+    if here != there and has_secrets:
         raise ConnectFailed(
-            f"{asked}: redirected to another origin, which must not see your headers: use "
-            f"{url} if it is right"
+            f"{url}: redirected to another origin, which must not see your headers. "
+            f"If it is right, use {target}."
         )
-    return url
+    return target
 
 
-def trust(verify: Any) -> Any:
-    """What aiohttp makes of `verify=`: True, False, a context, or the path of certificates to
-    trust."""
+def ssl_option(verify: Any) -> Any:
+    """Return aiohttp's `ssl=` for `verify=`: True, False, an SSL context, or the path of
+    certificates to trust."""
     if isinstance(verify, bool | ssl.SSLContext):
         return verify
     path = Path(verify)
@@ -294,7 +297,7 @@ def trust(verify: Any) -> Any:
 
 
 def proxy_for(url: str) -> str | None:
-    """The proxy that the environment wants for this URL."""
+    """Return the proxy that the environment sets for a URL."""
     from urllib.request import getproxies, proxy_bypass
 
     proxies = getproxies()
@@ -305,6 +308,6 @@ def proxy_for(url: str) -> str | None:
     return found if found and found.startswith("http") and not proxy_bypass(host) else None
 
 
-def _tls(error: Any) -> str:
+def _describe_tls_error(error: Any) -> str:
     cause = getattr(error, "certificate_error", None) or getattr(error, "os_error", error)
     return getattr(cause, "verify_message", "") or getattr(cause, "reason", "") or str(cause)

@@ -1,7 +1,7 @@
-"""What a client's transport reads of the messages that pass through it: enough to send them and to
-know whose reply this is.
+"""The parts of messages that a client's transport needs: to send them, and to know which request a
+response answers.
 
-The params of most are left as they are; the conversation above decodes them.
+Most params are left undecoded; the session above decodes them.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from ....protocol.base import camel
 
 
 class PeekedParams(Struct):
-    """What of the params matters to those who carry them."""
+    """The params that matter for transport."""
 
     name: Any = None
     uri: Any = None
@@ -25,26 +25,26 @@ class PeekedParams(Struct):
 
 
 class OutgoingMessage(Struct):
-    """What has to be known of a message to send it."""
+    """The parts of a message that are needed to send it."""
 
     id: Id | None = None
     method: str | None = None
     params: PeekedParams = msgspec.field(default_factory=PeekedParams)
 
     @property
-    def asks(self) -> Id | None:
+    def request_id(self) -> Id | None:
         """The id, if this is a request."""
         return self.id if self.method is not None else None
 
 
 class _MessageParams(Struct):
-    """A message with all of its params."""
+    """A message with all its params."""
 
     params: dict[str, Any] = {}
 
 
 class PeekedError(Struct):
-    """An error of JSON-RPC."""
+    """A JSON-RPC error."""
 
     code: int
     message: str = ""
@@ -52,7 +52,7 @@ class PeekedError(Struct):
 
 
 class IncomingMessage(Struct):
-    """What has to be known of a message that came."""
+    """The parts of a received message that matter for transport."""
 
     id: Id | None = None
     method: str | None = None
@@ -66,48 +66,48 @@ class _InitializeResult(Struct):
 
 _outgoing = msgspec.json.Decoder(OutgoingMessage).decode
 _incoming = msgspec.json.Decoder(IncomingMessage).decode
-_whole = msgspec.json.Decoder(_MessageParams).decode
-_several = msgspec.json.Decoder(list[IncomingMessage]).decode
-_agreed = msgspec.json.Decoder(_InitializeResult).decode
-each = msgspec.json.Decoder(list[Raw]).decode
-BROKEN = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+_params = msgspec.json.Decoder(_MessageParams).decode
+_batch = msgspec.json.Decoder(list[IncomingMessage]).decode
+_initialize_result = msgspec.json.Decoder(_InitializeResult).decode
+split_batch = msgspec.json.Decoder(list[Raw]).decode
+DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def peek(data: bytes) -> OutgoingMessage:
-    """What there is to know of a message."""
+    """Decode the parts of a message that are needed to send it."""
     try:
         return _outgoing(data)
-    except BROKEN:
-        return OutgoingMessage()  # a batch of replies, or what only the server can make sense of
+    except DECODE_ERRORS:
+        return OutgoingMessage()  # a batch of responses, or something that only the server knows
 
 
-def named(message: OutgoingMessage, data: bytes, field: str) -> Any:
-    """What a request is about: a field of its params."""
+def get_param(message: OutgoingMessage, data: bytes, field: str) -> Any:
+    """Return a field of the params of a request, by its Python name."""
     if field in PeekedParams.__struct_fields__:
         return getattr(message.params, field)
-    return _whole(data).params.get(camel(field))
+    return _params(data).params.get(camel(field))
 
 
-def replies(data: bytes) -> list[IncomingMessage]:
-    """The replies in what came: one, none, or a batch of them."""
+def responses_in(data: bytes) -> list[IncomingMessage]:
+    """Return the responses in received data: none, one or a batch of them."""
     try:
-        messages = _several(data) if data.lstrip()[:1] == b"[" else [_incoming(data)]
-    except BROKEN:
+        messages = _batch(data) if data.lstrip()[:1] == b"[" else [_incoming(data)]
+    except DECODE_ERRORS:
         return []
-    return [one for one in messages if one.id is not None and one.method is None]
+    return [message for message in messages if message.id is not None and message.method is None]
 
 
-def version_in(reply: IncomingMessage) -> str | None:
-    """The revision that the answer to `initialize` settles on."""
+def agreed_version(response: IncomingMessage) -> str | None:
+    """Return the version in the response to `initialize`."""
     try:
-        return _agreed(reply.result).protocol_version or None
-    except BROKEN:
-        return None  # whoever reads the message itself will say so
+        return _initialize_result(response.result).protocol_version or None
+    except DECODE_ERRORS:
+        return None  # the session reports this error
 
 
-def failure_in(body: bytes | TooLong) -> PeekedError | None:
-    """The JSON-RPC error in a body, if that is what it is."""
+def error_in(body: bytes | TooLong) -> PeekedError | None:
+    """Return the JSON-RPC error in a body, if it is one."""
     try:
         return _incoming(body).error if isinstance(body, bytes) else None
-    except BROKEN:
+    except DECODE_ERRORS:
         return None
