@@ -16,7 +16,7 @@ import stat
 from pathlib import Path
 from threading import Lock, RLock
 from typing import Protocol
-from weakref import WeakSet
+from weakref import WeakSet, finalize
 
 
 class ForkSafe(Protocol):
@@ -29,9 +29,26 @@ class ForkSafe(Protocol):
         """Allow connections again. Called in the parent and in the child."""
 
 
-def connect(path: str, timeout: float) -> sqlite3.Connection:
-    """Open a connection for use in any thread, which waits up to `timeout` seconds for locks."""
-    return sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False)
+class _OwnedConnection(sqlite3.Connection):
+    finalizer: "finalize[..., object]"
+
+    def close(self) -> None:
+        self.finalizer.detach()
+        super().close()
+
+
+def connect(path: str, timeout: float, owner: object) -> sqlite3.Connection:
+    """Open a connection for use in any thread, which waits up to `timeout` seconds for locks. It is
+    closed at the latest when its owner is collected or the process ends."""
+    connection = sqlite3.connect(
+        path,
+        timeout=timeout,
+        isolation_level=None,
+        check_same_thread=False,
+        factory=_OwnedConnection,
+    )
+    connection.finalizer = finalize(owner, connection.close)
+    return connection
 
 
 def create_private_file(path: Path) -> None:

@@ -16,6 +16,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Set
+from contextlib import ExitStack
 from hashlib import sha256
 from pathlib import Path
 from threading import Lock
@@ -214,8 +215,11 @@ class SqliteStorage:
         try:
             if self.path != MEMORY:
                 create_private_file(Path(self.path))
-            connection = connect(self.path, BUSY_TIMEOUT_SECONDS)
-            connection.executescript(SCHEMA)
+            with ExitStack() as opening:
+                connection = connect(self.path, BUSY_TIMEOUT_SECONDS, self)
+                opening.callback(connection.close)
+                connection.executescript(SCHEMA)
+                opening.pop_all()
         except (OSError, sqlite3.Error) as error:
             remedy = (
                 'name a file that this user may write, Provider(storage="…"), or '

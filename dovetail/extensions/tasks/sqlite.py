@@ -397,7 +397,7 @@ class SqliteStore(TaskStore):
             with ExitStack() as opening:
                 create_private_file(Path(self.path))
                 writer, reader = (
-                    opening.enter_context(closing(connect(self.path, BUSY_SECONDS)))
+                    opening.enter_context(closing(connect(self.path, BUSY_SECONDS, self)))
                     for _ in range(2)
                 )
                 if writer.execute("PRAGMA user_version").fetchone()[0] != SCHEMA_VERSION:
