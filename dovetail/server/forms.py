@@ -1,23 +1,23 @@
-"""Forms: what a server may ask a user for in the client's own interface, and what comes back.
+"""Forms: what a server may ask a user in the client's own interface, and the answers.
 
 A form is one flat object. Its fields are text, numbers, yes or no, one of several choices, or some
-of several choices; the protocol has nothing else. `Form.of` makes one of a type (any class with
-fields, or one bare field such as `bool` or `Literal["a", "b"]`, which travels as `{"value": …}`) or
-of a JSON schema that is such a form already.
+of several choices; the protocol has nothing else. `Form.of` makes one from a type (any class with
+fields, or a single field such as `bool` or `Literal["a", "b"]`, which is sent as `{"value": …}`) or
+from a JSON schema that already describes such a form.
 
-The subset of JSON Schema is written down once, in `_KINDS` and `_Field`: which keywords a kind of
-field has, and what its answers are. A schema that is given must be just that. The schema of a type
-is flattened first (`_flattened`): what may be null is not required, and what a form cannot say
-(patterns, UUIDs, open bounds) is left out. So an answer is checked twice, by the form as the client
-saw it and then by the type; people are slow.
+The subset of JSON Schema is defined once, in `_KEYWORDS` and `_FieldSchema`: which keywords a kind
+of field has, and the type of its answers. A schema from the user must keep to it. The schema of a
+type is flattened first (`_flatten`): a field that may be null is not required, and what a form
+cannot express (patterns, UUIDs, open bounds) is left out. So an answer is checked twice, by the
+form that the client saw and then by the type. That is fast enough, as people are slow.
 
-An Enum whose members all have a `label` is shown by these labels. A schema says the same by `oneOf`
-(by `anyOf` in a list) with `const` and `title`, or by the older `enumNames`.
+If all members of an Enum have a `label`, users see the labels. A schema expresses the same with
+`oneOf` (`anyOf` in a list) of `const` and `title`, or with the older `enumNames`.
 
-Secrets must not be asked for by form, since the client and its model would see them:
+A form must not ask for secrets, because the client and its model would see them:
 https://modelcontextprotocol.io/specification/2026-07-28/client/elicitation#form-mode-security. A
-field that looks like one by its name or title is refused (`_SECRET`), and so is a bare one by the
-message that it comes with; yes or no and choices never do.
+field whose name or title looks like a secret is refused (`_SECRET`); a single field is judged by
+the message that it is shown with. Yes or no and choices are never secrets.
 """
 
 import re
@@ -43,14 +43,14 @@ from ..schema.json_schema import Defs, resolve_ref
 from ..schema.walk import read_record, unwrap
 
 Check = Callable[[Any], Any]
-"""Gives the value of an answer, or raises TypeMismatch."""
+"""Returns the value of an answer, or raises TypeMismatch."""
 
-BARE = "value"
-"""What the only field is called where no class names it."""
+SINGLE_FIELD = "value"
+"""The name of the only field, if no class names it."""
 
 
 class Form:
-    """A form, compiled: `schema` is what the client is sent, `accept` reads what it sends back."""
+    """A compiled form: the client gets `schema`, and `accept` reads its answer."""
 
     __slots__ = ("_checks", "_make", "schema")
 
@@ -62,25 +62,28 @@ class Form:
         self._make = make
 
     @staticmethod
-    def of(wanted: Any) -> "Form":
-        """The form for a type or for a JSON schema; None asks for nothing but consent."""
-        if wanted is None or isinstance(wanted, dict):
-            return _given({"type": "object", "properties": {}} if wanted is None else wanted)
+    def of(source: Any) -> "Form":
+        """Return the form for a type or for a JSON schema; None asks only for consent."""
+        if source is None or isinstance(source, dict):
+            schema = {"type": "object", "properties": {}} if source is None else source
+            return _form_from_schema(schema)
         try:
-            return _known(wanted, repr(wanted))  # by its spelling too, as in Shape.of
-        except TypeError:  # a note that cannot be hashed
-            return _typed(wanted)
+            return _cached_form(source, repr(source))  # by its spelling too, as in Shape.of
+        except TypeError:  # an annotation that cannot be hashed
+            return _form_from_type(source)
 
     def labelled(self, message: str) -> "Form":
-        """The same, to be shown with this message, which is all that a bare field has for a
-        title."""
-        if self.schema["properties"].keys() == {BARE}:
-            _checker(BARE, self.schema["properties"][BARE] | {"title": message})
+        """Return the form itself; ConfigError if its single field, which has this message for a
+        title, asks for a secret."""
+        if self.schema["properties"].keys() == {SINGLE_FIELD}:
+            _compile_field(
+                SINGLE_FIELD, self.schema["properties"][SINGLE_FIELD] | {"title": message}
+            )
         return self
 
     def accept(self, content: Any) -> Any:
-        """The data in an answer, with defaults for what is missing; InvalidParams naming each field
-        that is wrong."""
+        """Return the data of an answer, with defaults for missing fields; InvalidParams with a
+        sentence about each field that is wrong."""
         if not isinstance(content, dict | None):
             raise InvalidParams(
                 f"The form must be answered with an object, got {describe_value(content)}"
@@ -89,11 +92,10 @@ class Form:
         problems: list[str] = []
         for name, check in self._checks.items():
             field = self.schema["properties"][name]
-            value = (content or {}).get(
-                name, field.get("default")
-            )  # null is what was cleared, and has no default
+            # null means that the user cleared the field, so it gets no default.
+            value = (content or {}).get(name, field.get("default"))
             if field["type"] == "array" and isinstance(value, str):
-                # What is typed in where the client's revision has no lists of choices.
+                # The client's revision has no lists of choices, so the user typed a text.
                 value = [part.strip() for part in value.split(",") if part.strip()]
             try:
                 if value is not None:
@@ -106,17 +108,17 @@ class Form:
             data = None if problems else self._make(values)
         except TypeMismatch as mismatch:
             problems = mismatch.sentences("")
-        except Exception as error:  # whatever the author's own class has against the values
+        except Exception as error:  # raised by the user's class
             problems = [str(error) or type(error).__name__]
         if problems:
-            raise InvalidParams(f"The form was not filled in as asked: {'; '.join(problems)}")
+            raise InvalidParams(f"The answer does not fit the form: {'; '.join(problems)}")
         return data
 
 
 # --------------------------------------------------------------------------------------------------
-# the subset
+# the subset of JSON Schema
 
-_KINDS = {
+_KEYWORDS = {
     ("string", None): {"minLength", "maxLength", "format"},
     ("string", "enum"): {"enum", "enumNames"},
     ("string", "oneOf"): {"oneOf"},
@@ -126,12 +128,12 @@ _KINDS = {
     ("integer", None): {"minimum", "maximum"},
     ("boolean", None): set[str](),
 }
-"""The kinds of fields, by their type and by the keyword that lists their choices; and what each has
-besides `_ALL`."""
-_ALL = {"type", "title", "description", "default"}
+"""The keywords of each kind of field, besides `_COMMON_KEYWORDS`. A kind is a type and the keyword
+that lists the choices."""
+_COMMON_KEYWORDS = {"type", "title", "description", "default"}
 _ITEMS = {"enum": {"type", "enum"}, "anyOf": {"anyOf"}}
-"""What the items of a list have, by the same keyword."""
-_IN_WORDS = (
+"""The keywords of the items of a list, by the keyword that lists the choices."""
+_HELP = (
     "a field is text, a number, yes or no, one of several strings (Literal, Enum), or "
     "a list of such choices"
 )
@@ -148,21 +150,21 @@ class _Option(Struct, forbid_unknown_fields=True):
 
 
 class _Choices(Struct, rename="camel", kw_only=True):
-    """Whatever lists choices: a field, or the items of one."""
+    """A schema that lists choices: a field, or the items of one."""
 
     type: str = ""
     enum: _Values = UNSET
     one_of: Annotated[list[_Option], Meta(min_length=1)] | UnsetType = UNSET
     any_of: Annotated[list[_Option], Meta(min_length=1)] | UnsetType = UNSET
 
-    def values(self) -> Any:
-        """The choices as a type."""
+    def literal_type(self) -> Any:
+        """Return the choices as a Literal type."""
         titled = self.one_of or self.any_of or []
         return Literal[tuple(self.enum or [option.const for option in titled])]
 
 
-class _Field(_Choices):
-    """Every keyword that a field may have."""
+class _FieldSchema(_Choices):
+    """The schema of a field, with every keyword that it may have."""
 
     title: str | UnsetType = UNSET
     description: str | UnsetType = UNSET
@@ -176,77 +178,79 @@ class _Field(_Choices):
     min_items: _Count = UNSET
     max_items: _Count = UNSET
 
-    def answers(self) -> Any:
-        """The type of its answers."""
+    def answer_type(self) -> Any:
+        """Return the type of the answers."""
         if self.items:
-            items: Any = list[self.items.values()]  # type: ignore[misc]
+            items: Any = list[self.items.literal_type()]  # type: ignore[misc]
             return _bounded(items, min_length=self.min_items, max_length=self.max_items)
         if self.enum or self.one_of:
-            return self.values()
-        least: Any = self.minimum
-        most: Any = self.maximum
+            return self.literal_type()
+        minimum: Any = self.minimum
+        maximum: Any = self.maximum
         if self.type == "integer":
-            least, most = least and ceil(least), most and floor(most)
+            minimum, maximum = minimum and ceil(minimum), maximum and floor(maximum)
         limits = {
             "min_length": self.min_length,
             "max_length": self.max_length,
-            "ge": least,
-            "le": most,
+            "ge": minimum,
+            "le": maximum,
         }
         return _bounded(_TYPES[self.type], **limits)
 
 
 def _bounded(base: Any, **limits: Any) -> Any:
-    """A type with those limits that are set."""
+    """Return a type with the limits that are set: a minimum, a maximum, or both."""
     limits = {name: limit for name, limit in limits.items() if limit is not UNSET}
-    least, *most = limits.values() or [0]
-    if most and least > most[0]:
-        raise SchemaError(f"nothing is at least {least} and at most {most[0]}")
+    minimum, *maximum = limits.values() or [0]
+    if maximum and minimum > maximum[0]:
+        raise SchemaError(f"the minimum {minimum} is above the maximum {maximum[0]}")
     return Annotated[base, Meta(**limits)] if limits else base
 
 
-def _read(schema: Any) -> _Field:
-    """A field, if the schema is one."""
+def _read_field(schema: Any) -> _FieldSchema:
+    """Read the schema of a field; SchemaError if a form cannot have it."""
     if not isinstance(schema, dict):
-        raise SchemaError(f"a schema is an object, not {describe_value(schema)}")
+        raise SchemaError(f"its schema must be an object, not {describe_value(schema)}")
     listing = schema.get("items") if schema.get("type") == "array" else schema
     listing = listing if isinstance(listing, dict) else {}
-    by = next((word for word in ("enum", "oneOf", "anyOf") if word in listing), None)
-    words = _KINDS.get((str(schema.get("type")), by))
-    if words is None:
-        raise SchemaError(_IN_WORDS)
-    unknown = sorted(schema.keys() - words - _ALL)
+    choices = next((word for word in ("enum", "oneOf", "anyOf") if word in listing), None)
+    keywords = _KEYWORDS.get((str(schema.get("type")), choices))
+    if keywords is None:
+        raise SchemaError(_HELP)
+    unknown = sorted(schema.keys() - keywords - _COMMON_KEYWORDS)
     if unknown:
-        raise SchemaError(f"{', '.join(unknown)} cannot be said there; {_IN_WORDS}")
-    if "items" in words and (
-        listing.keys() != _ITEMS[str(by)] or listing.get("type", "string") != "string"
+        raise SchemaError(f"it cannot have {', '.join(unknown)}; {_HELP}")
+    if "items" in keywords and (
+        listing.keys() != _ITEMS[str(choices)] or listing.get("type", "string") != "string"
     ):
-        raise SchemaError(f"items are strings, with just type and enum, or just anyOf; {_IN_WORDS}")
-    field: _Field = Shape.of(_Field).convert(schema)
+        raise SchemaError(
+            f"its items must be strings, with only type and enum, or only anyOf; {_HELP}"
+        )
+    field: _FieldSchema = Shape.of(_FieldSchema).convert(schema)
     if field.enum_names and len(field.enum_names) != len(field.enum or ()):
-        raise SchemaError("it must have as many enumNames as values")
+        raise SchemaError("it must have as many enumNames as enum values")
     return field
 
 
-def _checker(name: str, schema: Any) -> Check:
-    """Compile a field; SchemaError or ConfigError where a form cannot have it."""
+def _compile_field(name: str, schema: Any) -> Check:
+    """Compile the check of a field; SchemaError or ConfigError if a form cannot have it."""
     if isinstance(schema, dict) and schema.get("format") == "password":
-        raise _no_secrets(name, "a password")
+        raise _secret_error(name, "a password")
     try:
-        field = _read(schema)
-        shape = Shape(field.answers())
+        field = _read_field(schema)
+        shape = Shape(field.answer_type())
     except (TypeMismatch, SchemaError) as error:
         raise SchemaError(f"Field `{name}` cannot be in a form: {error}") from None
-    typed_in = not (field.items or field.enum or field.one_of or field.type == "boolean")
-    secret = next(filter(None, map(_secret, (name, field.title or ""))), None) if typed_in else None
+    is_typed = not (field.items or field.enum or field.one_of or field.type == "boolean")
+    secret = (_find_secret(name) or _find_secret(field.title or "")) if is_typed else None
     if secret:
-        raise _no_secrets(name, f"a secret ({secret})")
-    wanted, fits = _FORMATS.get(field.format or "", ("", bool))
+        raise _secret_error(name, f"a secret ({secret})")
+    expected, fits = _FORMATS.get(field.format or "", ("", bool))
 
     def check(value: Any) -> Any:
         converted = shape.convert(value)
-        if wanted and not fits(value):
-            raise TypeMismatch([("", f"must be {wanted}, got {describe_value(value)}")])
+        if expected and not fits(value):
+            raise TypeMismatch([("", f"must be {expected}, got {describe_value(value)}")])
         return value if field.type == "number" else converted  # 30 stays 30
 
     return check
@@ -258,15 +262,15 @@ _FORMATS: dict[str, tuple[str, Callable[[str], object]]] = {
         "a URI like https://example.com",
         re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:\S+").fullmatch,
     ),
-    "date": ("a date like 2026-07-28", lambda text: _converts(text, date)),
+    "date": ("a date like 2026-07-28", lambda text: _can_convert(text, date)),
     "date-time": (
         "a time like 2026-07-28T12:00:00Z",
-        lambda text: _converts(text, Annotated[datetime, Meta(tz=True)]),
+        lambda text: _can_convert(text, Annotated[datetime, Meta(tz=True)]),
     ),
 }
 
 
-def _converts(text: str, to: Any) -> bool:
+def _can_convert(text: str, to: Any) -> bool:
     try:
         msgspec.convert(text, to)
     except msgspec.ValidationError:
@@ -284,22 +288,22 @@ _SECRET = re.compile(
     r"|(?:credit|debit|payment) ?card|card ?number)\d*\b"
     r"(?! (?:count|limit|length|size|budget|name|type|kind|brand|id|symbol|hint|policy|manager|expiry)\b)"  # noqa: E501
 )
-"""Words for what grants access or authorizes payments; not where the next word makes them harmless
+"""Words for what grants access or authorizes payments, unless the next word makes them harmless
 (`token_count`)."""
-_BETWEEN_WORDS = re.compile(r"(?<=[a-z\d])(?=[A-Z])|[\W_]+")
+_WORD_BOUNDARY = re.compile(r"(?<=[a-z\d])(?=[A-Z])|[\W_]+")
 
 
-def _secret(text: str) -> str | None:
-    """The word in a name or title that means a secret."""
-    found = _SECRET.search(_BETWEEN_WORDS.sub(" ", text).lower())
+def _find_secret(text: str) -> str | None:
+    """Return the word in a name or title that means a secret."""
+    found = _SECRET.search(_WORD_BOUNDARY.sub(" ", text).lower())
     return found[1] if found else None
 
 
-def _no_secrets(name: str, what: str) -> ConfigError:
+def _secret_error(name: str, what: str) -> ConfigError:
     return ConfigError(
-        f"Field `{name}` of the form looks like {what}, which must not be asked for by form, "
-        "since the client and its model "
-        "would see it; use ctx.elicit_url with a page of your own, or give the field another name"
+        f"Field `{name}` of the form looks like {what}. A form must not ask for that, because the "
+        "client and its model would see it. Use ctx.elicit_url with your own page, or rename the "
+        "field"
     )
 
 
@@ -308,24 +312,24 @@ def _no_secrets(name: str, what: str) -> ConfigError:
 
 _ROOT = {"type", "properties", "required", "$schema"}
 _ROOT_UNSENT = {"title", "description", "additionalProperties"}
-"""What generators of schemas write, and forms do not have."""
+"""Keywords that schema generators write and that are not sent."""
 
 
-def _given(schema: Schema) -> Form:
-    """The form that a schema is, if it is one."""
+def _form_from_schema(schema: Schema) -> Form:
     properties, required = schema.get("properties"), schema.get("required", [])
     if schema.get("type") != "object" or not isinstance(properties, dict):
         raise SchemaError('The schema of a form must have "type": "object" and "properties"')
     if unknown := schema.keys() - _ROOT - _ROOT_UNSENT:
         raise SchemaError(
-            f"The schema of a form cannot have {', '.join(map(repr, sorted(unknown)))} "
-            "besides its properties"
+            f"The schema of a form cannot have {', '.join(map(repr, sorted(unknown)))}, only "
+            "properties and required"
         )
     if not isinstance(required, list) or not set(map(str, required)) <= properties.keys():
         raise SchemaError(
-            f"The schema of a form must list names of its properties as required, not {required!r}"
+            "The schema of a form must have a list of its properties as `required`, "
+            f"not {required!r}"
         )
-    checks = {name: _checker(name, field) for name, field in properties.items()}
+    checks = {name: _compile_field(name, field) for name, field in properties.items()}
     for name, field in properties.items():
         try:
             if "default" in field:
@@ -342,23 +346,21 @@ def _given(schema: Schema) -> Form:
 
 
 @lru_cache(256)
-def _known(wanted: Any, spelling: str) -> Form:
-    return _typed(wanted)
+def _cached_form(source: Any, spelling: str) -> Form:
+    return _form_from_type(source)
 
 
-def _typed(wanted: Any) -> Form:
-    """The form that asks for a value of a type."""
-    parts = _parts(wanted)
+def _form_from_type(source: Any) -> Form:
+    parts = _read_type(source)
     fields: dict[str, Schema] = {}
     checks: dict[str, Check] = {}
     nulls: dict[str, None] = {}
     for name, schema in parts.properties.items():
-        field, nullable = _flattened(schema, parts.defs, parts.hints.get(name))
+        field, nullable = _flatten(schema, parts.defs, parts.hints.get(name))
         default = field.pop("default", None)
-        fields[name], checks[name] = field, _checker(name, field)
-        if default is not None and _fits(
-            default, checks[name]
-        ):  # else the class has it, but no user is shown it
+        fields[name], checks[name] = field, _compile_field(name, field)
+        # A default that does not fit the field is applied by the class, but not shown.
+        if default is not None and _passes(default, checks[name]):
             field["default"] = default
         if nullable and name in parts.required:
             nulls[name] = None
@@ -367,8 +369,8 @@ def _typed(wanted: Any) -> Form:
     return Form(form, checks, lambda values: parts.make(nulls | values))
 
 
-class _Parts(Struct):
-    """A type as the fields to ask for, and how a value is made of them."""
+class _TypeParts(Struct):
+    """The fields to ask for, and how to make a value of the type from them."""
 
     properties: dict[str, Schema]
     required: list[str]
@@ -377,16 +379,20 @@ class _Parts(Struct):
     make: Callable[[dict[str, Any]], Any]
 
 
-def _parts(wanted: Any) -> _Parts:
-    base = unwrap(wanted)[0]
+def _read_type(source: Any) -> _TypeParts:
+    base = unwrap(source)[0]
     if isinstance(base, type) and issubclass(base, tuple) and hasattr(base, "_field_defaults"):
-        return _parts_of_tuple(base)
-    shape = Shape.of(wanted)
+        return _read_named_tuple(base)
+    shape = Shape.of(source)
     schema = shape.schema
     defs = schema.get("$defs", {})
     if "properties" not in schema:
-        return _Parts(
-            {BARE: schema}, [BARE], defs, {BARE: wanted}, lambda values: shape.convert(values[BARE])
+        return _TypeParts(
+            {SINGLE_FIELD: schema},
+            [SINGLE_FIELD],
+            defs,
+            {SINGLE_FIELD: source},
+            lambda values: shape.convert(values[SINGLE_FIELD]),
         )
     record = read_record(base)
     hints = (
@@ -394,11 +400,11 @@ def _parts(wanted: Any) -> _Parts:
         if record
         else get_type_hints(base, include_extras=True)
     )
-    return _Parts(schema["properties"], schema.get("required", []), defs, hints, shape.convert)
+    return _TypeParts(schema["properties"], schema.get("required", []), defs, hints, shape.convert)
 
 
-def _parts_of_tuple(base: Any) -> _Parts:
-    """Of a named tuple, which is an array to JSON but has names to ask for."""
+def _read_named_tuple(base: Any) -> _TypeParts:
+    """Read a named tuple, which is an array in JSON but has names to ask for."""
     hints = get_type_hints(base, include_extras=True)
     shapes = {name: Shape.of(hints.get(name, Any)) for name in base._fields}
     defaults = {name: default_schema(default) for name, default in base._field_defaults.items()}
@@ -412,24 +418,27 @@ def _parts_of_tuple(base: Any) -> _Parts:
         return base(**{name: shapes[name].convert(value) for name, value in values.items()})
 
     properties = {name: shape.schema | defaults.get(name, {}) for name, shape in shapes.items()}
-    return _Parts(properties, [name for name in shapes if name not in defaults], defs, hints, make)
+    return _TypeParts(
+        properties, [name for name in shapes if name not in defaults], defs, hints, make
+    )
 
 
-_UNSAID = {
+_UNSUPPORTED = {
     "pattern", "multipleOf", "exclusiveMinimum", "exclusiveMaximum", "uniqueItems", "examples",
     "writeOnly", "deprecated", "$defs",
 }  # fmt: skip
-"""What the schema of a type may say and a form cannot; the type itself will see to it."""
+"""Keywords of a type's schema that a form cannot have; the type itself checks them."""
 
-_CLOSED: dict[str, tuple[str, Callable[[float], int]]] = {
+_CLOSED_BOUNDS: dict[str, tuple[str, Callable[[float], int]]] = {
     "exclusiveMinimum": ("minimum", lambda bound: floor(bound) + 1),
     "exclusiveMaximum": ("maximum", lambda bound: ceil(bound) - 1),
 }
-"""Open bounds as those that integers have just as well."""
+"""Open bounds of integers, expressed as closed bounds."""
 
 
-def _flattened(schema: Schema, defs: Defs, hint: Any) -> tuple[Schema, bool]:
-    """The schema of a type as a field, as far as it can be one, and whether it may be null."""
+def _flatten(schema: Schema, defs: Defs, hint: Any) -> tuple[Schema, bool]:
+    """Turn the schema of a type into the schema of a field, as far as possible. Return also
+    whether it may be null."""
     schema = resolve_ref(schema, defs)
     options = schema.get("anyOf", [])
     others = [option for option in options if option.get("type") != "null"]
@@ -440,26 +449,26 @@ def _flattened(schema: Schema, defs: Defs, hint: Any) -> tuple[Schema, bool]:
     if schema.get("type") == "integer":
         schema = {
             word: nearest(schema[open])
-            for open, (word, nearest) in _CLOSED.items()
+            for open, (word, nearest) in _CLOSED_BOUNDS.items()
             if open in schema
         } | schema
-    field: Schema = {key: value for key, value in schema.items() if key not in _UNSAID}
+    field: Schema = {key: value for key, value in schema.items() if key not in _UNSUPPORTED}
     if field.get("format", "password") not in (*_FORMATS, "password"):
         del field["format"]
     if isinstance(field.get("items"), dict):
         items = resolve_ref(field["items"], defs)
-        field["items"] = _choices(
+        field["items"] = _label_choices(
             {key: items[key] for key in ("type", "enum", "const") if key in items}, "anyOf", hint
         )
-    return _choices(field, "oneOf", hint), len(others) < len(options)
+    return _label_choices(field, "oneOf", hint), len(others) < len(options)
 
 
-def _choices(schema: Schema, titled: str, hint: Any) -> Schema:
-    """The choices in a schema by their labels, where they have some."""
+def _label_choices(schema: Schema, titled: str, hint: Any) -> Schema:
+    """Add the labels of an Enum to the choices in a schema, if it has labels."""
     if "const" in schema:
         schema = schema | {"enum": [schema["const"]]}
         del schema["const"]
-    labels = next(_labels(hint), None) if "enum" in schema else None
+    labels = next(_find_labels(hint), None) if "enum" in schema else None
     if not labels:
         return schema
     rest = {
@@ -470,18 +479,18 @@ def _choices(schema: Schema, titled: str, hint: Any) -> Schema:
     return rest | {titled: [{"const": value, "title": labels[value]} for value in schema["enum"]]}
 
 
-def _labels(hint: Any) -> Iterator[dict[Any, str]]:
-    """The labels of the Enums in a type."""
+def _find_labels(hint: Any) -> Iterator[dict[Any, str]]:
+    """Yield the labels of each Enum in a type that has labels, by value."""
     base = unwrap(hint)[0]
     if isinstance(base, type) and issubclass(base, Enum):
         labels = {member.value: getattr(member, "label", None) for member in base}
         if all(isinstance(label, str) for label in labels.values()):
             yield labels  # type: ignore[misc]  # they are strings
     for inner in get_args(base):
-        yield from _labels(inner)
+        yield from _find_labels(inner)
 
 
-def _fits(value: Any, check: Check) -> bool:
+def _passes(value: Any, check: Check) -> bool:
     try:
         check(value)
     except TypeMismatch:

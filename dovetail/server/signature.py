@@ -1,15 +1,14 @@
-"""A Python function as what it takes: a JSON schema for the model, a decoder for what the model
-sends.
+"""The parameters of a function: a JSON schema for the model, and a decoder for its arguments.
 
-A function is looked at once, when it is registered. Its parameters become the fields of a struct,
-under names of our own so that a parameter may be called anything, and a call is one pass of msgspec
-over the raw arguments: `bind` gives the very `args` and `kwargs` to call the function with. A
-parameter of pydantic is left raw in that pass and decoded after it.
+A function is inspected once, when it is registered. Its parameters become the fields of a struct,
+with generated names so that a parameter may have any name. A call is one pass of msgspec over the
+raw arguments: `bind` returns the `args` and `kwargs` to call the function with. Parameters of
+pydantic types stay raw in that pass and are decoded after it.
 
-Only when that fails are the arguments taken apart. Each is then converted by itself, so that all
-problems can be told at once, in words that a model can act on; and what models are known to send is
-repaired where it can mean one thing only: `"[1, 2]"` for a list, `"3"` or 3.0 for an integer, never
-where the parameter could be a string.
+Only if that fails, each argument is converted separately, so that the error lists all problems in
+words that a model can act on. Mistakes that models are known to make are repaired if the meaning is
+clear: `"[1, 2]"` for a list, `"3"` or 3.0 for an integer, but never if the parameter accepts a
+string.
 """
 
 import functools
@@ -39,15 +38,15 @@ from ..schema import (
 )
 
 Bound: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
-"""What to call the function with."""
+"""The positional and keyword arguments of a call."""
 
 _POSITIONAL_ONLY, _KEYWORD_ONLY = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.KEYWORD_ONLY
 _STARRED: dict[Any, tuple[str, str]] = {
     inspect.Parameter.VAR_POSITIONAL: ("*", "list[Any]"),
     inspect.Parameter.VAR_KEYWORD: ("**", "dict[str, Any]"),
 }
-# From Python 3.14 on annotations are evaluated when asked for; names that only a type checker sees
-# must not raise then.
+# From Python 3.14 on, annotations are evaluated when they are read. Names that exist only for type
+# checkers must not raise then.
 _LAZILY: dict[str, Any] = {}
 if sys.version_info >= (3, 14):
     import annotationlib
@@ -60,7 +59,7 @@ _parse = msgspec.json.Decoder().decode
 
 
 class Parameter(Struct, frozen=True, eq=False):
-    """One argument. `annotation` is as written, so that others can read their own notes in it."""
+    """A parameter. `annotation` is as written, so that others can read their metadata from it."""
 
     name: str
     annotation: Any
@@ -71,7 +70,7 @@ class Parameter(Struct, frozen=True, eq=False):
 
 
 class Signature:
-    """A function, compiled; made by `Signature.of`."""
+    """A compiled function; made by `Signature.of`."""
 
     def __init__(
         self,
@@ -90,22 +89,26 @@ class Signature:
         """Whether it is a generator."""
         self.parameters: tuple[Parameter, ...] = ()
         self.context = context.name if context else None
-        """The parameter that is given the Context."""
+        """The name of the parameter that gets the Context."""
         self.returns: Any = Any
         """The return annotation; Any if there is none."""
         self.description: str | None = None
-        """The docstring, without what it says about parameters."""
+        """The docstring, without the part about parameters."""
         self._keywords = [
-            one.name for one in listed if one.kind is _KEYWORD_ONLY and one is not context
+            parameter.name
+            for parameter in listed
+            if parameter.kind is _KEYWORD_ONLY and parameter is not context
         ]
-        self._positional_only = [one.name for one in listed if one.kind is _POSITIONAL_ONLY]
-        # Where the context goes among the positional arguments; None if it goes by name.
+        self._positional_only = [
+            parameter.name for parameter in listed if parameter.kind is _POSITIONAL_ONLY
+        ]
+        # The position of the context among the positional arguments; None if it is passed by name.
         self._context_at = (
             listed.index(context) if context and context.kind is not _KEYWORD_ONLY else None
         )
         self._plain = not context and not self._keywords
         self._decode: Callable[[bytes | Raw], Any]
-        self._later: list[tuple[int, Shape]]
+        self._undecoded: list[tuple[int, Shape]]
 
     @classmethod
     def of(
@@ -116,38 +119,49 @@ class Signature:
         free: bool = False,
         name: str | None = None,
     ) -> "Signature":
-        """Compile a function. A `free` one has its schema from elsewhere: it may take anything, its
-        annotations are not looked into, and its arguments go through `pass_on`."""
+        """Compile a function. If it is `free`, its schema comes from elsewhere: it may have any
+        parameters, its annotations are ignored, and its arguments go through `pass_on`."""
         name = name or getattr(function, "__name__", None) or _name(function)
         inner = inspect.unwrap(_code(function))
         hints = _hints(inner, name, context_type)
         listed = _listed(function, name)
-        contexts = [one for one in listed if _is_context(hints.get(one.name), context_type)]
-        starred = [one for one in listed if one.kind in _STARRED]
+        contexts = [
+            parameter
+            for parameter in listed
+            if _is_context(hints.get(parameter.name), context_type)
+        ]
+        starred = [parameter for parameter in listed if parameter.kind in _STARRED]
         if len(contexts) > 1:
             raise SchemaError(
-                f"{name} takes the context twice: as {contexts[0].name} and as {contexts[1].name}"
+                f"{name} has two context parameters, {contexts[0].name} and {contexts[1].name}; "
+                "remove one"
             )
         if starred and not free:
             stars, instead = _STARRED[starred[0].kind]
-            given = starred[0].name
+            starred_name = starred[0].name
             raise SchemaError(
-                f"{name} cannot take {stars}{given}: no schema can tell a model what to send; "
-                "name each parameter, "
-                f"or take `{given}: {instead}`"
+                f"{name} cannot have {stars}{starred_name}, because no schema can describe it; "
+                f"name each parameter, or write `{starred_name}: {instead}`"
             )
 
         self = cls(function, name, listed, contexts[0] if contexts else None)
         self.returns = hints.get("return", Any)
-        self.description, told = read_docstring(_docstring(function, inner))
-        named = [one for one in listed if one not in starred and one not in contexts]
+        self.description, descriptions = read_docstring(_docstring(function, inner))
         self.parameters = tuple(
-            _parameter(name, one, Any if free else hints.get(one.name, Any), told.get(one.name))
-            for one in named
+            _make_parameter(
+                name,
+                parameter,
+                Any if free else hints.get(parameter.name, Any),
+                descriptions.get(parameter.name),
+            )
+            for parameter in listed
+            if parameter not in starred and parameter not in contexts
         )
-        self._decode = _decoder(name, self.parameters)
-        self._later = [
-            (i, one.shape) for i, one in enumerate(self.parameters) if one.shape.native is Raw
+        self._decode = _make_decoder(name, self.parameters)
+        self._undecoded = [
+            (index, parameter.shape)
+            for index, parameter in enumerate(self.parameters)
+            if parameter.shape.native is Raw
         ]
         return self
 
@@ -156,13 +170,14 @@ class Signature:
         """The JSON schema of the arguments."""
         defs: dict[str, Schema] = {}
         properties = {}
-        for one in self.parameters:
-            schema = properties[one.name] = merge_definitions(*one.shape.parts, into=defs)
-            if one.description:
-                schema["description"] = one.description
-            if not one.required:
-                schema |= default_schema(one.default)
-        required = [one.name for one in self.parameters if one.required]
+        for parameter in self.parameters:
+            schema = merge_definitions(*parameter.shape.parts, into=defs)
+            properties[parameter.name] = schema
+            if parameter.description:
+                schema["description"] = parameter.description
+            if not parameter.required:
+                schema |= default_schema(parameter.default)
+        required = [parameter.name for parameter in self.parameters if parameter.required]
         root = {"type": "object", "properties": properties} | (
             {"required": required} if required else {}
         )
@@ -171,40 +186,38 @@ class Signature:
         )
 
     def bind(self, raw: bytes | Raw, context: object | None = None) -> Bound:
-        """The call that these JSON arguments ask for; InvalidParams where the function does not
-        take them."""
+        """Return the arguments of the call for these JSON arguments; InvalidParams, with all
+        problems, if they do not fit."""
         try:
             values = _astuple(self._decode(raw))
-            if self._later:
-                values = self._decoded(values)
-        except (
-            Exception
-        ):  # also whatever the author's own classes raise: one by one, they are told apart
-            values = self._collect(decode_object(raw, self.name))
-        return (values, {}) if self._plain else self._arranged(values, context)
+            if self._undecoded:
+                values = self._decode_rest(values)
+        except Exception:  # also what users' classes raise; conversion one by one tells which
+            values = self._convert(decode_object(raw, self.name))
+        return (values, {}) if self._plain else self._arrange(values, context)
 
     def bind_values(
         self, values: Mapping[str, Any], context: object | None = None, *, strings: bool = True
     ) -> Bound:
-        """The same for values that are decoded already; with `strings`, text may spell out any
+        """The same for values that are decoded already; with `strings`, text is converted to any
         type."""
-        return self._arranged(self._collect(values, strings), context)
+        return self._arrange(self._convert(values, strings), context)
 
     def pass_on(self, values: Mapping[str, Any], context: object | None = None) -> Bound:
-        """The same for values that were checked elsewhere, as they are."""
+        """The same for values that were validated elsewhere; they are not converted."""
         rest = dict(values)
         if self.context:
             rest[self.context] = context
         return tuple(rest.pop(name) for name in self._positional_only if name in rest), rest
 
-    def _decoded(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _decode_rest(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
         decoded = list(values)
-        for i, shape in self._later:
-            if type(values[i]) is Raw:  # and not the default
+        for i, shape in self._undecoded:
+            if type(values[i]) is Raw:  # not the default
                 decoded[i] = shape.decode(values[i])
         return tuple(decoded)
 
-    def _arranged(self, values: tuple[Any, ...], context: object | None) -> Bound:
+    def _arrange(self, values: tuple[Any, ...], context: object | None) -> Bound:
         count = len(values) - len(self._keywords)
         args, kwargs = values[:count], dict(zip(self._keywords, values[count:], strict=True))
         if self._context_at is not None:
@@ -213,22 +226,23 @@ class Signature:
             kwargs[self.context] = context
         return args, kwargs
 
-    def _collect(self, values: Mapping[str, Any], strings: bool = False) -> tuple[Any, ...]:
-        """Each argument by itself, to tell all that is wrong."""
-        collected, problems = [], []
-        for one in self.parameters:
-            if one.name not in values:
-                collected.append(one.default)
-                problems += [f"`{one.name}` is missing"] if one.required else []
+    def _convert(self, values: Mapping[str, Any], strings: bool = False) -> tuple[Any, ...]:
+        """Convert each argument separately, to collect all problems."""
+        converted, problems = [], []
+        for parameter in self.parameters:
+            name, shape = parameter.name, parameter.shape
+            if name not in values:
+                converted.append(parameter.default)
+                problems += [f"`{name}` is missing"] if parameter.required else []
                 continue
             try:
-                lax = strings or not one.shape.accepts_string
-                collected.append(one.shape.convert(values[one.name], strings=lax))
+                lax = strings or not shape.accepts_string
+                converted.append(shape.convert(values[name], strings=lax))
             except TypeMismatch as mismatch:
-                problems += mismatch.sentences(one.name)
+                problems += mismatch.sentences(name)
             except Exception as error:
-                problems.append(f"`{one.name}` is not valid: {error or type(error).__name__}")
-        known = [one.name for one in self.parameters]
+                problems.append(f"`{name}` is not valid: {error or type(error).__name__}")
+        known = [parameter.name for parameter in self.parameters]
         takes = f"it takes {', '.join(known)}" if known else "it takes none"
         problems += [
             f"`{name}` is not an argument of {self.name}: {takes}"
@@ -237,12 +251,12 @@ class Signature:
         ]
         if problems:
             raise InvalidParams("; ".join(problems))
-        return tuple(collected)
+        return tuple(converted)
 
 
 def decode_object(raw: bytes | Raw, name: str) -> dict[str, Any]:
-    """The arguments of a call as a plain dict. None at all, null, and an object inside a string
-    will do."""
+    """Decode the arguments of a call to a dict. Missing arguments, null, and an object inside a
+    string are accepted."""
     try:
         values = _parse(raw) if raw else None
         if isinstance(values, str) and values.lstrip()[:1] == "{":
@@ -261,8 +275,8 @@ def decode_object(raw: bytes | Raw, name: str) -> dict[str, Any]:
 def wrapped(
     function: Callable[..., Any], finish: Callable[[Any], Any], returns: Any, context_type: type
 ) -> Callable[..., Any]:
-    """A function that takes the same, and gives what `finish` makes of the result, which is of the
-    type `returns`."""
+    """Return a function with the same parameters that applies `finish` to the result; `returns` is
+    the new return type."""
     inner = inspect.unwrap(_code(function))
 
     async def later(value: Any) -> Any:
@@ -288,7 +302,7 @@ def wrapped(
 
 
 def _code(function: Any) -> Any:
-    """The function proper: inside partials, methods and objects that can be called."""
+    """Return the function inside partials, methods and callable objects."""
     while True:
         if isinstance(function, functools.partial):
             function = function.func
@@ -321,25 +335,25 @@ def _docstring(function: Any, inner: Any) -> str | None:
         function = function.func
     if isinstance(function, type):
         return function.__doc__
-    # An object that can be called may be described at its __call__ or at its class.
+    # A callable object may be described at its __call__ or at its class.
     return inner.__doc__ or (None if inspect.isroutine(function) else type(function).__doc__)
 
 
 def _listed(function: Any, name: str) -> list[inspect.Parameter]:
-    """The parameters that a caller can give; those that a partial has bound are settled."""
+    """Return the parameters that a caller can pass, without those that a partial has bound."""
     lazily = {"annotation_format": _LAZILY["format"]} if _LAZILY else {}
     try:
         parameters = inspect.signature(function, **lazily).parameters
     except (TypeError, ValueError) as error:
         raise SchemaError(
-            f"{name} cannot be used: its parameters cannot be read ({error})"
+            f"{name} cannot be used, because its parameters cannot be read: {error}"
         ) from error
-    settled = function.keywords if isinstance(function, functools.partial) else {}
-    return [one for one in parameters.values() if one.name not in settled]
+    bound = function.keywords if isinstance(function, functools.partial) else {}
+    return [parameter for parameter in parameters.values() if parameter.name not in bound]
 
 
 def _hints(inner: Any, name: str, context_type: type | None) -> dict[str, Any]:
-    """The annotations of a function, as types."""
+    """Return the annotations of a function, as types."""
     try:
         try:
             return get_type_hints(inner, include_extras=True)
@@ -349,17 +363,18 @@ def _hints(inner: Any, name: str, context_type: type | None) -> dict[str, Any]:
             )
     except NameError as error:
         raise SchemaError(
-            f"{name} has an annotation that names {error.name}, which is not defined there"
+            f"{name} has an annotation with the name {error.name}, which is not defined"
         ) from error
     except TypeError:  # a builtin, which has no annotations
         return {}
     except SyntaxError as error:
-        raise SchemaError(f"{name} has an annotation that is no type: {error.text}") from error
+        raise SchemaError(f"{name} has an annotation that is not a type: {error.text}") from error
 
 
 def _surroundings(inner: Any, context_type: type | None) -> dict[str, Any]:
-    """Names that annotations may use besides globals: the Context, even if it was imported for type
-    checkers only, and the locals of the functions around, taken from the stack and the closure."""
+    """Return names that annotations may use besides globals: the Context, even if it was imported
+    only for type checkers, and the locals of the enclosing functions, from the stack and the
+    closure."""
     names: dict[str, Any] = {}
     if context_type and context_type.__name__ not in inner.__globals__:
         names[context_type.__name__] = context_type
@@ -387,33 +402,39 @@ def _is_context(hint: Any, context_type: type | None) -> bool:
     return context_type is not None and isinstance(cls, type) and issubclass(cls, context_type)
 
 
-def _parameter(function: str, one: inspect.Parameter, hint: Any, told: str | None) -> Parameter:
-    annotation, default = from_default(
-        hint, NODEFAULT if one.default is inspect.Parameter.empty else one.default
-    )
+def _make_parameter(
+    function: str, parameter: inspect.Parameter, hint: Any, description: str | None
+) -> Parameter:
+    empty = parameter.default is inspect.Parameter.empty
+    annotation, default = from_default(hint, NODEFAULT if empty else parameter.default)
     try:
         shape = Shape(annotation)
     except SchemaError as error:
-        raise SchemaError(f"{function} cannot take {one.name}: {error}") from error
+        raise SchemaError(f"{function} cannot take {parameter.name}: {error}") from error
     return Parameter(
-        one.name, annotation, shape, default is NODEFAULT, default, shape.description or told
+        parameter.name,
+        annotation,
+        shape,
+        default is NODEFAULT,
+        default,
+        shape.description or description,
     )
 
 
-def _decoder(name: str, parameters: tuple[Parameter, ...]) -> Callable[[bytes | Raw], Any]:
-    """From the raw arguments to a struct of them."""
+def _make_decoder(name: str, parameters: tuple[Parameter, ...]) -> Callable[[bytes | Raw], Any]:
+    """Make the decoder from raw arguments to a struct with one field per parameter."""
     fields: list[Any] = []
-    for i, one in enumerate(parameters):
-        fields.append(
-            (f"a{i}", one.shape.native, *(() if one.required else (_always(one.default),)))
-        )
-    names = {f"a{i}": one.name for i, one in enumerate(parameters)}
+    for index, parameter in enumerate(parameters):
+        default = () if parameter.required else (_exact_default(parameter.default),)
+        fields.append((f"a{index}", parameter.shape.native, *default))
+    names = {f"a{index}": parameter.name for index, parameter in enumerate(parameters)}
     struct = msgspec.defstruct(name, fields, rename=names, kw_only=True, forbid_unknown_fields=True)
     return decoder(struct).decode
 
 
-def _always(default: Any) -> Any:
-    """A field's default that is this very object; msgspec copies a list and refuses some others."""
+def _exact_default(default: Any) -> Any:
+    """Make a field's default that is exactly this object; msgspec copies lists and rejects some
+    other defaults."""
     return default if type(default) in _ATOMS else msgspec.field(default_factory=lambda: default)
 
 
@@ -433,8 +454,8 @@ _REST_TYPE = re.compile(r":type\s+\w+\s*:.*")
 
 
 def read_docstring(text: str | None) -> tuple[str | None, dict[str, str]]:
-    """What a docstring says of the function and of each parameter; in the style of Google, NumPy or
-    reST."""
+    """Return the description of the function, and of each parameter, from a docstring in the style
+    of Google, NumPy or reST."""
     lines = inspect.cleandoc(text or "").splitlines()
     kept: list[str] = []
     about: dict[str, str] = {}
@@ -469,8 +490,8 @@ def read_docstring(text: str | None) -> tuple[str | None, dict[str, str]]:
 
 
 def _entries(lines: list[str], pattern: re.Pattern[str]) -> dict[str, str]:
-    """Each name with its text: an entry starts at the margin; what is indented, or looks like none,
-    continues it."""
+    """Return the text of each name. An entry starts at the margin; lines that are indented, or do
+    not look like an entry, continue it."""
     margin = min((len(line) - len(line.lstrip()) for line in lines if line.strip()), default=0)
     entries: dict[str, list[str]] = {}
     names: list[str] = []

@@ -344,23 +344,29 @@ def test_what_generators_write_around_the_fields_is_not_sent() -> None:
     ("field", "why"),
     [
         ({}, "a field is text"),
-        (True, "a schema is an object"),
+        (True, "its schema must be an object"),
         ({"type": "null"}, "a field is text"),
         ({"type": ["string", "null"]}, "a field is text"),
         ({"type": "object", "properties": {}}, "a field is text"),
         ({"type": "array", "items": {"type": "string"}}, "a field is text"),
         ({"type": "array", "items": True}, "a field is text"),
-        ({"type": "array", "items": {"enum": ["a"]}}, "items are strings"),
-        ({"type": "array", "items": {"type": "integer", "enum": ["a"]}}, "items are strings"),
-        ({"type": "string", "pattern": "a"}, "pattern cannot be said there"),
-        ({"type": "string", "enum": ["a"], "minLength": 1}, "minLength cannot be said there"),
+        ({"type": "array", "items": {"enum": ["a"]}}, "items must be strings"),
+        ({"type": "array", "items": {"type": "integer", "enum": ["a"]}}, "items must be strings"),
+        ({"type": "string", "pattern": "a"}, "it cannot have pattern"),
+        ({"type": "string", "enum": ["a"], "minLength": 1}, "it cannot have minLength"),
         ({"type": "string", "format": "uuid"}, '`format` must be one of "email"'),
         ({"type": "string", "minLength": -1}, "`minLength` must be an integer"),
-        ({"type": "string", "minLength": 3, "maxLength": 2}, "nothing is at least 3 and at most 2"),
+        (
+            {"type": "string", "minLength": 3, "maxLength": 2},
+            "the minimum 3 is above the maximum 2",
+        ),
         ({"type": "string", "title": 3}, "`title` must be a string"),
         ({"type": "string", "enum": []}, "`enum` must be an array"),
         ({"type": "string", "enum": [1]}, r"`enum\[0\]` must be a string"),
-        ({"type": "string", "enum": ["a"], "enumNames": ["A", "B"]}, "as many enumNames as values"),
+        (
+            {"type": "string", "enum": ["a"], "enumNames": ["A", "B"]},
+            "as many enumNames as enum values",
+        ),
         ({"type": "string", "oneOf": [{"const": "a"}]}, "title` is missing"),
         ({"type": "integer", "minimum": "1"}, "`minimum` must be"),
         ({"type": "integer", "minimum": 2**70}, "cannot be used"),
@@ -440,7 +446,7 @@ def test_an_answer_that_does_not_fit_is_refused_by_the_name_of_the_field(
     field: Any, wrong: Any
 ) -> None:
     with pytest.raises(
-        InvalidParams, match=r"The form was not filled in as asked: `it(\[1\])?` must be"
+        InvalidParams, match=r"The answer does not fit the form: `it(\[1\])?` must be"
     ) as caught:
         Form.of(form_of(it=field)).accept({"it": wrong})
     assert ", got " in str(caught.value)
@@ -564,7 +570,7 @@ def test_an_answer_to_a_url_has_no_data() -> None:
     ],
 )
 def test_secrets_are_not_asked_for_by_form(name: str) -> None:
-    with pytest.raises(ConfigError, match=r"looks like a secret .* use ctx\.elicit_url") as caught:
+    with pytest.raises(ConfigError, match=r"looks like a secret .* Use ctx\.elicit_url") as caught:
         Form.of(form_of(**{name: {"type": "string"}}))
     assert f"`{name}`" in str(caught.value)
     with pytest.raises(ConfigError, match="`it`"):
