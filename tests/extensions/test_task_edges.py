@@ -63,7 +63,7 @@ def question(message: str) -> ElicitParams:
 async def test_a_tool_that_wants_to_be_called_again_later_is_with_its_state(
     form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dovetail.connection.multi_round_trip.PAUSE", 0.001)
+    monkeypatch.setattr("dovetail.connection.multi_round_trip.FIRST_PAUSE", 0.001)
     server, states = Server("later"), []
 
     @server.tool(task="required")
@@ -80,7 +80,7 @@ async def test_a_tool_that_wants_to_be_called_again_later_is_with_its_state(
 async def test_a_tool_that_never_stops_asking_for_more_is_stopped(
     form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dovetail.connection.multi_round_trip.PAUSE", 0.001)
+    monkeypatch.setattr("dovetail.connection.multi_round_trip.FIRST_PAUSE", 0.001)
     server, calls = Server("never", limits=Limits(asks=3)), []
 
     @server.tool(task="required")

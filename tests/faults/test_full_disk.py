@@ -164,7 +164,7 @@ async def test_a_login_that_cannot_be_kept_is_an_error_and_the_one_before_it_sta
         disk.fill(True)
         with pytest.raises(
             ToolError,
-            match=r"logins cannot be kept there: (File too large|No space left on device)",
+            match=r"logins cannot be stored there: (File too large|No space left on device)",
         ):
             await client.call_tool("log_in", {"user": "ada", "token": "second--", "times": 60_000})
         assert (await client.call_tool("logged_in", {"user": "ada"})).data == "first---"
@@ -182,7 +182,7 @@ async def test_calls_are_answered_also_where_they_cannot_be_recorded(disk: Disk)
             (await client.call_tool("add", {"a": number, "b": 1})).data for number in range(300)
         ]
         assert answers == list(range(1, 301))
-        assert "tools/call could not be recorded" in disk.program.said()
+        assert "Cannot record a call of tools/call" in disk.program.said()
 
 
 async def test_a_record_that_cannot_be_written_is_told_in_the_log(
