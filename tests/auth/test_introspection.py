@@ -108,7 +108,7 @@ async def test_tokens_that_are_made_up_keep_only_so_many_questions_under_way() -
         return HttpResponse(body=b'{"active": false}')
 
     verify = introspection("https://issuer.example/introspect", client_id="a", client_secret="b")
-    here = msgspec.structs.replace(SITE, reach=slow)
+    here = msgspec.structs.replace(SITE, fetch_trusted=slow)
     flood = [asyncio.create_task(verify(f"made up {number}", here)) for number in range(200)]
     await asyncio.sleep(0)
     with pytest.raises(ConnectFailed, match="in progress"):

@@ -119,7 +119,7 @@ async def test_a_user_logs_in_consents_and_the_client_gets_in() -> None:
     client = (await agent.register())["client_id"]
     url = agent.wish(client, scope="read")
     shown = await agent.get(url)
-    assert "Sign in" in text(shown)
+    assert "Log in" in text(shown)
     page = await agent.login(url)
     assert "Allow Notes to use mcp.example?" in text(page)
     back = await agent.press(url, page, "approve")
@@ -151,7 +151,7 @@ async def test_the_consent_page_shows_client_host_redirect_scopes_and_user() -> 
         "Allow App to use Weather?",
         "Known by app.example",
         "Returns to app.example",
-        f"At {WEB}",
+        f"URL {WEB}",
         "Read your notes",
         "ada",
     ):
@@ -184,10 +184,10 @@ async def test_a_session_lasts_and_another_user_can_take_over() -> None:
     url = agent.wish(client)
     await agent.approve(url)
     page = await agent.get(url)
-    assert "Signed in as ada" in text(page)
+    assert "Logged in as ada" in text(page)
     await agent.press(url, page, "switch")
     page = await agent.login(url, "bob", "builder")
-    assert "Signed in as bob" in text(page)
+    assert "Logged in as bob" in text(page)
 
 
 @pytest.mark.requirement("provider-login-timeout")
@@ -197,7 +197,7 @@ async def test_a_session_ends_after_eight_hours() -> None:
     url = agent.wish((await agent.register())["client_id"])
     await agent.login(url)
     clock.time += 8 * 3600 + 1
-    assert "Sign in" in text(await agent.get(url))
+    assert "Log in" in text(await agent.get(url))
 
 
 async def test_consent_to_a_web_client_is_remembered_for_these_scopes_and_that_user() -> None:
@@ -349,7 +349,7 @@ async def test_a_user_who_is_removed_is_out_at_once() -> None:
     del users["ada"]
     assert await agent.who(tokens["access_token"]) is None
     refused(await agent.refresh(client, tokens["refresh_token"]), "invalid_grant")
-    assert "Sign in" in text(await agent.get(agent.wish(client)))
+    assert "Log in" in text(await agent.get(agent.wish(client)))
 
 
 async def test_after_a_restart_nobody_has_to_log_in_again(tmp_path: Path) -> None:
@@ -361,7 +361,7 @@ async def test_after_a_restart_nobody_has_to_log_in_again(tmp_path: Path) -> Non
     again.cookies = agent.cookies
     assert await again.who(tokens["access_token"]) is not None
     assert (await again.refresh(client, tokens["refresh_token"])).status == 200
-    assert "Signed in as ada" in text(await again.get(again.wish(client)))
+    assert "Logged in as ada" in text(await again.get(again.wish(client)))
 
 
 async def test_servers_that_share_a_file_share_no_tokens_sessions_or_clients(
@@ -385,7 +385,7 @@ async def test_users_may_be_a_function() -> None:
     agent = Agent(provider(users=check))
     url = agent.wish((await agent.register())["client_id"])
     assert (await agent.login(url, "eve", "wrong")).status == 403
-    assert "Signed in as eve" in text(await agent.login(url, "eve", "moneypenny"))
+    assert "Logged in as eve" in text(await agent.login(url, "eve", "moneypenny"))
 
 
 @pytest.mark.requirement("provider-cimd")
@@ -579,7 +579,7 @@ async def test_a_client_in_a_browser_may_call_what_takes_no_cookies() -> None:
         ({"users": HASHES, "issuer": "http://mcp.example"}, "https"),
         (
             {"users": HASHES, "clients": [KnownClient(id="ada", secret="plain text")]},
-            "tell them apart",
+            "told apart",
         ),
     ],
 )
@@ -660,7 +660,7 @@ async def test_a_token_is_for_the_endpoint_it_was_asked_for_or_for_all_of_them()
 async def test_a_server_that_is_not_sure_of_its_name_takes_no_tokens_and_says_what_to_do() -> None:
     agent = Agent(provider())
     tokens = await agent.tokens((await agent.register())["client_id"])
-    unsure = site(sure=False)
+    unsure = site(is_configured=False)
     request = HttpRequest(
         path="/mcp", url=URL, headers={"authorization": f"Bearer {tokens['access_token']}"}
     )
@@ -672,7 +672,9 @@ async def test_a_server_that_is_not_sure_of_its_name_takes_no_tokens_and_says_wh
 async def test_a_document_on_the_local_network_is_for_those_who_allow_it() -> None:
     local, web, reach = "http://127.0.0.1:9000/client.json", Web(), Web()
     reach.pages[local] = described(client_id=local)
-    agent = Agent(provider(private=True), site(web, reach=reach))
+    agent = Agent(provider(private=True), site(web, fetch_trusted=reach))
     assert "access_token" in await agent.tokens(local)
     assert web.asked == []
-    assert (await Agent(provider(), site(web, reach=reach)).get(agent.wish(local))).status == 400
+    assert (
+        await Agent(provider(), site(web, fetch_trusted=reach)).get(agent.wish(local))
+    ).status == 400

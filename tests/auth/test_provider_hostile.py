@@ -306,7 +306,7 @@ async def test_a_form_from_elsewhere_does_nothing(action: str) -> None:
     cookies, agent.cookies = agent.cookies, {}
     is_error_page(await agent.press(url, page, action))
     agent.cookies = cookies
-    assert "Signed in as ada" in text(await agent.get(url))
+    assert "Logged in as ada" in text(await agent.get(url))
 
 
 async def test_a_session_from_before_the_login_is_worth_nothing_after_it() -> None:
@@ -317,7 +317,7 @@ async def test_a_session_from_before_the_login_is_worth_nothing_after_it() -> No
     fixed.cookies = dict(agent.cookies)
     await agent.login(url)
     assert agent.cookies != fixed.cookies
-    assert "Sign in" in text(await fixed.get(url))
+    assert "Log in" in text(await fixed.get(url))
 
 
 async def test_nobody_approves_without_a_login() -> None:
@@ -325,7 +325,7 @@ async def test_nobody_approves_without_a_login() -> None:
     url = agent.wish(client)
     answer = await agent.press(url, await agent.get(url), "approve")
     assert answer.status == 200
-    assert "Sign in" in text(answer)
+    assert "Log in" in text(answer)
 
 
 @pytest.mark.requirement("provider-consent-framing")
@@ -407,9 +407,9 @@ async def test_guessing_is_slowed_down_and_says_for_how_long() -> None:
     assert 0 < int(answers[-1].headers["retry-after"]) <= 31
     assert (await agent.login(url)).status == 429  # though it is the right one
     home = Agent(agent.provider, address="198.51.100.1")
-    assert "Signed in as ada" in text(await home.login(url))
+    assert "Logged in as ada" in text(await home.login(url))
     clock.time += 31
-    assert "Signed in as ada" in text(await agent.login(url))
+    assert "Logged in as ada" in text(await agent.login(url))
 
 
 async def test_guessing_for_many_users_is_slowed_down_by_address() -> None:

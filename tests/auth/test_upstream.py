@@ -158,10 +158,10 @@ async def test_nobody_is_sent_to_the_upstream_before_a_consent_to_this_client() 
         shown = await agent.get(url)
         assert shown.status == 200
         assert (
-            "You will then sign in at idp.example , which is asked for: openid, profile, email."
+            "You will then log in at idp.example , with these scopes: openid, profile, email."
             in text(shown)
         )
-        assert f"At {LOCAL}" in text(shown)
+        assert f"URL {LOCAL}" in text(shown)
     answer = returned(await agent.press(url, shown, "deny"))
     assert answer["error"] == "access_denied"
     is_refused = await agent.form(url, {"csrf": "x", "action": "approve"})

@@ -1,18 +1,17 @@
 """The embedded authorization server: `Server(auth=Provider(…))`.
 
-    server.py      Provider: the guard, its routes, its metadata
-    authorize.py   what a browser sees: login, consent, the way back to the client
-    pages.py       how that looks
-    tokens.py      what a client sees: token and revocation endpoints
-    grants.py      codes, access tokens, refresh tokens, and how they end
-    clients.py     who may ask: known, registered (RFC 7591) or described by a document at their URL
-    redirects.py   which URLs a client may have its user sent back to
-    fetching.py    documents of others, kept for a while
-    upstream.py    login at another OpenID provider
-    passwords.py   login here
-    storage.py     what has to outlive the process
-    web.py         forms, replies, refusals
+    provider.py                 Provider: the guard, its routes, its metadata
+    authorization_endpoint.py   what a browser sees: login, consent, the way back to the client
+    pages.py                    the HTML of these pages
+    token_endpoint.py           what a client calls: token and revocation endpoints
+    grants.py                   codes, access tokens, refresh tokens, and how they end
+    clients.py                  who may ask: known, registered (RFC 7591) or described by a document
+                                at their URL; and their redirect URIs
+    upstream.py                 login at another OpenID provider
+    passwords.py                login with a password
+    storage.py                  what has to outlive the process
+    web.py                      forms, responses, errors, limits, and documents of others
 
-Nothing here does I/O of its own but the storage: a request comes in, a response goes out, and what
-has to be fetched goes through `PublicUrl.fetch`.
+Nothing here does I/O except the storage: a request comes in, a response goes out, and what has to
+be fetched goes through `PublicUrl.fetch`.
 """

@@ -1,19 +1,21 @@
-"""What a browser calls: the authorization endpoint, and the way back from an upstream provider.
+"""The endpoints that a browser calls: authorization, and the callback of an upstream provider.
 
-The request of the client stays in the query of the URL all the way, and is read and judged anew at
-each step; nothing is kept of it here. What is kept is who sits at the browser: a random cookie
-names a session, once somebody has logged in.
+The client's request stays in the query of the URL all the way, and is parsed and checked again at
+each step; nothing of it is stored. What is stored is who uses the browser: a random cookie names a
+session, once somebody has logged in.
 
-    GET  authorize?…    who is it? may the client?  ──> the login page, the consent page, or back to the client
-    POST authorize?…    action = login | approve | deny | switch, with a token that only this browser, for this very
-                        request, can have
-    GET  callback?…     back from the upstream: `state` is good once, and only in the browser that was sent there
+    GET  authorize?…   Who is it, and may the client? The login page, the consent page, or back to
+                       the client.
+    POST authorize?…   action = login | approve | deny | switch, with a token that only this
+                       browser, for this very request, can have
+    GET  callback?…    Back from the upstream: `state` is valid once, and only in the browser that
+                       was sent there.
 
-The order in which a request is judged is what makes it safe: first the client, then the redirect
-URI, and until both are known to belong together every refusal is a page. After that, refusals go
-back to the client; but a browser is not sent on to a site of which nobody here has heard before a
-person had a word in it: https://www.rfc-editor.org/rfc/rfc9700#section-4.11.2.
-"""  # noqa: E501
+The order of the checks is what makes this safe: first the client, then the redirect URI. Until both
+are known to belong together, every error is a page. After that, errors go back to the client. But a
+browser is not sent on to a site that nobody here has heard of before a person has agreed:
+https://www.rfc-editor.org/rfc/rfc9700#section-4.11.2.
+"""
 
 import secrets
 import time
@@ -25,9 +27,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ...ports import HttpRequest, HttpResponse, PublicUrl
-from . import pages
 from .clients import (
     ClientRegistry,
     OAuthClient,
@@ -37,19 +39,19 @@ from .clients import (
     redirect_host,
 )
 from .grants import Grant, GrantStore
+from .pages import ConsentDetails, consent_page, error_page, login_page
 from .passwords import UserDirectory
 from .storage import Storage, row_key
 from .token_endpoint import requested_resource
 from .upstream import Login, LoginEnded, Upstream, UpstreamUnreachable
 from .web import NO_STORE, AttemptLimiter, OAuthError, parse_fields, parse_form, with_query
 
-SESSION_LIFE, CONSENT_LIFE, VISIT_LIFE = 8 * 3600.0, 30 * 86400.0, 600.0
+SESSION_SECONDS, CONSENT_SECONDS, UPSTREAM_LOGIN_SECONDS = 8 * 3600.0, 30 * 86400.0, 600.0
 OFFLINE_ACCESS = "offline_access"
 
 
 class AuthorizationRequest(Struct, frozen=True):
-    """An authorization request of which client and redirect URI are known to belong together, and
-    the rest is sound."""
+    """An authorization request that was checked."""
 
     issuer: str
     site: PublicUrl
@@ -62,11 +64,11 @@ class AuthorizationRequest(Struct, frozen=True):
     scopes: tuple[str, ...]
     offline: bool
     ask: bool
-    """Whether the user is to be asked in any case."""
+    """Whether the user has to be asked in any case."""
 
 
 class LoginSession(Struct, frozen=True):
-    """Who sits at a browser."""
+    """Who uses a browser."""
 
     user: str
 
@@ -81,7 +83,7 @@ class PendingUpstreamLogin(Struct, frozen=True):
 
 
 class AuthorizationEndpoint:
-    """The endpoints."""
+    """The authorization endpoint, and the callback of the upstream."""
 
     def __init__(
         self,
@@ -91,78 +93,64 @@ class AuthorizationEndpoint:
         *,
         users: UserDirectory | None,
         upstream: Upstream | None,
-        offer: Callable[[PublicUrl], Mapping[str, str]],
-        usual: tuple[str, ...] = (),
+        list_scopes: Callable[[PublicUrl], Mapping[str, str]],
+        default_scopes: tuple[str, ...] = (),
         name: str | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._clients, self._grants, self._storage = clients, grants, storage
-        self._users, self._upstream, self._offer = users, upstream, offer
-        self._usual = usual
-        """What a client gets that names no scopes; without any, all that there are."""
+        self._users, self._upstream, self._list_scopes = users, upstream, list_scopes
+        self._default_scopes = default_scopes
+        """The scopes of a request that names none; if empty, all scopes."""
         self._name, self._now = name, now
-        self._rates = AttemptLimiter(300, 0.2, now)
+        self._limiter = AttemptLimiter(300, 0.2, now)
 
     async def authorize(self, request: HttpRequest, issuer: str, site: PublicUrl) -> HttpResponse:
-        """The authorization endpoint: https://www.rfc-editor.org/rfc/rfc6749#section-3.1."""
+        """Answer an authorization request: https://www.rfc-editor.org/rfc/rfc6749#section-3.1."""
         query = urlsplit(request.url).query
-        self._rates.require(request.address)
-        found, resources = parse_fields(query)
-        client = await self._clients.find(found.get("client_id"), issuer, site, request.address)
-        uri = client.redirect(found.get("redirect_uri"))
-        cookie = _cookie(request.headers.get("cookie", ""), _cookie_name(issuer))
+        self._limiter.require(request.address)
+        fields, resources = parse_fields(query)
+        client = await self._clients.find(fields.get("client_id"), issuer, site, request.address)
+        uri = client.choose_redirect(fields.get("redirect_uri"))
+        cookie = _read_cookie(request, issuer)
         try:
-            wish = self._wish(found, resources, query, client, uri, issuer, site)
-        except OAuthError as refused:
-            return self._back(
-                uri, found.get("state"), issuer, site, refused, ask=client.source != "known"
-            )
+            asked = self._check(fields, resources, query, client, uri, issuer, site)
+        except OAuthError as error:
+            ask = client.source != "known"
+            return self._return_error(uri, fields.get("state"), issuer, site, error, ask=ask)
         if request.method == "POST":
-            return await self._act(request, wish, cookie)
-        return await self._show(wish, cookie)
+            return await self._act(request, asked, cookie)
+        return await self._show(asked, cookie)
 
     async def callback(self, request: HttpRequest, issuer: str, site: PublicUrl) -> HttpResponse:
-        """The way back from the upstream."""
-        cookie = _cookie(request.headers.get("cookie", ""), _cookie_name(issuer))
+        """Handle the return of a user from the upstream."""
+        cookie = _read_cookie(request, issuer)
         answer, _ = parse_fields(urlsplit(request.url).query)
         row = await self._storage.take(row_key("visit", issuer, answer.get("state", "")))
-        visit = None if row is None else msgspec.json.decode(row, type=PendingUpstreamLogin)
-        if visit is None or not compare_digest(visit.browser, _digest(cookie)):
+        pending = None if row is None else msgspec.json.decode(row, type=PendingUpstreamLogin)
+        if pending is None or not compare_digest(pending.browser, _digest(cookie)):
             raise OAuthError(
                 "invalid_request",
-                "this login was begun in another browser, or took too long; start again",
+                "this login was started in another browser, or took too long; start again",
             )
-        found, resources = parse_fields(visit.query)
-        client = await self._clients.find(found.get("client_id"), issuer, site, request.address)
-        wish = self._wish(
-            found,
-            resources,
-            visit.query,
-            client,
-            client.redirect(found.get("redirect_uri")),
-            issuer,
-            site,
-        )
+        fields, resources = parse_fields(pending.query)
+        client = await self._clients.find(fields.get("client_id"), issuer, site, request.address)
+        uri = client.choose_redirect(fields.get("redirect_uri"))
+        asked = self._check(fields, resources, pending.query, client, uri, issuer, site)
         assert self._upstream is not None
         try:
             login = await self._upstream.exchange(
-                answer, f"{issuer}/callback", visit.nonce, visit.verifier, site
+                answer, f"{issuer}/callback", pending.nonce, pending.verifier, site
             )
-        except LoginEnded as problem:
-            return self._refuse(
-                wish, OAuthError("access_denied", f"the login was refused: {problem}")
-            )
+        except LoginEnded as error:
+            return self._refuse(asked, "access_denied", f"the login was refused: {error}")
         except UpstreamUnreachable:
-            return self._refuse(
-                wish, OAuthError("server_error", f"{self._upstream.host} cannot be reached")
-            )
-        return await self._grant(wish, login)
+            return self._refuse(asked, "server_error", f"{self._upstream.host} cannot be reached")
+        return await self._grant(asked, login)
 
-    # judging
-
-    def _wish(
+    def _check(
         self,
-        found: Mapping[str, str],
+        fields: Mapping[str, str],
         resources: list[str],
         query: str,
         client: OAuthClient,
@@ -170,106 +158,105 @@ class AuthorizationEndpoint:
         issuer: str,
         site: PublicUrl,
     ) -> AuthorizationRequest:
-        if found.get("response_type") != "code":
+        if fields.get("response_type") != "code":
             raise OAuthError("unsupported_response_type", "response_type must be code")
         if (
-            found.get("response_mode", "query") != "query"
-            or "request" in found
-            or "request_uri" in found
+            fields.get("response_mode", "query") != "query"
+            or "request" in fields
+            or "request_uri" in fields
         ):
             raise OAuthError(
-                "invalid_request", "only plain parameters with response_mode query are understood"
+                "invalid_request", "only plain parameters with response_mode query are supported"
             )
-        challenge = found.get("code_challenge", "")
-        if found.get("code_challenge_method") != "S256" or not 43 <= len(challenge) <= 128:
+        challenge = fields.get("code_challenge", "")
+        if fields.get("code_challenge_method") != "S256" or not 43 <= len(challenge) <= 128:
             raise OAuthError(
                 "invalid_request",
-                "PKCE is needed: a code_challenge with code_challenge_method S256",
+                "PKCE is required: a code_challenge with code_challenge_method S256",
             )
         resource = requested_resource(resources, site) or site.base
-        asked = tuple(dict.fromkeys(found.get("scope", "").split()))
-        offered = self._offer(site)
-        scopes = tuple(scope for scope in asked if scope in offered)
-        named = [scope for scope in asked if scope != OFFLINE_ACCESS]
+        requested = tuple(dict.fromkeys(fields.get("scope", "").split()))
+        existing = self._list_scopes(site)
+        scopes = tuple(scope for scope in requested if scope in existing)
+        named = [scope for scope in requested if scope != OFFLINE_ACCESS]
         if named and not scopes:
             raise OAuthError("invalid_scope", "none of these scopes exists here")
+        prompts = {"consent", "login", "select_account"}
         return AuthorizationRequest(
             issuer=issuer,
             site=site,
             query=query,
             client=client,
             redirect_uri=uri,
-            state=found.get("state"),
+            state=fields.get("state"),
             resource=resource,
             challenge=challenge,
-            scopes=scopes if named else self._usual or tuple(offered),
-            offline=OFFLINE_ACCESS in asked,
-            ask=not {"consent", "login", "select_account"}.isdisjoint(
-                found.get("prompt", "").split()
-            ),
+            scopes=scopes if named else self._default_scopes or tuple(existing),
+            offline=OFFLINE_ACCESS in requested,
+            ask=not prompts.isdisjoint(fields.get("prompt", "").split()),
         )
 
-    # showing
+    # pages
 
     async def _show(
         self,
-        wish: AuthorizationRequest,
+        asked: AuthorizationRequest,
         cookie: str,
         problem: str = "",
         name: str = "",
         status: int = 200,
     ) -> HttpResponse:
-        """What comes next in this browser."""
-        fresh = cookie or secrets.token_urlsafe(32)
-        session = await self._session(wish.issuer, cookie)
-        asked, csrf = self._asked(wish), _csrf(fresh, wish.query)
+        """Return what comes next in this browser."""
+        value = cookie or secrets.token_urlsafe(32)
+        session = await self._find_session(asked.issuer, cookie)
+        details, csrf = self._details(asked), _csrf(value, asked.query)
         if self._upstream is not None:
-            shown = pages.consent_page(asked, csrf, None)
+            page = consent_page(details, csrf, None)
         elif session is None:
-            shown = pages.login_page(asked, csrf, problem, name, status)
-        elif await self._remembered(wish, session.user):
-            return await self._grant(wish, Login(session.user))
+            page = login_page(details, csrf, problem, name, status)
+        elif await self._has_consented(asked, session.user):
+            return await self._grant(asked, Login(session.user))
         else:
-            shown = pages.consent_page(asked, csrf, session.user)
-        return shown if cookie else _with_cookie(shown, wish.issuer, fresh)
+            page = consent_page(details, csrf, session.user)
+        return page if cookie else _with_cookie(page, asked.issuer, value)
 
-    def _asked(self, wish: AuthorizationRequest) -> pages.ConsentDetails:
-        client, uri, words = wish.client, wish.redirect_uri, self._offer(wish.site)
+    def _details(self, asked: AuthorizationRequest) -> ConsentDetails:
+        client, uri, descriptions = asked.client, asked.redirect_uri, self._list_scopes(asked.site)
         known_by = {
             "known": "this server",
-            "described": f"{urlsplit(client.id).netloc}",
+            "described": urlsplit(client.id).netloc,
             "registered": "nobody: it registered itself",
         }
-        hosts = [policy_source(uri)]
-        if self._upstream is not None:  # and from there to wherever it has its own users log in
-            hosts += ["https:", policy_source(self._upstream.issuer)]
-        return pages.ConsentDetails(
-            server=self._server(wish.site),
+        sources = [policy_source(uri)]
+        upstream = None
+        if self._upstream is not None:
+            # The upstream may send its users anywhere to log in.
+            sources += ["https:", policy_source(self._upstream.issuer)]
+            upstream = self._upstream.host, ", ".join(self._upstream.scopes)
+        host = redirect_host(uri)
+        return ConsentDetails(
+            server=self._server_name(asked.site),
             client=client.name or "A client without a name",
             known_by=known_by[client.source],
-            back_to=f"{redirect_host(uri)} (this computer)"
-            if is_loopback_redirect(uri)
-            else redirect_host(uri),
+            back_to=f"{host} (this computer)" if is_loopback_redirect(uri) else host,
             uri=uri,
-            scopes=tuple(words[scope] for scope in wish.scopes),
+            scopes=tuple(descriptions[scope] for scope in asked.scopes),
             warning=_warning(client, uri),
-            form=("'self'", *dict.fromkeys(hosts)),
-            upstream=None
-            if self._upstream is None
-            else (self._upstream.host, ", ".join(self._upstream.scopes)),
+            form=("'self'", *dict.fromkeys(sources)),
+            upstream=upstream,
         )
 
-    def _server(self, site: PublicUrl) -> str:
+    def _server_name(self, site: PublicUrl) -> str:
         return self._name or urlsplit(site.url).netloc
 
-    # acting
+    # actions of a form
 
     async def _act(
-        self, request: HttpRequest, wish: AuthorizationRequest, cookie: str
+        self, request: HttpRequest, asked: AuthorizationRequest, cookie: str
     ) -> HttpResponse:
         posted, _ = parse_form(request)
         if not cookie or not compare_digest(
-            posted.get("csrf", "").encode(), _csrf(cookie, wish.query).encode()
+            posted.get("csrf", "").encode(), _csrf(cookie, asked.query).encode()
         ):
             raise OAuthError(
                 "invalid_request",
@@ -279,213 +266,203 @@ class AuthorizationEndpoint:
         act = self._ACTIONS.get(posted.get("action", ""))
         if act is None:
             raise OAuthError("invalid_request", "this form has no such button")
-        answer: HttpResponse = await act(self, request, wish, cookie, posted)
+        answer: HttpResponse = await act(self, request, asked, cookie, posted)
         return answer
 
     async def _login(
         self,
         request: HttpRequest,
-        wish: AuthorizationRequest,
+        asked: AuthorizationRequest,
         cookie: str,
         posted: Mapping[str, str],
     ) -> HttpResponse:
         if self._users is None:
-            raise OAuthError("invalid_request", "nobody logs in on this page")
+            raise OAuthError("invalid_request", "users do not log in on this page")
         name = posted.get("username", "")[:200]
         wait = await self._users.check(name, posted.get("password", ""), request.address)
         if wait:
-            problem = f"Too many attempts. Try again in {int(wait) + 1} seconds."
-            shown = await self._show(wish, cookie, problem, name, 429)
-            return HttpResponse(
-                status=429,
-                headers={**shown.headers, "retry-after": str(int(wait) + 1)},
-                body=shown.body,
-            )
+            seconds = int(wait) + 1
+            problem = f"Too many attempts. Try again in {seconds} seconds."
+            page = await self._show(asked, cookie, problem, name, 429)
+            headers = {**page.headers, "retry-after": str(seconds)}
+            return replace(page, status=429, headers=headers)
         if wait is not None:
-            return await self._show(wish, cookie, "User name or password is wrong.", name, 403)
-        fresh = secrets.token_urlsafe(
-            32
-        )  # a session from before the login is worth nothing after it
+            problem = "The user name or the password is wrong."
+            return await self._show(asked, cookie, problem, name, 403)
+        # A new cookie: someone else may know the one from before the login.
+        value = secrets.token_urlsafe(32)
         row = msgspec.json.encode(LoginSession(name))
-        await self._storage.add(
-            row_key("session", wish.issuer, fresh), row, self._now() + SESSION_LIFE
-        )
-        return _with_cookie(_to(f"{wish.issuer}/authorize?{wish.query}"), wish.issuer, fresh)
+        key = row_key("session", asked.issuer, value)
+        await self._storage.add(key, row, self._now() + SESSION_SECONDS)
+        page = _redirect(f"{asked.issuer}/authorize?{asked.query}")
+        return _with_cookie(page, asked.issuer, value)
 
-    async def _switch(
+    async def _switch_user(
         self,
         request: HttpRequest,
-        wish: AuthorizationRequest,
+        asked: AuthorizationRequest,
         cookie: str,
         posted: Mapping[str, str],
     ) -> HttpResponse:
-        await self._storage.delete(row_key("session", wish.issuer, cookie))
-        return _to(f"{wish.issuer}/authorize?{wish.query}")
+        await self._storage.delete(row_key("session", asked.issuer, cookie))
+        return _redirect(f"{asked.issuer}/authorize?{asked.query}")
 
     async def _deny(
         self,
         request: HttpRequest,
-        wish: AuthorizationRequest,
+        asked: AuthorizationRequest,
         cookie: str,
         posted: Mapping[str, str],
     ) -> HttpResponse:
-        return self._refuse(wish, OAuthError("access_denied", "the user said no"))
+        return self._refuse(asked, "access_denied", "the user denied the request")
 
     async def _approve(
         self,
         request: HttpRequest,
-        wish: AuthorizationRequest,
+        asked: AuthorizationRequest,
         cookie: str,
         posted: Mapping[str, str],
     ) -> HttpResponse:
         if self._upstream is not None:
-            return await self._visit(self._upstream, wish, cookie)
-        session = await self._session(wish.issuer, cookie)
+            return await self._send_upstream(self._upstream, asked, cookie)
+        session = await self._find_session(asked.issuer, cookie)
         if session is None:
-            return await self._show(wish, cookie, "Your session has ended. Sign in again.")
-        await self._remember(wish, session.user)
-        return await self._grant(wish, Login(session.user))
+            return await self._show(asked, cookie, "Your session has ended. Log in again.")
+        await self._remember_consent(asked, session.user)
+        return await self._grant(asked, Login(session.user))
 
     _ACTIONS: dict[str, Any] = {
         "login": _login,
-        "switch": _switch,
+        "switch": _switch_user,
         "deny": _deny,
         "approve": _approve,
     }
 
-    async def _visit(
-        self, upstream: Upstream, wish: AuthorizationRequest, cookie: str
+    async def _send_upstream(
+        self, upstream: Upstream, asked: AuthorizationRequest, cookie: str
     ) -> HttpResponse:
-        state, nonce, verifier = (
-            secrets.token_urlsafe(32),
-            secrets.token_urlsafe(16),
-            secrets.token_urlsafe(32),
-        )
+        state, nonce = secrets.token_urlsafe(32), secrets.token_urlsafe(16)
+        verifier, callback = secrets.token_urlsafe(32), f"{asked.issuer}/callback"
         try:
-            url = await upstream.visit(f"{wish.issuer}/callback", state, nonce, verifier, wish.site)
+            url = await upstream.login_url(callback, state, nonce, verifier, asked.site)
         except UpstreamUnreachable:
             return self._refuse(
-                wish, OAuthError("temporarily_unavailable", f"{upstream.host} cannot be reached")
+                asked, "temporarily_unavailable", f"{upstream.host} cannot be reached"
             )
-        row = msgspec.json.encode(
-            PendingUpstreamLogin(wish.query, _digest(cookie), nonce, verifier)
-        )
-        await self._storage.add(row_key("visit", wish.issuer, state), row, self._now() + VISIT_LIFE)
-        return _to(url)
+        pending = PendingUpstreamLogin(asked.query, _digest(cookie), nonce, verifier)
+        key = row_key("visit", asked.issuer, state)
+        expires = self._now() + UPSTREAM_LOGIN_SECONDS
+        await self._storage.add(key, msgspec.json.encode(pending), expires)
+        return _redirect(url)
 
-    # what is remembered
+    # sessions and consents
 
-    async def _session(self, issuer: str, cookie: str) -> LoginSession | None:
+    async def _find_session(self, issuer: str, cookie: str) -> LoginSession | None:
         row = await self._storage.get(row_key("session", issuer, cookie)) if cookie else None
         session = None if row is None else msgspec.json.decode(row, type=LoginSession)
         return session if session and self._users and self._users.knows(session.user) else None
 
-    async def _remembered(self, wish: AuthorizationRequest, user: str) -> bool:
-        if wish.ask or not is_https_redirect(wish.redirect_uri):
-            # Any program can listen on a loopback port or take a scheme:
+    async def _has_consented(self, asked: AuthorizationRequest, user: str) -> bool:
+        if asked.ask or not is_https_redirect(asked.redirect_uri):
+            # Any program can listen on a loopback port or take over a scheme:
             # https://www.rfc-editor.org/rfc/rfc8252#section-8.6
             return False
-        row = await self._storage.get(_consent(wish, user))
-        return row is not None and set(wish.scopes) <= set(msgspec.json.decode(row, type=list[str]))
+        row = await self._storage.get(_consent_key(asked, user))
+        return row is not None and set(asked.scopes) <= _decode_scopes(row)
 
-    async def _remember(self, wish: AuthorizationRequest, user: str) -> None:
-        name = _consent(wish, user)
-        row = await self._storage.take(name)
-        scopes = {*wish.scopes, *(msgspec.json.decode(row, type=list[str]) if row else ())}
-        await self._storage.add(
-            name, msgspec.json.encode(sorted(scopes)), self._now() + CONSENT_LIFE
-        )
+    async def _remember_consent(self, asked: AuthorizationRequest, user: str) -> None:
+        key = _consent_key(asked, user)
+        row = await self._storage.take(key)
+        scopes = {*asked.scopes, *(_decode_scopes(row) if row else ())}
+        data = msgspec.json.encode(sorted(scopes))
+        await self._storage.add(key, data, self._now() + CONSENT_SECONDS)
 
-    # the way back
+    # back to the client
 
-    async def _grant(self, wish: AuthorizationRequest, login: Login) -> HttpResponse:
-        client = wish.client
-        if self._clients.is_known(login.user):  # whose own tokens go by that name
-            return self._refuse(wish, OAuthError("access_denied", "this name is taken by a client"))
+    async def _grant(self, asked: AuthorizationRequest, login: Login) -> HttpResponse:
+        client = asked.client
+        if self._clients.is_known(login.user):  # the tokens of a client carry its id as the user
+            return self._refuse(asked, "access_denied", "this name is taken by a client")
         renewable = self._upstream is None or login.refresh_token is not None
         grant = Grant(
             user=login.user,
             client=client.id,
-            resource=wish.resource,
-            scopes=wish.scopes,
+            resource=asked.resource,
+            scopes=asked.scopes,
             claims=login.claims,
-            challenge=wish.challenge,
-            redirect_uri=wish.redirect_uri,
-            refreshes=renewable and (wish.offline or "refresh_token" in client.grant_types),
+            challenge=asked.challenge,
+            redirect_uri=asked.redirect_uri,
+            refreshes=renewable and (asked.offline or "refresh_token" in client.grant_types),
             ends=login.ends,
         )
-        code = await self._grants.begin(wish.issuer, grant, login.refresh_token or "")
-        await self._clients.used(client, wish.issuer)
-        return _to(_answer(wish.redirect_uri, wish.state, wish.issuer, {"code": code}))
+        code = await self._grants.begin(asked.issuer, grant, login.refresh_token or "")
+        await self._clients.extend(client, asked.issuer)
+        return _redirect(_answer(asked.redirect_uri, asked.state, asked.issuer, {"code": code}))
 
-    def _refuse(self, wish: AuthorizationRequest, refused: OAuthError) -> HttpResponse:
-        return self._back(wish.redirect_uri, wish.state, wish.issuer, wish.site, refused, ask=False)
+    def _refuse(self, asked: AuthorizationRequest, error: str, description: str) -> HttpResponse:
+        refusal = OAuthError(error, description)
+        return self._return_error(
+            asked.redirect_uri, asked.state, asked.issuer, asked.site, refusal, ask=False
+        )
 
-    def _back(
+    def _return_error(
         self,
         uri: str,
         state: str | None,
         issuer: str,
         site: PublicUrl,
-        refused: OAuthError,
+        error: OAuthError,
         *,
         ask: bool,
     ) -> HttpResponse:
-        told = {"error": refused.error, "error_description": refused.description}
-        url = _answer(uri, state, issuer, told)
+        """Send an error back to the client; with `ask`, only if the user follows a link."""
+        parameters = {"error": error.error, "error_description": error.description}
+        url = _answer(uri, state, issuer, parameters)
         if not ask:
-            return _to(url)
-        text = f"The program that sent you here made a mistake: {refused.description}."
-        return pages.error_page(
-            self._server(site),
-            "This request cannot be answered",
-            text,
-            400,
-            (redirect_host(uri), url),
-        )
+            return _redirect(url)
+        text = f"The program that sent you here made a mistake: {error.description}."
+        title = "This request cannot be answered"
+        return error_page(self._server_name(site), title, text, 400, (redirect_host(uri), url))
 
-    def refuse(self, refused: OAuthError, site: PublicUrl) -> HttpResponse:
-        """The page of a request that leads nowhere."""
-        text = f"{refused.description[:1].upper()}{refused.description[1:]}."
-        status = 400 if refused.status == 401 else refused.status  # which is for programs
-        shown = pages.error_page(
-            self._server(site), "This request cannot be answered", text, status
-        )
-        return HttpResponse(
-            status=shown.status, headers={**shown.headers, **refused.headers}, body=shown.body
-        )
+    def show_error(self, error: OAuthError, site: PublicUrl) -> HttpResponse:
+        """Return the page for a request that cannot be sent back to a client."""
+        text = f"{error.description[:1].upper()}{error.description[1:]}."
+        status = 400 if error.status == 401 else error.status  # 401 is for programs
+        title = "This request cannot be answered"
+        page = error_page(self._server_name(site), title, text, status)
+        return replace(page, headers={**page.headers, **error.headers})
 
 
 def _warning(client: OAuthClient, uri: str) -> str:
-    if client.source == "known" or is_https_redirect(uri):
-        return (
-            ""
-            if client.source != "registered"
-            else (
-                "Nobody has checked this client or its name. Allow it only if you have just "
-                "started it yourself."
-            )
-        )
-    return (
-        "This client runs on your computer, and any program there could use its name. "
-        "Allow it only if you have just started it yourself."
-    )
+    if client.source != "known" and not is_https_redirect(uri):
+        problem = "This client runs on your computer, and any program there could use its name."
+    elif client.source == "registered":
+        problem = "Nobody has checked this client or its name."
+    else:
+        return ""
+    return f"{problem} Allow it only if you have just started it yourself."
 
 
-def _answer(uri: str, state: str | None, issuer: str, told: Mapping[str, str]) -> str:
+def _answer(uri: str, state: str | None, issuer: str, parameters: Mapping[str, str]) -> str:
     # https://www.rfc-editor.org/rfc/rfc9207#section-2
-    return with_query(uri, {**told, **({} if state is None else {"state": state}), "iss": issuer})
+    returned = {} if state is None else {"state": state}
+    return with_query(uri, {**parameters, **returned, "iss": issuer})
 
 
-def _to(url: str) -> HttpResponse:
+def _redirect(url: str) -> HttpResponse:
     # 303: what was posted here must not be posted there.
     return HttpResponse(
         status=303, headers={**NO_STORE, "location": url, "referrer-policy": "no-referrer"}
     )
 
 
-def _consent(wish: AuthorizationRequest, user: str) -> str:
-    return row_key("consent", wish.issuer, user, wish.client.id, redirect_host(wish.redirect_uri))
+def _consent_key(asked: AuthorizationRequest, user: str) -> str:
+    host = redirect_host(asked.redirect_uri)
+    return row_key("consent", asked.issuer, user, asked.client.id, host)
+
+
+def _decode_scopes(row: bytes) -> set[str]:
+    return msgspec.json.decode(row, type=set[str])
 
 
 def _digest(cookie: str) -> str:
@@ -493,8 +470,8 @@ def _digest(cookie: str) -> str:
 
 
 def _csrf(cookie: str, query: str) -> str:
-    """What proves that a form was shown in this browser, for this request: nobody else knows the
-    cookie."""
+    """Return what proves that a form was shown in this browser, for this request: nobody else knows
+    the cookie."""
     return blake2b(
         query.encode(),
         digest_size=24,
@@ -504,15 +481,17 @@ def _csrf(cookie: str, query: str) -> str:
 
 
 def _cookie_name(issuer: str) -> str:
-    # Cookies know no ports, and `__Host-` ones no paths: the name keeps servers on one host apart.
+    # Cookies ignore ports, and `__Host-` cookies ignore paths. The digest keeps the servers of one
+    # host apart.
     name = f"dovetail-{sha256(issuer.encode()).hexdigest()[:12]}"
     return f"__Host-{name}" if issuer.startswith("https:") else name
 
 
-def _cookie(header: str, name: str) -> str:
-    for part in header.split(";"):
-        found, _, value = part.strip().partition("=")
-        if found == name and 20 <= len(value) <= 100:
+def _read_cookie(request: HttpRequest, issuer: str) -> str:
+    wanted = _cookie_name(issuer)
+    for part in request.headers.get("cookie", "").split(";"):
+        name, _, value = part.strip().partition("=")
+        if name == wanted and 20 <= len(value) <= 100:
             return value
     return ""
 
@@ -521,8 +500,6 @@ def _with_cookie(answer: HttpResponse, issuer: str, value: str) -> HttpResponse:
     secure = "; Secure" if issuer.startswith("https:") else ""
     cookie = (
         f"{_cookie_name(issuer)}={value}; Path=/; HttpOnly; SameSite=Lax; "
-        f"Max-Age={int(SESSION_LIFE)}{secure}"
+        f"Max-Age={int(SESSION_SECONDS)}{secure}"
     )
-    return HttpResponse(
-        status=answer.status, headers={**answer.headers, "set-cookie": cookie}, body=answer.body
-    )
+    return replace(answer, headers={**answer.headers, "set-cookie": cookie})

@@ -1,17 +1,17 @@
-"""What was granted, and the secrets that stand for it.
+"""What users have granted, and the secrets that represent it.
 
-A grant is one row. The first secret of it is the authorization code, the later ones are refresh
-tokens, and each exchange turns the secret over in one atomic step: the next one is good, the one
-before it only during a moment of grace, and any other is a replay, which ends the grant and with it
-all its access tokens (they are its children in the storage). As a secret is `grant.random`, even
-one of long ago is known for what it is, and yet nothing is kept of it.
+A grant is one row. Its first secret is the authorization code, the later ones are refresh tokens,
+and each exchange replaces the secret in one atomic step. From then on the new secret is valid, the
+one before it only for a short time of grace, and any other is a replay, which ends the grant and
+with it all its access tokens (they are its children in the storage). Since a secret is
+`grant.random`, even a very old one is recognised, although nothing of it is stored.
 
     code ──redeem──> refresh token 1 ──refresh──> refresh token 2 ──> …
              └ access token    └ access token         (any earlier one: the grant ends)
 
-The grace is for clients that refresh twice at once, or never got the answer: who shows the last
-token again gets the very same successor. Only digests of secrets are stored; what has to be known
-again (the successor, the refresh token of an upstream provider) is sealed under a secret that only
+The time of grace is for clients that refresh twice at once, or never got the answer: the last token
+again yields the very same successor. Only digests of secrets are stored. What has to be recovered
+(the successor, and the refresh token of an upstream provider) is sealed under a secret that only
 the client has. https://www.rfc-editor.org/rfc/rfc9700#section-4.14.2
 """
 
@@ -37,7 +37,7 @@ NEXT, UPSTREAM = "next refresh token", "upstream refresh token"
 
 
 class AccessToken(Struct, frozen=True, omit_defaults=True):
-    """What an access token stands for."""
+    """What an access token gives access to."""
 
     user: str
     client: str
@@ -47,51 +47,53 @@ class AccessToken(Struct, frozen=True, omit_defaults=True):
     claims: dict[str, Any] = {}
 
     def principal(self) -> Principal:
-        """The same for the layers below."""
+        """Return the caller that presents this token."""
         return Principal(self.user, self.client, self.scopes, self.claims, self.expires)
 
 
 class Grant(Struct, frozen=True, omit_defaults=True):
-    """What a user has granted a client."""
+    """What a user has granted to a client."""
 
     user: str
     client: str
     resource: str
     scopes: tuple[str, ...]
     secret: str = ""
-    """The digest of the secret that is good now."""
+    """The digest of the secret that is valid now."""
     claims: dict[str, Any] = {}
     challenge: str = ""
-    """What the code has to be redeemed with; a grant that has one is still in that state."""
+    """The PKCE challenge of the code. Empty once the code was redeemed."""
     redirect_uri: str = ""
     refreshes: bool = True
     previous: str = ""
-    turned: float = 0.0
+    """The digest of the secret before."""
+    exchanged_at: float = 0.0
     successor: str = ""
-    """The secret that is good now, sealed under the previous one."""
+    """The secret that is valid now, sealed under the previous one."""
     upstream: str = ""
-    """The refresh token of the upstream, sealed under the secret that is good now."""
+    """The refresh token of the upstream, sealed under the secret that is valid now."""
     ends: float | None = None
-    """When the upstream's own access token ends: ours live no longer."""
+    """When the upstream's own access token expires: ours do not live longer."""
     thumbprint: str = ""
     """The key that the refresh token is bound to."""
 
 
 class GrantExchange(Struct, frozen=True):
-    """An exchange that was made: the grant as it is now, and what to give the client."""
+    """An exchange of a secret: the grant as it is now, and what to send to the client."""
 
     id: str
     grant: Grant
     row: bytes
-    before: bytes
+    row_before: bytes
     secret: str
     upstream: str
-    fresh: bool
-    """False where this is the same exchange again, in its time of grace."""
+    """The refresh token of the upstream; empty if there is none, or if this is repeated."""
+    repeated: bool = False
+    """Whether this is the same exchange again, within the time of grace."""
 
 
 class GrantStore:
-    """All that was granted by one issuer or several."""
+    """The grants of one issuer or several, in a `Storage`."""
 
     def __init__(
         self,
@@ -103,33 +105,27 @@ class GrantStore:
         now: Callable[[], float] = time.time,
     ) -> None:
         self.access_life = access_life
-        self._storage, self._refresh_life, self._grace, self._now = (
-            storage,
-            refresh_life,
-            grace,
-            now,
-        )
+        self._storage, self._refresh_life = storage, refresh_life
+        self._grace, self._now = grace, now
 
     async def begin(self, issuer: str, grant: Grant, upstream: str = "") -> str:
-        """A new grant; the authorization code for it."""
+        """Store a new grant. Returns its authorization code."""
         id = secrets.token_urlsafe(16)
         code = f"{id}.{secrets.token_urlsafe(32)}"
         sealed = _seal(code, UPSTREAM, upstream) if upstream else ""
-        made = replace(grant, secret=_digest(code), upstream=sealed)
+        row = msgspec.json.encode(replace(grant, secret=_digest(code), upstream=sealed))
         await self._storage.add(
-            row_key("grant", issuer, id),
-            msgspec.json.encode(made),
-            self._now() + CODE_LIFETIME_SECONDS,
+            row_key("grant", issuer, id), row, self._now() + CODE_LIFETIME_SECONDS
         )
         return code
 
     async def find(self, issuer: str, secret: str, client: str) -> tuple[str, Grant, bytes]:
-        """The grant of this client that a secret belongs to. Another client's attempt ends it: the
-        secret has leaked."""
+        """Return the id, grant and row that a secret belongs to. If another client presents it, the
+        secret has leaked, and the grant ends."""
         id = secret.partition(".")[0]
         row = await self._storage.get(row_key("grant", issuer, id))
         if row is None:
-            raise _invalid_grant("it has expired, was revoked or used before, or never was")
+            raise _invalid_grant("it has expired, was revoked or used before, or never existed")
         grant = msgspec.json.decode(row, type=Grant)
         if grant.client != client:
             await self.end(issuer, id)
@@ -137,22 +133,22 @@ class GrantStore:
         return id, grant, row
 
     async def redeem(
-        self, issuer: str, code: str, client: str, fits: Callable[[Grant], bool]
+        self, issuer: str, code: str, client: str, matches: Callable[[Grant], bool]
     ) -> GrantExchange:
-        """Exchange a code. One that does not fit its request, or was used before, ends the
+        """Exchange a code. One that does not match its request, or was used before, ends the
         grant."""
         id, grant, row = await self.find(issuer, code, client)
-        if grant.challenge and grant.secret == _digest(code) and fits(grant):
-            turn = await self._turn(issuer, id, grant, row, code)
-            if turn is not None:
-                return turn
+        if grant.challenge and grant.secret == _digest(code) and matches(grant):
+            exchange = await self._exchange(issuer, id, grant, row, code)
+            if exchange is not None:
+                return exchange
         await self.end(issuer, id)
         raise _invalid_grant(
             "it was used before, or redirect_uri or code_verifier do not belong to it"
         )
 
     async def refresh(self, issuer: str, token: str, client: str, thumbprint: str) -> GrantExchange:
-        """Exchange a refresh token. One that was exchanged before the last ends the grant."""
+        """Exchange a refresh token. One that is older than the previous one ends the grant."""
         for _ in range(2):
             id, grant, row = await self.find(issuer, token, client)
             digest = _digest(token)
@@ -161,72 +157,70 @@ class GrantStore:
             if grant.thumbprint and grant.thumbprint != thumbprint:
                 raise _invalid_grant("it is bound to another key")
             if digest == grant.secret:
-                turn = await self._turn(issuer, id, grant, row, token)
-                if turn is not None:
-                    return turn
-            elif digest == grant.previous and self._now() <= grant.turned + self._grace:
-                return GrantExchange(
-                    id, grant, row, row, _open(token, NEXT, grant.successor), "", False
-                )
+                exchange = await self._exchange(issuer, id, grant, row, token)
+                if exchange is not None:
+                    return exchange
+            elif digest == grant.previous and self._now() <= grant.exchanged_at + self._grace:
+                successor = _open(token, NEXT, grant.successor)
+                return GrantExchange(id, grant, row, row, successor, "", repeated=True)
             else:
                 break
         await self.end(issuer, id)
-        raise _invalid_grant("it was used before; all that was granted with it has ended")
+        raise _invalid_grant("it was used before; everything that was granted with it has ended")
 
-    async def _turn(
+    async def _exchange(
         self, issuer: str, id: str, grant: Grant, row: bytes, old: str
     ) -> GrantExchange | None:
-        """The next secret in place of this one; None where somebody else was faster."""
+        """Replace the secret of a grant; None if another request was faster."""
         new = f"{id}.{secrets.token_urlsafe(32)}"
         upstream = _open(old, UPSTREAM, grant.upstream) if grant.upstream else ""
-        code = bool(grant.challenge)
-        turned = replace(
+        is_code = bool(grant.challenge)
+        changed = replace(
             grant,
             challenge="",
             redirect_uri="",
             secret=_digest(new) if grant.refreshes else "",
-            previous="" if code else grant.secret,  # there is no grace for codes
-            successor="" if code else _seal(old, NEXT, new),
-            turned=self._now(),
+            previous="" if is_code else grant.secret,  # codes have no time of grace
+            successor="" if is_code else _seal(old, NEXT, new),
+            exchanged_at=self._now(),
             upstream=_seal(new, UPSTREAM, upstream) if upstream else "",
         )
-        after = msgspec.json.encode(turned)
-        if not await self._storage.change(
-            row_key("grant", issuer, id), row, after, self._ends(turned)
-        ):
+        after = msgspec.json.encode(changed)
+        key = row_key("grant", issuer, id)
+        if not await self._storage.change(key, row, after, self._expiry(changed)):
             return None
-        return GrantExchange(id, turned, after, row, new, upstream, True)
+        return GrantExchange(id, changed, after, row, new, upstream)
 
-    async def undo(self, issuer: str, turn: GrantExchange) -> None:
-        """Take an exchange back, of which the client will never hear."""
-        before = msgspec.json.decode(turn.before, type=Grant)
+    async def undo(self, issuer: str, exchange: GrantExchange) -> None:
+        """Take back an exchange whose result the client will not get."""
+        before = msgspec.json.decode(exchange.row_before, type=Grant)
         await self._storage.change(
-            row_key("grant", issuer, turn.id), turn.row, turn.before, self._ends(before)
+            row_key("grant", issuer, exchange.id),
+            exchange.row,
+            exchange.row_before,
+            self._expiry(before),
         )
 
-    async def renewed(self, issuer: str, turn: GrantExchange, login: Login) -> GrantExchange:
-        """The upstream's login was renewed: keep its new refresh token, and what is said of the
-        user by now."""
+    async def renew(self, issuer: str, exchange: GrantExchange, login: Login) -> GrantExchange:
+        """Store the renewed login at the upstream: its refresh token, and the user's claims."""
         upstream = login.refresh_token or ""
-        sealed = _seal(turn.secret, UPSTREAM, upstream)
-        grant = replace(turn.grant, upstream=sealed, claims=login.claims, ends=login.ends)
-        row = msgspec.json.encode(grant)
-        await self._storage.change(
-            row_key("grant", issuer, turn.id), turn.row, row, self._ends(grant)
-        )
-        return GrantExchange(turn.id, grant, row, turn.row, turn.secret, upstream, True)
+        sealed = _seal(exchange.secret, UPSTREAM, upstream)
+        grant = replace(exchange.grant, upstream=sealed, claims=login.claims, ends=login.ends)
+        return await self._update(issuer, replace(exchange, upstream=upstream), grant)
 
-    async def bind(self, issuer: str, turn: GrantExchange, thumbprint: str) -> GrantExchange:
+    async def bind(self, issuer: str, exchange: GrantExchange, thumbprint: str) -> GrantExchange:
         """Bind the refresh token to a key: https://www.rfc-editor.org/rfc/rfc9449#section-5."""
-        grant = replace(turn.grant, thumbprint=thumbprint)
-        row = msgspec.json.encode(grant)
-        await self._storage.change(
-            row_key("grant", issuer, turn.id), turn.row, row, self._ends(grant)
-        )
-        return GrantExchange(turn.id, grant, row, turn.row, turn.secret, turn.upstream, True)
+        grant = replace(exchange.grant, thumbprint=thumbprint)
+        return await self._update(issuer, exchange, grant)
 
-    async def access(self, issuer: str, id: str | None, access: AccessToken) -> str:
-        """An access token, which ends with its grant."""
+    async def _update(self, issuer: str, exchange: GrantExchange, grant: Grant) -> GrantExchange:
+        row = msgspec.json.encode(grant)
+        key = row_key("grant", issuer, exchange.id)
+        await self._storage.change(key, exchange.row, row, self._expiry(grant))
+        return replace(exchange, grant=grant, row=row, row_before=exchange.row)
+
+    async def issue(self, issuer: str, id: str | None, access: AccessToken) -> str:
+        """Store an access token, which ends with its grant. Returns its text."""
         token = secrets.token_urlsafe(32)
         parent = None if id is None else row_key("grant", issuer, id)
         row = msgspec.json.encode(access)
@@ -237,12 +231,12 @@ class GrantStore:
         return token
 
     async def look_up(self, issuer: str, token: str) -> AccessToken | None:
-        """What an access token stands for."""
+        """Return what an access token gives access to; None if it is not valid."""
         row = await self._storage.get(row_key("access", issuer, token))
         return None if row is None else msgspec.json.decode(row, type=AccessToken)
 
     async def revoke(self, issuer: str, token: str, client: str) -> None:
-        """End an access token, or what a refresh token was granted by:
+        """End an access token, or the grant of a refresh token:
         https://www.rfc-editor.org/rfc/rfc7009#section-2."""
         access = await self.look_up(issuer, token)
         if access is not None and access.client == client:
@@ -251,7 +245,7 @@ class GrantStore:
             try:
                 id, grant, _ = await self.find(issuer, token, client)
             except OAuthError:
-                return  # nothing of it is left, as was asked
+                return  # it is not valid any more, as requested
             if _digest(token) in (grant.secret, grant.previous):
                 await self.end(issuer, id)
 
@@ -259,27 +253,21 @@ class GrantStore:
         """End a grant, with all its tokens."""
         await self._storage.delete(row_key("grant", issuer, id))
 
-    def life(self, grant: Grant) -> float:
-        """For how many seconds an access token of this grant is good."""
-        return (
-            self.access_life
-            if grant.ends is None
-            else max(0.0, min(self.access_life, grant.ends - self._now()))
-        )
+    def access_seconds(self, grant: Grant) -> float:
+        """Return for how many seconds an access token of this grant is valid."""
+        if grant.ends is None:
+            return self.access_life
+        return max(0.0, min(self.access_life, grant.ends - self._now()))
 
-    def _ends(self, grant: Grant) -> float:
-        life = (
-            CODE_LIFETIME_SECONDS
-            if grant.challenge
-            else self._refresh_life
-            if grant.refreshes
-            else self.life(grant)
-        )
-        return self._now() + life
+    def _expiry(self, grant: Grant) -> float:
+        if grant.challenge:
+            return self._now() + CODE_LIFETIME_SECONDS
+        seconds = self._refresh_life if grant.refreshes else self.access_seconds(grant)
+        return self._now() + seconds
 
 
-def _invalid_grant(why: str) -> OAuthError:
-    return OAuthError("invalid_grant", f"this code or token is not taken: {why}")
+def _invalid_grant(reason: str) -> OAuthError:
+    return OAuthError("invalid_grant", f"this code or token is refused: {reason}")
 
 
 def _digest(secret: str) -> str:
@@ -298,17 +286,17 @@ def _open(secret: str, purpose: str, sealed: str) -> str:
 
 
 def narrow_scopes(
-    asked: str | None, granted: tuple[str, ...], implies: ImpliedScopes | None = None
+    requested: str | None, granted: tuple[str, ...], implies: ImpliedScopes | None = None
 ) -> tuple[str, ...]:
-    """The scopes of a token, which may be fewer than were granted, or a part of one, never more."""
-    wanted = tuple(dict.fromkeys((asked or "").split()))
-    kept = tuple(scope for scope in wanted if scope != "offline_access")
-    if not set(kept) <= set(expand_scopes(granted, implies)):
-        raise OAuthError("invalid_scope", "these scopes are more than were granted")
-    return kept or granted
+    """Return the scopes of a token: what was granted, or a part of it, never more."""
+    wanted = dict.fromkeys((requested or "").split())
+    wanted.pop("offline_access", None)
+    if not set(wanted) <= set(expand_scopes(granted, implies)):
+        raise OAuthError("invalid_scope", "these scopes are more than was granted")
+    return tuple(wanted) or granted
 
 
 def bind_claims(claims: Mapping[str, Any], thumbprint: str) -> dict[str, Any]:
-    """Claims of a token that is bound to a key:
+    """Return the claims of a token, bound to a key if a thumbprint is given:
     https://www.rfc-editor.org/rfc/rfc9449#section-6.1."""
     return {**claims, "cnf": {"jkt": thumbprint}} if thumbprint else dict(claims)

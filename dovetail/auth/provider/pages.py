@@ -1,13 +1,13 @@
-"""What a person sees: login, consent, and what went wrong. Plain HTML, no scripts, nothing loaded
-from anywhere.
+"""The pages that a person sees: login, consent, and errors. Plain HTML, without scripts and without
+anything that is loaded from elsewhere.
 
-Whatever comes from outside goes through `escape`, and the policy of each page would not let it do
-anything anyway. Browsers hold `form-action` against the redirects that follow a form as well, so it
-names where the client wants its user back.
+Everything that comes from outside is escaped, and the content security policy of each page would
+stop it anyway. Browsers apply `form-action` to the redirects that follow a form as well, so it
+names the place to which the client wants its user back.
 """
 
 from base64 import b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from hashlib import sha256
 from html import escape
 
@@ -17,48 +17,57 @@ from ...ports import HttpResponse
 from .web import NO_STORE
 
 STYLE = """
-:root{color-scheme:light dark;--back:#f3f4f7;--card:#fff;--ink:#16181d;--soft:#5c6370;--line:#e3e5ea;--accent:#3d4fd1;
---on:#fff;--accent-soft:#eceefc;--warn:#7a4a00;--warn-back:#fff6e3;--warn-line:#f2d9a4;--bad:#b3261e}
-@media(prefers-color-scheme:dark){:root{--back:#0f1115;--card:#191c22;--ink:#eceef2;--soft:#a0a7b4;--line:#2c313a;
---accent:#98a5ff;--on:#10121a;--accent-soft:#232846;--warn:#ffd894;--warn-back:#2c2313;--warn-line:#574521;--bad:#ff9b94}}
+:root{color-scheme:light dark;--back:#f3f4f7;--card:#fff;--ink:#16181d;--soft:#5c6370;
+--line:#e3e5ea;--accent:#3d4fd1;--on:#fff;--accent-soft:#eceefc;--warn:#7a4a00;--warn-back:#fff6e3;
+--warn-line:#f2d9a4;--bad:#b3261e}
+@media(prefers-color-scheme:dark){:root{--back:#0f1115;--card:#191c22;--ink:#eceef2;--soft:#a0a7b4;
+--line:#2c313a;--accent:#98a5ff;--on:#10121a;--accent-soft:#232846;--warn:#ffd894;
+--warn-back:#2c2313;--warn-line:#574521;--bad:#ff9b94}}
 *{box-sizing:border-box}
 svg{fill:none;stroke:currentColor;stroke-width:2.2;stroke-linecap:round;stroke-linejoin:round}
-body{margin:0;min-height:100vh;display:flex;align-items:center;justify-content:center;padding:1.5rem;background:var(--back);
-color:var(--ink);font:16px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",sans-serif}
-main{width:100%;max-width:27rem;background:var(--card);border:1px solid var(--line);border-radius:18px;padding:2rem;
-box-shadow:0 1px 2px rgb(0 0 0/.04),0 12px 32px rgb(0 0 0/.07)}
-.who{display:flex;align-items:center;gap:.6rem;margin:0 0 1.5rem;color:var(--soft);font-size:.875rem;overflow-wrap:anywhere}
-.who svg{flex:none;padding:.4rem;
-width:2.1rem;height:2.1rem;border-radius:10px;background:var(--accent-soft);color:var(--accent)}
-h1{margin:0 0 .5rem;font-size:1.4rem;line-height:1.3;font-weight:650;letter-spacing:-.012em;overflow-wrap:anywhere}
+body{margin:0;min-height:100vh;display:flex;align-items:center;justify-content:center;
+padding:1.5rem;background:var(--back);color:var(--ink);
+font:16px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",sans-serif}
+main{width:100%;max-width:27rem;background:var(--card);border:1px solid var(--line);
+border-radius:18px;padding:2rem;box-shadow:0 1px 2px rgb(0 0 0/.04),0 12px 32px rgb(0 0 0/.07)}
+.who{display:flex;align-items:center;gap:.6rem;margin:0 0 1.5rem;color:var(--soft);
+font-size:.875rem;overflow-wrap:anywhere}
+.who svg{flex:none;padding:.4rem;width:2.1rem;height:2.1rem;border-radius:10px;
+background:var(--accent-soft);color:var(--accent)}
+h1{margin:0 0 .5rem;font-size:1.4rem;line-height:1.3;font-weight:650;letter-spacing:-.012em;
+overflow-wrap:anywhere}
 p{margin:.5rem 0}.soft{color:var(--soft);font-size:.9rem}
 h2{margin:1.5rem 0 .5rem;font-size:.8125rem;font-weight:600;color:var(--soft)}
 ul{list-style:none;margin:0;padding:0}
 li{display:flex;gap:.65rem;align-items:flex-start;padding:.3rem 0;overflow-wrap:anywhere}
 li svg{flex:none;width:1.15rem;height:1.15rem;margin-top:.2rem;color:var(--accent)}
 dl{margin:1.5rem 0 0;border:1px solid var(--line);border-radius:12px;font-size:.9rem}
-dl div{display:flex;gap:1rem;justify-content:space-between;padding:.6rem .9rem}dl div+div{border-top:1px solid var(--line)}
-dt{color:var(--soft);flex:none}dd{margin:0;text-align:right;overflow-wrap:anywhere;font-weight:500}
+dl div{display:flex;gap:1rem;justify-content:space-between;padding:.6rem .9rem}
+dl div+div{border-top:1px solid var(--line)}
+dt{color:var(--soft);flex:none}
+dd{margin:0;text-align:right;overflow-wrap:anywhere;font-weight:500}
 .warn{margin:1.25rem 0 0;padding:.75rem .9rem;border:1px solid var(--warn-line);border-radius:12px;
 background:var(--warn-back);color:var(--warn);font-size:.875rem}
 .bad{color:var(--bad);font-size:.9rem;font-weight:500}
 label{display:block;margin:1rem 0 .35rem;font-size:.875rem;font-weight:550}
-input{width:100%;padding:.65rem .8rem;border:1px solid var(--line);border-radius:10px;background:var(--back);color:inherit;
-font:inherit}
+input{width:100%;padding:.65rem .8rem;border:1px solid var(--line);border-radius:10px;
+background:var(--back);color:inherit;font:inherit}
 .row{display:flex;gap:.75rem;margin-top:1.75rem}.row>*{flex:1}
-button,.button{display:block;width:100%;padding:.7rem 1rem;border:1px solid var(--line);border-radius:10px;
-background:transparent;color:inherit;font:inherit;font-weight:600;text-align:center;text-decoration:none;cursor:pointer}
+button,.button{display:block;width:100%;padding:.7rem 1rem;border:1px solid var(--line);
+border-radius:10px;background:transparent;color:inherit;font:inherit;font-weight:600;
+text-align:center;text-decoration:none;cursor:pointer}
 .main{border-color:var(--accent);background:var(--accent);color:var(--on)}
 button:hover,.button:hover{filter:brightness(1.06)}
 :focus-visible{outline:3px solid var(--accent);outline-offset:2px}
-.link{display:inline;width:auto;padding:0;border:0;color:var(--accent);font-weight:500;font-size:inherit;text-decoration:underline}
-@media(max-width:26rem){body{padding:0;align-items:stretch}main{border:0;border-radius:0;padding:1.5rem}
-.row{flex-direction:column-reverse}}
-"""  # noqa: E501
+.link{display:inline;width:auto;padding:0;border:0;color:var(--accent);font-weight:500;
+font-size:inherit;text-decoration:underline}
+@media(max-width:26rem){body{padding:0;align-items:stretch}
+main{border:0;border-radius:0;padding:1.5rem}.row{flex-direction:column-reverse}}
+"""
 POLICY = (
     "default-src 'none'; style-src "
     f"'sha256-{b64encode(sha256(STYLE.encode()).digest()).decode()}'; "
-    + ("base-uri 'none'; frame-ancestors 'none'; form-action ")
+    "base-uri 'none'; frame-ancestors 'none'; form-action "
 )
 HEADERS = {
     **NO_STORE,
@@ -76,51 +85,55 @@ CHECK = f'{_SVG}<path d="M5 12.5l4.5 4.5L19 7.5"/></svg>'
 
 
 class ConsentDetails(Struct, frozen=True):
-    """What a person is asked about: the client, and all that helps to know it."""
+    """What a person needs to know about a client to decide."""
 
     server: str
     client: str
     known_by: str
     back_to: str
+    """The host that the user returns to."""
     uri: str
-    """The same, to the letter."""
+    """The exact redirect URI."""
     scopes: tuple[str, ...]
-    """In words."""
+    """The description of each scope."""
     warning: str = ""
     form: tuple[str, ...] = ()
     """Where the forms of the page may lead to."""
     upstream: tuple[str, str] | None = None
-    """Where the user is to sign in, and what is asked for there."""
+    """Where the user will log in, and which scopes are requested there."""
 
 
 def login_page(
-    asked: ConsentDetails, csrf: str, problem: str = "", name: str = "", status: int = 200
+    details: ConsentDetails, csrf: str, problem: str = "", name: str = "", status: int = 200
 ) -> HttpResponse:
-    """Who are you?"""
-    shown = f'<p class="bad" role="alert">{escape(problem)}</p>' if problem else ""
-    first, second = ("", " autofocus") if name else (" autofocus", "")
-    body = f"""<h1>Sign in</h1>
-<p class="soft">to go on to <strong>{escape(asked.client)}</strong>, which asks to use {escape(asked.server)}</p>{shown}
-<form method="post">{_hidden(csrf)}
+    """Return the page with the login form."""
+    client, server = escape(details.client), escape(details.server)
+    alert = f'<p class="bad" role="alert">{escape(problem)}</p>' if problem else ""
+    focus_name, focus_password = ("", " autofocus") if name else (" autofocus", "")
+    body = f"""<h1>Log in</h1>
+<p class="soft">to continue to <strong>{client}</strong>, which wants to use {server}</p>{alert}
+<form method="post">{_csrf_field(csrf)}
 <label for="username">User name</label>
-<input id="username" name="username" value="{escape(name)}" autocomplete="username" autocapitalize="none" spellcheck="false"
- maxlength="200" required{first}>
+<input id="username" name="username" value="{escape(name)}" autocomplete="username"
+ autocapitalize="none" spellcheck="false" maxlength="200" required{focus_name}>
 <label for="password">Password</label>
-<input id="password" name="password" type="password" autocomplete="current-password" maxlength="1000" required{second}>
-<div class="row"><button class="main" name="action" value="login">Sign in</button></div>
-</form>"""  # noqa: E501
-    return render_page("Sign in", asked.server, body, asked.form, status)
+<input id="password" name="password" type="password" autocomplete="current-password"
+ maxlength="1000" required{focus_password}>
+<div class="row"><button class="main" name="action" value="login">Log in</button></div>
+</form>"""
+    return render_page("Log in", details.server, body, details.form, status)
 
 
-def consent_page(asked: ConsentDetails, csrf: str, user: str | None) -> HttpResponse:
-    """May this client come in?"""
-    listed = "".join(f"<li>{CHECK}<span>{escape(words)}</span></li>" for words in asked.scopes)
-    wants = listed or f"<li>{CHECK}<span>Use {escape(asked.server)} in your name</span></li>"
+def consent_page(details: ConsentDetails, csrf: str, user: str | None) -> HttpResponse:
+    """Return the page on which a user allows or denies a client."""
+    client, server = escape(details.client), escape(details.server)
+    scopes = details.scopes or (f"Use {details.server} on your behalf",)
+    listed = "".join(f"<li>{CHECK}<span>{escape(text)}</span></li>" for text in scopes)
     rows = [
-        ("Client", asked.client),
-        ("Known by", asked.known_by),
-        ("Returns to", asked.back_to),
-        ("At", asked.uri),
+        ("Client", details.client),
+        ("Known by", details.known_by),
+        ("Returns to", details.back_to),
+        ("URL", details.uri),
     ]
     facts = "".join(
         f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in rows
@@ -129,29 +142,31 @@ def consent_page(asked: ConsentDetails, csrf: str, user: str | None) -> HttpResp
         switch = (
             '<button class="link" name="action" value="switch" formnovalidate>not you?</button>'
         )
-        facts += f"<div><dt>Signed in as</dt><dd>{escape(user)} · {switch}</dd></div>"
-    warning = f'<p class="warn" role="note">{escape(asked.warning)}</p>' if asked.warning else ""
+        facts += f"<div><dt>Logged in as</dt><dd>{escape(user)} · {switch}</dd></div>"
+    warning = (
+        f'<p class="warn" role="note">{escape(details.warning)}</p>' if details.warning else ""
+    )
     after = ""
-    if asked.upstream is not None:
-        host, wanted = map(escape, asked.upstream)
+    if details.upstream is not None:
+        host, requested = map(escape, details.upstream)
         after = (
-            f'<p class="soft">You will then sign in at <strong>{host}</strong>, which is '
-            f"asked for: {wanted}.</p>"
+            f'<p class="soft">You will then log in at <strong>{host}</strong>, with these scopes: '
+            f"{requested}.</p>"
         )
-    body = f"""<h1>Allow {escape(asked.client)} to use {escape(asked.server)}?</h1>
-<form method="post">{_hidden(csrf)}
-<h2>It will be able to</h2><ul>{wants}</ul>
+    body = f"""<h1>Allow {client} to use {server}?</h1>
+<form method="post">{_csrf_field(csrf)}
+<h2>It will be able to</h2><ul>{listed}</ul>
 <dl>{facts}</dl>{warning}{after}
 <div class="row"><button name="action" value="deny">Deny</button>
 <button class="main" name="action" value="approve">Allow</button></div>
 </form>"""
-    return render_page(f"Allow {asked.client}?", asked.server, body, asked.form)
+    return render_page(f"Allow {details.client}?", details.server, body, details.form)
 
 
 def error_page(
     server: str, title: str, text: str, status: int = 400, back: tuple[str, str] | None = None
 ) -> HttpResponse:
-    """What went wrong; `back` is a way on, as host and URL."""
+    """Return a page that says what went wrong; `back` is a link to continue, as host and URL."""
     link = ""
     if back is not None:
         host, url = escape(back[0]), escape(back[1])
@@ -159,26 +174,23 @@ def error_page(
             f'<div class="row"><a class="button" rel="noreferrer" href="{url}">Return to '
             f"{host}</a></div>"
         )
-    return render_page(
-        title, server, f"<h1>{escape(title)}</h1><p>{escape(text)}</p>{link}", (), status
-    )
+    body = f"<h1>{escape(title)}</h1><p>{escape(text)}</p>{link}"
+    return render_page(title, server, body, (), status)
 
 
 def render_page(
     title: str, server: str, body: str, form: Iterable[str] = (), status: int = 200
 ) -> HttpResponse:
-    """A whole page, with the headers that keep it safe."""
+    """Return a whole page, with the headers that keep it safe."""
     html = f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<html lang="en"><head><meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="robots" content="noindex"><title>{escape(title)}</title><style>{STYLE}</style></head>
 <body><main><p class="who">{LOCK}<span>{escape(server)}</span></p>{body}</main></body></html>
-"""  # noqa: E501
-    headers: Mapping[str, str] = {
-        **HEADERS,
-        "content-security-policy": POLICY + (" ".join(form) or "'none'"),
-    }
+"""
+    headers = {**HEADERS, "content-security-policy": POLICY + (" ".join(form) or "'none'")}
     return HttpResponse(status=status, headers=headers, body=html.encode("utf-8", "replace"))
 
 
-def _hidden(csrf: str) -> str:
+def _csrf_field(csrf: str) -> str:
     return f'<input type="hidden" name="csrf" value="{escape(csrf)}">'

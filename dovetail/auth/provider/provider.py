@@ -1,14 +1,14 @@
 """An authorization server within the server that it protects: `Server(auth=Provider(users={"ada":
 hash_password("…")}))`.
 
-It lies below `PublicUrl.base`, which is also its issuer, and speaks OAuth 2.1 as MCP wants it:
-authorization code with PKCE, refresh tokens that rotate, client credentials for clients that are
-known; metadata (RFC 8414), registration (RFC 7591 and client documents), revocation (RFC 7009),
-resource indicators (RFC 8707), issuer identification (RFC 9207), DPoP (RFC 9449).
+Its URLs are below `PublicUrl.base`, which is also its issuer. It implements OAuth 2.1 as MCP
+requires: authorization code with PKCE, refresh tokens that rotate, client credentials for
+configured clients; metadata (RFC 8414), registration (RFC 7591 and client documents), revocation
+(RFC 7009), resource indicators (RFC 8707), issuer identification (RFC 9207), DPoP (RFC 9449).
 
-Access tokens are random and kept, by their digest, in the storage: to revoke one is to delete it,
-in all processes at once. Whether a caller has a good one is the business of the same `Bearer` that
-guards any resource server.
+Access tokens are random, and stored by their digest. Deleting one revokes it, in all processes at
+once. Whether a caller has a valid token is decided by the same `Bearer` that guards any resource
+server.
 """
 
 import logging
@@ -48,22 +48,54 @@ log = logging.getLogger("dovetail.auth")
 
 Endpoint: TypeAlias = Callable[[HttpRequest, str, PublicUrl], Awaitable[HttpResponse]]
 Route: TypeAlias = tuple[tuple[str, ...], Endpoint]
-"""The methods that it takes, and what answers them."""
+"""The accepted methods, and what answers them."""
 PAGE_PATHS = ("/authorize", "/callback")
 """What people see; the rest is for programs."""
 NEEDS_HTTPS = (
-    "passwords and tokens go over https only, or stay on this machine; the server has "
-    "to say public_url='https://…'"
+    "passwords and tokens are only sent over https, or on localhost; the server has to set "
+    "public_url='https://…'"
 )
 NATIVE_SCHEMES = ("cursor", "vscode", "vscode-insiders")
-"""Schemes of native clients that cannot do without. By the letter, a redirect URI is https or on a
-loopback address:
+"""Schemes of native clients that use no other redirect URI. The specification itself allows only
+https and loopback addresses:
 https://modelcontextprotocol.io/specification/2026-07-28/basic/authorization/security-considerations#communication-security"""
 
 
 class Provider:
-    """Lets in whom it has given an access token, after a login with a password or at an upstream
-    provider."""
+    """Lets in callers with an access token that it has issued, after a login with a password or at
+    an upstream provider.
+
+    Args:
+        users: The users and the hashes of their passwords (see `hash_password`), or a function
+            (sync or async) of name and password that returns whether they belong together.
+        upstream: The OpenID provider at which users log in. Pass this or `users`; with neither,
+            only `clients` can get tokens.
+        issuer: The URL of this authorization server, if a proxy changes paths (default: the public
+            URL of the server).
+        name: The name of the server on the pages (default: its host).
+        storage: Where grants and tokens are stored: a file, `":memory:"`, or a `Storage` (default:
+            `provider.sqlite` in the user's folder for application data).
+        scopes: The scopes that can be granted, with their descriptions for the consent page, or
+            just their names. Scopes that tools need are added.
+        required: The scopes that every caller needs (default: none).
+        implies: The scopes that a scope includes: a dict, or a function (default: only itself).
+        clients: Clients that are configured; only they may act on their own behalf.
+        register: Whether clients may register themselves (default: True).
+        documents: Whether a client may be described by a document at its URL (default: True).
+        schemes: Schemes of redirect URIs for native clients, beside https and loopback addresses
+            (default: `cursor`, `vscode`, `vscode-insiders`).
+        private: Whether documents of clients may be on a private network (default: False).
+        access_life: For how many seconds an access token is valid (default: 3600).
+        refresh_life: For how many seconds an unused refresh token is valid (default: 30 days).
+        grace: For how many seconds the previous refresh token still works (default: 30), for
+            clients that never got the answer. Older ones end the grant.
+        dpop: True issues and accepts only tokens that are bound to a key; a `Checker` sets further
+            options (default: clients decide).
+        now: The clock (default: `time.time`).
+
+    Raises:
+        ConfigError: Nobody could log in, or the settings contradict each other.
+    """
 
     def __init__(
         self,
@@ -88,11 +120,12 @@ class Provider:
         now: Callable[[], float] = time.time,
     ) -> None:
         known = tuple(clients)
-        _check(users, upstream, known)
-        self.issuer = None if issuer is None else _safe_issuer(issuer)
+        _check_settings(users, upstream, known)
+        self.issuer = None if issuer is None else _check_issuer(issuer)
+        """The URL of this authorization server; None for the public URL of the server."""
         self.private = private
-        """Whether documents of clients may be on the local network."""
-        self._words = (
+        """Whether documents of clients may be on a private network."""
+        self._scopes = (
             dict(scopes)
             if isinstance(scopes, Mapping)
             else {scope: scope for scope in parse_scopes(scopes)}
@@ -121,33 +154,33 @@ class Provider:
             self._grants,
             upstream=upstream,
             checker=checker,
-            knows=self._knows,
-            offer=self._offer,
+            knows_user=self._knows,
+            list_scopes=self._list_scopes,
             implies=implies,
             now=now,
         )
-        self._front = front = AuthorizationEndpoint(
+        self._pages = pages = AuthorizationEndpoint(
             self._clients,
             self._grants,
             storage,
             users=self._users,
             upstream=upstream,
-            offer=self._offer,
-            usual=self._required,
+            list_scopes=self._list_scopes,
+            default_scopes=self._required,
             name=name,
             now=now,
         )
         self._guard = Bearer(
             self._verify,
             scopes=required,
-            authorization_servers=self._issuers,
+            authorization_servers=lambda site: [self._issuer(site)],
             implies=implies,
             dpop=checker,
         )
         routes: dict[str, tuple[bool, Route]] = {
-            "/authorize": (self._interactive, (("GET", "POST"), front.authorize)),
-            "/callback": (upstream is not None, (("GET",), front.callback)),
-            "/register": (self._interactive and register, (("POST",), self._new_client)),
+            "/authorize": (self._interactive, (("GET", "POST"), pages.authorize)),
+            "/callback": (upstream is not None, (("GET",), pages.callback)),
+            "/register": (self._interactive and register, (("POST",), self._register)),
             "/token": (True, (("POST",), tokens.token)),
             "/revoke": (True, (("POST",), tokens.revoke)),
         }
@@ -156,30 +189,61 @@ class Provider:
     # the guard
 
     async def admit(self, request: HttpRequest, site: PublicUrl) -> Principal | HttpResponse:
-        """Who is calling, or the refusal."""
+        """Return who is calling, or the response that refuses the request.
+
+        Args:
+            request: The request, with header names in lower case.
+            site: The server that received it.
+        """
         return await self._guard.admit(request, site)
 
     async def again(self, request: HttpRequest, site: PublicUrl) -> Principal | HttpResponse:
-        """The same for a request that was let in before."""
+        """Check a request that was admitted before, and is still being answered, once more.
+
+        Args:
+            request: The request, with header names in lower case.
+            site: The server that received it.
+        """
         return await self._guard.again(request, site)
 
     def challenge(
         self, site: PublicUrl, principal: Principal, scopes: tuple[str, ...]
     ) -> Mapping[str, str]:
-        """The headers of a refusal to a caller that was let in, but lacks these scopes."""
+        """Return the headers of a 403 response to a caller that lacks scopes.
+
+        Args:
+            site: The server that received the request.
+            principal: Who is calling.
+            scopes: The scopes that the operation needs.
+        """
         return self._guard.challenge(site, principal, scopes)
 
     def stand(self, base: str) -> None:
-        """Complain now rather than at the first login, where it is known that this is what the
-        world finds us below."""
+        """Check the public URL of the server, so that an error comes now and not at the first
+        login.
+
+        Args:
+            base: The URL below which the world finds the server.
+
+        Raises:
+            ConfigError: The URL is neither https nor on localhost.
+        """
         if not is_confidential(self.issuer or base):
             raise ConfigError(f"Provider at {base}: {NEEDS_HTTPS}")
 
     async def respond(self, request: HttpRequest, site: PublicUrl) -> HttpResponse | None:
-        """A page or endpoint of the authorization server, or the metadata of the resource; None
-        where this is neither."""
+        """Answer a request for a page or endpoint of the authorization server, or for metadata.
+
+        Args:
+            request: The request, with its path relative to the origin.
+            site: The server that received it.
+
+        Returns:
+            The response; None if the path is not one of these.
+        """
         issuer = self._issuer(site)
         base = urlsplit(issuer).path
+        path = request.path.removeprefix(base) if request.path.startswith(base) else ""
         if request.path in (
             f"{SERVER_METADATA_PATH}{base}",
             f"{base}{SERVER_METADATA_PATH}",
@@ -187,13 +251,13 @@ class Provider:
             f"{base}{OPENID_METADATA_PATH}",
         ):
             route: Route = (("GET", "HEAD"), self._metadata)
-        elif request.path.startswith(base) and request.path[len(base) :] in self._routes:
-            route = self._routes[request.path[len(base) :]]
+        elif path in self._routes:
+            route = self._routes[path]
         else:
             return await self._guard.respond(request, site)
         methods, endpoint = route
-        person = request.path[len(base) :] in PAGE_PATHS
-        if request.method == "OPTIONS" and not person:
+        is_page = path in PAGE_PATHS
+        if request.method == "OPTIONS" and not is_page:
             return HttpResponse(status=204, headers={**CORS, "access-control-max-age": "86400"})
         if request.method not in methods:
             return HttpResponse(status=405, headers={"allow": ", ".join(methods)})
@@ -204,30 +268,28 @@ class Provider:
                 replace(request, address=network_of(request.address or "")), issuer, site
             )
         except OAuthError as problem:
-            refused = problem
-        except Overloaded as full:
-            log.warning("Refused for want of room: %s", full)
-            refused = OAuthError(
+            error = problem
+        except Overloaded as problem:
+            log.warning("Refused a request for lack of resources: %s", problem)
+            error = OAuthError(
                 "temporarily_unavailable",
                 "this server is too busy; try again later",
                 503,
                 {"retry-after": "60"},
             )
-        return self._front.refuse(refused, site) if person else error_response(refused)
-
-    # the parts that need all of it
+        return self._pages.show_error(error, site) if is_page else error_response(error)
 
     async def _metadata(self, request: HttpRequest, issuer: str, site: PublicUrl) -> HttpResponse:
-        """What a client has to know: https://www.rfc-editor.org/rfc/rfc8414#section-2."""
-        at = {path: f"{issuer}{path}" for path in self._routes}
+        """Return the metadata: https://www.rfc-editor.org/rfc/rfc8414#section-2."""
+        urls = {path: f"{issuer}{path}" for path in self._routes}
         grants = ["authorization_code", "refresh_token"] if self._interactive else []
         document = ServerMetadata(
             issuer=issuer,
-            authorization_endpoint=at.get("/authorize"),
-            token_endpoint=at["/token"],
-            registration_endpoint=at.get("/register"),
-            revocation_endpoint=at["/revoke"],
-            scopes_supported=[*self._offer(site), OFFLINE_ACCESS],
+            authorization_endpoint=urls.get("/authorize"),
+            token_endpoint=urls["/token"],
+            registration_endpoint=urls.get("/register"),
+            revocation_endpoint=urls["/revoke"],
+            scopes_supported=[*self._list_scopes(site), OFFLINE_ACCESS],
             response_types_supported=["code"] if self._interactive else [],
             response_modes_supported=["query"],
             grant_types_supported=[*grants, "client_credentials"],
@@ -241,22 +303,21 @@ class Provider:
         )
         return json_response(document, headers={"cache-control": "public, max-age=300"})
 
-    async def _new_client(self, request: HttpRequest, issuer: str, site: PublicUrl) -> HttpResponse:
+    async def _register(self, request: HttpRequest, issuer: str, site: PublicUrl) -> HttpResponse:
         return await self._clients.register(request, issuer)
 
     async def _verify(self, token: str, site: PublicUrl) -> Principal | None:
-        """Who an access token was given to, if it was for this server."""
-        if (
-            not site.is_configured
-        ):  # whoever holds a token for another server could name that as the Host
+        """Return who an access token was issued to, if it is for this server."""
+        # A token for another server could be sent with the Host header of that server.
+        if not site.is_configured:
             raise TokenRefused(
-                "this server is not sure of its own URL, and so not of whom a token is for: "
-                "it has to say public_url="
+                "this server does not know its own URL, and so not who a token is for; its "
+                "operator has to set public_url="
             )
         try:
             access = await self._grants.look_up(self._issuer(site), token)
-        except Overloaded as busy:
-            raise ConnectFailed(str(busy)) from None
+        except Overloaded as error:
+            raise ConnectFailed(str(error)) from None
         if (
             access is None
             or access.resource not in (site.base, audience_of(site.url))
@@ -268,37 +329,34 @@ class Provider:
     def _knows(self, user: str, client: str = "") -> bool:
         return user == client or self._users is None or self._users.knows(user)
 
-    def _offer(self, site: PublicUrl) -> dict[str, str]:
-        """All scopes that there are, and what they mean."""
-        return {**{scope: scope for scope in (*self._required, *site.scopes)}, **self._words}
+    def _list_scopes(self, site: PublicUrl) -> dict[str, str]:
+        """Return all scopes that exist, with their descriptions."""
+        return {**{scope: scope for scope in (*self._required, *site.scopes)}, **self._scopes}
 
     def _issuer(self, site: PublicUrl) -> str:
         return self.issuer or site.base
 
-    def _issuers(self, site: PublicUrl) -> list[str]:
-        return [self._issuer(site)]
 
-
-def _check(
+def _check_settings(
     users: Mapping[str, str] | CheckPassword | None,
     upstream: Upstream | None,
     clients: tuple[KnownClient, ...],
 ) -> None:
     if users is not None and upstream is not None:
-        raise ConfigError("Provider: users log in here (users=) or elsewhere (upstream=), not both")
+        raise ConfigError("Provider: pass either users= or upstream=, where users log in")
     if users is None and upstream is None and not clients:
         raise ConfigError(
-            'Provider: nobody could log in; give users={"ada": hash_password("…")}, upstream= '
-            "or clients="
+            'Provider: nobody could log in. Pass users={"ada": hash_password("…")}, upstream= or '
+            "clients=."
         )
     if isinstance(users, Mapping) and (both := users.keys() & {client.id for client in clients}):
         raise ConfigError(
-            f"Provider: {min(both)!r} is the name of a user and of a client; nobody could "
-            "tell them apart"
+            f"Provider: {min(both)!r} is the name of a user and of a client. Rename one of them, "
+            "since their tokens could not be told apart."
         )
 
 
-def _safe_issuer(url: str) -> str:
+def _check_issuer(url: str) -> str:
     try:
         return require_safe(url.rstrip("/"), "Provider(issuer=…)")
     except Unauthorized as error:

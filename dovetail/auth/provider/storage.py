@@ -1,15 +1,15 @@
 """What the provider has to remember: grants, tokens, sessions, registrations.
 
-It is a table of rows with an end: key, bytes, when it expires, and perhaps a parent, without which
-a row cannot be added and with which it goes. That is all that revocation needs: access tokens are
-children of their grant. Three calls are atomic among all processes (`add`, `change`, `take`), and
-all that must happen only once is built on them.
+It is a table of rows that expire: key, bytes, time of expiry, and perhaps a parent. A row cannot be
+added without its parent, and is deleted with it. That is all that revocation needs: access tokens
+are children of their grant. Three calls are atomic between all processes (`add`, `change`, `take`),
+and everything that must happen only once is built on them.
 
-Keys are `kind:digest`, made of the issuer and the secret (`key`), so that servers may share one
-file, and whoever reads the file finds nothing to log in with.
+A key is `kind:digest`, made of the issuer and the secret (`row_key`). So servers may share one
+file, and a person who reads the file finds nothing to log in with.
 
-The default is SQLite with a write-ahead log: a read takes about 10 microseconds and a write waits
-for no disk, so both are done right in the event loop. Another `Storage` may wait as it likes.
+The default is SQLite with a write-ahead log. A read takes about 10 microseconds and a write waits
+for no disk, so both are done in the event loop. Another `Storage` may wait as long as it likes.
 """
 
 import os
@@ -29,16 +29,16 @@ from ...errors import ConfigError, Overloaded
 from ..client.store import data_folder
 
 MAX_ROWS_PER_KIND = 100_000
-"""Rows of one kind. Whoever would add another is refused until some have expired."""
+"""If there are more, adding rows of that kind is refused until some have expired."""
 PUBLIC_KINDS = ("client", "visit")
-"""Kinds that anybody can add to, without a login. There, a tenth makes room, of what would expire
-first: a client that nobody has used yet, a visit that takes long. Else strangers could keep
-everybody out."""
+"""Kinds that anyone can add to, without a login. If there are too many, a tenth is deleted, the
+first to expire: a client that was not used yet, a login that takes long. Otherwise strangers could
+keep everyone out."""
 SWEEP_INTERVAL_SECONDS = 60.0
 SWEEP_ADDS = 1000
-"""Expired rows go after so many seconds, or so many new rows."""
+"""Expired rows are deleted after this many seconds, or this many new rows."""
 BUSY_TIMEOUT_SECONDS = 2.0
-"""Seconds that a write waits for that of another process."""
+"""How long a write waits for that of another process."""
 MEMORY = ":memory:"
 
 SCHEMA = """
@@ -65,45 +65,69 @@ COUNT_BY_KIND = "SELECT substr(key, 1, instr(key, ':') - 1), count(*) FROM rows 
 
 
 class Storage(Protocol):
-    """Where a provider keeps its rows. What has expired is never given back."""
+    """Where a provider stores its rows. `Provider(storage=…)` takes any object with these
+    methods."""
 
     async def get(self, key: str) -> bytes | None:
-        """The data of a row."""
+        """Return the data of a row; None if there is none, or if it has expired.
+
+        Args:
+            key: The key of the row.
+        """
 
     async def add(self, key: str, data: bytes, expires: float, parent: str | None = None) -> bool:
-        """A new row; False where there is one of that key, or no such parent. Raises Overloaded
-        where there are too many."""
+        """Add a row. Returns False if the key is taken, or if the parent does not exist.
+
+        Args:
+            key: The key of the row.
+            data: Its data.
+            expires: When it expires, as `time.time()` counts.
+            parent: The key of the row with which it is deleted (default: none).
+
+        Raises:
+            Overloaded: There are too many rows of this kind.
+        """
 
     async def change(self, key: str, old: bytes, new: bytes, expires: float) -> bool:
-        """Other data for a row, as long as it has the old; False where it has not."""
+        """Replace the data of a row. Returns False if its data is not `old`, or if it has expired.
+
+        Args:
+            key: The key of the row.
+            old: The data that it must have now.
+            new: The new data.
+            expires: When it expires from now on, as `time.time()` counts.
+        """
 
     async def take(self, key: str) -> bytes | None:
-        """The data of a row, which is gone from now on: of all who ask, one gets it."""
+        """Delete a row and return its data. If several callers take it, only one gets the data.
+
+        Args:
+            key: The key of the row.
+        """
 
     async def delete(self, key: str) -> None:
-        """Remove a row, and all of which it is the parent."""
+        """Delete a row, and all of its children.
+
+        Args:
+            key: The key of the row.
+        """
 
 
 def row_key(kind: str, *parts: str) -> str:
-    """The name of a row: nobody can tell the parts from it."""
+    """Return the key of a row, from which nobody can tell its parts."""
     return f"{kind}:{sha256(msgspec.json.encode(parts)).hexdigest()}"
 
 
 class SqliteStorage:
-    """Rows in a file that only its owner may read, or in memory (`":memory:"`: one process, until
-    it ends)."""
+    """Stores rows in an SQLite file that only its owner may read.
 
-    __slots__ = (
-        "__weakref__",
-        "_adds",
-        "_connection",
-        "_full",
-        "_lock",
-        "_now",
-        "_rows",
-        "_swept",
-        "path",
-    )
+    Args:
+        path: The file (default: `provider.sqlite` in the user's folder for application data).
+            `":memory:"` stores rows in memory, for one process, until it ends.
+        rows: How many rows of one kind there may be (default: 100,000). If there are more, adding
+            one raises Overloaded.
+        now: The clock (default: `time.time`).
+    """
 
     def __init__(
         self,
@@ -123,17 +147,30 @@ class SqliteStorage:
         close_before_fork(self)
 
     async def get(self, key: str) -> bytes | None:
-        """The data of a row."""
+        """Return the data of a row; None if there is none, or if it has expired.
+
+        Args:
+            key: The key of the row.
+        """
         with self._lock:
             return self._get(key)
 
     async def add(self, key: str, data: bytes, expires: float, parent: str | None = None) -> bool:
-        """A new row; False where there is one of that key, or no such parent. Raises Overloaded
-        where there are too many."""
+        """Add a row. Returns False if the key is taken, or if the parent does not exist.
+
+        Args:
+            key: The key of the row.
+            data: Its data.
+            expires: When it expires, as `time.time()` counts.
+            parent: The key of the row with which it is deleted (default: none).
+
+        Raises:
+            Overloaded: There are too many rows of this kind.
+        """
         with self._lock:
             self._sweep()
             if key.partition(":")[0] in self._full:
-                raise Overloaded("too many are under way at once; try again later")
+                raise Overloaded("There are too many unfinished requests. Try again later.")
             values = {
                 "key": key,
                 "data": data,
@@ -144,7 +181,14 @@ class SqliteStorage:
             return self._do(ADD, values).rowcount == 1
 
     async def change(self, key: str, old: bytes, new: bytes, expires: float) -> bool:
-        """Other data for a row, as long as it has the old; False where it has not."""
+        """Replace the data of a row. Returns False if its data is not `old`, or if it has expired.
+
+        Args:
+            key: The key of the row.
+            old: The data that it must have now.
+            new: The new data.
+            expires: When it expires from now on, as `time.time()` counts.
+        """
         statement = (
             "UPDATE rows SET data = ?, expires = ? WHERE key = ? AND data = ? AND expires > ?"
         )
@@ -152,30 +196,42 @@ class SqliteStorage:
             return self._do(statement, (new, expires, key, old, self._now())).rowcount == 1
 
     async def take(self, key: str) -> bytes | None:
-        """The data of a row, which is gone from now on: of all who ask, one gets it."""
+        """Delete a row and return its data. If several callers take it, only one gets the data.
+
+        Args:
+            key: The key of the row.
+        """
         with self._lock:
             data = self._get(key)
             gone = self._do("DELETE FROM rows WHERE key = ? AND data = ?", (key, data)).rowcount
         return data if gone else None
 
     async def delete(self, key: str) -> None:
-        """Remove a row, and all of which it is the parent."""
+        """Delete a row, and all of its children.
+
+        Args:
+            key: The key of the row.
+        """
         with self._lock:
             self._do("DELETE FROM rows WHERE key = ?", (key,))
 
     def close(self) -> None:
-        """Let go of the file; the next call opens it again."""
+        """Close the file. The next call opens it again."""
         with self._lock:
             self._disconnect()
 
     def before_fork(self) -> None:
-        """Nobody has the file open, and nobody opens it."""
+        """Close the file, and keep others from opening it."""
         self._lock.acquire()
         if self.path != MEMORY:
             self._disconnect()
 
     def after_fork(self, *, child: bool) -> None:
-        """A child is another process: what was in memory stays with its parent."""
+        """Allow the file to be opened again.
+
+        Args:
+            child: Whether this is the new process. Rows in memory stay with its parent.
+        """
         if child:
             self._disconnect()
         self._lock.release()
@@ -221,12 +277,9 @@ class SqliteStorage:
                 connection.executescript(SCHEMA)
                 opening.pop_all()
         except (OSError, sqlite3.Error) as error:
-            remedy = (
-                'name a file that this user may write, Provider(storage="…"), or '
-                '":memory:" to forget all at the end'
-            )
             raise ConfigError(
-                f"{self.path}: cannot keep what the authorization server has to ({error}); {remedy}"
+                f"{self.path}: the provider cannot store its data there ({error}). Pass "
+                'Provider(storage="…") with a file that this user may write, or ":memory:".'
             ) from None
         self._connection = connection
         return connection

@@ -2,20 +2,19 @@
 client_id=…))`.
 
 To the upstream we are an ordinary client: discovery, PKCE, `state`, `nonce`, and an ID token that
-is verified (signature, issuer, audience, time, nonce). What comes of it is a `Login`: who it is,
-and the refresh token by which the upstream is asked now and then whether that still holds. The
+is verified (signature, issuer, audience, time, nonce). The result is a `Login`: who it is, and the
+refresh token with which the upstream is asked from time to time whether the login still holds. The
 upstream's tokens are used for nothing else, and never leave this server.
 
-A user must have consented to the client *here* before being sent there: the upstream knows only us,
-and where it does not ask again, any client could otherwise ride on an earlier login.
+A user must have consented to the client *here* before being sent there. The upstream knows only us,
+and if it does not ask its user again, any client could otherwise use an earlier login.
 https://modelcontextprotocol.io/specification/2026-07-28/basic/authorization/security-considerations#confused-deputy-problem
 """
 
 import time
-from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-from urllib.parse import quote_plus, urlencode, urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -24,6 +23,7 @@ from ...errors import ConfigError, DovetailError, Unauthorized
 from ...ports import HttpRequest, PublicUrl
 from ...text import one_line
 from .. import jose
+from ..client.grants import basic_authorization
 from ..documents import ServerMetadata, TokenReply, convert_document
 from ..urls import OPENID_METADATA_PATH, require_safe
 from .web import (
@@ -38,34 +38,49 @@ from .web import (
 SKEW_SECONDS = 60.0
 DEFAULT_LIFETIME_SECONDS = 3600.0
 CLAIMS = ("iss", "sub", "email", "email_verified", "name", "preferred_username", "groups")
-"""What a tool gets to see of an ID token."""
+"""The claims of an ID token that tools may see."""
 ENDED_ERRORS = ("invalid_grant", "interaction_required", "login_required")
 
 NameUser = Callable[[Mapping[str, Any]], str | None]
-"""Takes the claims of an ID token, and gives the user's id here; None for nobody that may come
-in."""
+"""Takes the claims of an ID token, and returns the user's id here; None if they may not log in."""
 
 
 class UpstreamUnreachable(Exception):
-    """The upstream does not answer, or not as it should. Nothing is known of the login."""
+    """The upstream does not answer, or not as it should. The login may still hold."""
 
 
 class LoginEnded(Exception):
-    """The upstream says that there is no such login, or no more."""
+    """The upstream says that there is no such login, or no longer."""
 
 
 class Login(Struct, frozen=True):
-    """Who logged in at the upstream."""
+    """Who logged in, and how to find out whether that still holds."""
 
     user: str = ""
     claims: dict[str, Any] = {}
     refresh_token: str | None = None
     ends: float | None = None
-    """When the upstream wants to be asked again."""
+    """When the upstream has to be asked again."""
 
 
 class Upstream:
-    """An OpenID provider at which the users of this server log in."""
+    """An OpenID provider at which the users of this server log in.
+
+    Args:
+        issuer: The URL of the provider, exactly as its ID tokens name it. Must be https, or http
+            on localhost.
+        client_id: The id of this server at the provider.
+        client_secret: The secret that goes with it (default: none, for a public client).
+        scopes: The scopes to request (default: `openid`, `profile`, `email`). `openid` is always
+            added.
+        user: Takes the claims of an ID token and returns the user's id here, or None to refuse the
+            user (default: the claim `sub`).
+        parameters: Further parameters of the authorization request, such as `{"prompt": "login"}`.
+        now: The clock (default: `time.time`).
+
+    Raises:
+        ConfigError: The issuer is neither https nor on localhost.
+    """
 
     def __init__(
         self,
@@ -79,29 +94,38 @@ class Upstream:
         now: Callable[[], float] = time.time,
     ) -> None:
         try:
-            self.issuer = require_safe(issuer, "the issuer of Upstream")
+            self.issuer = require_safe(issuer, "The issuer of Upstream")
         except Unauthorized as error:
             raise ConfigError(str(error)) from None
         self.host = urlsplit(issuer).netloc
         self._id, self._secret = client_id, client_secret
-        self.scopes, self._parameters = (
-            tuple(dict.fromkeys(("openid", *scopes))),
-            dict(parameters or {}),
-        )
+        self.scopes = tuple(dict.fromkeys(("openid", *scopes)))
+        self._parameters = dict(parameters or {})
         self._user = user or (lambda claims: str(claims["sub"]))
         self._now, self._documents = now, DocumentCache(now)
 
     def __repr__(self) -> str:
         return f"Upstream({self.issuer!r}, client_id={self._id!r})"
 
-    async def visit(
+    async def login_url(
         self, callback: str, state: str, nonce: str, verifier: str, site: PublicUrl
     ) -> str:
-        """Where the user is sent to log in."""
+        """Return the URL at which the user logs in.
+
+        Args:
+            callback: The URL to which the provider sends the user back.
+            state: A secret for this login, which comes back to the callback.
+            nonce: A secret for this login, which comes back in the ID token.
+            verifier: The PKCE verifier.
+            site: The server that the user logs in to.
+
+        Raises:
+            UpstreamUnreachable: The provider's metadata cannot be fetched, or is wrong.
+        """
         metadata = await self._discover(site)
-        scopes = self.scopes
+        scopes = dict.fromkeys(self.scopes)
         if "offline_access" in (metadata.scopes_supported or ()):
-            scopes = tuple(dict.fromkeys((*scopes, "offline_access")))
+            scopes["offline_access"] = None
         parameters = {
             "response_type": "code",
             "client_id": self._id,
@@ -117,55 +141,73 @@ class Upstream:
     async def exchange(
         self, answer: Mapping[str, str], callback: str, nonce: str, verifier: str, site: PublicUrl
     ) -> Login:
-        """Who came back from there; LoginEnded where the upstream, or `user=`, lets nobody in."""
+        """Exchange the answer of the provider for a login.
+
+        Args:
+            answer: The parameters that came back to the callback.
+            callback: The URL of the callback.
+            nonce: The nonce of this login.
+            verifier: The PKCE verifier.
+            site: The server that the user logs in to.
+
+        Raises:
+            LoginEnded: The provider, or `user=`, refuses the user.
+            UpstreamUnreachable: The provider does not answer as it should.
+        """
         metadata = await self._discover(site)
-        named = answer.get("iss")  # https://www.rfc-editor.org/rfc/rfc9207#section-2.4
-        if named != self.issuer and (
-            named or metadata.authorization_response_iss_parameter_supported
+        issuer = answer.get("iss")  # https://www.rfc-editor.org/rfc/rfc9207#section-2.4
+        if issuer != self.issuer and (
+            issuer or metadata.authorization_response_iss_parameter_supported
         ):
             raise LoginEnded("the answer comes from another provider")
         if "code" not in answer:
-            raise LoginEnded(
-                one_line(
-                    answer.get("error_description") or answer.get("error") or "no code came back"
-                )
-            )
+            reason = answer.get("error_description") or answer.get("error") or "no code came back"
+            raise LoginEnded(one_line(reason))
         form = {
             "grant_type": "authorization_code",
             "code": answer["code"],
             "redirect_uri": callback,
             "code_verifier": verifier,
         }
-        reply = await self._ask(metadata, form, site)
-        claims = await self._verified(reply.id_token or "", metadata, site)
+        reply = await self._request_token(metadata, form, site)
+        claims = await self._verify(reply.id_token or "", metadata, site)
         if claims.get("nonce") != nonce:
-            raise LoginEnded("the ID token is not taken: it is for another login")
-        return self._login(claims, reply, reply.refresh_token is not None)
+            raise LoginEnded("the ID token is refused: it is for another login")
+        return self._to_login(claims, reply, reply.refresh_token is not None)
 
     async def renew(self, login: Login, site: PublicUrl) -> Login:
-        """Ask whether a login still holds, and for whom; LoginEnded where it does not."""
+        """Ask whether a login still holds, and for whom.
+
+        Args:
+            login: The login, with its refresh token.
+            site: The server that the user has logged in to.
+
+        Raises:
+            LoginEnded: The login has ended, or belongs to someone else.
+            UpstreamUnreachable: The provider does not answer as it should.
+        """
         metadata = await self._discover(site)
         form = {"grant_type": "refresh_token", "refresh_token": login.refresh_token or ""}
-        reply = await self._ask(metadata, form, site)
+        reply = await self._request_token(metadata, form, site)
+        refresh_token = reply.refresh_token or login.refresh_token
         if reply.id_token is None:
-            kept = reply.refresh_token or login.refresh_token
-            return replace(login, refresh_token=kept, ends=self._ends(reply, True))
+            return replace(login, refresh_token=refresh_token, ends=self._end_of(reply, True))
         # https://openid.net/specs/openid-connect-core-1_0.html#RefreshTokenResponse
-        renewed = self._login(await self._verified(reply.id_token, metadata, site), reply, True)
+        renewed = self._to_login(await self._verify(reply.id_token, metadata, site), reply, True)
         if (renewed.user, renewed.claims["sub"]) != (login.user, login.claims.get("sub")):
-            raise LoginEnded("it is somebody else's by now")
-        return replace(renewed, refresh_token=reply.refresh_token or login.refresh_token)
+            raise LoginEnded("it belongs to someone else now")
+        return replace(renewed, refresh_token=refresh_token)
 
-    def _login(self, claims: dict[str, Any], reply: TokenReply, renewable: bool) -> Login:
+    def _to_login(self, claims: dict[str, Any], reply: TokenReply, renewable: bool) -> Login:
         user = self._user(claims)
         if user is None:
             raise LoginEnded("this account may not use this server")
-        shown = {name: claims[name] for name in CLAIMS if name in claims}
-        return Login(user, shown, reply.refresh_token, self._ends(reply, renewable))
+        visible = {name: claims[name] for name in CLAIMS if name in claims}
+        return Login(user, visible, reply.refresh_token, self._end_of(reply, renewable))
 
-    def _ends(self, reply: TokenReply, renewable: bool) -> float | None:
-        """Our tokens live no longer than the upstream's; where it does not say how long, an hour,
-        unless it can be asked."""
+    def _end_of(self, reply: TokenReply, renewable: bool) -> float | None:
+        """Return when the login has to be renewed: our tokens live no longer than the upstream's.
+        If it does not say how long they live, an hour, unless it can be asked."""
         if reply.expires_in is None:
             return None if renewable else self._now() + DEFAULT_LIFETIME_SECONDS
         return self._now() + reply.expires_in
@@ -173,43 +215,34 @@ class Upstream:
     async def _discover(self, site: PublicUrl) -> ServerMetadata:
         url = self.issuer.rstrip("/") + OPENID_METADATA_PATH
         try:
-            metadata = convert_document(
-                await self._documents.get(url, site.fetch_trusted or site.fetch), ServerMetadata
-            )
+            document = await self._documents.get(url, site.fetch_trusted or site.fetch)
+            metadata = convert_document(document, ServerMetadata)
             if metadata is None or metadata.issuer != self.issuer:
                 raise DocumentUnavailable("its metadata is for another issuer")
-            for endpoint in (
-                metadata.authorization_endpoint,
-                metadata.token_endpoint,
-                metadata.jwks_uri,
-            ):
-                require_safe(endpoint or "", "an endpoint of it")
-        except (DocumentUnavailable, Unauthorized) as problem:
-            raise UpstreamUnreachable(f"{self.issuer}: {problem}") from None
+            for name in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
+                require_safe(getattr(metadata, name) or "", f"its {name}")
+        except (DocumentUnavailable, Unauthorized) as error:
+            raise UpstreamUnreachable(f"{self.issuer}: {error}") from None
         return metadata
 
-    async def _ask(
+    async def _request_token(
         self, metadata: ServerMetadata, form: dict[str, str], site: PublicUrl
     ) -> TokenReply:
         headers = {"content-type": FORM_TYPE, "accept": "application/json"}
         methods = metadata.token_endpoint_auth_methods_supported or ["client_secret_basic"]
         if self._secret is not None and "client_secret_basic" in methods:
-            pair = f"{quote_plus(self._id)}:{quote_plus(self._secret)}"
-            headers["authorization"] = f"Basic {b64encode(pair.encode()).decode()}"
+            headers["authorization"] = basic_authorization(self._id, self._secret)
         else:
-            form = {
-                **form,
-                "client_id": self._id,
-                **({"client_secret": self._secret} if self._secret else {}),
-            }
+            secret = {"client_secret": self._secret} if self._secret else {}
+            form = {**form, "client_id": self._id, **secret}
         request = HttpRequest(
             url=metadata.token_endpoint or "", headers=headers, body=urlencode(form).encode()
         )
         try:
             answer = await (site.fetch_trusted or site.fetch)(request)
             document = parse_object(answer.body)
-        except (DovetailError, DocumentUnavailable) as problem:
-            raise UpstreamUnreachable(f"{self.issuer}: {problem}") from None
+        except (DovetailError, DocumentUnavailable) as error:
+            raise UpstreamUnreachable(f"{self.issuer}: {error}") from None
         if answer.status in (400, 401, 403) and document.get("error") in ENDED_ERRORS:
             raise LoginEnded(str(document["error"]))
         reply = convert_document(document, TokenReply)
@@ -220,10 +253,10 @@ class Upstream:
             )
         return reply
 
-    async def _verified(
+    async def _verify(
         self, token: str, metadata: ServerMetadata, site: PublicUrl
     ) -> dict[str, Any]:
-        """The claims of an ID token:
+        """Return the claims of an ID token:
         https://openid.net/specs/openid-connect-core-1_0.html#IDTokenValidation."""
         try:
             header, _ = jose.decode_unverified(token)
@@ -232,29 +265,27 @@ class Upstream:
             )
             algorithms = (jwk["alg"],) if isinstance(jwk.get("alg"), str) else jose.ALGORITHMS
             _, claims = jose.verify(token, lambda _: jose.load_key(jwk), algorithms)
-        except jose.InvalidJwt as problem:
-            raise LoginEnded(f"the ID token is not taken: {problem}") from None
-        except DocumentUnavailable as problem:
-            raise UpstreamUnreachable(f"{self.issuer}: its keys cannot be had: {problem}") from None
+        except jose.InvalidJwt as error:
+            raise LoginEnded(f"the ID token is refused: {error}") from None
+        except DocumentUnavailable as error:
+            raise UpstreamUnreachable(
+                f"{self.issuer}: its keys cannot be fetched: {error}"
+            ) from None
         audience = claims.get("aud")
         audiences = audience if isinstance(audience, list) else [audience]
-        now, ends, made = (
-            self._now(),
-            to_timestamp(claims.get("exp")),
-            to_timestamp(claims.get("iat")),
-        )
+        now, expires = self._now(), to_timestamp(claims.get("exp"))
         checks = (
-            (claims.get("iss") == self.issuer, "it is by another issuer"),
+            (claims.get("iss") == self.issuer, "it is from another issuer"),
             (self._id in audiences, "it is for another client"),
             (
                 len(audiences) == 1 or claims.get("azp") == self._id,
-                "it was asked for by another client",
+                "it was requested by another client",
             ),
-            (now < ends + SKEW_SECONDS, "it has expired"),
-            (made <= now + SKEW_SECONDS, "it is from the future"),
-            (isinstance(claims.get("sub"), str) and claims["sub"] != "", "it names nobody"),
+            (now < expires + SKEW_SECONDS, "it has expired"),
+            (to_timestamp(claims.get("iat")) <= now + SKEW_SECONDS, "it is from the future"),
+            (isinstance(claims.get("sub"), str) and claims["sub"] != "", "it has no sub"),
         )
-        for sound, reason in checks:
-            if not sound:
-                raise LoginEnded(f"the ID token is not taken: {reason}")
+        for passed, reason in checks:
+            if not passed:
+                raise LoginEnded(f"the ID token is refused: {reason}")
         return claims
