@@ -1,14 +1,12 @@
-"""Between a server's guard and the requests that come to it: where we are, who is let in, and what
-the guard says itself.
+"""Between a server's guard and its requests: public URL, identity of callers, pages of the guard.
 
-A guard has to know the URL that the server goes by, for that is what tokens are issued for.
-`public_url=` says it; without, it is taken from the request's Host, which has passed the ladder.
-But an attacker chooses the Host as well, and could choose the one that a stolen token is for. So a
-site says whether it is `sure` of its name: that is one that was configured, or the very address
-that the request came in by.
+A guard has to know the URL of the server, because tokens are issued for it. It is `public_url=` or,
+without that, taken from the request's Host header, which has been checked. But an attacker chooses
+the Host header too, and could choose the one that a stolen token is for. So a `PublicUrl` says
+whether it `is_configured`: it was given, or is the very address at which the request arrived.
 
-Who is let in for long (a stream, a WebSocket) is looked at again and again: tokens expire, and may
-be revoked.
+Callers with a long connection (a stream, a WebSocket) are authenticated again from time to time,
+because tokens expire and may be revoked.
 """
 
 import asyncio
@@ -30,23 +28,24 @@ from ..transports.http.server.policy import Policy, ours
 
 log = logging.getLogger("dovetail.http")
 
-SITES = 256
-"""How many are remembered."""
-AGAIN = 60.0
-"""Seconds after which it is looked at again who has stayed."""
-SECRETS = ("authorization", "cookie", "dpop", "proxy-authorization")
-"""Headers that are the business of any guard, and of nobody behind it: a token is for this server
-only."""
-FAILED = HttpResponse(
+MAX_CACHED_URLS = 256
+RECHECK_SECONDS = 60.0
+"""How often the callers of long connections are authenticated again."""
+SECRET_HEADERS = ("authorization", "cookie", "dpop", "proxy-authorization")
+"""Headers that handlers do not see: a token is for this server only."""
+GUARD_FAILED = HttpResponse(
     status=500,
     headers={"content-type": "text/plain"},
-    body=b"The server could not find out who is calling",
+    body=b"The server failed to authenticate the request",
 )
 
 
 class AuthGate:
-    """The guard of a server, where it is served. `places` are the paths that it is called at: the
-    endpoint, and others."""
+    """The guard of a server, as it is served.
+
+    `paths` maps each guarded path to that of its transport (`/message` to `/sse`); the first is the
+    endpoint.
+    """
 
     def __init__(
         self,
@@ -55,107 +54,113 @@ class AuthGate:
         rules: Policy,
         ring: KeyRing,
         public_url: str | None,
-        places: Mapping[str, str],
+        paths: Mapping[str, str],
     ) -> None:
         self._service, self._guard, self._rules, self._ring = service, guard, rules, ring
-        self._places = places
-        """The place that a path belongs to, by path; the endpoint is the first."""
-        self._public = None if public_url is None else _public(public_url, places)
-        self._sites: BoundedDict[tuple[Any, ...], PublicUrl] = BoundedDict(SITES)
+        self._paths = paths
+        self._configured = None if public_url is None else _split_public_url(public_url, paths)
+        self._public_urls: BoundedDict[tuple[Any, ...], PublicUrl] = BoundedDict(MAX_CACHED_URLS)
         self.secrets = frozenset(
-            name.lower().encode() for name in (*SECRETS, *getattr(guard, "secrets", ()))
+            name.lower().encode() for name in (*SECRET_HEADERS, *getattr(guard, "secrets", ()))
         )
-        if self._public is not None and (stand := getattr(guard, "stand", None)) is not None:
-            stand(self._public[0])
+        if self._configured is not None and (stand := getattr(guard, "stand", None)) is not None:
+            stand(self._configured[0])
 
     async def admit(
         self, scope: Scope, path: str, headers: Mapping[bytes, bytes]
     ) -> RequestIdentity | HttpResponse:
-        """Who sent this request, or how it is refused. The path is that below the mount point."""
-        site = self._site(scope, path, headers)
-        request = _request(scope, site, path, headers, self._places.get(path) == path)
+        """Return who sent a request, or its refusal. The path is relative to the mount point."""
+        public_url = self._public_url(scope, path, headers)
+        request = _make_request(
+            scope, public_url, path, headers, is_endpoint=self._paths.get(path) == path
+        )
         try:
-            admitted = await self._guard.admit(request, site)
+            admitted = await self._guard.admit(request, public_url)
         except Exception:
-            log.exception("The guard failed; nobody is let in")
-            return FAILED
+            log.exception("Refusing the request: the guard failed")
+            return GUARD_FAILED
         return (
             admitted
             if isinstance(admitted, HttpResponse)
-            else RequestIdentity(request.address, admitted, site, request)
+            else RequestIdentity(request.address, admitted, public_url, request)
         )
 
-    async def wait_expired(self, visitor: RequestIdentity) -> None:
-        """Wait until a visitor may not stay any longer."""
-        who = visitor.principal
-        expires = inf if who is None or who.expires is None else who.expires
+    async def wait_expired(self, identity: RequestIdentity) -> None:
+        """Wait until a caller may no longer stay connected."""
+        principal = identity.principal
+        expires = inf if principal is None or principal.expires is None else principal.expires
         while (left := expires - time.time()) > 0:
-            await asyncio.sleep(min(left, AGAIN))
-            if left > AGAIN and not await self._holds(visitor):
+            await asyncio.sleep(min(left, RECHECK_SECONDS))
+            if left > RECHECK_SECONDS and not await self._is_still_admitted(identity):
                 return
 
-    async def _holds(self, visitor: RequestIdentity) -> bool:
-        """Whether somebody would be let in again, as the same user; or nobody can tell at the
-        moment."""
-        look: Callable[..., Awaitable[Principal | HttpResponse]] = getattr(
+    async def _is_still_admitted(self, identity: RequestIdentity) -> bool:
+        """Whether the guard would admit the same user again, or cannot tell at the moment."""
+        recheck: Callable[..., Awaitable[Principal | HttpResponse]] = getattr(
             self._guard, "again", self._guard.admit
         )
         try:
-            found = await look(visitor.request, visitor.public_url)
+            admitted = await recheck(identity.request, identity.public_url)
         except Exception:
-            log.exception("The guard failed; nobody stays")
+            log.exception("Closing the connection: the guard failed")
             return False
-        if isinstance(found, HttpResponse):
-            return found.status >= 500
-        return visitor.principal is not None and visitor.principal.id == found.id
+        if isinstance(admitted, HttpResponse):
+            return admitted.status >= 500
+        return identity.principal is not None and identity.principal.id == admitted.id
 
     async def respond(
         self, scope: Scope, path: str, headers: Mapping[bytes, bytes], body: bytes
     ) -> HttpResponse | None:
-        """A page of the guard's own, if this is one."""
-        place = next((place for place in self._places if place and path.endswith(place)), path)
-        site = replace(self._site(scope, place, headers), scopes=self._service.scopes)
-        request = _request(scope, site, path, headers, False)
+        """Return a page of the guard, or None if it has none at this path."""
+        guarded = next((known for known in self._paths if known and path.endswith(known)), path)
+        public_url = self._public_url(scope, guarded, headers)
+        public_url = replace(public_url, scopes=self._service.scopes)
+        request = _make_request(scope, public_url, path, headers, is_endpoint=False)
         request.body = body
-        request.path = urlsplit(site.base).path + path
+        request.path = urlsplit(public_url.base).path + path
         try:
-            return await self._guard.respond(request, site)
+            return await self._guard.respond(request, public_url)
         except Exception:
-            log.exception("A page of the guard failed")
-            return FAILED
+            log.exception("The guard failed to answer at %s", path)
+            return GUARD_FAILED
 
-    def challenge(self, visitor: RequestIdentity, scopes: tuple[str, ...]) -> Headers:
-        """The headers of a refusal for want of these scopes."""
-        if visitor.public_url is None or visitor.principal is None:
+    def challenge(self, identity: RequestIdentity, scopes: tuple[str, ...]) -> Headers:
+        """Return the headers of a refusal because these scopes are missing."""
+        if identity.public_url is None or identity.principal is None:
             return []
-        return encode_headers(self._guard.challenge(visitor.public_url, visitor.principal, scopes))
+        return encode_headers(
+            self._guard.challenge(identity.public_url, identity.principal, scopes)
+        )
 
-    def _site(self, scope: Scope, path: str, headers: Mapping[bytes, bytes]) -> PublicUrl:
+    def _public_url(self, scope: Scope, path: str, headers: Mapping[bytes, bytes]) -> PublicUrl:
         server, host = scope.get("server"), headers.get(b"host", b"")
-        place = self._places.get(path, next(iter(self._places)))
-        key = (scope.get("scheme"), host, scope.get("root_path"), tuple(server or ()), place)
-        site = self._sites.get(key)
-        if site is None:
-            site = self._sites[key] = self._made(scope, host, server, place)
-        return site
+        base_path = self._paths.get(path, next(iter(self._paths)))
+        key = (scope.get("scheme"), host, scope.get("root_path"), tuple(server or ()), base_path)
+        public_url = self._public_urls.get(key)
+        if public_url is None:
+            public_url = self._make_public_url(scope, host, server, base_path)
+            self._public_urls[key] = public_url
+        return public_url
 
-    def _made(
-        self, scope: Scope, host: bytes, server: tuple[str, int] | None, place: str
+    def _make_public_url(
+        self, scope: Scope, host: bytes, server: tuple[str, int] | None, path: str
     ) -> PublicUrl:
-        if self._public is not None:
-            (base, url), sure = self._public, True
+        if self._configured is not None:
+            (base, url), is_configured = self._configured, True
         else:
             scheme = HTTP_SCHEMES.get(scope.get("scheme", ""), scope.get("scheme", "http"))
             name = host.decode("latin-1").lower() or ":".join(map(str, server or ("localhost",)))
             base = f"{scheme}://{name}{scope.get('root_path', '').rstrip('/')}"
-            url, sure = base + place, ours(self._rules, host, server)
-        if place != next(iter(self._places)):
-            url = base + place
-        return PublicUrl(url, base, self._ring, _fetch, fetch_trusted=_reach, is_configured=sure)
+            url, is_configured = base + path, ours(self._rules, host, server)
+        if path != next(iter(self._paths)):
+            url = base + path
+        return PublicUrl(
+            url, base, self._ring, _fetch, fetch_trusted=_fetch_trusted, is_configured=is_configured
+        )
 
 
-class _Headers(Mapping[str, str]):
-    """Headers as text, read when asked for: a guard looks at two of them."""
+class _LazyHeaders(Mapping[str, str]):
+    """Headers as text, decoded on access: a guard reads only two of them."""
 
     __slots__ = ("_raw",)
 
@@ -176,47 +181,48 @@ class _Headers(Mapping[str, str]):
         return len(self._raw)
 
 
-def _request(
-    scope: Scope, site: PublicUrl, path: str, headers: Mapping[bytes, bytes], here: bool
+def _make_request(
+    scope: Scope,
+    public_url: PublicUrl,
+    path: str,
+    headers: Mapping[bytes, bytes],
+    *,
+    is_endpoint: bool,
 ) -> HttpRequest:
-    """The request as a guard sees it, at the URL that its client has for it."""
-    client, query, whole = scope.get("client"), scope.get("query_string"), scope["path"]
-    url = site.url if here else site.base + path
-    if whole[-1:] == "/" and len(whole) > 1:
+    """Return the request for the guard, with the URL that its client used."""
+    client, query, full_path = scope.get("client"), scope.get("query_string"), scope["path"]
+    url = public_url.url if is_endpoint else public_url.base + path
+    if full_path[-1:] == "/" and len(full_path) > 1:
         url += "/"
     if query:
         url = f"{url}?{query.decode('latin-1')}"
     return HttpRequest(
         method=scope.get("method", "GET"),
-        path=whole,
-        headers=_Headers(headers),
+        path=full_path,
+        headers=_LazyHeaders(headers),
         url=url,
         address=client[0] if client else None,
     )
 
 
 def encode_headers(headers: Mapping[str, str]) -> Headers:
-    """Headers as ASGI has them."""
+    """Return headers in the form of ASGI."""
     return [
         (name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()
     ]
 
 
-def _public(url: str, places: Mapping[str, str]) -> tuple[str, str]:
-    """What the world finds us below, and where it finds the endpoint: a proxy may give it another
-    path."""
+def _split_public_url(url: str, paths: Mapping[str, str]) -> tuple[str, str]:
+    """Return the URLs of the mount point and of the endpoint, whose path a proxy may change."""
     parts = urlsplit(url)
-    origin, path, endpoint = (
-        f"{parts.scheme.lower()}://{parts.netloc.lower()}",
-        parts.path.rstrip("/"),
-        next(iter(places)),
-    )
+    origin = f"{parts.scheme.lower()}://{parts.netloc.lower()}"
+    path, endpoint = parts.path.rstrip("/"), next(iter(paths))
     if not path:
         return origin, origin + endpoint
-    named = next((place for place in places if place and path.endswith(place)), None)
-    if named is None:
+    suffix = next((known for known in paths if known and path.endswith(known)), None)
+    if suffix is None:
         return origin + ("" if endpoint else path), origin + path
-    base = origin + path.removesuffix(named)
+    base = origin + path.removesuffix(suffix)
     return base, base + endpoint
 
 
@@ -226,7 +232,7 @@ async def _fetch(request: HttpRequest) -> HttpResponse:
     return await fetch(request)
 
 
-async def _reach(request: HttpRequest) -> HttpResponse:
+async def _fetch_trusted(request: HttpRequest) -> HttpResponse:
     from ..transports.http.client.fetch import fetch
 
     return await fetch(request, private=True)

@@ -1,5 +1,4 @@
-"""One conversation over a channel, from its first message to its last: stdio, WebSocket, the old
-SSE pair, memory, yours."""
+"""Serve one client over a channel: stdio, WebSocket, HTTP+SSE (2024-11-05), memory or your own."""
 
 import asyncio
 from collections.abc import Callable
@@ -28,10 +27,20 @@ async def serve_channel(
     ring: Callable[[], KeyRing] = key_ring,
     visitor: RequestIdentity = ANONYMOUS,
 ) -> None:
-    """Hold one conversation until the client ends it. Calls still running then have `grace` seconds
-    to finish. Where it is `orderly` to cancel this, that is an end like any other, and no error to
-    whoever wrote the lifespan. Meanwhile `notes` holds what takes note of changes in other
-    processes, for this client to be told."""
+    """Serve one client until it disconnects.
+
+    Args:
+        service: The server.
+        channel: The connection to the client.
+        lifespan: Entered before the first message, and left after the last.
+        grace: Seconds that running calls have to finish after that (default: no limit).
+        orderly: Whether cancelling this is an ordinary end, which the lifespan does not see as an
+            exception.
+        listeners: Holds, while the client is connected, the function that notifies it of changes in
+            other processes.
+        ring: Returns the keys that seal tokens.
+        visitor: Who the client is.
+    """
     listeners = set() if listeners is None else listeners
     async with lifespan() as state:
         connection = Connection(
@@ -58,5 +67,5 @@ async def serve_channel(
                 pinging.cancel()
             listeners.discard(serving.notify_change)
             serving.on_close(None)
-            await asyncio.sleep(0)  # the streams that this ended say so
+            await asyncio.sleep(0)  # let the streams that this ended send their last message
             await connection.close()

@@ -1,8 +1,8 @@
-"""What a server has beside its endpoint: a sign of life, metrics, the old SSE pair, WebSocket, the
-pages of its guard, and whatever the program itself has there (`beside=`).
+"""All paths of a server but its endpoint: the health check, metrics, HTTP+SSE (2024-11-05),
+WebSocket, the pages of its guard, and your own application (`routes=`).
 
-The endpoint judges its requests by a ladder of its own (`transports/http/policy.py`). What comes
-here is judged by as much of that ladder as it has to do with: Host and Origin, and who it is.
+The endpoint has its own checks (`transports/http/server/policy.py`). Requests to other paths go
+through those of these checks that apply to them: Host, Origin and authentication.
 """
 
 from collections.abc import Sequence
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from .app import LoopState
 
 BODILESS = ("GET", "HEAD", "OPTIONS")
-PAGE = 64 * KIB
-"""The longest body that is read for a page of the guard's."""
+MAX_PAGE_BODY_BYTES = 64 * KIB
+"""The longest body of a request to a page of the guard."""
 
 
 class Routes:
-    """The routes beside the endpoint."""
+    """Answers requests to all paths but the endpoint."""
 
     def __init__(
         self,
@@ -51,14 +51,11 @@ class Routes:
         rules: Policy,
         gate: AuthGate | None,
     ) -> None:
-        self._service, self._options, self._paths, self._rules, self._gate = (
-            service,
-            options,
-            paths,
-            rules,
-            gate,
-        )
-        self._bounds = service.limits if options.routes else replace(service.limits, incoming=PAGE)
+        self._service, self._options, self._paths = service, options, paths
+        self._rules, self._gate = rules, gate
+        self._page_limits = service.limits
+        if not options.routes:
+            self._page_limits = replace(service.limits, incoming=MAX_PAGE_BODY_BYTES)
 
     async def __call__(
         self, state: "LoopState", path: str, scope: Scope, receive: Receive, send: Send
@@ -72,56 +69,56 @@ class Routes:
             and state.metrics_page is not None
             and method in ("GET", "HEAD")
         ):
-            await self._show(state.metrics_page, path, scope, send)
+            await self._send_metrics(state.metrics_page, path, scope, send)
         elif path == self._paths.sse:
             if method == "GET" and not any(
                 name == b"mcp-session-id" for name, _ in scope["headers"]
             ):
-                await self._open_pair(state, path, scope, receive, send)
+                await self._open_sse(state, path, scope, receive, send)
             else:
                 await state.endpoint(scope, path, receive, send)
         elif path == self._paths.message and method == "POST":
-            await self._take(state, path, scope, receive, send)
+            await self._post_sse(state, path, scope, receive, send)
         elif path == self._paths.message and method == "OPTIONS":
             await state.endpoint(scope, path, receive, send)
         elif self._gate is None and self._options.routes is None:
-            await self._nothing(path, send)
+            await self._send_not_found(path, send)
         else:
-            await self._page(state, path, scope, receive, send)
+            await self._send_page(state, path, scope, receive, send)
 
-    async def _nothing(self, path: str, send: Send) -> None:
-        where = self._paths.endpoint or "/"
+    async def _send_not_found(self, path: str, send: Send) -> None:
+        endpoint = self._paths.endpoint or "/"
         await send_error(
             send,
             Reject(
                 404,
-                InvalidRequest(f"There is nothing at {path or '/'}; the endpoint is at {where}"),
+                InvalidRequest(f"There is nothing at {path or '/'}; the endpoint is at {endpoint}"),
             ),
         )
 
-    async def _show(self, exposition: MetricsPage, path: str, scope: Scope, send: Send) -> None:
-        """The metrics, to those who may see them."""
-        head, wanted = self._admit(scope), self._options.metrics_auth
+    async def _send_metrics(self, page: MetricsPage, path: str, scope: Scope, send: Send) -> None:
+        head, needed = self._check_head(scope), self._options.metrics_auth
         if isinstance(head, Reject):
             await send_error(send, head)
             return
-        visitor = await self._visitor(scope, path) if wanted else RequestIdentity()
-        if isinstance(visitor, HttpResponse):
-            await give(send, visitor)
-        elif wanted and (visitor.principal is None or wanted not in visitor.principal.scopes):
-            headers = [] if self._gate is None else self._gate.challenge(visitor, (str(wanted),))
-            await send_error(
-                send, Reject(403, Forbidden(f"The metrics take the scope {wanted!r}")), headers
-            )
+        identity = await self._identify(scope, path) if needed else RequestIdentity()
+        if isinstance(identity, HttpResponse):
+            await give(send, identity)
+        elif needed and (identity.principal is None or needed not in identity.principal.scopes):
+            headers = [] if self._gate is None else self._gate.challenge(identity, (str(needed),))
+            error = Forbidden(f"Reading the metrics needs the scope {needed!r}")
+            await send_error(send, Reject(403, error), headers)
         else:
-            body = b"" if scope["method"] == "HEAD" else await exposition.page()
+            body = b"" if scope["method"] == "HEAD" else await page.page()
             await reply(send, body, kind=(b"content-type", CONTENT_TYPE))
 
-    async def _page(
+    async def _send_page(
         self, state: "LoopState", path: str, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        """Let the guard answer, where it wants to, or else the program. They have pages that
-        browsers visit and that other origins may read, so only the Host is ours to judge."""
+        """Let the guard answer, or else your application.
+
+        Only the Host is checked: browsers visit their pages, and other origins may read them.
+        """
         host = [(name, value) for name, value in scope["headers"] if name == b"host"]
         head = policy.head(
             self._rules, "POST", [*host, (b"content-type", b"application/json")], _server(scope)
@@ -134,7 +131,7 @@ class Routes:
                 body = (
                     b""
                     if scope["method"] in BODILESS
-                    else await read_body(receive, self._bounds, state.endpoint.patience)
+                    else await read_body(receive, self._page_limits, state.endpoint.patience)
                 )
                 answer = await self._gate.respond(scope, path, dict(scope["headers"]), body)
             except Refused as refused:
@@ -145,52 +142,51 @@ class Routes:
             if answer is not None:
                 await give(send, answer if scope["method"] != "HEAD" else replace(answer, body=b""))
                 return
-            receive = _again(body, receive)
+            receive = _replay(body, receive)
         if self._options.routes is None:
-            await self._nothing(path, send)
+            await self._send_not_found(path, send)
         else:
             await self._options.routes(scope, receive, send)
 
-    async def _open_pair(
+    async def _open_sse(
         self, state: "LoopState", path: str, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        head = self._admit(scope)
+        head = self._check_head(scope)
         if isinstance(head, Reject):
             await send_error(send, head)
             return
         headers = cors(self._rules, head)
-        visitor = await self._visitor(scope, path)
-        if isinstance(visitor, HttpResponse):
-            await give(send, visitor, headers)
+        identity = await self._identify(scope, path)
+        if isinstance(identity, HttpResponse):
+            await give(send, identity, headers)
         else:
             await state.pairs.open(
-                scope, receive, send, self._paths.message or "", headers, visitor
+                scope, receive, send, self._paths.message or "", headers, identity
             )
 
-    async def _visitor(self, scope: Scope, path: str) -> RequestIdentity | HttpResponse:
-        """Who comes for a conversation, or how they are refused."""
+    async def _identify(self, scope: Scope, path: str) -> RequestIdentity | HttpResponse:
         if self._gate is not None:
             return await self._gate.admit(scope, path, dict(scope["headers"]))
         client = scope.get("client")
         return RequestIdentity(client[0] if client else None)
 
-    async def _take(
+    async def _post_sse(
         self, state: "LoopState", path: str, scope: Scope, receive: Receive, send: Send
     ) -> None:
         head = policy.head(self._rules, "POST", scope["headers"], _server(scope))
         if isinstance(head, Reject):
             await send_error(send, head)
             return
-        visitor = await self._visitor(scope, path)
-        if isinstance(visitor, HttpResponse):
-            await give(send, visitor, cors(self._rules, head))
+        identity = await self._identify(scope, path)
+        if isinstance(identity, HttpResponse):
+            await give(send, identity, cors(self._rules, head))
             return
         query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
         session = (query.get("session_id") or query.get("sessionId") or [""])[0]
         headers = cors(self._rules, head)
         try:
             body = await read_body(receive, self._service.limits, state.endpoint.patience)
-            await state.pairs.post(send, session, body, headers, visitor)
+            await state.pairs.post(send, session, body, headers, identity)
         except Refused as refused:
             await send_error(send, refused.reject, headers)
         except ClientGone:
@@ -199,54 +195,56 @@ class Routes:
     async def accept_websocket(
         self, state: "LoopState", path: str, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        """Hold a conversation over a WebSocket, or refuse to."""
+        """Serve a client over WebSocket, or refuse the handshake."""
         from ..transports.websocket import accept, refuse
 
-        answer = self._admit(scope)
+        answer = self._check_head(scope)
         if path != self._paths.websocket:
             answer = Reject(404, InvalidRequest(f"There is no WebSocket at {path or '/'}"))
         elif isinstance(answer, Head) and state.is_full:
             answer = Reject(
                 503,
-                Overloaded(
-                    "There are as many conversations as this server holds at once (Limits.streams)"
-                ),
+                Overloaded("The server has too many connections at the moment (Limits.streams)"),
             )
         if isinstance(answer, Reject):
             await receive()
             await refuse(scope, send, answer.status, answer.error.message)
             return
-        visitor = await self._visitor(scope, path)
-        if isinstance(visitor, HttpResponse):
+        identity = await self._identify(scope, path)
+        if isinstance(identity, HttpResponse):
             await receive()
             await refuse(
-                scope, send, visitor.status, _reason(visitor), encode_headers(_challenges(visitor))
+                scope,
+                send,
+                identity.status,
+                _error_text(identity),
+                encode_headers(_challenge_headers(identity)),
             )
             return
         channel = await accept(scope, receive, send, self._service.limits)
         if channel is not None:
-            await state.serve_channel(channel, visitor)
+            await state.serve_channel(channel, identity)
 
-    def _admit(self, scope: Scope) -> Head | Reject:
-        """Judge Host and Origin of what is no POST, and that it has at most one Authorization."""
-        judged = (b"host", b"origin", b"authorization")
-        known = [(name, value) for name, value in scope["headers"] if name in judged]
+    def _check_head(self, scope: Scope) -> Head | Reject:
+        """Check Host and Origin of a request that is not a POST, and its Authorization headers."""
+        names = (b"host", b"origin", b"authorization")
+        checked = [(name, value) for name, value in scope["headers"] if name in names]
         return policy.head(
-            self._rules, "POST", [*known, (b"content-type", b"application/json")], _server(scope)
+            self._rules, "POST", [*checked, (b"content-type", b"application/json")], _server(scope)
         )
 
 
 async def send_error(
     send: Send, reject: Reject, headers: Sequence[tuple[bytes, bytes]] = ()
 ) -> None:
-    """Refuse a request, where there is no desk to do it."""
+    """Refuse a request that does not reach the dispatcher."""
     error = {"code": reject.error.code, "message": reject.error.message}
     body = encode({"jsonrpc": "2.0", "id": None, "error": error})
     await reply(send, body, reject.status, [*reject.headers, *headers])
 
 
-def _again(body: bytes, receive: Receive) -> Receive:
-    """A body that was read, to be read by somebody else."""
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """Return a `receive` that yields a body which was read already."""
     whole = iter([{"type": "http.request", "body": body, "more_body": False}])
 
     async def received() -> Any:
@@ -255,16 +253,16 @@ def _again(body: bytes, receive: Receive) -> Receive:
     return received
 
 
-def _reason(refusal: HttpResponse) -> str:
-    """Why, in words: a guard says it as OAuth does, or as it likes."""
+def _error_text(refusal: HttpResponse) -> str:
+    """Return the reason of a refusal: as OAuth has it, or the body of another guard."""
     try:
         return str(json.decode(refusal.body)["error_description"])
     except (MsgspecError, KeyError, TypeError):
         return refusal.body.decode(errors="replace")
 
 
-def _challenges(refusal: HttpResponse) -> dict[str, str]:
-    """What of a refusal goes with one that has a body of its own."""
+def _challenge_headers(refusal: HttpResponse) -> dict[str, str]:
+    """Return the headers of a refusal that do not describe its body."""
     return {
         name: value
         for name, value in refusal.headers.items()

@@ -16,7 +16,7 @@ from dovetail.auth.challenges import parse_challenges, read_requirements
 from dovetail.auth.dpop import DpopSigner
 from dovetail.errors import ConfigError, ConnectFailed
 from dovetail.ports import HttpResponse, Principal
-from dovetail.serve import auth_gate as gate
+from dovetail.serve import auth_gate
 
 from ..behaviour.web import on_a_port
 from ..transports.http.raw import BOTH, INFO, OLD, Answer, Site, hosted, modern, on_port, request
@@ -278,7 +278,7 @@ class Revocable:
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is looked at very often who has stayed."""
-    monkeypatch.setattr(gate, "AGAIN", 0.02)
+    monkeypatch.setattr(auth_gate, "RECHECK_SECONDS", 0.02)
 
 
 async def looked_at(revocable: Revocable) -> None:
