@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from dovetail.errors import ConfigError, Overloaded, TooLarge
@@ -21,6 +22,8 @@ from dovetail.extensions.tasks.store import (
     TaskOrigin,
     TaskRecord,
     TaskStore,
+    pack,
+    unpack,
 )
 from dovetail.limits import Limits
 
@@ -553,3 +556,15 @@ async def test_threads_may_use_one_store_at_once(store: TaskStore) -> None:
     await asyncio.gather(*(asyncio.to_thread(work, part) for part in range(4)))
     assert len(await store.list_page("", "", 0, 1000)) == 200
     await store.close()
+
+
+def test_stored_names_stay_those_of_existing_files() -> None:
+    origin = TaskOrigin("2025-11-25", log_level=3)
+    kept = TaskRecord(
+        id="1", created=1.0, updated=1.0, ttl=None, tool="t", params=b"{}", origin=origin,
+        questions={"q": ("roots/list", b"{}")}, once_results={"o": b"1"},
+    )  # fmt: skip
+    stored = msgspec.msgpack.decode(pack(kept))
+    assert {"asked", "kept"} <= stored.keys() and not {"questions", "once_results"} & stored.keys()
+    assert stored["origin"] == {"revision": "2025-11-25", "level": 3}
+    assert unpack(pack(kept)) == kept
