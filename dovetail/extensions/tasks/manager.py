@@ -18,6 +18,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, context
 from itertools import chain, repeat
 from threading import Lock
 from typing import Any
+from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
@@ -43,7 +44,6 @@ from .store import (
     InMemoryTaskStore,
     TaskMessage,
     TaskRecord,
-    reserve_store,
     reset_when_forked,
 )
 from .wire import (
@@ -381,7 +381,7 @@ class TaskManager:
         """Wrap the lifespan of the server: resume tasks at its start, stop them at its end."""
         loop = asyncio.get_running_loop()
         async with inner as state:
-            reserve_store(self)
+            self._reserve_store()
             lost_a_loop = any(task.loop.is_closed() for task in list(self.running.values()))
             first = not self._lifespans
             self._lifespans[loop] = self._lifespans.get(loop, 0) + 1
@@ -397,6 +397,18 @@ class TaskManager:
                 if not self._lifespans[loop]:
                     del self._lifespans[loop], self._states[loop]
                     await self._close_loop(loop)
+
+    def _reserve_store(self) -> None:
+        """Make sure that no other server uses the store: each would treat the tasks of the other as
+        orphans."""
+        store = self.store
+        other = _last_managers.get(id(store))
+        if other is not None and other is not self and other.store is store and other.busy:
+            raise ConfigError(
+                f"Another server of this process already uses this {type(store).__name__}; give "
+                "each server its own"
+            )
+        _last_managers[id(store)] = self
 
     async def _close_loop(self, loop: asyncio.AbstractEventLoop) -> None:
         """Stop the tasks of a loop after its last lifespan, if tools may rely on the lifespan."""
@@ -480,6 +492,10 @@ class TaskManager:
             collection.clear()
         self._lock = Lock()
         self._mailbox = Mailbox(self)
+
+
+_last_managers: WeakValueDictionary[int, TaskManager] = WeakValueDictionary()
+"""The last manager of each store, by the identity of the store."""
 
 
 class Mailbox:

@@ -21,13 +21,13 @@ import time
 from collections.abc import Callable
 from threading import Lock
 from typing import Any, Protocol, TypeAlias
-from weakref import WeakSet, WeakValueDictionary
+from weakref import WeakSet
 
 import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from ...errors import ConfigError, Overloaded, TooLarge
+from ...errors import Overloaded, TooLarge
 from ...limits import DEFAULT, Limits
 from ...protocol.tasks import TERMINAL, Status
 
@@ -255,35 +255,6 @@ def out_of_room(limits: Limits) -> TooLarge:
         f"There is not enough room for this task: all tasks together may take "
         f"{limits.task_bytes} bytes. Try again later"
     )
-
-
-# one store, one server at a time
-
-
-class StoreUser(Protocol):
-    """Runs the tasks of a store in this process."""
-
-    store: TaskStore
-
-    @property
-    def busy(self) -> bool:
-        """Whether it is running tasks now, or may start to."""
-
-
-_last_users: WeakValueDictionary[int, StoreUser] = WeakValueDictionary()
-"""By the identity of the store."""
-
-
-def reserve_store(user: StoreUser) -> None:
-    """Make sure that only one server uses a store: another would treat its tasks as orphans."""
-    store = user.store
-    other = _last_users.get(id(store))
-    if other is not None and other is not user and other.store is store and other.busy:
-        raise ConfigError(
-            f"Another server of this process already uses this {type(store).__name__}; give each "
-            "server its own"
-        )
-    _last_users[id(store)] = user
 
 
 # forks
