@@ -1,6 +1,10 @@
-"""Authorization, for clients (who gets in, and how) and for servers (who is let in).
+"""Authorization: credentials for clients, guards for servers, and an authorization server.
 
-Nothing is loaded before it is used: each name below is imported from its home when first asked for.
+    client/     `Client(auth=…)`: OAuth and other credentials, where logins are stored
+    server/     `Server(auth=…)`: guards, and the verifiers of access tokens
+    provider/   `Server(auth=Provider(…))`: an authorization server within the server it protects
+
+Every name below is imported when it is first used.
 """
 
 from typing import TYPE_CHECKING

@@ -6,7 +6,7 @@ the server remembers the `jti` of the proofs that it accepted until they are too
 again. That memory is bounded. If it overflows, all proofs as old as the forgotten ones are refused,
 so that none is ever accepted twice.
 
-A server may also require a nonce of its own in each proof, so that proofs cannot be made in
+A server may also require its own nonce in each proof, so that proofs cannot be made in
 advance. Ours is the current time, sealed: every process with the same keys recognises it, and a new
 one is handed out after half of its lifetime.
 

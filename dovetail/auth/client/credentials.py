@@ -272,7 +272,7 @@ class EnterpriseManaged(_OAuthCredentials):
             is what the server asks for.
 
     Raises:
-        ConfigError: `idp_token_endpoint` is neither https nor on localhost.
+        ConfigError: `idp_token_endpoint` is not https (or http on localhost).
     """
 
     extensions = ("io.modelcontextprotocol/enterprise-managed-authorization",)
@@ -377,7 +377,7 @@ class BearerToken:
             url: The URL of the request.
 
         Raises:
-            Unauthorized: The URL is neither https nor on localhost.
+            Unauthorized: The URL is not https (or http on localhost).
             ConfigError: The token is not printable ASCII.
         """
         if origin(url) != origin(self._url):

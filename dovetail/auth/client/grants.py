@@ -159,7 +159,7 @@ def _read_reply(endpoint: str, answer: HttpResponse) -> TokenResult:
     reply = read_document(answer.body, TokenReply) if answer.status in (200, 201) else None
     if reply is None:
         raise Unauthorized(
-            f"{endpoint}: HTTP {answer.status}, with neither a token nor an error. Ask the "
+            f"{endpoint}: HTTP {answer.status}, without a token or an error. Ask the "
             "operator of the authorization server."
         )
     if not reply.access_token or not all("!" <= char <= "~" for char in reply.access_token):

@@ -22,7 +22,6 @@ import time
 from collections.abc import Callable, Mapping
 from hashlib import blake2b, sha256
 from hmac import compare_digest
-from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -114,13 +113,13 @@ class AuthorizationEndpoint:
         uri = client.choose_redirect(fields.get("redirect_uri"))
         cookie = _read_cookie(request, issuer)
         try:
-            asked = self._check(fields, resources, query, client, uri, issuer, site)
+            auth_request = self._check(fields, resources, query, client, uri, issuer, site)
         except OAuthError as error:
             ask = client.source != "known"
             return self._return_error(uri, fields.get("state"), issuer, site, error, ask=ask)
         if request.method == "POST":
-            return await self._act(request, asked, cookie)
-        return await self._show(asked, cookie)
+            return await self._act(request, auth_request, cookie)
+        return await self._show(auth_request, cookie)
 
     async def callback(self, request: HttpRequest, issuer: str, site: PublicUrl) -> HttpResponse:
         """Handle the return of a user from the upstream."""
@@ -136,17 +135,19 @@ class AuthorizationEndpoint:
         fields, resources = parse_fields(pending.query)
         client = await self._clients.find(fields.get("client_id"), issuer, site, request.address)
         uri = client.choose_redirect(fields.get("redirect_uri"))
-        asked = self._check(fields, resources, pending.query, client, uri, issuer, site)
+        auth_request = self._check(fields, resources, pending.query, client, uri, issuer, site)
         assert self._upstream is not None
         try:
             login = await self._upstream.exchange(
                 answer, f"{issuer}/callback", pending.nonce, pending.verifier, site
             )
         except LoginEnded as error:
-            return self._refuse(asked, "access_denied", f"the login was refused: {error}")
+            return self._refuse(auth_request, "access_denied", f"the login was refused: {error}")
         except UpstreamUnreachable:
-            return self._refuse(asked, "server_error", f"{self._upstream.host} cannot be reached")
-        return await self._grant(asked, login)
+            return self._refuse(
+                auth_request, "server_error", f"{self._upstream.host} cannot be reached"
+            )
+        return await self._grant(auth_request, login)
 
     def _check(
         self,
@@ -200,7 +201,7 @@ class AuthorizationEndpoint:
 
     async def _show(
         self,
-        asked: AuthorizationRequest,
+        auth_request: AuthorizationRequest,
         cookie: str,
         problem: str = "",
         name: str = "",
@@ -208,20 +209,24 @@ class AuthorizationEndpoint:
     ) -> HttpResponse:
         """Return what comes next in this browser."""
         value = cookie or secrets.token_urlsafe(32)
-        session = await self._find_session(asked.issuer, cookie)
-        details, csrf = self._details(asked), _csrf(value, asked.query)
+        session = await self._find_session(auth_request.issuer, cookie)
+        details, csrf = self._details(auth_request), _csrf(value, auth_request.query)
         if self._upstream is not None:
             page = consent_page(details, csrf, None)
         elif session is None:
             page = login_page(details, csrf, problem, name, status)
-        elif await self._has_consented(asked, session.user):
-            return await self._grant(asked, Login(session.user))
+        elif await self._has_consented(auth_request, session.user):
+            return await self._grant(auth_request, Login(session.user))
         else:
             page = consent_page(details, csrf, session.user)
-        return page if cookie else _with_cookie(page, asked.issuer, value)
+        return page if cookie else _with_cookie(page, auth_request.issuer, value)
 
-    def _details(self, asked: AuthorizationRequest) -> ConsentDetails:
-        client, uri, descriptions = asked.client, asked.redirect_uri, self._list_scopes(asked.site)
+    def _details(self, auth_request: AuthorizationRequest) -> ConsentDetails:
+        client, uri, descriptions = (
+            auth_request.client,
+            auth_request.redirect_uri,
+            self._list_scopes(auth_request.site),
+        )
         known_by = {
             "known": "this server",
             "described": urlsplit(client.id).netloc,
@@ -235,12 +240,12 @@ class AuthorizationEndpoint:
             upstream = self._upstream.host, ", ".join(self._upstream.scopes)
         host = redirect_host(uri)
         return ConsentDetails(
-            server=self._server_name(asked.site),
+            server=self._server_name(auth_request.site),
             client=client.name or "A client without a name",
             known_by=known_by[client.source],
             back_to=f"{host} (this computer)" if is_loopback_redirect(uri) else host,
             uri=uri,
-            scopes=tuple(descriptions[scope] for scope in asked.scopes),
+            scopes=tuple(descriptions[scope] for scope in auth_request.scopes),
             warning=_warning(client, uri),
             form=("'self'", *dict.fromkeys(sources)),
             upstream=upstream,
@@ -252,27 +257,34 @@ class AuthorizationEndpoint:
     # actions of a form
 
     async def _act(
-        self, request: HttpRequest, asked: AuthorizationRequest, cookie: str
+        self, request: HttpRequest, auth_request: AuthorizationRequest, cookie: str
     ) -> HttpResponse:
         posted, _ = parse_form(request)
         if not cookie or not compare_digest(
-            posted.get("csrf", "").encode(), _csrf(cookie, asked.query).encode()
+            posted.get("csrf", "").encode(), _csrf(cookie, auth_request.query).encode()
         ):
             raise OAuthError(
                 "invalid_request",
                 "this form is not from a page that was shown in this browser; start again",
                 403,
             )
-        act = self._ACTIONS.get(posted.get("action", ""))
-        if act is None:
-            raise OAuthError("invalid_request", "this form has no such button")
-        answer: HttpResponse = await act(self, request, asked, cookie, posted)
-        return answer
+        match posted.get("action"):
+            case "login":
+                return await self._login(request, auth_request, cookie, posted)
+            case "approve":
+                return await self._approve(auth_request, cookie)
+            case "deny":
+                return self._refuse(auth_request, "access_denied", "the user denied the request")
+            case "switch":
+                await self._storage.delete(row_key("session", auth_request.issuer, cookie))
+                return _redirect(f"{auth_request.issuer}/authorize?{auth_request.query}")
+            case _:
+                raise OAuthError("invalid_request", "this form has no such button")
 
     async def _login(
         self,
         request: HttpRequest,
-        asked: AuthorizationRequest,
+        auth_request: AuthorizationRequest,
         cookie: str,
         posted: Mapping[str, str],
     ) -> HttpResponse:
@@ -283,74 +295,42 @@ class AuthorizationEndpoint:
         if wait:
             seconds = int(wait) + 1
             problem = f"Too many attempts. Try again in {seconds} seconds."
-            page = await self._show(asked, cookie, problem, name, 429)
+            page = await self._show(auth_request, cookie, problem, name, 429)
             headers = {**page.headers, "retry-after": str(seconds)}
             return replace(page, status=429, headers=headers)
         if wait is not None:
             problem = "The user name or the password is wrong."
-            return await self._show(asked, cookie, problem, name, 403)
+            return await self._show(auth_request, cookie, problem, name, 403)
         # A new cookie: someone else may know the one from before the login.
         value = secrets.token_urlsafe(32)
         row = msgspec.json.encode(LoginSession(name))
-        key = row_key("session", asked.issuer, value)
+        key = row_key("session", auth_request.issuer, value)
         await self._storage.add(key, row, self._now() + SESSION_SECONDS)
-        page = _redirect(f"{asked.issuer}/authorize?{asked.query}")
-        return _with_cookie(page, asked.issuer, value)
+        page = _redirect(f"{auth_request.issuer}/authorize?{auth_request.query}")
+        return _with_cookie(page, auth_request.issuer, value)
 
-    async def _switch_user(
-        self,
-        request: HttpRequest,
-        asked: AuthorizationRequest,
-        cookie: str,
-        posted: Mapping[str, str],
-    ) -> HttpResponse:
-        await self._storage.delete(row_key("session", asked.issuer, cookie))
-        return _redirect(f"{asked.issuer}/authorize?{asked.query}")
-
-    async def _deny(
-        self,
-        request: HttpRequest,
-        asked: AuthorizationRequest,
-        cookie: str,
-        posted: Mapping[str, str],
-    ) -> HttpResponse:
-        return self._refuse(asked, "access_denied", "the user denied the request")
-
-    async def _approve(
-        self,
-        request: HttpRequest,
-        asked: AuthorizationRequest,
-        cookie: str,
-        posted: Mapping[str, str],
-    ) -> HttpResponse:
+    async def _approve(self, auth_request: AuthorizationRequest, cookie: str) -> HttpResponse:
         if self._upstream is not None:
-            return await self._send_upstream(self._upstream, asked, cookie)
-        session = await self._find_session(asked.issuer, cookie)
+            return await self._send_upstream(self._upstream, auth_request, cookie)
+        session = await self._find_session(auth_request.issuer, cookie)
         if session is None:
-            return await self._show(asked, cookie, "Your session has ended. Log in again.")
-        await self._remember_consent(asked, session.user)
-        return await self._grant(asked, Login(session.user))
-
-    _ACTIONS: dict[str, Any] = {
-        "login": _login,
-        "switch": _switch_user,
-        "deny": _deny,
-        "approve": _approve,
-    }
+            return await self._show(auth_request, cookie, "Your session has ended. Log in again.")
+        await self._remember_consent(auth_request, session.user)
+        return await self._grant(auth_request, Login(session.user))
 
     async def _send_upstream(
-        self, upstream: Upstream, asked: AuthorizationRequest, cookie: str
+        self, upstream: Upstream, auth_request: AuthorizationRequest, cookie: str
     ) -> HttpResponse:
         state, nonce = secrets.token_urlsafe(32), secrets.token_urlsafe(16)
-        verifier, callback = secrets.token_urlsafe(32), f"{asked.issuer}/callback"
+        verifier, callback = secrets.token_urlsafe(32), f"{auth_request.issuer}/callback"
         try:
-            url = await upstream.login_url(callback, state, nonce, verifier, asked.site)
+            url = await upstream.login_url(callback, state, nonce, verifier, auth_request.site)
         except UpstreamUnreachable:
             return self._refuse(
-                asked, "temporarily_unavailable", f"{upstream.host} cannot be reached"
+                auth_request, "temporarily_unavailable", f"{upstream.host} cannot be reached"
             )
-        pending = PendingUpstreamLogin(asked.query, _digest(cookie), nonce, verifier)
-        key = row_key("visit", asked.issuer, state)
+        pending = PendingUpstreamLogin(auth_request.query, _digest(cookie), nonce, verifier)
+        key = row_key("visit", auth_request.issuer, state)
         expires = self._now() + UPSTREAM_LOGIN_SECONDS
         await self._storage.add(key, msgspec.json.encode(pending), expires)
         return _redirect(url)
@@ -362,47 +342,58 @@ class AuthorizationEndpoint:
         session = None if row is None else msgspec.json.decode(row, type=LoginSession)
         return session if session and self._users and self._users.knows(session.user) else None
 
-    async def _has_consented(self, asked: AuthorizationRequest, user: str) -> bool:
-        if asked.ask or not is_https_redirect(asked.redirect_uri):
+    async def _has_consented(self, auth_request: AuthorizationRequest, user: str) -> bool:
+        if auth_request.ask or not is_https_redirect(auth_request.redirect_uri):
             # Any program can listen on a loopback port or take over a scheme:
             # https://www.rfc-editor.org/rfc/rfc8252#section-8.6
             return False
-        row = await self._storage.get(_consent_key(asked, user))
-        return row is not None and set(asked.scopes) <= _decode_scopes(row)
+        row = await self._storage.get(_consent_key(auth_request, user))
+        return row is not None and set(auth_request.scopes) <= _decode_scopes(row)
 
-    async def _remember_consent(self, asked: AuthorizationRequest, user: str) -> None:
-        key = _consent_key(asked, user)
+    async def _remember_consent(self, auth_request: AuthorizationRequest, user: str) -> None:
+        key = _consent_key(auth_request, user)
         row = await self._storage.take(key)
-        scopes = {*asked.scopes, *(_decode_scopes(row) if row else ())}
+        scopes = {*auth_request.scopes, *(_decode_scopes(row) if row else ())}
         data = msgspec.json.encode(sorted(scopes))
         await self._storage.add(key, data, self._now() + CONSENT_SECONDS)
 
     # back to the client
 
-    async def _grant(self, asked: AuthorizationRequest, login: Login) -> HttpResponse:
-        client = asked.client
+    async def _grant(self, auth_request: AuthorizationRequest, login: Login) -> HttpResponse:
+        client = auth_request.client
         if self._clients.is_known(login.user):  # the tokens of a client carry its id as the user
-            return self._refuse(asked, "access_denied", "this name is taken by a client")
+            return self._refuse(auth_request, "access_denied", "this name is taken by a client")
         renewable = self._upstream is None or login.refresh_token is not None
         grant = Grant(
             user=login.user,
             client=client.id,
-            resource=asked.resource,
-            scopes=asked.scopes,
+            resource=auth_request.resource,
+            scopes=auth_request.scopes,
             claims=login.claims,
-            challenge=asked.challenge,
-            redirect_uri=asked.redirect_uri,
-            refreshes=renewable and (asked.offline or "refresh_token" in client.grant_types),
+            challenge=auth_request.challenge,
+            redirect_uri=auth_request.redirect_uri,
+            refreshes=renewable and (auth_request.offline or "refresh_token" in client.grant_types),
             ends=login.ends,
         )
-        code = await self._grants.begin(asked.issuer, grant, login.refresh_token or "")
-        await self._clients.extend(client, asked.issuer)
-        return _redirect(_answer(asked.redirect_uri, asked.state, asked.issuer, {"code": code}))
+        code = await self._grants.begin(auth_request.issuer, grant, login.refresh_token or "")
+        await self._clients.extend(client, auth_request.issuer)
+        return _redirect(
+            _answer(
+                auth_request.redirect_uri, auth_request.state, auth_request.issuer, {"code": code}
+            )
+        )
 
-    def _refuse(self, asked: AuthorizationRequest, error: str, description: str) -> HttpResponse:
+    def _refuse(
+        self, auth_request: AuthorizationRequest, error: str, description: str
+    ) -> HttpResponse:
         refusal = OAuthError(error, description)
         return self._return_error(
-            asked.redirect_uri, asked.state, asked.issuer, asked.site, refusal, ask=False
+            auth_request.redirect_uri,
+            auth_request.state,
+            auth_request.issuer,
+            auth_request.site,
+            refusal,
+            ask=False,
         )
 
     def _return_error(
@@ -456,9 +447,9 @@ def _redirect(url: str) -> HttpResponse:
     )
 
 
-def _consent_key(asked: AuthorizationRequest, user: str) -> str:
-    host = redirect_host(asked.redirect_uri)
-    return row_key("consent", asked.issuer, user, asked.client.id, host)
+def _consent_key(auth_request: AuthorizationRequest, user: str) -> str:
+    host = redirect_host(auth_request.redirect_uri)
+    return row_key("consent", auth_request.issuer, user, auth_request.client.id, host)
 
 
 def _decode_scopes(row: bytes) -> set[str]:

@@ -226,7 +226,7 @@ class Provider:
             base: The URL below which the world finds the server.
 
         Raises:
-            ConfigError: The URL is neither https nor on localhost.
+            ConfigError: The URL is not https (or http on localhost).
         """
         if not is_confidential(self.issuer or base):
             raise ConfigError(f"Provider at {base}: {NEEDS_HTTPS}")

@@ -91,8 +91,8 @@ class TokenEndpoint:
         await self._grants.revoke(issuer, _required(fields, "token"), client.id)
         return json_response({})
 
-    async def _redeem_code(self, asked: TokenRequest) -> dict[str, Any]:
-        fields, client, issuer = asked.fields, asked.client, asked.issuer
+    async def _redeem_code(self, token_request: TokenRequest) -> dict[str, Any]:
+        fields, client, issuer = token_request.fields, token_request.client, token_request.issuer
         code = _required(fields, "code")
         verifier, uri = fields.get("code_verifier", ""), fields.get("redirect_uri")
 
@@ -105,19 +105,19 @@ class TokenEndpoint:
             )
 
         _, grant, _ = await self._grants.find(issuer, code, client.id)
-        narrow_resource(grant.resource, asked)
+        narrow_resource(grant.resource, token_request)
         exchange = await self._grants.redeem(issuer, code, client.id, matches)
-        if asked.thumbprint and client.auth_method == "none":
-            exchange = await self._grants.bind(issuer, exchange, asked.thumbprint)
+        if token_request.thumbprint and client.auth_method == "none":
+            exchange = await self._grants.bind(issuer, exchange, token_request.thumbprint)
         await self._clients.extend(client, issuer)
-        return await self._reply(exchange, exchange.grant.scopes, asked)
+        return await self._reply(exchange, exchange.grant.scopes, token_request)
 
-    async def _refresh(self, asked: TokenRequest) -> dict[str, Any]:
-        fields, client, issuer = asked.fields, asked.client, asked.issuer
+    async def _refresh(self, token_request: TokenRequest) -> dict[str, Any]:
+        fields, client, issuer = token_request.fields, token_request.client, token_request.issuer
         token = _required(fields, "refresh_token")
         id, grant, _ = await self._grants.find(issuer, token, client.id)
         scopes = narrow_scopes(fields.get("scope"), grant.scopes, self._implies)
-        narrow_resource(grant.resource, asked)
+        narrow_resource(grant.resource, token_request)
         if not self._knows_user(grant.user):
             await self._grants.end(issuer, id)
             raise OAuthError("invalid_grant", "the user may no longer log in here")
@@ -128,29 +128,31 @@ class TokenEndpoint:
                 503,
                 {"retry-after": "1"},
             )
-        exchange = await self._grants.refresh(issuer, token, client.id, asked.thumbprint)
+        exchange = await self._grants.refresh(issuer, token, client.id, token_request.thumbprint)
         if exchange.upstream and self._upstream is not None:
             self._renewing.add(id)
             try:
-                exchange = await self._renew_upstream(self._upstream, exchange, asked)
+                exchange = await self._renew_upstream(self._upstream, exchange, token_request)
             finally:
                 self._renewing.discard(id)
         if not exchange.repeated:
             await self._clients.extend(client, issuer)
-        return await self._reply(exchange, scopes, asked)
+        return await self._reply(exchange, scopes, token_request)
 
-    async def _client_credentials(self, asked: TokenRequest) -> dict[str, Any]:
-        client = asked.client
-        allowed = tuple(self._list_scopes(asked.site)) if client.scopes is None else client.scopes
+    async def _client_credentials(self, token_request: TokenRequest) -> dict[str, Any]:
+        client = token_request.client
+        allowed = (
+            tuple(self._list_scopes(token_request.site)) if client.scopes is None else client.scopes
+        )
         access = AccessToken(
             user=client.id,
             client=client.id,
-            resource=asked.resource or asked.site.base,
-            scopes=narrow_scopes(asked.fields.get("scope"), allowed, self._implies),
+            resource=token_request.resource or token_request.site.base,
+            scopes=narrow_scopes(token_request.fields.get("scope"), allowed, self._implies),
             expires=self._now() + self._grants.access_life,
-            claims=bind_claims({}, asked.thumbprint),
+            claims=bind_claims({}, token_request.thumbprint),
         )
-        return await self._issue(access, None, self._grants.access_life, asked)
+        return await self._issue(access, None, self._grants.access_life, token_request)
 
     _GRANTS = {
         "authorization_code": _redeem_code,
@@ -159,49 +161,49 @@ class TokenEndpoint:
     }
 
     async def _renew_upstream(
-        self, upstream: Upstream, exchange: GrantExchange, asked: TokenRequest
+        self, upstream: Upstream, exchange: GrantExchange, token_request: TokenRequest
     ) -> GrantExchange:
         grant = exchange.grant
         try:
             login = await upstream.renew(
-                Login(grant.user, grant.claims, exchange.upstream), asked.site
+                Login(grant.user, grant.claims, exchange.upstream), token_request.site
             )
         except LoginEnded:
-            await self._grants.end(asked.issuer, exchange.id)
+            await self._grants.end(token_request.issuer, exchange.id)
             raise OAuthError(
                 "invalid_grant", "the login at the upstream provider has ended; log in again"
             ) from None
         except UpstreamUnreachable:
-            await self._grants.undo(asked.issuer, exchange)
+            await self._grants.undo(token_request.issuer, exchange)
             raise OAuthError(
                 "temporarily_unavailable",
                 "the upstream provider cannot be reached; the refresh token stays valid",
                 503,
                 {"retry-after": "5"},
             ) from None
-        return await self._grants.renew(asked.issuer, exchange, login)
+        return await self._grants.renew(token_request.issuer, exchange, login)
 
     async def _reply(
-        self, exchange: GrantExchange, scopes: tuple[str, ...], asked: TokenRequest
+        self, exchange: GrantExchange, scopes: tuple[str, ...], token_request: TokenRequest
     ) -> dict[str, Any]:
         grant, seconds = exchange.grant, self._grants.access_seconds(exchange.grant)
         access = AccessToken(
             user=grant.user,
             client=grant.client,
-            resource=narrow_resource(grant.resource, asked),
+            resource=narrow_resource(grant.resource, token_request),
             scopes=scopes,
             expires=self._now() + seconds,
-            claims=bind_claims(grant.claims, asked.thumbprint),
+            claims=bind_claims(grant.claims, token_request.thumbprint),
         )
-        reply = await self._issue(access, exchange.id, seconds, asked)
+        reply = await self._issue(access, exchange.id, seconds, token_request)
         return {**reply, "refresh_token": exchange.secret} if grant.refreshes else reply
 
     async def _issue(
-        self, access: AccessToken, grant_id: str | None, seconds: float, asked: TokenRequest
+        self, access: AccessToken, grant_id: str | None, seconds: float, token_request: TokenRequest
     ) -> dict[str, Any]:
         reply = {
-            "access_token": await self._grants.issue(asked.issuer, grant_id, access),
-            "token_type": "DPoP" if asked.thumbprint else "Bearer",
+            "access_token": await self._grants.issue(token_request.issuer, grant_id, access),
+            "token_type": "DPoP" if token_request.thumbprint else "Bearer",
             "expires_in": int(seconds),
         }
         return {**reply, "scope": " ".join(access.scopes)} if access.scopes else reply
@@ -244,13 +246,13 @@ def requested_resource(resources: list[str], site: PublicUrl) -> str:
     return named.pop() if named else ""
 
 
-def narrow_resource(granted: str, asked: TokenRequest) -> str:
+def narrow_resource(granted: str, token_request: TokenRequest) -> str:
     """Return what a token is for: what was granted, or a part of it."""
-    if asked.resource in ("", granted):
+    if token_request.resource in ("", granted):
         return granted
-    if granted != asked.site.base:
+    if granted != token_request.site.base:
         raise OAuthError("invalid_target", "the resource is not the one that was granted")
-    return asked.resource
+    return token_request.resource
 
 
 def _required(fields: Mapping[str, str], name: str) -> str:

@@ -79,7 +79,7 @@ class Upstream:
         now: The clock (default: `time.time`).
 
     Raises:
-        ConfigError: The issuer is neither https nor on localhost.
+        ConfigError: The issuer is not https (or http on localhost).
     """
 
     def __init__(

@@ -253,8 +253,8 @@ def pick_key(keys: dict[str, Any], header: dict[str, Any]) -> dict[str, Any]:
 
 
 def to_timestamp(claim: Any) -> float:
-    """Return the time in a claim; NaN, which is neither before nor after any other, if it has
-    none."""
+    """Return the time in a claim; NaN, which is not before and not after any other, if it
+    has none."""
     if type(claim) not in (int, float):
         return float("nan")
     return float(max(-FAR_FUTURE, min(claim, FAR_FUTURE)))

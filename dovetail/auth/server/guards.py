@@ -21,8 +21,8 @@ each request.
 https://modelcontextprotocol.io/specification/2026-07-28/basic/authorization
 
 `ApiKeys` accepts keys, without OAuth. A key is found by its digest, so the time that takes says
-nothing about the keys that exist, and it has to be too long to be guessed. It is sent in a header
-of its own, or as a bearer token, which every client can send.
+nothing about the keys that exist, and it has to be too long to be guessed. It is sent in a
+separate header, or as a bearer token, which every client can send.
 """
 
 import logging
@@ -390,7 +390,7 @@ class ApiKeys:
         return _error_response(401, headers, "invalid_token", reason)
 
     async def respond(self, request: HttpRequest, site: PublicUrl) -> HttpResponse | None:
-        """Return None: this guard has no pages of its own.
+        """Return None: this guard has no pages.
 
         Args:
             request: The request.

@@ -3,8 +3,8 @@
 A verifier is any `async (token, site) -> Principal | None`. Two attributes are optional: `issuer`,
 whose tokens it knows (it is then not asked about others), and `keeps`, for how many seconds its
 answer may be cached (without it, the verifier is asked each time). Tokens are never compared or
-stored as they are, only as a digest under a random key of this process, so neither timing nor
-memory reveals them.
+stored as they are, only as a digest under a random key of this process, so timing and memory do
+not reveal them.
 
     static_tokens   tokens that are known in advance
     introspection   tokens that only their issuer can read, which is asked about each (RFC 7662)
@@ -153,7 +153,7 @@ def introspection(
         A verifier for `Bearer`.
 
     Raises:
-        ConfigError: The URL is neither https nor on localhost.
+        ConfigError: The URL is not https (or http on localhost).
     """
     if not is_confidential(url):
         raise ConfigError(
