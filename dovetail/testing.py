@@ -154,7 +154,7 @@ async def pair(
         theirs,
         server.lifespan,
         grace=server.limits.shutdown,
-        visitor=RequestIdentity(principal=user),
+        identity=RequestIdentity(principal=user),
     )
     serving = asyncio.get_running_loop().create_task(conversation)
     channel: Channel = ours if record is None else Taped(ours, record)

@@ -8,7 +8,7 @@ more. No exception leaves.
 import asyncio
 import logging
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from typing import Any
 
 from msgspec import Raw
@@ -18,10 +18,13 @@ from ..errors import (
     Forbidden,
     InternalError,
     InvalidParams,
+    InvalidRequest,
     MissingCapability,
+    Overloaded,
     ProtocolError,
     ToolError,
 )
+from ..jsonrpc.messages import Id
 from ..ports import Call, CallHandler
 from .encode import MessageEncoder
 
@@ -82,6 +85,14 @@ def intended_error(error: BaseException) -> ProtocolError | None:
 
 EAGER: dict[str, Any] = {"eager_start": True} if sys.version_info >= (3, 12) else {}
 """Where it can, a task takes its first step at once; most need no second."""
+
+
+def check_in_flight(calls: Mapping[Id, Call], id: Id, limit: int) -> None:
+    """Raise if a session may not begin one more call under this id."""
+    if id in calls:
+        raise InvalidRequest(f"Request id {id!r} is still in flight")
+    if len(calls) >= limit:
+        raise Overloaded(f"{len(calls)} requests are in flight; the limit is {limit}")
 
 
 def start_task(

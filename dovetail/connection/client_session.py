@@ -8,6 +8,7 @@ to greet the old way.
 https://modelcontextprotocol.io/specification/2026-07-28/basic/transports/stdio#backward-compatibility
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -41,7 +42,8 @@ from ..protocol.methods import METHODS, Method
 from ..protocol.tasks import related_task_meta
 from ..revisions import BY_NAME, HANDSHAKE, STATELESS, Revision, decode, error_from_wire
 from . import handshake, stateless
-from .connection import Connection, OnProgress, PeerError
+from .answer import answer, check_in_flight, start_task
+from .connection import Connection, OnProgress, PeerError, Reply
 from .extension import NONE, Extensions
 from .notifications import NotificationRunner
 
@@ -316,10 +318,10 @@ class ClientSession:
             raise MethodNotFound(f"This client has no method {request.method!r}")
         if method.name == "ping":
             return self.connection.encoder.encode_result(request.id, {})
-        answer = self.extensions.find_handler(
+        handler = self.extensions.find_handler(
             method, self.server_capabilities
         ) or self._answers.get(method.name)
-        if answer is None or revision is None:
+        if handler is None or revision is None:
             raise MethodNotFound(
                 f"This client did not declare {method.capability or f'what {method.name} takes'}"
             )
@@ -327,9 +329,23 @@ class ClientSession:
             params = revision.lift_params(method, request.params)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
             raise ProtocolError(-32602, f"{method.name}: {problem}") from None
-        call = self._call(request.id, method, params)
-        call.protocol_handler = answer
+        calls = self.connection.exchange.answering
+        check_in_flight(calls, request.id, self.connection.limits.in_flight)
+        call = calls[request.id] = self._call(request.id, method, params)
+        call.protocol_handler = handler
         return call
+
+    def start(self, call: Call, reply: Reply) -> None:
+        """Answer a call in its own task."""
+        start_task(call, self._run(call, reply), asyncio.get_running_loop())
+
+    async def _run(self, call: Call, reply: Reply) -> None:
+        data = await answer(call, self._answer, self.connection.encoder)
+        call.finished = True
+        calls = self.connection.exchange.answering
+        if calls.get(call.id) is call:
+            del calls[call.id]
+        reply(call, data)
 
     def _call(self, id: Id, method: Method, params: Any) -> Call:
         """What the server asks or tells: the other side of the call is the server, with what that
@@ -347,7 +363,7 @@ class ClientSession:
         """What the server declared, for who asks a call what the other side did."""
         return ClientCapabilities.of(self.server_capabilities)
 
-    async def answer(self, call: Call) -> Result:
+    async def _answer(self, call: Call) -> Result:
         """Let the callback answer. What was asked on behalf of a task is answered with the mark of
         that task:
         https://modelcontextprotocol.io/specification/2025-11-25/basic/utilities/tasks#related-task-metadata"""

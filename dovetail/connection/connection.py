@@ -23,8 +23,8 @@ from ..errors import (
     ConnectionClosed,
     DovetailError,
     InternalError,
+    InvalidParams,
     InvalidRequest,
-    Overloaded,
     ProtocolError,
     TimedOut,
     TooLarge,
@@ -49,13 +49,14 @@ from ..protocol.lifecycle import CancelledParams, ProgressParams
 from ..protocol.methods import METHODS, Method
 from ..protocol.tasks import related_task_meta
 from ..revisions import Revision
-from .answer import answer, cancel, start_task
+from .answer import cancel
 from .encode import MessageEncoder
 from .notifications import run_callback
 
 log = logging.getLogger("dovetail.connection")
 
-Reply = Callable[[bytes | None], None]
+Reply = Callable[[Call | None, bytes | None], None]
+"""Sends the reply to a call, or to a request that never became one."""
 OnProgress = Callable[[ProgressParams], Any]
 CANCELLED = METHODS["notifications/cancelled"]
 
@@ -78,8 +79,8 @@ class MessageHandler(Protocol):
     def on_request(self, request: Request) -> Call | bytes:
         """The call that a request makes, or its reply at once; a ProtocolError refuses it."""
 
-    def answer(self, call: Call) -> Awaitable[Any]:
-        """Answer it."""
+    def start(self, call: Call, reply: "Reply") -> None:
+        """Answer a call in its own task."""
 
     def on_notification(self, notification: Notification) -> None:
         """Take note of a notification."""
@@ -142,7 +143,7 @@ class Connection:
             self._reject_malformed(malformed)
             return
         if type(message) is Request:
-            self._on_request(message, self._send)
+            self._on_request(message, self._reply)
         elif isinstance(message, Batch):
             self._on_batch(message)
         else:
@@ -156,6 +157,8 @@ class Connection:
         if isinstance(message, Notification):
             try:
                 self._handler.on_notification(message)
+            except InvalidParams as error:
+                self._warn("Ignored a malformed %s: %s", message.method, error)
             except ProtocolError as refusal:
                 self._warn("Did not take a %s: %s", message.method, refusal)
             except (DovetailError, msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -166,47 +169,28 @@ class Connection:
             self._resolve(message)
 
     def _on_request(self, request: Request, reply: Reply) -> None:
-        answering = self.exchange.answering
-        id = request.id
-        if not self._handler.answers_requests:
-            self._warn("Ignored a request for %s: nobody may ask here", request.method)
+        handler = self._handler
+        if not handler.answers_requests:
+            self._warn("Ignored a request for %s: this client answers no requests", request.method)
             return
         try:
-            if id in answering:
-                raise InvalidRequest(f"Request id {id!r} is still in flight")
-            call = self._handler.on_request(request)
-            if len(answering) >= self.limits.in_flight and not isinstance(call, bytes):
-                raise Overloaded(
-                    f"{len(answering)} requests are in flight; the limit is {self.limits.in_flight}"
-                )
+            call = handler.on_request(request)
         except Exception as error:
-            revision = self._handler.revision
             refusal = error if isinstance(error, ProtocolError) else _unforeseen(request)
-            reply(
-                self.encoder.encode_failure(
-                    id, refusal, revision.code(refusal) if revision else refusal.code
-                )
-            )
+            revision = handler.revision
+            code = revision.code(refusal) if revision else refusal.code
+            reply(None, self.encoder.encode_failure(request.id, refusal, code))
             return
         if isinstance(call, bytes):
-            reply(call)
-            return
-        answering[id] = call
-        start_task(call, self._answer(call, reply), self._loop)
+            reply(None, call)
+        else:
+            handler.start(call, reply)
 
-    async def _answer(self, call: Call, reply: Reply) -> None:
-        data = await answer(call, self._handler.answer, self.encoder)
-        call.finished = True
-        answering = self.exchange.answering
-        if answering.get(call.id) is call:
-            del answering[call.id]
-        reply(data)
-        if not answering and self._idle is not None:
-            self._idle.set()
-
-    def _send(self, data: bytes | None) -> None:
+    def _reply(self, call: Call | None, data: bytes | None) -> None:
         if data is not None:
             self.channel.send(data)
+        if self._idle is not None and not self.exchange.answering:
+            self._idle.set()
 
     def _on_batch(self, batch: Batch) -> None:
         revision = self._handler.revision
@@ -220,20 +204,19 @@ class Connection:
         replies = [encode(failure) for failure in batch.refused]
         waiting = len(requests)
 
-        def gather(data: bytes | None) -> None:
+        def gather(call: Call | None, data: bytes | None) -> None:
             nonlocal waiting
             waiting -= 1
             if data is not None:
                 replies.append(data)
-            if waiting == 0 and replies:
-                self.channel.send(b"[" + b",".join(replies) + b"]")
+            self._reply(None, b"[" + b",".join(replies) + b"]" if not waiting and replies else None)
 
         for message in batch.messages:
             if type(message) is not Request:
                 self._on_other(message)
             elif message.method == "initialize":
                 error = InvalidRequest("initialize must not be part of a batch")
-                gather(self.encoder.encode_failure(message.id, error, error.code))
+                gather(None, self.encoder.encode_failure(message.id, error, error.code))
             else:
                 self._on_request(message, gather)
         if not requests and replies:

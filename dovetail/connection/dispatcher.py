@@ -1,59 +1,155 @@
-"""Where a server takes requests, whoever brought them: what both its ends have in common, a
-connection (`serving.py`) and an HTTP endpoint (`http/server/endpoint.py`), where each request
-comes by itself.
+"""The one way into a server: every message of every transport is accepted here.
 
-A desk turns a request into a `Call`, answers what is the protocol's own business (discovery,
-levels, subscriptions), lets the server answer the rest, and hears of the server's changes. Changes
-of one turn of the loop go out as one: to each stream of `subscriptions/listen` from here, to
-callers of the handshake era through `tell`, which the end provides.
+A transport hands each request and each notification to `accept` or `on_notification`, together
+with the `MessageSource` that it came from: a `ServerSession` (stdio, WebSocket, HTTP+SSE, memory)
+or the `PostResponse` of one HTTP POST. The source knows what the message itself does not say: the
+session's caller, who sent it, the revision that a header names, and the table of calls in flight.
+HTTP has more to check (its headers), and provides hooks for that.
+
+    message ─→ find the method ─→ decode the params ─→ the source's header checks ─→ era and caller
+            ─→ limits of the in-flight table ─→ service.admit ─→ Call ─→ task: answer ─→ reply
+
+The dispatcher answers what belongs to the protocol (discovery, log levels, subscriptions) and lets
+the `Service` answer the rest. It also sends the server's notifications: the changes of one turn of
+the loop are coalesced, then sent to each `subscriptions/listen` stream and, through
+`notify_sessions`, to the sessions of the handshake era.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
+import logging
+from collections.abc import Callable
+from typing import Any, Protocol
 
-from ..errors import InvalidParams, ProtocolError, UrlRequired
-from ..jsonrpc.messages import NO_PARAMS, ErrorResponse, Id, Request
-from ..jsonrpc.messages import Response as Reply
+import msgspec
+
+from ..errors import (
+    InvalidParams,
+    MethodNotFound,
+    ProtocolError,
+    UrlRequired,
+)
+from ..jsonrpc.messages import NO_PARAMS, ErrorResponse, Id, Notification, Request, Response
 from ..ports import Call, Caller, CallHandler, RequestIdentity, Service
-from ..protocol.base import PROGRESS_TOKEN, EmptyResult, Meta, Params, Result
-from ..protocol.lifecycle import DiscoverResult, InputRequired, ProgressParams, ShutdownResult
+from ..protocol.base import (
+    PROGRESS_TOKEN,
+    PROTOCOL_VERSION,
+    EmptyResult,
+    Implementation,
+    Meta,
+    Params,
+    Result,
+)
+from ..protocol.lifecycle import (
+    ClientCapabilities,
+    DiscoverResult,
+    InputRequired,
+    ProgressParams,
+    ShutdownResult,
+)
 from ..protocol.methods import METHODS, Method
 from ..protocol.tasks import EXTENSION as TASKS
 from ..protocol.utilities import SEVERITY, ListenResult
-from ..revisions import Revision
+from ..revisions import Revision, decode
 from ..sealing import KeyRing, key_ring
 from . import handshake, stateless
-from .answer import answer, cancel, start_task
+from .answer import answer, cancel, check_in_flight, start_task
+from .connection import Reply
 from .encode import MessageEncoder
 from .input_requests import client_refused, request_key
 from .multi_round_trip import MultiRoundTrip
 from .notifications import NotificationRunner, ProgressThrottle
 from .subscriptions import ServerSubscriptions, coalescing_key, is_subscribed, merge_changes
 
-Tell = Callable[[str, Params], None]
+log = logging.getLogger("dovetail.connection")
+
+Notify = Callable[[str, Params], None]
+
+
+class MessageSource(Protocol):
+    """Where a message came from, and where what belongs to its call goes.
+
+    A handler's context reaches it as `call.connection`, which has more than is listed here
+    (`notify`, `ask`, `drain`, `headers`, `limits`, …).
+    """
+
+    revision: Revision | None
+    """The revision in which a refusal is encoded. The dispatcher sets it when a message names its
+    own."""
+
+    @property
+    def header_revision(self) -> Revision | None:
+        """The revision of a request without a session, as the transport knows it."""
+
+    @property
+    def open_calls(self) -> dict[Id, Call] | None:
+        """The in-flight table of the session; None without one, when ids need not be unique."""
+
+    @property
+    def max_notifications(self) -> int:
+        """How many handlers of extension notifications may run at once."""
+
+    @property
+    def check_headers(self) -> Callable[[str, Method | None, Any, bool], None] | None:
+        """Raises if the headers do not fit the message: takes the method's name, the method if it
+        is known, the params, and whether it is a request."""
+
+    @property
+    def check_call(self) -> Callable[[Method, Any, Caller], None] | None:
+        """Raises if the transport cannot take this call."""
+
+    @property
+    def caller(self) -> Caller | None:
+        """The caller of the session, once there is one."""
+
+    @property
+    def identity(self) -> RequestIdentity:
+        """Who sent the message."""
+
+    def initialize(self, request: Request) -> bytes:
+        """Open a session; returns the reply."""
+
+    def missing_revision(self, method: str) -> ProtocolError:
+        """Return the refusal of a request that belongs to no session and names no revision."""
+
+    def cancel_request(self, id: Id | None, reason: str | None) -> None:
+        """Cancel a call of this session."""
+
+    def on_progress(self, params: ProgressParams) -> None:
+        """Take note of the progress of a request that the server sent."""
+
+    def on_roots_changed(self) -> None:
+        """Drop what is known of the client's roots."""
+
+    def on_initialized(self) -> None:
+        """Start to send notifications."""
+
+    def on_exit(self) -> None:
+        """End the session."""
 
 
 class Dispatcher:
-    """Takes requests on behalf of one server, in one event loop."""
+    """Accepts messages and sends notifications on behalf of one server, in one event loop."""
 
     def __init__(
         self,
         service: Service,
         state: Any,
-        outgoing: MessageEncoder,
-        tell: Tell,
+        encoder: MessageEncoder,
+        notify_sessions: Notify,
         ring: Callable[[], KeyRing] = key_ring,
     ) -> None:
         self.service = service
-        self.encoder = outgoing
+        self.encoder = encoder
         self.loop = asyncio.get_running_loop()
         self.find_method = service.extensions.find_method
         self.subscriptions = ServerSubscriptions(service.limits.subscriptions)
         self.round_trips = MultiRoundTrip(service, ring)
         self._state = state
         self._stateless = stateless.served_revisions(service)
-        self._notify_sessions = tell
+        self._notify_sessions = notify_sessions
+        self.running: set[Call] = set()
+        """The calls that are being answered, of all sources."""
+        self._max_in_flight = service.limits.in_flight
         self._changes: dict[tuple[str, str], Params] = {}
         self._notification_runner = NotificationRunner(service.limits.in_flight)
         self._local: dict[str, CallHandler] = {
@@ -68,53 +164,116 @@ class Dispatcher:
 
     # requests
 
-    def handle_notification(
-        self, method: Method, params: Any, caller: Caller, connection: Any, most: int
-    ) -> None:
-        """A notification that an extension hears of, unless `most` are being heard; raises where it
-        may not be told."""
-        hear = self.service.extensions.find_handler(method, caller.capabilities)
-        if hear is None or self.find_method(method.name, caller.revision) is not method:
-            return
+    def accept(self, request: Request, source: MessageSource) -> Call | bytes:
+        """Make a call of a request, or return its reply if there is nothing to run.
+
+        The call is in flight from now on: `start` has to follow, or `forget`. A refusal is raised,
+        as a ProtocolError or as what a hook of the source raises.
+        """
+        name, caller = request.method, source.caller
+        known = source.header_revision if caller is None else caller.revision
+        row = self.find_method(name, known)
+        check_headers = source.check_headers
+        if row is None and check_headers is None and self.find_method(name, None) is None:
+            raise _no_method(name)
+        # `initialize` is decoded where it is handled: it may be in a dialect.
+        params = _lift(request, None if name == "initialize" else row, caller)
+        if check_headers is not None:
+            check_headers(name, row, params, True)
+        meta = params.meta
+        if meta is not None and PROTOCOL_VERSION in meta:
+            caller = self.stateless_caller(meta)
+            source.revision = caller.revision
+        elif row is not None and row.name == "initialize":
+            return source.initialize(request)
+        elif caller is None:
+            if row is None or row.result is None or row.sender == "server":
+                raise _no_method(name)
+            if known is None:
+                if row.name == "ping":
+                    return self.encoder.encode_result(request.id, {})
+                raise source.missing_revision(name)
+            caller = self.session_caller(known, None, ClientCapabilities())
+        if caller.revision is not known:
+            found = self.find_method(name, caller.revision)
+            if found is not row and found is not None:  # both eras have one of that name
+                params = _lift(request, found, caller)
+            row = found
+        if row is None or row.result is None or row.sender == "server":
+            unknown = row is not None or self.find_method(name, None) is None
+            raise _no_method(name, None if unknown else caller.revision)
+        if row.name == "ping":
+            return self.encoder.encode_result(request.id, {})
+        return self._open_call(request.id, row, params, caller, source)
+
+    def _open_call(
+        self, id: Id, method: Method, params: Any, caller: Caller, source: MessageSource
+    ) -> Call:
+        calls = source.open_calls
+        if calls is not None:
+            check_in_flight(calls, id, self._max_in_flight)
+        if source.check_call is not None:
+            source.check_call(method, params, caller)
+        identity = source.identity
+        principal = caller.principal = identity.principal
+        address = caller.address = identity.address
         self.service.admit(method, params, caller)
-        call = Call(0, method, params, caller, connection, finished=True)  # nobody waits for it
-        call.principal, call.address = caller.principal, caller.address
-        self._notification_runner.run(hear, call, most)
-
-    def stateless_caller(self, meta: Meta) -> Caller:
-        """Who is calling, as a request of the stateless era says itself."""
-        return stateless.caller_of(meta, self._stateless, self.service, self._state)
-
-    def session_caller(self, revision: Revision, info: Any, capabilities: Any) -> Caller:
-        """Who is calling, as a session says that was opened before."""
-        return Caller(revision, info, capabilities, state=self._state)
-
-    def initialize(
-        self, request: Request, visitor: RequestIdentity, *, tells: bool = True
-    ) -> tuple[Caller, bytes]:
-        """The caller that an `initialize` describes, and the reply to it. `tells`: whether it can
-        be told of changes."""
-        caller, result = handshake.accept_initialize(
-            request.params, self.service, self._state, can_notify=tells
-        )
-        caller.principal, caller.address = visitor.principal, visitor.address
-        self.service.admit(METHODS["initialize"], None, caller)
-        lowered = caller.revision.lower_result(METHODS["initialize"], result)
-        return caller, self.encoder.encode_result(request.id, lowered)
-
-    def call(self, id: Id, method: Method, params: Any, caller: Caller, connection: Any) -> Call:
-        """A request as the call that it makes. `connection` is where what belongs to it goes."""
-        self.service.admit(method, params, caller)
-        call = Call(id, method, params, caller, connection)
-        call.protocol_handler, call.principal, call.address = (
-            self._local.get(method.name),
-            caller.principal,
-            caller.address,
-        )
+        call = Call(id, method, params, caller, source)
+        call.protocol_handler = self._local.get(method.name)
+        call.principal, call.address = principal, address
         by_id = caller.revision.progress_by_id
         if by_id or (params.meta is not None and PROGRESS_TOKEN in params.meta):
             self._track_progress(call, by_id)
+        if calls is not None:
+            calls[id] = call
+        self.running.add(call)
         return call
+
+    def start(self, call: Call, reply: Reply) -> None:
+        """Answer a call in its own task, then pass the reply on."""
+        start_task(call, self._run(call, reply), self.loop)
+
+    async def _run(self, call: Call, reply: Reply) -> None:
+        data = await answer(call, self.answer, self.encoder)
+        call.finished = True
+        self.forget(call)
+        reply(call, data)
+
+    def forget(self, call: Call) -> None:
+        """Take a call out of the in-flight tables."""
+        self.running.discard(call)
+        calls = call.connection.open_calls
+        if calls is not None and calls.get(call.id) is call:
+            del calls[call.id]
+
+    def stateless_caller(self, meta: Meta) -> Caller:
+        """Return the caller that a request of the stateless era describes."""
+        return stateless.caller_of(meta, self._stateless, self.service, self._state)
+
+    def session_caller(
+        self,
+        revision: Revision,
+        info: Implementation | None,
+        capabilities: ClientCapabilities,
+    ) -> Caller:
+        """Return the caller of a session that was opened before."""
+        return Caller(revision, info, capabilities, state=self._state)
+
+    def initialize(
+        self, request: Request, identity: RequestIdentity, *, can_notify: bool = True
+    ) -> tuple[Caller, bytes]:
+        """Return the caller that an `initialize` describes, and the reply to it.
+
+        `can_notify` says whether this client can be sent notifications outside of a request; if
+        not, the reply does not offer any.
+        """
+        caller, result = handshake.accept_initialize(
+            request.params, self.service, self._state, can_notify=can_notify
+        )
+        caller.principal, caller.address = identity.principal, identity.address
+        self.service.admit(METHODS["initialize"], None, caller)
+        lowered = caller.revision.lower_result(METHODS["initialize"], result)
+        return caller, self.encoder.encode_result(request.id, lowered)
 
     async def answer(self, call: Call) -> Any:
         """Let the server answer, and sign the result where the revision wants it signed."""
@@ -134,14 +293,6 @@ class Dispatcher:
         if call.caller.revision.stateless and isinstance(result, Result):
             return stateless.sign_result(result, self.service.info, call.caller.revision)
         return result
-
-    def reply(self, call: Call) -> Coroutine[Any, Any, bytes | None]:
-        """The reply to a call as bytes; None where nobody waits for one any more."""
-        return answer(call, self.answer, self.encoder)
-
-    def start(self, call: Call, work: Coroutine[Any, Any, None]) -> None:
-        """Answer a call in a task of its own."""
-        start_task(call, work, self.loop)
 
     def encode_failure(
         self, id: Id | None, error: ProtocolError, revision: Revision | None
@@ -169,7 +320,7 @@ class Dispatcher:
             Request(id, revision.wire_name(method.name), NO_PARAMS if wire is None else wire)
         )
 
-    def read_answer(self, method: Method, answer: Reply | ErrorResponse) -> Any:
+    def read_answer(self, method: Method, answer: Response | ErrorResponse) -> Any:
         """What the client answered to it; raises where that was an error."""
         if isinstance(answer, ErrorResponse):
             raise client_refused(method.name, answer.error.code, answer.error.message)
@@ -211,7 +362,50 @@ class Dispatcher:
             call.params.notifications.task_ids = None
         return await self.subscriptions.listen(call)
 
-    # changes
+    # notifications from the client
+
+    def on_notification(self, notification: Notification, source: MessageSource) -> None:
+        """Act on a notification. Raises if the source's checks fail, or if an extension's handler
+        may not run; nobody is waiting for a reply."""
+        name, caller = notification.method, source.caller
+        row = None if caller is None else self.find_method(name, caller.revision)
+        row = row or self.find_method(name, None)
+        params = _lift(notification, row, caller)
+        if source.check_headers is not None:
+            source.check_headers(name, row, params, False)
+        if row is None or row.result is not None:
+            log.debug("Ignored the unknown notification %s", name)
+        elif METHODS.get(row.name) is not row:
+            self._run_notification_handler(row, params, source)
+        elif row.name == "notifications/cancelled":
+            source.cancel_request(params.request_id, params.reason)
+        elif row.name == "notifications/progress":
+            source.on_progress(params)
+        elif row.name == "notifications/initialized":
+            source.on_initialized()
+        elif row.name == "notifications/roots/list_changed" and caller is not None:
+            source.on_roots_changed()
+        elif row.name == "exit" and caller is not None and "exit" in caller.revision.methods:
+            source.on_exit()
+
+    def _run_notification_handler(self, method: Method, params: Any, source: MessageSource) -> None:
+        """Run an extension's handler. In the stateless era the notification itself names its
+        caller, as a request does."""
+        caller, meta = source.caller, params.meta
+        if meta is not None and PROTOCOL_VERSION in meta:
+            caller = self.stateless_caller(meta)
+        if caller is None:
+            return
+        caller.principal, caller.address = source.identity.principal, source.identity.address
+        handler = self.service.extensions.find_handler(method, caller.capabilities)
+        if handler is None or self.find_method(method.name, caller.revision) is not method:
+            return
+        self.service.admit(method, params, caller)
+        call = Call(0, method, params, caller, source, finished=True)  # there is no reply
+        call.principal, call.address = caller.principal, caller.address
+        self._notification_runner.run(handler, call, source.max_notifications)
+
+    # notifications to the client
 
     def notify_threadsafe(self, method: str, params: Params) -> None:
         """A change, from any thread."""
@@ -260,6 +454,22 @@ class Dispatcher:
         self._unlisten()
         self.subscriptions.end_streams()
         self.round_trips.close()
+
+
+def _lift(message: Request | Notification, method: Method | None, caller: Caller | None) -> Any:
+    try:
+        if method is None:
+            return decode(message.params, Params)
+        if caller is None:
+            return decode(message.params, method.params)
+        return caller.revision.lift_params(method, message.params)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidParams(f"{message.method}: {error}") from None
+
+
+def _no_method(name: str, revision: Revision | None = None) -> MethodNotFound:
+    where = "here" if revision is None else f"in revision {revision.version}"
+    return MethodNotFound(f"There is no method {name!r} {where}")
 
 
 async def _set_level(call: Call) -> EmptyResult:

@@ -323,7 +323,7 @@ class LoopState:
             grace=0,
             listeners=self._listeners,
             ring=self._key_ring,
-            visitor=visitor,
+            identity=visitor,
         )
         task = self._channels.start(serving)
         expiry = (

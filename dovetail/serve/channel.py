@@ -25,7 +25,7 @@ async def serve_channel(
     orderly: bool = False,
     listeners: set[OnChange] | None = None,
     ring: Callable[[], KeyRing] = key_ring,
-    visitor: RequestIdentity = ANONYMOUS,
+    identity: RequestIdentity = ANONYMOUS,
 ) -> None:
     """Serve one client until it disconnects.
 
@@ -46,7 +46,7 @@ async def serve_channel(
         connection = Connection(
             channel, service.limits, MessageEncoder(service.limits.outgoing, service.redact)
         )
-        serving = ServerSession(service, connection, state, ring, visitor)
+        serving = ServerSession(service, connection, state, ring, identity)
         listeners.add(serving.notify_change)
         pinging: asyncio.Task[None] | None = None
         try:

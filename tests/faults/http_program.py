@@ -25,7 +25,7 @@ from dovetail import Context, Limits, Server
 from dovetail.ports import Call
 from dovetail.transports.http.server import sessions
 from dovetail.transports.http.server.event_store import Stream
-from dovetail.transports.http.server.post_response import Turn
+from dovetail.transports.http.server.post_response import PostResponse
 from dovetail.transports.http.server.sessions import Session, Sessions
 
 BEGAN, FINISHED, CANCELLED = Counter[str](), Counter[str](), Counter[str]()
@@ -75,7 +75,7 @@ async def figures() -> dict[str, int]:
         "memory": int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
         * os.sysconf("SC_PAGE_SIZE"),
         "tombstones": sum(len(one._tombstones) for one in found if type(one) is Sessions),
-        **{kind.__name__: alive[kind] for kind in (Session, Stream, Turn, Call)},
+        **{kind.__name__: alive[kind] for kind in (Session, Stream, PostResponse, Call)},
     }
 
 

@@ -75,7 +75,7 @@ async def test_a_session_that_expires_ends_its_streams_too(monkeypatch: pytest.M
         assert (await session.call("add", a=1, b=2)).status == 404
         here = await app.start()
         assert not here.standing._sessions
-        assert not len(here.endpoint._events)  # type: ignore[arg-type]
+        assert not len(here.endpoint.events)  # type: ignore[arg-type]
 
 
 async def test_a_session_of_one_server_is_none_of_another_with_the_same_keys() -> None:
@@ -99,7 +99,7 @@ async def test_a_call_whose_request_is_given_up_is_cancelled_however_early(turns
         await asyncio.sleep(0)
     task.cancel()
     await asyncio.wait([task])
-    while here.endpoint._running:
+    while here.dispatcher.running:
         await asyncio.sleep(0)
     assert stage.started.is_set() == stage.cancelled.is_set()
     await app.close()

@@ -256,7 +256,7 @@ async def test_a_session_whose_streams_were_dropped_is_not_told_of_changes() -> 
         session = await greeted(site)
         assert (await session.get(headers=JSON)).status == 204
         here = await app.start()
-        while len(here.endpoint._events):  # type: ignore[arg-type]
+        while len(here.endpoint.events):  # type: ignore[arg-type]
             await asyncio.sleep(0.01)
         stage.server.remove_tool("add")
         while here.standing._sessions:
@@ -482,7 +482,7 @@ async def test_a_stream_that_nobody_came_back_for_is_dropped() -> None:
         seen = await answer.next()
         answer.cut()
         stage.release.set()
-        events = (await app.start()).endpoint._events
+        events = (await app.start()).endpoint.events
         while len(events):  # type: ignore[arg-type]
             await asyncio.sleep(0.01)
         assert (await session.get(seen.id)).status == 400
@@ -494,7 +494,7 @@ async def test_what_all_streams_hold_together_for_clients_that_have_gone_is_boun
         session = await greeted(site)
         for _ in range(10):
             await (await session.call("chat", count=500)).body()  # some 45 kB each
-        events: Any = (await app.start()).endpoint._events
+        events: Any = (await app.start()).endpoint.events
         assert sum(stream.size for stream in events._streams.values()) <= 200_000
 
 
@@ -505,7 +505,7 @@ async def test_a_session_that_is_forgotten_for_want_of_room_leaves_no_streams_be
             assert (await (await site.greet()).get(headers=JSON)).status == 204
         here = await app.start()
         assert len(here.standing._sessions) <= 2
-        assert len(here.endpoint._events) <= 2  # type: ignore[arg-type]
+        assert len(here.endpoint.events) <= 2  # type: ignore[arg-type]
 
 
 async def test_a_reply_that_is_longer_than_what_a_stream_holds_arrives_with_all_that_came_before() -> (  # noqa: E501
@@ -716,7 +716,7 @@ async def test_a_poll_after_a_long_pause_hears_of_what_comes() -> None:
         stage.server.remove_tool("add")
         assert (await poll).status == 200
         here = await app.start()
-        while len(here.endpoint._events):  # type: ignore[arg-type]
+        while len(here.endpoint.events):  # type: ignore[arg-type]
             await asyncio.sleep(0.01)
         poll = await polling(app, session)
         stage.server.remove_prompt("greet")
@@ -1057,7 +1057,7 @@ async def test_a_watched_file_is_told_of_once_however_many_processes_look_at_it(
         ends = []
         for member, event in zip(members, looked, strict=True):
             told = partial(asyncio.get_running_loop().call_soon_threadsafe, event.set)
-            ends.append(member.stage.server.listen(lambda method, params, told=told: told()))
+            ends.append(member.stage.server.add_listener(lambda method, params, told=told: told()))
         members[0].bus.on("change", published.append)
         path.write_text("another")
         assert (await stream.next()).message["params"] == {"uri": "doc://w"}

@@ -1,6 +1,6 @@
 """The MCP endpoint, as plain ASGI: one URL, every era.
 
-    POST    a request (or a notification): judged by the ladder of `policy.py`, answered by the desk
+    POST    a request (or a notification): checked by `policy.py`, answered by the dispatcher
     GET     handshake era: the stream for what belongs to no request, the rest of a broken stream,
             or a long poll
     DELETE  handshake era: the end of a session
@@ -17,8 +17,6 @@ from collections.abc import Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-import msgspec
-
 from ....errors import (
     Forbidden,
     InvalidParams,
@@ -28,14 +26,11 @@ from ....errors import (
     ProtocolError,
 )
 from ....jsonrpc.codec import Malformed, decode, encode
-from ....jsonrpc.messages import Batch, ErrorResponse, Message, Notification, Request, Response
+from ....jsonrpc.messages import Batch, ErrorResponse, Id, Message, Notification, Request, Response
 from ....limits import Limits
-from ....ports import Bus, Call, HttpResponse, RequestIdentity
-from ....protocol.base import PROTOCOL_VERSION, Params
-from ....protocol.lifecycle import ClientCapabilities
-from ....protocol.methods import METHODS, Method
+from ....ports import Bus, Call, Caller, HttpResponse, RequestIdentity
+from ....protocol.methods import Method
 from ....revisions import HEADERLESS, Revision
-from ....revisions import decode as decode_params
 from .. import headers as names
 from . import policy
 from .asgi import (
@@ -59,7 +54,7 @@ from .asgi import (
 from .event_store import Events
 from .get_streams import Standing
 from .policy import Head, Policy, Reject
-from .post_response import Turn
+from .post_response import PostResponse, missing_version_header
 from .sessions import Session, Sessions
 
 if TYPE_CHECKING:
@@ -68,8 +63,6 @@ if TYPE_CHECKING:
 
 LISTEN = "subscriptions/listen"
 SUBSCRIBING = ("resources/subscribe", "resources/unsubscribe")
-Outcome = Call | tuple[bytes, Headers]
-"""What a request comes to: a call, or the reply to it at once and headers to go with that."""
 BEGUN = "dovetail.begun"
 """Where an ASGI scope has what was begun before there was one."""
 
@@ -98,7 +91,7 @@ class Begun:
 
     __slots__ = ("came_to", "head", "turn")
 
-    def __init__(self, head: Head, turn: Turn, came_to: Call | Exception) -> None:
+    def __init__(self, head: Head, turn: PostResponse, came_to: Call | Exception) -> None:
         self.head, self.turn, self.came_to = head, turn, came_to
 
     @property
@@ -136,17 +129,18 @@ class Endpoint:
         json_only: bool = False,
         gate: Gate | None = None,
     ) -> None:
-        self._dispatcher, self._rules, self._limits, self._bus = dispatcher, rules, limits, bus
-        self._sessions, self._standing, self._events = sessions, standing, events
-        self._json_only, self._gate = json_only, gate
-        self._loop = asyncio.get_running_loop()
+        self.dispatcher, self.rules, self._limits, self._bus = dispatcher, rules, limits, bus
+        self.sessions, self._standing, self.events = sessions, standing, events
+        self.json_only, self._gate = json_only, gate
+        self.secret_headers: Collection[bytes] = () if gate is None else gate.secrets
+        self.loop = asyncio.get_running_loop()
         self.patience = Patience(limits)
-        self._running: set[Call] = set()
         self._listening: set[Call] = set()
-        """Calls that are event streams for changes, and no work."""
+        """The calls of `subscriptions/listen`, which are streams and not work."""
         self._served = {
             one.version: one for one in dispatcher.service.revisions if not one.dialects
         }
+        self._default_revision = HEADERLESS if HEADERLESS in dispatcher.service.revisions else None
         self._verbs = {"POST": self._post, "GET": self._get, "DELETE": self._delete}
         self._closing = False
         bus.on("cancel", self._cancelled_elsewhere)
@@ -156,10 +150,10 @@ class Endpoint:
         """Answer one HTTP request. The path is that below the mount point."""
         method, server = scope["method"], scope.get("server")
         name = server[0] if server else None
-        if method == "OPTIONS" and self._rules.origins:
+        if method == "OPTIONS" and self.rules.origins:
             await self._preflight(scope, name, send)
             return
-        head = policy.head(self._rules, method, scope["headers"], name)
+        head = policy.head(self.rules, method, scope["headers"], name)
         if isinstance(head, Reject):
             version = dict(scope["headers"]).get(names.VERSION, b"").decode("latin-1").strip()
             await self._refuse(send, head, revision=self._served.get(version))
@@ -170,7 +164,7 @@ class Endpoint:
         else:
             admitted = await self._gate.admit(scope, path, head.headers)
             if isinstance(admitted, HttpResponse):
-                await give(send, admitted, cors(self._rules, head))
+                await give(send, admitted, cors(self.rules, head))
                 return
             visitor = admitted
         begun: Begun | None = scope.get(BEGUN)
@@ -180,8 +174,8 @@ class Endpoint:
             else:
                 await self._verbs[method](head, visitor, receive, send)
         except Refused as refusal:
-            revision = refusal.revision or self._named(head)
-            headers = cors(self._rules, head)
+            revision = refusal.revision or self.named_revision(head)
+            headers = cors(self.rules, head)
             if isinstance(refusal.reject.error, Forbidden):
                 headers += self._challenge(visitor, refusal.reject.error.scopes)
             await self._refuse(send, refusal.reject, refusal.id, revision, headers)
@@ -196,12 +190,12 @@ class Endpoint:
             pair for pair in scope["headers"] if pair[0] != b"content-type"
         ]  # there is no content yet
         head = policy.head(
-            self._rules, "POST", [*headers, (b"content-type", b"application/json")], name
+            self.rules, "POST", [*headers, (b"content-type", b"application/json")], name
         )
         if isinstance(head, Reject):
             await self._refuse(send, head)
         else:
-            await reply(send, b"", 204, preflight(self._rules, head))
+            await reply(send, b"", 204, preflight(self.rules, head))
 
     async def _refuse(
         self,
@@ -211,7 +205,7 @@ class Endpoint:
         revision: Revision | None = None,
         headers: Headers | None = None,
     ) -> None:
-        body = self._dispatcher.encode_failure(id, reject.error, revision)
+        body = self.dispatcher.encode_failure(id, reject.error, revision)
         await reply(send, body, reject.status, [*reject.headers, *(headers or ())])
 
     # POST
@@ -226,20 +220,21 @@ class Endpoint:
             error = malformed.failure.error
             raise refused(ProtocolError(error.code, error.message), malformed.failure.id) from None
         if type(message) is Request:
-            turn = self._turn(head, session, visitor)
-            outcome = self._accept(message, head, session, turn)
+            turn = PostResponse(self, head, session, visitor)
+            outcome = self._accept(message, turn)
             if isinstance(outcome, Call):
                 await self._answer([outcome], turn, head, receive, send)
             else:
+                headers = cors(self.rules, head)
+                if turn.new_session_id is not None:
+                    headers = [(b"mcp-session-id", turn.new_session_id.encode()), *headers]
                 as_event = turn.streams and not head.json
-                await reply(
-                    send, outcome[0], 200, outcome[1] + cors(self._rules, head), as_event=as_event
-                )
+                await reply(send, outcome, 200, headers, as_event=as_event)
         elif isinstance(message, Batch):
             await self._batch(message, head, session, visitor, receive, send)
         else:
             await self._take(message, head, session, visitor)
-            await reply(send, b"", 202, cors(self._rules, head))
+            await reply(send, b"", 202, cors(self.rules, head))
 
     def begin(
         self, headers: Headers, server: str | None, client: str | None, body: bytes
@@ -247,7 +242,7 @@ class Endpoint:
         """Begin the usual request, without ASGI and without waiting for anything; None, and nothing
         was done, for others. Where it does not end well or soon, the scope that is made for it has
         what was begun."""
-        head = policy.head(self._rules, "POST", headers, server)
+        head = policy.head(self.rules, "POST", headers, server)
         if (
             isinstance(head, Reject)
             or not head.json
@@ -256,8 +251,8 @@ class Endpoint:
         ):
             return None
         session = None
-        if head.session is not None and self._sessions is not None and not policy.era(head, None):
-            session = self._sessions.find(head.session)
+        if head.session is not None and self.sessions is not None and not policy.era(head, None):
+            session = self.sessions.find(head.session)
             if session is None or not session.met:
                 return None
         try:
@@ -266,13 +261,13 @@ class Endpoint:
             return None
         if type(message) is not Request or message.method in ("initialize", "ping"):
             return None
-        turn = self._turn(head, session, RequestIdentity(client))
+        turn = PostResponse(self, head, session, RequestIdentity(client))
         try:
-            call = self._accept(message, head, session, turn)
+            call = self._accept(message, turn)
         except Exception as trouble:
             return Begun(head, turn, trouble)
         assert isinstance(call, Call)
-        self._dispatcher.start(call, self._run(call, turn))
+        self.dispatcher.start(call, self._reply)
         return Begun(head, turn, call)
 
     async def _go_on(self, begun: Begun, receive: Receive, send: Send) -> None:
@@ -281,10 +276,10 @@ class Endpoint:
         await self._see_through([begun.came_to], begun.turn, begun.head, receive, send)
 
     async def _session(self, head: Head, visitor: RequestIdentity) -> Session | None:
-        if head.session is None or self._sessions is None or policy.era(head, None):
+        if head.session is None or self.sessions is None or policy.era(head, None):
             return None
-        session = self._sessions.find(head.session, visitor.principal)
-        if session is None or not (session.met or await self._sessions.meet(session)):
+        session = self.sessions.find(head.session, visitor.principal)
+        if session is None or not (session.met or await self.sessions.meet(session)):
             text = (
                 "This session has ended, or was never opened here: send `initialize` "
                 "again, without Mcp-Session-Id"
@@ -292,137 +287,70 @@ class Endpoint:
             raise Refused(Reject(404, InvalidRequest(text)))
         return session
 
-    def _turn(
-        self, head: Head, session: Session | None, visitor: RequestIdentity, *, silent: bool = False
-    ) -> Turn:
-        streams, events = (
-            head.streams and not self._json_only and not silent,
-            None if session is None else self._events,
-        )
-        secrets = () if self._gate is None else self._gate.secrets
-        return Turn(
-            self._loop, self._dispatcher, head.headers, streams, session, events, visitor, secrets
-        )
-
-    def _accept(self, request: Request, head: Head, session: Session | None, turn: Turn) -> Outcome:
-        """Find out what is asked, in which revision and by whom; Refused where it is not to be
-        had."""
-        name = request.method
-        caller = None if session is None else session.caller
-        spoken = None if caller is None else caller.revision
-        named = spoken or self._named(head)
-        row = self._dispatcher.find_method(name, named)
+    def _accept(self, request: Request, turn: PostResponse) -> Call | bytes:
+        """Make a call of a request, or return its reply; Refused has the status of a refusal."""
         try:
-            # A greeting is read by whoever welcomes it: it may be in another dialect.
-            params = _params(spoken, None if name == "initialize" else row, request)
-            reject = policy.body(self._rules, head, name, params, "" if row is None else row.named)
-            if reject is not None:
-                raise Refused(reject, request.id, spoken)
-            stateless = policy.era(head, params.meta)
-            if stateless:
-                caller = self._dispatcher.stateless_caller(params.meta)
-                spoken = caller.revision
-            if row is None or row.result is None or row.sender == "server":
-                raise MethodNotFound(f"There is no method {name!r} here")
-            if row.name == "initialize" and (spoken is None or not spoken.stateless):
-                return self._welcome(request, turn)
-            if caller is None:
-                caller = self._dispatcher.session_caller(
-                    self._spoken(head), None, ClientCapabilities()
-                )
-            spoken = caller.revision
-            if spoken is not named and self._dispatcher.find_method(name, spoken) is not row:
-                raise MethodNotFound(f"There is no method {name!r} in revision {spoken.version}")
-            if row.name == "ping":
-                return encode(Response(request.id, {})), []
-            self._check(row, request, session, turn)
-            caller.principal, caller.address = turn.identity.principal, turn.identity.address
-            if stateless and row.name == "tools/call":
-                self._check_mirrors(request, params, head)
-            call = self._dispatcher.call(request.id, row, params, caller, turn)
-            if row.name == LISTEN:
-                self._standing.enter(None)
+            outcome = self.dispatcher.accept(request, turn)
+            if isinstance(outcome, bytes):
+                return outcome
+            if outcome.method.name == LISTEN:
+                self._enter_listening(outcome)
         except ProtocolError as error:
-            raise refused(error, request.id, spoken or named) from None
+            raise refused(error, request.id, turn.revision) from None
         except Refused as refusal:
-            raise Refused(refusal.reject, request.id, refusal.revision or spoken) from None
-        if session is not None:
-            session.begin(call)
-        (self._listening if row.name == LISTEN else self._running).add(call)
+            raise Refused(refusal.reject, request.id, refusal.revision or turn.revision) from None
         turn.open += 1
-        return call
+        return outcome
 
-    def _welcome(self, request: Request, turn: Turn) -> Outcome:
-        if turn.batch:
-            raise InvalidRequest("initialize must not be part of a batch")
-        caller, data = self._dispatcher.initialize(
-            request, turn.identity, tells=self._sessions is not None
-        )
-        if self._sessions is None:
-            return data, []
-        return data, [(b"mcp-session-id", self._sessions.mint(caller, caller.principal).encode())]
+    def _enter_listening(self, call: Call) -> None:
+        try:
+            self._standing.enter(None)
+        except Refused:
+            self.dispatcher.forget(call)
+            raise
+        self._listening.add(call)
 
-    def _spoken(self, head: Head) -> Revision:
-        """The revision of a request that belongs to no session: its header tells, or else it is as
-        old as such headers."""
-        named = self._named(head)
-        if (
-            named is None
-            and head.version is None
-            and HEADERLESS in self._dispatcher.service.revisions
-        ):
-            return HEADERLESS
-        if named is None:
-            raise InvalidRequest(
-                "MCP-Protocol-Version is missing: each request must name its revision"
-            )
-        return named
-
-    def _named(self, head: Head) -> Revision | None:
+    def named_revision(self, head: Head) -> Revision | None:
+        """The revision that the version header names, if it is served."""
         return None if head.version is None else self._served.get(head.version)
 
-    def _check(self, row: Method, request: Request, session: Session | None, turn: Turn) -> None:
-        """What is left to go wrong before a call begins."""
+    def header_revision(self, head: Head) -> Revision | None:
+        """The revision of a request without a session: the one that its header names, or else one
+        that is as old as such headers."""
+        return self._default_revision if head.version is None else self._served.get(head.version)
+
+    def check_call(self, turn: PostResponse, method: Method, params: Any, caller: Caller) -> None:
+        """Raise if the endpoint cannot take this call."""
         if self._closing:
             raise Overloaded("This server is shutting down")
-        if len(self._running) >= self._limits.calls and row.name != LISTEN:
+        name = method.name
+        running = len(self.dispatcher.running) - len(self._listening)
+        if running >= self._limits.calls and name != LISTEN:
             raise Overloaded(
-                f"{len(self._running)} requests are being answered; the limit is "
-                f"{self._limits.calls}"
+                f"{running} requests are being answered; the limit is {self._limits.calls}"
             )
-        if session is not None:
-            if request.id in session.answering:
-                raise InvalidRequest(f"Request id {request.id!r} is still in flight")
-            if len(session.answering) >= self._limits.in_flight:
-                raise Overloaded(
-                    f"{len(session.answering)} requests are in flight; the limit is "
-                    f"{self._limits.in_flight}"
-                )
-        if row.name in SUBSCRIBING and self._sessions is None:
-            raise MethodNotFound(f"There is no {row.name} without sessions: nothing could be told")
-        if row.name == LISTEN and not turn.streams:
+        if name in SUBSCRIBING and self.sessions is None:
+            raise MethodNotFound(f"There is no {name} without sessions: nothing could be told")
+        if name == LISTEN and not turn.streams:
             remedy = (
-                "this server answers in JSON only"
-                if self._json_only
-                else "accept text/event-stream"
+                "this server answers in JSON only" if self.json_only else "accept text/event-stream"
             )
             raise InvalidRequest(f"Changes are told on an event stream only: {remedy}")
-
-    def _check_mirrors(self, request: Request, params: Any, head: Head) -> None:
-        mirrors = self._dispatcher.service.header_params(params.name)
-        reject = policy.mirrors(head, mirrors, params.arguments) if mirrors else None
-        if reject is not None:
-            raise Refused(reject, request.id)
+        if name == "tools/call" and caller.revision.stateless:
+            mirrored = self.dispatcher.service.header_params(params.name)
+            reject = policy.mirrors(turn.head, mirrored, params.arguments) if mirrored else None
+            if reject is not None:
+                raise Refused(reject)
 
     async def _answer(
-        self, calls: list[Call], turn: Turn, head: Head, receive: Receive, send: Send
+        self, calls: list[Call], turn: PostResponse, head: Head, receive: Receive, send: Send
     ) -> None:
         if turn.streams and not head.json:
             stream = turn.begin()  # it takes nothing else
             if not calls:
                 stream.finish()
         for call in calls:
-            self._dispatcher.start(call, self._run(call, turn))
+            self.dispatcher.start(call, self._reply)
         try:
             if turn.open:
                 await asyncio.sleep(0)  # most calls are done now
@@ -432,14 +360,14 @@ class Endpoint:
         await self._see_through(calls, turn, head, receive, send)
 
     async def _see_through(
-        self, calls: list[Call], turn: Turn, head: Head, receive: Receive, send: Send
+        self, calls: list[Call], turn: PostResponse, head: Head, receive: Receive, send: Send
     ) -> None:
         if not turn.open and turn.stream is None:
             await self._send_replies(calls, turn, head, send)
             return
-        watcher = self._loop.create_task(gone(receive))
+        watcher = self.loop.create_task(gone(receive))
         watcher.add_done_callback(lambda _: self._left(calls, turn))
-        overdue = self._loop.call_later(self._limits.stream_after, turn.overdue)
+        overdue = self.loop.call_later(self._limits.stream_after, turn.overdue)
         try:
             await turn.change()
             if not turn.gone and turn.stream is not None:
@@ -451,29 +379,28 @@ class Endpoint:
             # which also ends what nobody waits for, where the server gave up on us
             watcher.cancel()
 
-    async def _run(self, call: Call, turn: Turn) -> None:
-        data = await self._dispatcher.reply(call)
-        call.finished = True
-        self._running.discard(call)
+    def _reply(self, call: Call | None, data: bytes | None) -> None:
+        """Pass the reply to a call on to the response that it belongs to."""
+        assert call is not None
+        turn: PostResponse = call.connection
         if call in self._listening:
             self._listening.discard(call)
             self._standing.leave(None)
-        session = turn.session
-        if session is not None and session.answering.get(call.id) is call:
-            del session.answering[call.id]
-            if self._sessions is not None and call.error_code is None:
-                self._sessions.share(session, call)
+        if turn.session is not None and self.sessions is not None and call.error_code is None:
+            self.sessions.share(turn.session, call)
         turn.finish(data)
 
-    def _left(self, calls: list[Call], turn: Turn) -> None:
+    def _left(self, calls: list[Call], turn: PostResponse) -> None:
         """The client has gone. In the stateless era that is how it cancels."""
         turn.leave()
         for call in calls:
             if not call.finished and call.caller.revision.stateless:
-                self._dispatcher.cancel(call)
+                self.dispatcher.cancel(call)
 
-    async def _send_replies(self, calls: list[Call], turn: Turn, head: Head, send: Send) -> None:
-        headers = cors(self._rules, head)
+    async def _send_replies(
+        self, calls: list[Call], turn: PostResponse, head: Head, send: Send
+    ) -> None:
+        headers = cors(self.rules, head)
         if (
             not turn.replies and turn.streams
         ):  # cancelled: there is nothing to say, but a request is due JSON or a stream
@@ -490,13 +417,15 @@ class Endpoint:
                 headers += self._challenge(turn.identity, calls[0].missing_scopes)
             await reply(send, turn.replies[0], status, headers)
 
-    async def _send_stream(self, calls: list[Call], turn: Turn, head: Head, send: Send) -> None:
+    async def _send_stream(
+        self, calls: list[Call], turn: PostResponse, head: Head, send: Send
+    ) -> None:
         assert turn.stream is not None
-        await begin_stream(send, cors(self._rules, head))
+        await begin_stream(send, cors(self.rules, head))
         staying = (
             None
             if self._gate is None
-            else self._loop.create_task(self._stay(self._gate, calls, turn))
+            else self.loop.create_task(self._stay(self._gate, calls, turn))
         )
         try:
             await pump(
@@ -512,12 +441,12 @@ class Endpoint:
             if staying is not None:
                 staying.cancel()
 
-    async def _stay(self, gate: Gate, calls: list[Call], turn: Turn) -> None:
+    async def _stay(self, gate: Gate, calls: list[Call], turn: PostResponse) -> None:
         """Who may not stay hears of no more changes, and comes back for what else there is with
         something better."""
         await gate.wait_expired(turn.identity)
         for call in calls:
-            self._dispatcher.end_subscription(call)
+            self.dispatcher.end_subscription(call)
         turn.close_stream(calls[-1])
 
     # batches, notifications, answers
@@ -532,14 +461,16 @@ class Endpoint:
         send: Send,
     ) -> None:
         try:
-            revision = self._spoken(head) if session is None else session.caller.revision
+            revision = self.header_revision(head) if session is None else session.caller.revision
+            if revision is None:
+                raise missing_version_header()
             if not revision.batching:
                 raise InvalidRequest(
                     f"There are no JSON-RPC batches in revision {revision.version}"
                 )
         except InvalidRequest as error:
             raise refused(error) from None
-        turn = self._turn(head, session, visitor)
+        turn = PostResponse(self, head, session, visitor)
         turn.batch = True
         turn.replies = [encode(failure) for failure in batch.refused]
         calls: list[Call] = []
@@ -549,22 +480,22 @@ class Endpoint:
                 if type(message) is not Request:
                     await self._take(message, head, session, visitor)
                     continue
-                outcome = self._accept(message, head, session, turn)
+                outcome = self._accept(message, turn)
             except Refused as refusal:
                 if not asked:
                     raise  # there is no reply to put it in
                 turn.replies.append(
-                    self._dispatcher.encode_failure(refusal.id, refusal.reject.error, revision)
+                    self.dispatcher.encode_failure(refusal.id, refusal.reject.error, revision)
                 )
                 continue
             if isinstance(outcome, Call):
                 calls.append(outcome)
             else:
-                turn.replies.append(outcome[0])
+                turn.replies.append(outcome)
         if calls or turn.replies:
             await self._answer(calls, turn, head, receive, send)
         else:
-            await reply(send, b"", 202, cors(self._rules, head))
+            await reply(send, b"", 202, cors(self.rules, head))
 
     async def _take(
         self, message: Message, head: Head, session: Session | None, visitor: RequestIdentity
@@ -572,7 +503,13 @@ class Endpoint:
         """A notification, or the answer to a question, which another process may have asked. Where
         nobody did, the client hears so."""
         if isinstance(message, Notification):
-            self._hear(message, head, session, visitor)
+            source = PostResponse(self, head, session, visitor, silent=True)
+            try:
+                self.dispatcher.on_notification(message, source)
+            except InvalidParams as error:  # no reply says what is wrong: the status must
+                raise Refused(Reject(400, error), None, source.revision) from None
+            except ProtocolError as error:
+                raise Refused(policy.refusal(error, stateless=True)) from None
             return
         if (
             session is not None
@@ -593,7 +530,7 @@ class Endpoint:
         )
 
     def _answered_elsewhere(self, payload: Any) -> bool | None:
-        session = self._sessions.by_key(payload[0]) if self._sessions is not None else None
+        session = self.sessions.by_key(payload[0]) if self.sessions is not None else None
         message = decode(payload[1])
         return (
             session is not None
@@ -601,76 +538,26 @@ class Endpoint:
             and session.answered(message)
         ) or None
 
-    def _hear(
-        self, message: Notification, head: Head, session: Session | None, visitor: RequestIdentity
-    ) -> None:
-        """A notification."""
-        revision = None if session is None else session.caller.revision
-        row = self._dispatcher.find_method(message.method, revision)
-        try:
-            params = _params(revision, row, message)
-        except ProtocolError as error:
-            raise Refused(
-                Reject(400, error), None, revision
-            ) from None  # no reply says what is wrong: the status must
-        reject = policy.body(self._rules, head, message.method, params, request=False)
-        if reject is not None:
-            raise Refused(reject)
-        name = None if session is None or row is None else row.name
-        if session is not None and name == "notifications/cancelled":
-            call = session.answering.get(params.request_id)
-            if call is not None:
-                self._dispatcher.cancel(call)
-            else:
-                self._bus.publish("cancel", (session.key, params.request_id))
-        elif (
-            session is not None
-            and self._sessions is not None
-            and name == "notifications/roots/list_changed"
-        ):
-            self._sessions.roots_changed(session)
-        elif session is not None and name == "exit" and name in session.caller.revision.methods:
-            self._end(session)
-        elif row is not None and METHODS.get(row.name) is not row:
-            self._notice(row, params, head, session, visitor)
-
-    def _notice(
-        self,
-        row: Method,
-        params: Any,
-        head: Head,
-        session: Session | None,
-        visitor: RequestIdentity,
-    ) -> None:
-        """What only an extension may want to hear, from whoever says who they are."""
-        if session is None and PROTOCOL_VERSION not in (params.meta or {}):
-            return
-        try:
-            caller = (
-                self._dispatcher.stateless_caller(params.meta)
-                if session is None
-                else session.caller
-            )
-            caller.principal, caller.address = visitor.principal, visitor.address
-            turn = self._turn(head, session, visitor, silent=True)
-            self._dispatcher.handle_notification(row, params, caller, turn, self._limits.calls)
-        except ProtocolError as error:
-            raise Refused(
-                policy.refusal(error, stateless=True)
-            ) from None  # no reply says it: the status must
+    def cancel_request(self, session: Session, id: Id | None) -> None:
+        """Cancel a call of a session, which may run in another process."""
+        call = None if id is None else session.open_calls.get(id)
+        if call is not None:
+            self.dispatcher.cancel(call)
+        else:
+            self._bus.publish("cancel", (session.key, id))
 
     def _cancelled_elsewhere(self, payload: Any) -> None:
-        session = self._sessions.by_key(payload[0]) if self._sessions is not None else None
-        call = session.answering.get(payload[1]) if session is not None else None
+        session = self.sessions.by_key(payload[0]) if self.sessions is not None else None
+        call = session.open_calls.get(payload[1]) if session is not None else None
         if call is not None:
-            self._dispatcher.cancel(call)
+            self.dispatcher.cancel(call)
 
     # GET and DELETE
 
     async def _get(
         self, head: Head, visitor: RequestIdentity, receive: Receive, send: Send
     ) -> None:
-        session, headers = await self._needed(head, visitor), cors(self._rules, head)
+        session, headers = await self._needed(head, visitor), cors(self.rules, head)
         session.caller.principal = visitor.principal
         if head.streams:
             outstayed = None if self._gate is None else partial(self._gate.wait_expired, visitor)
@@ -681,12 +568,10 @@ class Endpoint:
     async def _delete(
         self, head: Head, visitor: RequestIdentity, receive: Receive, send: Send
     ) -> None:
-        self._end(await self._needed(head, visitor))
-        await reply(send, b"", 204, cors(self._rules, head))
-
-    def _end(self, session: Session) -> None:
-        assert self._sessions is not None
-        self._sessions.end(session)
+        session = await self._needed(head, visitor)
+        assert self.sessions is not None
+        self.sessions.end(session)
+        await reply(send, b"", 204, cors(self.rules, head))
 
     async def _needed(self, head: Head, visitor: RequestIdentity) -> Session:
         if policy.era(head, None):
@@ -697,7 +582,7 @@ class Endpoint:
                     ((b"allow", b"POST"),),
                 )
             )
-        reject = policy.bare(self._rules, head)
+        reject = policy.bare(self.rules, head)
         if reject is not None:
             raise Refused(reject)
         session = await self._session(head, visitor)
@@ -710,24 +595,11 @@ class Endpoint:
         """End every stream, then give the calls that are running some time, and cancel the rest."""
         self._closing = True
         self._standing.close()
-        calls = self._running | self._listening
+        calls = set(self.dispatcher.running)
         tasks = [call.task for call in calls if call.task is not None]
         if tasks:
             await asyncio.wait(tasks, timeout=grace)
-        for call in (self._running | self._listening) & calls:
-            self._dispatcher.abort(
+        for call in self.dispatcher.running & calls:
+            self.dispatcher.abort(
                 call, Overloaded(f"{call.name} was cut off: the server is shutting down")
             )
-
-
-def _params(revision: Revision | None, row: Method | None, message: Request | Notification) -> Any:
-    try:
-        if row is None:
-            return decode_params(message.params, Params)
-        return (
-            revision.lift_params(row, message.params)
-            if revision is not None
-            else decode_params(message.params, row.params)
-        )
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidParams(f"{message.method}: {error}") from None

@@ -8,63 +8,61 @@ connection.
 """
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
-from ....errors import CannotAsk
+from ....errors import CannotAsk, InvalidRequest, ProtocolError
+from ....jsonrpc.messages import Id, Request
 from ....limits import Limits
-from ....ports import HTTP, Call, Redact, RequestIdentity
-from ....protocol.lifecycle import CancelledParams
+from ....ports import HTTP, Call, Caller, Redact, RequestIdentity
+from ....protocol.lifecycle import CancelledParams, ProgressParams
 from ....protocol.methods import Method
 from ....protocol.tasks import related_task_meta
-from .event_store import Events, Stream
+from ....revisions import Revision
+from . import policy
+from .asgi import Refused
+from .event_store import Stream
+from .policy import Head
 from .sessions import Session
 
 if TYPE_CHECKING:
-    from ....connection.dispatcher import Dispatcher
+    from .endpoint import Endpoint
 
 
-class Turn:
-    """What one POST says back."""
+class PostResponse:
+    """The response to one POST, and the source of its messages for the dispatcher."""
 
     network = HTTP
 
     __slots__ = (
-        "_changed",
-        "_dispatcher",
-        "_events",
-        "_raw",
-        "_reader",
-        "_secrets",
-        "batch",
-        "closing",
-        "gone",
-        "identity",
-        "loop",
-        "open",
-        "replies",
-        "session",
-        "stream",
-        "streams",
+        "_changed", "_dispatcher", "_endpoint", "_events", "_reader", "batch", "closing", "gone",
+        "head", "identity", "loop", "new_session_id", "open", "replies", "revision", "session",
+        "stream", "streams",
     )  # fmt: skip
 
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
-        dispatcher: "Dispatcher",
-        headers: Mapping[bytes, bytes],
-        streams: bool,
+        endpoint: "Endpoint",
+        head: Head,
         session: Session | None,
-        events: Events | None,
-        visitor: RequestIdentity,
-        secrets: Collection[bytes] = (),
+        identity: RequestIdentity,
+        *,
+        silent: bool = False,
     ) -> None:
-        self.loop = loop
-        self.identity = visitor
-        self.streams = streams
+        self._endpoint, self._dispatcher = endpoint, endpoint.dispatcher
+        self.loop = endpoint.loop
+        self.head = head
+        self.identity = identity
+        self.streams = head.streams and not endpoint.json_only and not silent
         """Whether the client takes an event stream at all."""
         self.session = session
+        self.revision = (
+            endpoint.named_revision(head) if session is None else session.caller.revision
+        )
+        """The revision in which a refusal is encoded."""
+        self.new_session_id: str | None = None
+        """The id of the session that this POST opened."""
         self.stream: Stream | None = None
         self.open = 0
         """Calls that are not answered yet."""
@@ -75,19 +73,87 @@ class Turn:
         """Whether the client has gone away."""
         self.closing = False
         """Whether the connection is to be closed while the stream goes on."""
-        self._dispatcher, self._raw, self._events, self._secrets = (
-            dispatcher,
-            headers,
-            events,
-            secrets,
-        )
+        self._events = None if session is None else endpoint.events
         self._changed: asyncio.Future[None] | None = None
         self._reader: asyncio.Future[None] | None = None
+
+    # what the dispatcher asks of it
+
+    @property
+    def caller(self) -> Caller | None:
+        """The caller of the session."""
+        return None if self.session is None else self.session.caller
+
+    @property
+    def header_revision(self) -> Revision | None:
+        """The revision that the header names, or implies by its absence."""
+        return self._endpoint.header_revision(self.head)
+
+    @property
+    def open_calls(self) -> dict[Id, Call] | None:
+        """The session's calls that are being answered."""
+        return None if self.session is None else self.session.open_calls
+
+    @property
+    def max_notifications(self) -> int:
+        """How many handlers of extension notifications may run at once."""
+        return self.limits.calls
+
+    def check_headers(self, name: str, method: Method | None, params: Any, request: bool) -> None:
+        """Raise if the headers do not fit the message."""
+        named = "" if method is None or not request else method.named
+        rejected = policy.body(
+            self._endpoint.rules, self.head, name, params, named, request=request
+        )
+        if rejected is not None:
+            raise Refused(rejected)
+
+    def check_call(self, method: Method, params: Any, caller: Caller) -> None:
+        """Raise if the endpoint cannot take this call."""
+        self._endpoint.check_call(self, method, params, caller)
+
+    def initialize(self, request: Request) -> bytes:
+        """Open a session, unless the endpoint has none."""
+        if self.batch:
+            raise InvalidRequest("initialize must not be part of a batch")
+        sessions = self._endpoint.sessions
+        caller, reply = self._dispatcher.initialize(
+            request, self.identity, can_notify=sessions is not None
+        )
+        if sessions is not None:
+            self.new_session_id = sessions.mint(caller, caller.principal)
+        return reply
+
+    def missing_revision(self, method: str) -> ProtocolError:
+        """Return the refusal of a request that names no revision."""
+        return missing_version_header()
+
+    def cancel_request(self, id: Id | None, reason: str | None) -> None:
+        """Cancel a call of this session, in this process or another."""
+        if self.session is not None:
+            self._endpoint.cancel_request(self.session, id)
+
+    def on_progress(self, params: ProgressParams) -> None:
+        """Do nothing: questions to the client have no deadline that progress could extend."""
+
+    def on_roots_changed(self) -> None:
+        """Drop what is known of the client's roots, in every process."""
+        if self.session is not None and self._endpoint.sessions is not None:
+            self._endpoint.sessions.roots_changed(self.session)
+
+    def on_initialized(self) -> None:
+        """Do nothing: a session gets notifications when it opens a stream."""
+
+    def on_exit(self) -> None:
+        """End the session, as the draft dialect's `exit` asks."""
+        if self.session is not None and self._endpoint.sessions is not None:
+            self._endpoint.sessions.end(self.session)
 
     @property
     def headers(self) -> Mapping[str, str]:
         """The HTTP headers of the request, without those that it proved itself by."""
-        seen = ((name, value) for name, value in self._raw.items() if name not in self._secrets)
+        secret = self._endpoint.secret_headers
+        seen = ((name, value) for name, value in self.head.headers.items() if name not in secret)
         return {name.decode("latin-1"): value.decode("latin-1") for name, value in seen}
 
     @property
@@ -209,7 +275,7 @@ class Turn:
     def _dropped(self) -> None:
         """The client has not come back for its stream: whoever waits for an answer there waits in
         vain."""
-        for call in list(self.session.answering.values()) if self.session is not None else ():
+        for call in list(self.session.open_calls.values()) if self.session is not None else ():
             if call.connection is self and call.open_questions:
                 self._dispatcher.cancel(call)
 
@@ -238,3 +304,8 @@ class Turn:
     def _wake(self) -> None:
         if self._changed is not None and not self._changed.done():
             self._changed.set_result(None)
+
+
+def missing_version_header() -> InvalidRequest:
+    """Return the refusal of a request whose revision nothing tells."""
+    return InvalidRequest("MCP-Protocol-Version is missing: each request must name its revision")

@@ -39,7 +39,6 @@ LONGEST = 2048
 """A header longer than this does not pass every proxy."""
 LATELY = 1.0
 """Seconds within which the order of use does not matter."""
-NOBODY: dict[Id, Call] = {}
 NOTHING_ASKED: "dict[Id, asyncio.Future[Response | ErrorResponse]]" = {}
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -50,8 +49,8 @@ class Session:
     """One session as this process knows it."""
 
     __slots__ = (
-        "answering", "asked", "caller", "elsewhere", "expires", "id", "key", "leveled", "met",
-        "newest", "seen", "standing", "streams", "told", "who",
+        "asked", "caller", "elsewhere", "expires", "id", "key", "leveled", "met",
+        "newest", "open_calls", "seen", "standing", "streams", "told", "who",
     )  # fmt: skip
 
     def __init__(
@@ -73,7 +72,8 @@ class Session:
         """Whether the other processes were asked what they know of it."""
         self.leveled = 0.0
         """When it last set a log level, in whichever process."""
-        self.answering: dict[Id, Call] = NOBODY
+        self.open_calls: dict[Id, Call] = {}
+        """Its calls that are being answered, by request id."""
         self.asked: dict[Id, asyncio.Future[Response | ErrorResponse]] = NOTHING_ASKED
         """The questions that its client has not answered yet."""
         self.standing: tuple[Stream, ...] = ()
@@ -101,16 +101,10 @@ class Session:
         future.set_result(message)
         return True
 
-    def begin(self, call: Call) -> None:
-        """A call of this session is being answered."""
-        if self.answering is NOBODY:
-            self.answering = {}
-        self.answering[call.id] = call
-
     @property
     def busy(self) -> bool:
         """Whether it is in use right now."""
-        return bool(self.streams or self.answering)
+        return bool(self.streams or self.open_calls)
 
 
 class Sessions:
@@ -275,7 +269,7 @@ class Sessions:
         session = self._keys.get(key)
         if session is not None:
             self._forget(session)
-            for call in list(session.answering.values()):
+            for call in list(session.open_calls.values()):
                 self._dispatcher.cancel(call)
         while len(self._tombstones) >= self._limits.tombstones:
             del self._tombstones[next(iter(self._tombstones))]
