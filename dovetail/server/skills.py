@@ -1,14 +1,14 @@
-"""Folders as skills: what stands behind `server.add_skill`.
+"""Skills of a server: folders that `server.add_skill` serves.
 
-A skill is read once, when it is added, and kept: its files are served out of memory, so that what
-is served is what its entry says, whatever becomes of the folder. A folder that changes is added
-anew. Where contents cannot be known beforehand, a skill is `dynamic`: SKILL.md is kept all the same
-(its front matter is in the entry), everything else is read when it is asked for, out of the folder
-or by functions registered under its URIs, and there are no digests.
+A skill is read once, when it is added, and its files are served from memory. So what is served
+always matches its entry, even if the folder changes; a changed folder has to be added again. A
+skill whose contents cannot be known in advance is `dynamic`: SKILL.md is still kept in memory (its
+front matter is in the entry), but everything else is read on request, from the folder or by
+functions that are registered under its URIs, and there are no digests.
 
-A folder is taken as it is or not at all: a link in it, or a name that not every system can have, is
-an error when it is added, not a file that is silently missing. What it may hold is bounded as every
-host is bound to accept it.
+A folder is served completely or not at all: a link in it, or a name that some systems cannot have,
+is an error when it is added, not a file that is silently missing. The bounds on a skill are those
+that every host has to accept.
 https://github.com/modelcontextprotocol/ext-skills/blob/main/specification/stable/skills.mdx
 """
 
@@ -54,8 +54,8 @@ from .registry import (
 )
 from .resources import RegisteredResource
 
-LOOKED_AT = 10_000
-"""Entries of a folder that are looked at, before it counts as none that is meant as a skill."""
+MAX_FOLDER_ENTRIES = 10_000
+"""Entries of a folder that are read before it is refused."""
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/(/([A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})+)+")
 _REST = "{+path}"
 Files = dict[str, bytes]
@@ -66,20 +66,20 @@ class RegisteredSkill(Struct, frozen=True, eq=False):
 
     listed: SkillEntry
     files: Files
-    """What is kept of it, by path."""
+    """Its contents in memory, by path."""
     folders: list[str]
-    """The directories that it had, with a slash behind each."""
+    """Its directories when it was added, each with a slash at the end."""
     live: Directory | None
-    """Where the rest is read, of one that is dynamic."""
+    """The folder of a dynamic skill."""
     cache: Cache | None = None
     scopes: tuple[str, ...] = ()
 
     def paths(self) -> set[str]:
-        """The paths of all that lies in its folder, with a slash behind those of directories."""
+        """Return the paths of its files and directories, the latter with a slash at the end."""
         return {*self.files, *(self.folders if self.live is None else self.live.paths())}
 
     def read(self, path: str) -> ResourceContents:
-        """What one of its files holds."""
+        """Return the contents of a file; NotFound if there is none."""
         uri = uri_within(self.listed.root, path)
         data = self.files.get(path)
         if data is None and self.live is not None:
@@ -99,13 +99,13 @@ def load_skill(
     scopes: Sequence[str] | str = (),
     limits: Limits,
 ) -> RegisteredSkill:
-    """A folder as a skill; ConfigError where it is none."""
+    """Read a folder as a skill; ConfigError if it is not a valid one."""
     place = Path(folder)
     found = Directory(place, hidden=hidden, limit=limits.skill_bytes)
-    paths, folders = _paths(place.resolve(), hidden, limits.skill_files)
+    paths, folders = _list_folder(place.resolve(), hidden, limits.skill_files)
     if SKILL_MD not in paths:
-        raise ConfigError(f"{place} is no skill: there is no {SKILL_MD} in it")
-    files = _kept(found, [SKILL_MD] if dynamic else paths, limits.skill_bytes)
+        raise ConfigError(f"{place} is not a skill: it has no {SKILL_MD}")
+    files = _read_files(found, [SKILL_MD] if dynamic else paths, limits.skill_bytes)
     frontmatter = _frontmatter(files[SKILL_MD], place / SKILL_MD)
     root = _root(frontmatter["name"], place, uri)
     manifest = [
@@ -127,31 +127,28 @@ def load_skill(
     )
 
 
-def _paths(root: Path, hidden: bool, most: int) -> tuple[list[str], list[str]]:
-    """The files of a folder, SKILL.md first, and its directories, with a slash behind each."""
+def _list_folder(root: Path, hidden: bool, max_files: int) -> tuple[list[str], list[str]]:
+    """Return the files of a folder, SKILL.md first, and its directories with a slash at the end."""
     files: list[str] = []
     folders: list[str] = []
-    for looked, (path, mode) in enumerate(
+    for count, (path, mode) in enumerate(
         _walk(root, hidden)
     ):  # not sorted, so that it can stop early
         if stat.S_ISLNK(mode):
             raise ConfigError(
-                f"{root / path} is a link, which a skill cannot have; put the file itself there"
+                f"{root / path} is a link, which a skill cannot contain; replace it with the file"
             )
         if not plain_path(path) or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
             raise ConfigError(
-                f"{root / path} cannot be served: it is no file, or not every system can have "
-                "such a name"
+                f"{root / path} cannot be served: it is not a regular file, or some systems cannot "
+                "have such a name"
             )
         if stat.S_ISDIR(mode):
             folders.append(f"{path}/")
         else:
             files.append(path)
-        if len(files) > most or looked > LOOKED_AT:
-            raise ConfigError(
-                f"{root} has more than {most:,} files, the most that a skill may have "
-                "(Limits.skill_files)"
-            )
+        if len(files) > max_files or count > MAX_FOLDER_ENTRIES:
+            raise ConfigError(f"{root} has more than {max_files:,} files (Limits.skill_files)")
     return sorted(files, key=lambda path: (path != SKILL_MD, path)), folders
 
 
@@ -171,18 +168,20 @@ def _walk(root: Path, hidden: bool) -> Iterator[tuple[str, int]]:
             raise ConfigError(f"{root / here} cannot be read: {error.strerror}") from None
 
 
-def _kept(found: Directory, paths: Iterable[str], most: int) -> Files:
+def _read_files(found: Directory, paths: Iterable[str], max_bytes: int) -> Files:
     files: Files = {}
-    left = most
+    left = max_bytes
     for path in paths:
         try:
             files[path] = found.data(path, path, left)
         except TooLarge:
             raise ConfigError(
-                f"{path}: the skill has more than {most:,} bytes (Limits.skill_bytes)"
+                f"{path}: the skill has more than {max_bytes:,} bytes (Limits.skill_bytes)"
             ) from None
         except NotFound:
-            raise ConfigError(f"{path} cannot be read, or was changed while it was") from None
+            raise ConfigError(
+                f"{path} cannot be read, or changed while it was being read"
+            ) from None
         left -= len(files[path])
     return files
 
@@ -191,17 +190,17 @@ def _frontmatter(data: bytes, path: Path) -> dict[str, Any]:
     try:
         about, _ = parse_frontmatter(data.decode(), portable=True)
     except UnicodeDecodeError:
-        raise ConfigError(f"{path} is no text in UTF-8") from None
+        raise ConfigError(f"{path} is not UTF-8 text") from None
     except FrontMatterError as error:
         raise ConfigError(f"{path}, {error}") from None
     name, description = about.get("name"), about.get("description")
     if not isinstance(name, str) or not wire.NAME.fullmatch(name):
         raise ConfigError(
-            f"{path}: {name!r} is no name for a skill; it takes 1 to 64 of a-z, 0-9 and "
-            "single hyphens within"
+            f"{path}: {name!r} is not a name for a skill: 1 to 64 characters of a-z, 0-9 and "
+            "single hyphens, not at the start or end"
         )
     if not isinstance(description, str) or not description.strip():
-        raise ConfigError(f"{path}: a skill needs a description: what it is good for, and when")
+        raise ConfigError(f"{path}: a skill needs a description: what it does, and when to use it")
     if (long := len(description)) > wire.MAX_DESCRIPTION_CHARS:
         raise ConfigError(
             f"{path}: the description has {long:,} characters; the limit is "
@@ -212,32 +211,34 @@ def _frontmatter(data: bytes, path: Path) -> dict[str, Any]:
         key.startswith(wire.RESERVED_METADATA_PREFIX) for key in metadata
     ):
         raise ConfigError(
-            f"{path}: keys of metadata that begin with {wire.RESERVED_METADATA_PREFIX} are reserved"
+            f"{path}: keys of metadata that start with {wire.RESERVED_METADATA_PREFIX} are reserved"
         )
     return about
 
 
 def _root(name: str, folder: Path, uri: str | None) -> str:
-    """The URI of a skill's folder, which has to end in its name."""
+    """Return the URI of a skill's folder, which has to end with its name."""
     if uri is None:
-        called = folder.resolve().name
-        if called != name:
+        folder_name = folder.resolve().name
+        if folder_name != name:
             raise ConfigError(
-                f"The folder {folder} is called {called!r}, but its skill {name!r}; let them "
-                "agree, or give uri="
+                f"The folder {folder} is called {folder_name!r}, but its skill {name!r}. Rename "
+                "one of them, or give uri="
             )
         return f"skill://{name}"
     root = uri.removesuffix(f"/{SKILL_MD}")
     if not _URI.fullmatch(root) or not root.endswith(f"/{name}"):
-        raise ConfigError(f"{uri!r} is no URI for this skill; write it like 'skill://team/{name}'")
+        raise ConfigError(
+            f"{uri!r} is not a URI for this skill; it has the form 'skill://team/{name}'"
+        )
     return root
 
 
-# what a server says of them
+# requests of clients
 
 
 class Skills:
-    """The skills of one server, as an extension that it offers."""
+    """The skills of one server, and the extension that serves them."""
 
     def __init__(
         self,
@@ -271,7 +272,7 @@ class Skills:
     def parts(
         self, entry: RegisteredSkill
     ) -> Iterator[tuple[Callable[..., Any], str, dict[str, Any]]]:
-        """What has to be registered for a skill: the function, URI and options of each resource."""
+        """Yield the resources of a skill: function, URI and options of each."""
         listed = entry.listed
         options: dict[str, Any] = {"cache": entry.cache, "scopes": entry.scopes}
         about = {
@@ -287,7 +288,7 @@ class Skills:
         async def kept(path: str) -> ResourceContents:
             return entry.read(path)
 
-        def live(path: str) -> ResourceContents:  # on a thread, since it reads a file
+        def live(path: str) -> ResourceContents:  # runs on a thread, because it reads a file
             return entry.read(path)
 
         yield skill_md, listed.uri, about | {"size": size} | options
@@ -295,7 +296,7 @@ class Skills:
         yield live if entry.live else kept, template(listed.uri), rest | options
 
     def holds(self, uri: str) -> bool:
-        """Whether this is the URI or the template of a resource that a skill needs."""
+        """Whether this is the URI or the template of a resource that belongs to a skill."""
         return self.registry.get(uri.replace(_REST, SKILL_MD)) is not None
 
     async def _list(self, call: Call) -> ListSkillsResult:
@@ -314,9 +315,7 @@ class Skills:
     async def _get(self, call: Call) -> GetSkillResult:
         entry = self.registry.get(call.params.uri)
         if entry is None:
-            raise InvalidParams(
-                f"There is no skill {call.params.uri}", data={"uri": call.params.uri}
-            )
+            raise InvalidParams(f"Unknown skill: {call.params.uri}", data={"uri": call.params.uri})
         require_scopes(entry, call.principal, f"Skill {call.params.uri}")
         hints = self._caching.hints(call.name, entry.cache)
         if hints and entry.scopes:
@@ -335,8 +334,7 @@ class Skills:
         return make_page(call, Snapshot(found), self._page_size, make)  # type: ignore[no-any-return]
 
     def _children(self, directory: str, principal: Principal | None) -> dict[str, Resource]:
-        """What lies in a directory: of a skill, of several that are one in another, or above
-        them."""
+        """Return the children of a directory inside a skill, or above several."""
         skills = visible_to(principal, self.registry.now).items.values()
         served = visible_to(principal, self._served.now).items
         roots = [f"{skill.listed.root}/" for skill in skills]
@@ -348,7 +346,7 @@ class Skills:
                 uris += [uri_within(skill.listed.root, path) for path in skill.paths()]
         found = wire.children(uris, directory) if directory.partition("://")[2] else set()
         if not found:
-            raise InvalidParams(f"{directory} is no directory", data={"uri": directory})
+            raise InvalidParams(f"{directory} is not a directory", data={"uri": directory})
         return {
             name: _child(f"{directory}/{name.rstrip('/')}", name, served)
             for name in sorted(found - {""})
@@ -364,5 +362,5 @@ def _child(uri: str, name: str, served: Mapping[str, RegisteredResource]) -> Res
 
 
 def template(uri: str) -> str:
-    """The template that the files of a skill are read by."""
+    """Return the URI template of the files of a skill."""
     return f"{uri.removesuffix(SKILL_MD)}{_REST}"

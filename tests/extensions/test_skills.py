@@ -221,7 +221,7 @@ async def test_an_empty_directory_is_one_with_nothing_in_it(tmp_path: Path, dyna
         assert await lies_in("") == ["pdf", "a", "none"]  # a SKILL.md is called as its skill is
         assert (await lies_in("/none"), await lies_in("/none/below")) == (["below"], [])
         for directory in ("/none/below/none", "/no", "/none/", "/.git", "/SKILL.md"):
-            with pytest.raises(InvalidParams, match="is no directory"):
+            with pytest.raises(InvalidParams, match="is not a directory"):
                 await lies_in(directory)
         if dynamic:
             assert await skill.list("none/below") == []
@@ -538,14 +538,14 @@ SPOILT: dict[str, tuple[Callable[[Path], Any], str]] = {
         lambda place: sparse(place, 16 * 2**20 - 1),
         "more than 16,777,216 bytes",
     ),
-    "no SKILL.md": (lambda place: (place / "SKILL.md").unlink(), "there is no SKILL.md"),
+    "no SKILL.md": (lambda place: (place / "SKILL.md").unlink(), "it has no SKILL.md"),
     "SKILL.md that is a folder": (
         lambda place: ((place / "SKILL.md").unlink(), (place / "SKILL.md").mkdir()),
-        "there is no SKILL.md",
+        "it has no SKILL.md",
     ),
     "SKILL.md that is no text": (
         lambda place: (place / "SKILL.md").write_bytes(b"---\n\xff\n---\n"),
-        "no text in UTF-8",
+        "is not UTF-8 text",
     ),
     "no front matter": (
         lambda place: (place / "SKILL.md").write_text("# Title\n"),
@@ -565,12 +565,12 @@ def test_a_folder_that_cannot_be_served_whole_is_not_served(tmp_path: Path, how:
 
 
 BAD_MATTER = {
-    "description: x": "None is no name",
-    "name: Pdf\ndescription: x": "'Pdf' is no name",
-    "name: pdf--x\ndescription: x": "is no name",
-    "name: -pdf\ndescription: x": "is no name",
-    f"name: {'x' * 65}\ndescription: x": "is no name",
-    "name: 1\ndescription: x": "1 is no name",
+    "description: x": "None is not a name",
+    "name: Pdf\ndescription: x": "'Pdf' is not a name",
+    "name: pdf--x\ndescription: x": "is not a name",
+    "name: -pdf\ndescription: x": "is not a name",
+    f"name: {'x' * 65}\ndescription: x": "is not a name",
+    "name: 1\ndescription: x": "1 is not a name",
     "name: pdf": "needs a description",
     "name: pdf\ndescription: ''": "needs a description",
     f"name: pdf\ndescription: {'x' * 1025}": "has 1,025 characters; the limit is 1,024",
@@ -606,7 +606,7 @@ def test_front_matter_that_says_nothing_good_is_refused_with_the_reason(
 )
 def test_a_uri_has_to_end_in_the_name(tmp_path: Path, uri: str) -> None:
     with pytest.raises(
-        ConfigError, match="is no URI for this skill; write it like 'skill://team/pdf'"
+        ConfigError, match="is not a URI for this skill; it has the form 'skill://team/pdf'"
     ):
         Server("s").add_skill(folder(tmp_path), uri=uri)
 
@@ -736,13 +736,13 @@ class Liar:
             SKILL_MD,
             listing(frontmatter=MATTER | {"license": "MIT"}),
             "frontmatter",
-            "license differs",
+            "differs from its entry in license",
         ),
         (
             SKILL_MD,
             listing(frontmatter=MATTER | {"description": "Harmless"}),
             "frontmatter",
-            "description differs",
+            "differs from its entry in description",
         ),
         (
             SKILL_MD,
@@ -845,8 +845,8 @@ FLAWED: list[tuple[Any, str]] = [
     (listing(resources=[{"uri": AT, "digest": digest(SKILL_MD)}]), "not valid"),
     (listing(resources=[{"uri": AT, "digest": digest(SKILL_MD), "size": "48"}]), "not valid"),
     (listing(resources=[{"uri": AT, "digest": digest(SKILL_MD), "size": 4.5}]), "not valid"),
-    (listing(frontmatter={}), "None is no name"),
-    (listing(frontmatter=MATTER | {"name": "../pdf"}), "is no name"),
+    (listing(frontmatter={}), "None is not a name"),
+    (listing(frontmatter=MATTER | {"name": "../pdf"}), "is not a name"),
     (listing(frontmatter=MATTER | {"description": 1}), "no description"),
     (listing(frontmatter=MATTER | {"name": "other"}), "does not end in /other/SKILL.md"),
     (listing(uri="skill://pdf/skill.md"), "does not end in /pdf/SKILL.md"),
@@ -855,13 +855,13 @@ FLAWED: list[tuple[Any, str]] = [
     (listing(resources=manifest()[1:]), "SKILL.md is not among its files"),
     (listing(resources=[*manifest(), manifest()[1]]), "listed twice"),
     (listing(resources=[*manifest(), {"uri": "skill://pdf/%46ORMS.md", **GOOD}]), "listed twice"),
-    (listing(resources=[{**manifest()[0], "digest": "md5:00"}]), "no digest and size"),
-    (listing(resources=[{**manifest()[0], "digest": digest(b"").upper()}]), "no digest and size"),
-    (listing(resources=[{**manifest()[0], "size": -1}]), "no digest and size"),
+    (listing(resources=[{**manifest()[0], "digest": "md5:00"}]), "no valid digest and size"),
+    (listing(resources=[{**manifest()[0], "digest": digest(b"").upper()}]), "no valid digest and size"),
+    (listing(resources=[{**manifest()[0], "size": -1}]), "no valid digest and size"),
     (listing(resources=[{**manifest()[0], "size": 2**24 + 1}]), "16,777,217 bytes"),
     (listing(resources=[manifest()[0]] * 513), "it has 513 files"),
     *(
-        (listing(resources=[*manifest(), {"uri": uri, **GOOD}]), "is not within it")
+        (listing(resources=[*manifest(), {"uri": uri, **GOOD}]), "is outside of it")
         for uri in (
             "skill://other/x.md",
             "skill://pdfx/x.md",
@@ -931,7 +931,7 @@ async def test_contents_that_are_not_of_the_one_file_are_refused(given: list[Any
         return result
 
     async with Client(Liar(listing()).server, middleware=[contents]) as client:
-        with pytest.raises(SkillRefused, match="something else than this file") as refusal:
+        with pytest.raises(SkillRefused, match="did not answer with this file") as refusal:
             await client.read_skill(AT)
         assert refusal.value.what == "contents"
 
@@ -967,7 +967,7 @@ async def test_a_million_files_in_one_entry_are_too_many() -> None:
     large = [{"uri": f"skill://pdf/{number}", **GOOD} for number in range(60_000)]
     async with Client(Liar(listing(resources=large)).server) as client:
         (entry,) = await client.list_skills()
-        assert entry.problem == "it has 60,000 files, and 512 are read at most (Limits.skill_files)"
+        assert entry.problem == "it has 60,000 files; the limit is 512 (Limits.skill_files)"
 
 
 @pytest.mark.requirement("skills-directories-declared")

@@ -1,15 +1,14 @@
-"""Reading a skill: what a client does before anything of it is used.
+"""Reading a skill: what a client verifies before anything of it is used.
 
-    entry      from a list, or asked for by URI; judged as a whole, with nothing fetched
-    SKILL.md   fetched when the skill is read: its size, its digest and its front matter must be
-               what the entry says
-    files      fetched one by one, when they are wanted: listed in the entry, with that size and
-               that digest
+    entry       from a list, or requested by URI; checked as a whole, before anything is fetched
+    SKILL.md    fetched when the skill is read; its size, digest and front matter must be those of
+                the entry
+    files       fetched one by one, on request; each must be listed in the entry, with that size and
+                digest
 
-Whatever differs is a `SkillRefused` that says so, and a skill of which one file was refused gives
-no other: it has changed, or somebody has changed it, and the way on is a new entry. Digests come
-from the same server as the files: they show that the two belong together, not that either can be
-trusted.
+If anything differs, `SkillRefused` says what. A skill of which one file was refused gives no other:
+it has changed, or somebody has changed it, and a new entry is needed. The digests come from the
+same server as the files: they show that the two belong together, not that either can be trusted.
 https://github.com/modelcontextprotocol/ext-skills/blob/main/specification/stable/skills.mdx
 """
 
@@ -48,27 +47,27 @@ if TYPE_CHECKING:
     from ...protocol.content import ResourceContents
     from ...protocol.lifecycle import ServerCapabilities
 
-REMEDY = "ask for its entry again (client.get_skill) and have it approved again"
+REMEDY = "Get its entry again (client.get_skill) and have it approved again"
 
 
 class SkillClient(Protocol):
-    """What is needed of a client."""
+    """The part of a `Client` that reading skills needs."""
 
     extensions: Extensions
 
     @property
     def capabilities(self) -> "ServerCapabilities":
-        """What the server offers."""
+        """The capabilities of the server."""
 
     async def request(self, method: str, params: Any = None, *, fresh: bool = False) -> Any:
-        """Any request."""
+        """Send a request."""
 
     async def read_resource(self, uri: str, *, fresh: bool = False) -> "list[ResourceContents]":
-        """What a resource holds."""
+        """Return the contents of a resource."""
 
 
 async def list_skills(client: SkillClient, limits: Limits, fresh: bool) -> list[SkillEntry]:
-    """The entries of all skills that the server lists."""
+    """Return the entries of all skills that the server lists."""
     listed: list[SkillEntry] = []
     left = limits.skills
     async for page in _pages(client, LIST.name, ListParams(), limits, fresh):
@@ -84,7 +83,7 @@ async def list_skills(client: SkillClient, limits: Limits, fresh: bool) -> list[
 
 
 async def get_skill(client: SkillClient, uri: str, limits: Limits, fresh: bool) -> SkillEntry:
-    """The entry of one skill, listed or not."""
+    """Return the entry of a skill, listed or not."""
     entry = check_entry((await _ask(client, GET.name, UriParams(uri=uri), fresh)).skill, limits)
     if entry.uri != uri:
         raise SkillRefused(
@@ -94,7 +93,7 @@ async def get_skill(client: SkillClient, uri: str, limits: Limits, fresh: bool) 
 
 
 async def read_skill(client: SkillClient, skill: str | SkillEntry, limits: Limits) -> "Skill":
-    """A skill that is what its entry says."""
+    """Read a skill, and verify that it matches its entry."""
     entry = await get_skill(client, skill, limits, fresh=True) if isinstance(skill, str) else skill
     problem = entry.problem or next(find_flaws(entry, limits), None)
     if problem is not None:
@@ -118,20 +117,20 @@ async def _pages(
 
 async def _ask(client: SkillClient, method: str, params: Any, fresh: bool) -> Any:
     if client.extensions.extension_method(method, stateless=True) is None:
-        client.extensions.add(CLIENT)  # not declared, so it is early enough when it is used
+        client.extensions.add(CLIENT)  # clients do not declare it, so this is early enough
     return await client.request(method, params, fresh=fresh)
 
 
 class Skill:
-    """A skill that was read: its SKILL.md, verified, and a way to its other files."""
+    """A skill whose SKILL.md was read and verified, and which can read its other files."""
 
     def __init__(self, client: SkillClient, entry: SkillEntry, limits: Limits) -> None:
         self.entry = entry
-        """What it was verified against, and will be."""
+        """The entry that all files are verified against."""
         self.text = ""
-        """All of its SKILL.md."""
+        """The whole SKILL.md."""
         self.body = ""
-        """What stands below the front matter: the instructions."""
+        """The instructions: the text below the front matter."""
         self._client, self._files = client, entry.files
         self._read: dict[str, ResourceContents] = {}
         self._limits, self._left = limits, limits.skill_bytes
@@ -147,30 +146,40 @@ class Skill:
 
     @property
     def description(self) -> str:
-        """What it is good for, and when."""
+        """What it does, and when to use it."""
         return self.entry.description
 
     @property
     def frontmatter(self) -> dict[str, Any]:
-        """The front matter: the same in the entry and in the file. What it asks for
-        (`allowed-tools`) is a wish."""
+        """The front matter, the same in the entry and in the file.
+
+        What it requests (`allowed-tools`) is not granted by that.
+        """
         return self.entry.frontmatter
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The paths of its files; none are known where it is dynamic."""
+        """The paths of its files; empty if it is dynamic."""
         return tuple(sorted(self._files))
 
     async def read(self, path: str) -> "ResourceContents":
-        """A file of the skill, by its path in it: `.text`, or `.data` as bytes. Read once, then
-        kept."""
+        """Return the contents of a file: `.text`, or `.data` as bytes. It is fetched once.
+
+        Args:
+            path: The path of the file in the skill, or its URI.
+
+        Raises:
+            SkillRefused: The file is not listed in the entry, or does not match it.
+        """
         inside = self._path(path)
-        kept = self._read.get(inside)
-        if kept is not None:
-            return kept
+        known = self._read.get(inside)
+        if known is not None:
+            return known
         if self._refused is not None:
             raise SkillRefused(
-                f"{path}: not read, since {self._refused}", self._refused.what, self._refused.uri
+                f"{path} is not read, because {self._refused}",
+                self._refused.what,
+                self._refused.uri,
             )
         uri = (
             uri_within(self.entry.root, inside)
@@ -186,11 +195,18 @@ class Skill:
         return self._read[inside]
 
     async def list(self, path: str = "") -> Sequence[str]:
-        """What lies in a directory of the skill: names, with a slash behind those of
-        directories."""
+        """Return the names in a directory of the skill, directories with a slash at the end.
+
+        Args:
+            path: The path of the directory (default: the skill's folder).
+
+        Raises:
+            SkillRefused: There is no such directory in the skill.
+            MethodNotFound: The skill is dynamic, and the server does not list directories.
+        """
         inside = "" if path in ("", ".") else self._normal(path)
         found = (
-            await self._walk(inside)
+            await self._list_directory(inside)
             if self.entry.resources == DYNAMIC
             else children(self._files, inside)
         )
@@ -201,22 +217,21 @@ class Skill:
     async def _open(self) -> None:
         contents = await self.read(SKILL_MD)
         if contents.text is None:
-            raise SkillRefused(f"{contents.uri} is no text", "contents", contents.uri)
+            raise SkillRefused(f"{contents.uri} is not text", "contents", contents.uri)
         try:
             stated, self.body = parse_frontmatter(contents.text)
         except FrontMatterError as problem:
             raise SkillRefused(f"{contents.uri}, {problem}", "frontmatter", contents.uri) from None
         if different := differing_fields(stated, self.entry.frontmatter):
             raise SkillRefused(
-                f"{contents.uri}: its front matter is not that of its entry; "
-                f"{', '.join(different)} differs. {REMEDY}",
+                f"{contents.uri}: its front matter differs from its entry in "
+                f"{', '.join(different)}. {REMEDY}",
                 "frontmatter",
                 contents.uri,
             )
         self.text = contents.text
 
     def _path(self, path: str) -> str:
-        """The path of a file that may be read."""
         inside = self._normal(path)
         if self.entry.resources != DYNAMIC and inside not in self._files:
             raise self._unlisted(path)
@@ -237,21 +252,18 @@ class Skill:
     def _verified(
         self, contents: "Sequence[ResourceContents]", uri: str, file: SkillFile | None
     ) -> "ResourceContents":
-        """The contents of a file, if they are what the entry says; of a dynamic skill, if they are
-        not too many."""
+        """Return the contents of a file if they match the entry, or fit the limit if dynamic."""
         if len(contents) != 1 or contents[0].uri != uri:
-            raise SkillRefused(
-                f"{uri}: the server answered with something else than this file", "contents", uri
-            )
+            raise SkillRefused(f"{uri}: the server did not answer with this file", "contents", uri)
         try:
             data = contents[0].data
         except ValueError:
             raise SkillRefused(f"{uri}: its contents cannot be decoded", "contents", uri) from None
-        if file is None:  # nobody knows how much there is, so it is counted
+        if file is None:  # a dynamic skill: count the bytes
             self._left -= len(data)
             if self._left < 0:
                 raise SkillRefused(
-                    f"{uri}: the skill has more bytes than Limits.skill_bytes allows", "size", uri
+                    f"{uri}: the skill has more bytes than Limits.skill_bytes", "size", uri
                 )
         elif len(data) != file.size:
             raise SkillRefused(
@@ -267,8 +279,8 @@ class Skill:
             )
         return contents[0]
 
-    async def _walk(self, inside: str) -> set[str]:
-        """What the server says that lies in a directory; only a dynamic skill has to ask."""
+    async def _list_directory(self, inside: str) -> set[str]:
+        """Return the names in a directory of a dynamic skill, as the server lists them."""
         if (settings_of(ID, self._client.capabilities) or {}).get("directoryRead") is not True:
             raise MethodNotFound(
                 f"{READ_DIRECTORY.name}: the server does not list directories, so {self} "

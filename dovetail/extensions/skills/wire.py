@@ -1,9 +1,9 @@
-"""What the skills extension says on the wire, and what an entry must be before anybody reads on.
+"""The messages of the skills extension, and the checks that an entry has to pass.
 
-A skill is a folder of files with a SKILL.md. Its entry carries the front matter of that file and,
-of every file, the digest and the size: all that a host needs to show it, to have it approved, and
-to verify each file when it is read. The files themselves are ordinary resources. An entry is judged
-as a whole (`flaw`) before anything of it is fetched.
+A skill is a folder of files with a SKILL.md. Its entry has the front matter of that file, and the
+digest and size of every file: all that a host needs to show the skill, to have it approved, and to
+verify each file when it is read. The files themselves are ordinary resources. An entry is checked
+as a whole (`find_flaws`) before any of its files is fetched.
 https://github.com/modelcontextprotocol/ext-skills/blob/main/specification/stable/skills.mdx
 """
 
@@ -26,44 +26,49 @@ ID = "io.modelcontextprotocol/skills"
 SKILL_MD = "SKILL.md"
 DYNAMIC: Literal["dynamic"] = "dynamic"
 RESERVED_METADATA_PREFIX = "io.modelcontextprotocol/"
-"""What keys of the front matter's `metadata` may not begin with."""
+"""The prefix that keys of the front matter's `metadata` must not have."""
 NAME = re.compile(r"(?!.*--)[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?")
-"""How a skill may be called. https://agentskills.io/specification#name-field"""
+"""https://agentskills.io/specification#name-field"""
 MAX_DESCRIPTION_CHARS = 1024
-"""Characters of a description."""
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-_STRAY = re.compile(r"[\\\0-\x1f\x7f]")
-_AWAY = {"", ".", ".."}
-"""What no part of a path may be."""
+_FORBIDDEN_CHARS = re.compile(r"[\\\0-\x1f\x7f]")
+_FORBIDDEN_SEGMENTS = {"", ".", ".."}
+"""Segments that a path must not have."""
 
 
 class SkillFile(Wire):
-    """A file of a skill: where it is read, and what its bytes must be."""
+    """A file of a skill, with the digest and size that its contents must have."""
 
     uri: str
+    """The URI of the resource."""
     digest: str
+    """`sha256:` and 64 hexadecimal digits."""
     size: int
+    """In bytes."""
 
 
 class SkillEntry(Wire, kw_only=True):
-    """A skill as it is listed."""
+    """A skill, as a server lists it."""
 
     uri: str
-    """Of its SKILL.md."""
+    """The URI of its SKILL.md."""
     frontmatter: dict[str, Any]
+    """The front matter of its SKILL.md."""
     resources: list[SkillFile] | Literal["dynamic"]
+    """Its files, or "dynamic" if they cannot be known in advance."""
     meta: Meta | None = field(name="_meta", default=None)
+    """The `_meta` of the entry."""
     problem: str | None = None
-    """Why it cannot be read; on the client only."""
+    """Why the skill cannot be read; set by the client only."""
 
     @property
     def name(self) -> str:
-        """Its name: a label, not an identifier. Two skills may have the same."""
+        """Its name. It is a label: two skills may have the same."""
         return str(self.frontmatter.get("name", ""))
 
     @property
     def description(self) -> str:
-        """What it is good for, and when."""
+        """What it does, and when to use it."""
         return str(self.frontmatter.get("description", ""))
 
     @property
@@ -73,19 +78,21 @@ class SkillEntry(Wire, kw_only=True):
 
     @property
     def manifest(self) -> list[SkillFile]:
-        """Its files as they are listed; none where it is dynamic, since nobody knows them."""
+        """Its files as they are listed; empty if it is dynamic."""
         return [] if self.resources == DYNAMIC else self.resources
 
     @property
     def files(self) -> dict[str, SkillFile]:
-        """Its files by their paths."""
+        """Its files, by path."""
         root = self.root
         return {path_within(root, file.uri) or "": file for file in self.manifest}
 
     @property
     def fingerprint(self) -> str | None:
-        """What an approval of it is to be bound to: it changes as soon as a file comes, goes or
-        changes. None where it is dynamic, which cannot be bound to anything."""
+        """A hash to bind an approval to: it changes if a file is added, removed or changed.
+
+        None if the skill is dynamic: then it can change at any time.
+        """
         if self.resources == DYNAMIC:
             return None
         lines = sorted(f"{file.uri} {file.digest}\n" for file in self.resources)
@@ -93,8 +100,7 @@ class SkillEntry(Wire, kw_only=True):
 
 
 class ListSkillsResult(CacheHints, kw_only=True):
-    """One page of skills. Each is judged by itself, so that a flaw in one does not hide the
-    others."""
+    """One page of skills. Entries are checked one by one, so that a bad one hides no others."""
 
     skills: list[Any]
     next_cursor: str | None = None
@@ -107,13 +113,13 @@ class GetSkillResult(CacheHints, kw_only=True):
 
 
 class ReadDirectoryParams(UriParams, kw_only=True):
-    """Asks for what lies in a directory."""
+    """Requests the children of a directory."""
 
     cursor: str | None = None
 
 
 class ReadDirectoryResult(Result, kw_only=True):
-    """One page of what lies in it."""
+    """One page of the children of a directory."""
 
     resources: list[Resource]
     next_cursor: str | None = None
@@ -132,40 +138,47 @@ READ_DIRECTORY = Method(
 METHODS = (LIST, GET, READ_DIRECTORY)
 
 CLIENT = Extension(id=ID, methods=METHODS, silent=True)
-"""The client's part. Only servers declare skills, and every client may ask."""
+"""The client's side. Only servers declare skills; every client may request them."""
 
 
 def digest(data: bytes) -> str:
-    """The digest of a file."""
     return f"sha256:{sha256(data).hexdigest()}"
 
 
 def uri_within(root: str, path: str) -> str:
-    """The URI of a file of a skill."""
     return f"{root}/{quote(path)}"
 
 
 def path_within(root: str, uri: str) -> str | None:
-    """The path of a file within its skill; None where it is not within, in any reading of the
-    URI."""
+    """Return the path of a file in its skill; None if any reading of the URI leads out of it."""
     below = uri[len(root) + 1 :]
     path = unquote(below) if "%" in below else below
-    if not uri.startswith(f"{root}/") or path.count("/") != below.count("/") or _STRAY.search(path):
+    if (
+        not uri.startswith(f"{root}/")
+        or path.count("/") != below.count("/")
+        or _FORBIDDEN_CHARS.search(path)
+    ):
         return None
-    return None if "?" in below or "#" in below or not _AWAY.isdisjoint(path.split("/")) else path
+    return (
+        None
+        if "?" in below or "#" in below or not _FORBIDDEN_SEGMENTS.isdisjoint(path.split("/"))
+        else path
+    )
 
 
 def children(paths: Iterable[str], directory: str) -> set[str]:
-    """What lies in a directory, out of the paths of all there is: names, with a slash behind those
-    of directories. Nothing where there is no such directory; of one whose own path is among them,
-    with its slash, also the empty name."""
+    """Return the names in a directory, those of directories with a slash at the end.
+
+    Empty if there is no such directory. If the path of the directory itself is among `paths`, with
+    its slash, the result has the empty name too.
+    """
     start = f"{directory}/" if directory else ""
     below = (path[len(start) :] for path in paths if path.startswith(start))
     return {name + slash for name, slash, _ in (path.partition("/") for path in below)}
 
 
 def check_entry(value: Any, limits: Limits) -> SkillEntry:
-    """An entry as it came, with its problem where it has one."""
+    """Return an entry that was received, with its `problem` if it has one."""
     try:
         entry = msgspec.convert(value, SkillEntry)
     except msgspec.ValidationError as error:
@@ -181,10 +194,10 @@ def check_entry(value: Any, limits: Limits) -> SkillEntry:
 
 
 def find_flaws(entry: SkillEntry, limits: Limits) -> Iterator[str]:
-    """What is wrong with an entry, the worst first."""
+    """Yield what is wrong with an entry, the worst first."""
     name, description = (entry.frontmatter.get(key) for key in ("name", "description"))
     if not isinstance(name, str) or not NAME.fullmatch(name):
-        yield f"{name!r} is no name: 1 to 64 of a-z, 0-9 and single hyphens within"
+        yield f"{name!r} is not a name: 1 to 64 characters of a-z, 0-9 and single hyphens"
     if not isinstance(description, str) or not description:
         yield "it has no description"
     if not entry.uri.endswith(f"/{name}/{SKILL_MD}") or "://" not in entry.uri:
@@ -193,23 +206,20 @@ def find_flaws(entry: SkillEntry, limits: Limits) -> Iterator[str]:
         return
     if len(entry.resources) > limits.skill_files:
         yield (
-            f"it has {len(entry.resources):,} files, and {limits.skill_files:,} are read at "
-            "most (Limits.skill_files)"
+            f"it has {len(entry.resources):,} files; the limit is {limits.skill_files:,} "
+            "(Limits.skill_files)"
         )
         return
     size = sum(file.size for file in entry.resources)
     if size > limits.skill_bytes:
-        yield (
-            f"it has {size:,} bytes, and {limits.skill_bytes:,} are read at most "
-            "(Limits.skill_bytes)"
-        )
+        yield (f"it has {size:,} bytes; the limit is {limits.skill_bytes:,} (Limits.skill_bytes)")
     root = entry.root
     paths = [path_within(root, file.uri) for file in entry.resources]
     for path, file in zip(paths, entry.resources, strict=True):
         if path is None:
-            yield f"{file.uri} is not within it"
+            yield f"{file.uri} is outside of it"
         if not _DIGEST.fullmatch(file.digest) or file.size < 0:
-            yield f"{file.uri} has no digest and size that it could be verified by"
+            yield f"{file.uri} has no valid digest and size"
     if len(set(paths)) < len(paths):
         yield "a file is listed twice"
     if all(file.uri != entry.uri for file in entry.resources):
