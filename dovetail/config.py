@@ -1,4 +1,4 @@
-"""`mcp.json`: the file in which applications keep their servers.
+"""Find, read and write `mcp.json`, the file in which applications list their servers.
 
     {"mcpServers": {"weather": {"command": "uvx", "args": ["weather"],
                                 "env": {"KEY": "${WEATHER_KEY}"}},
@@ -6,12 +6,11 @@
                     "other": {"url": "https://example.org/mcp",
                               "headers": {"Authorization": "Bearer ${TOKEN}"}}}}
 
-`auth` is what `Client(auth=…)` is: `"oauth"` for a login, or a token; or an object with what
-`OAuth` is to be given, in the spelling of JSON: `{"clientId": "…", "clientSecret": "${SECRET}",
-"issuer": "…", "scopes": ["…"]}`.
+`auth` is that of `Client(auth=…)`: `"oauth"` to log in, a token, or an object with the parameters
+of `OAuth`: `{"clientId": "…", "clientSecret": "${SECRET}", "issuer": "…", "scopes": ["…"]}`.
 
-`${VAR}` is filled in from the environment when a server is used, `${VAR:-default}` has a fallback;
-a variable that is missing is an error that names it, never an empty string.
+`${VAR}` is replaced from the environment when a server is used, `${VAR:-default}` has a fallback. A
+missing variable is an error that names it, never an empty string.
 """
 
 import os
@@ -26,14 +25,14 @@ from msgspec import Struct
 
 from .errors import ConfigError
 
-NAMES = ("mcp.json", ".mcp.json")
+FILE_NAMES = ("mcp.json", ".mcp.json")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 
 class AuthConfig(
     Struct, omit_defaults=True, kw_only=True, rename="camel", forbid_unknown_fields=True
 ):
-    """How a login is made, in the words of `OAuth`."""
+    """How to log in: the parameters of `OAuth`."""
 
     client_id: str | None = None
     client_secret: str | None = None
@@ -42,7 +41,7 @@ class AuthConfig(
 
 
 class ServerConfig(Struct, omit_defaults=True, kw_only=True):
-    """One server of the file: a command to start, or a URL to reach."""
+    """One server: a command to start, or a URL."""
 
     command: str | None = None
     args: list[str] = []
@@ -53,22 +52,22 @@ class ServerConfig(Struct, omit_defaults=True, kw_only=True):
     auth: str | AuthConfig | None = None
 
 
-class _File(Struct, rename={"servers": "mcpServers"}):
+class _McpJson(Struct, rename={"servers": "mcpServers"}):
     servers: dict[str, ServerConfig] = {}
 
 
 def find(start: Path | None = None) -> Path | None:
-    """The nearest config file, from this directory upwards."""
-    here = (start or Path.cwd()).resolve()
-    for folder in (here, *here.parents):
-        for name in NAMES:
+    """Return the nearest configuration file, from this directory upwards."""
+    first = (start or Path.cwd()).resolve()
+    for folder in (first, *first.parents):
+        for name in FILE_NAMES:
             if (folder / name).is_file():
                 return folder / name
     return None
 
 
 def read(path: str | Path) -> dict[str, ServerConfig]:
-    """The servers of a file, by name."""
+    """Read the servers of a file, by name."""
     return parse(_load(path), str(path))
 
 
@@ -84,14 +83,13 @@ def _load(path: str | Path) -> Any:
 
 
 def parse(value: Any, where: str = "the configuration") -> dict[str, ServerConfig]:
-    """The servers of a configuration that is already read. VS Code's `servers` is understood as
-    well."""
+    """Return the servers of a decoded configuration. The `servers` of VS Code is accepted too."""
     if isinstance(value, Mapping) and "mcpServers" not in value and "servers" in value:
         value = {"mcpServers": value["servers"]}
     if not isinstance(value, Mapping) or "mcpServers" not in value:
         raise ConfigError(f'{where} has no "mcpServers"')
     try:
-        servers = msgspec.convert(value, _File).servers
+        servers = msgspec.convert(value, _McpJson).servers
     except msgspec.ValidationError as error:
         raise ConfigError(f"{where}: {error}") from None
     for name, server in servers.items():
@@ -103,38 +101,35 @@ def parse(value: Any, where: str = "the configuration") -> dict[str, ServerConfi
 def choose(
     servers: Mapping[str, ServerConfig], name: str | None, where: str = "the configuration"
 ) -> ServerConfig:
-    """The server that is meant: the named one, or the only one."""
+    """Return the named server, or the only one."""
     if not servers:
-        raise ConfigError(f"{where} names no server")
-    listed = ", ".join(sorted(servers))
+        raise ConfigError(f"{where} has no servers")
+    names = ", ".join(sorted(servers))
     if name is None:
         if len(servers) > 1:
-            raise ConfigError(
-                f'{where} names several servers; choose one with server="…": {listed}'
-            )
+            raise ConfigError(f'{where} has several servers; choose one with server="…": {names}')
         return next(iter(servers.values()))
     if name not in servers:
-        raise ConfigError(f"{where} names no server {name!r}; it has {listed}")
+        raise ConfigError(f"{where} has no server {name!r}; it has {names}")
     return servers[name]
 
 
 def write(path: str | Path, servers: Mapping[str, ServerConfig]) -> None:
-    """Write the servers into a file, keeping whatever else it holds. The file is replaced whole, or
-    not at all."""
-    target = Path(path).resolve()  # a link stays one
-    kept = _load(target) if target.exists() else {}
-    if not isinstance(kept, dict):
-        raise ConfigError(f"{path} holds no JSON object; move it away to have a new one written")
-    before = kept.get("mcpServers")
+    """Write the servers to a file and keep its other contents. It is replaced atomically."""
+    target = Path(path).resolve()  # keeps a symbolic link
+    content = _load(target) if target.exists() else {}
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path} is not a JSON object. Move it away, and a new one is written")
+    before = content.get("mcpServers")
     entries = before if isinstance(before, dict) else {}
-    kept["mcpServers"] = {
-        name: _foreign(entries.get(name)) | msgspec.to_builtins(one)
-        for name, one in servers.items()
+    content["mcpServers"] = {
+        name: _foreign_fields(entries.get(name)) | msgspec.to_builtins(server)
+        for name, server in servers.items()
     }
-    text = msgspec.json.format(msgspec.json.encode(kept), indent=2)
+    text = msgspec.json.format(msgspec.json.encode(content), indent=2)
     temporary = target.with_name(target.name + ".new")
     try:
-        temporary.touch(mode=0o600)  # it may hold secrets
+        temporary.touch(mode=0o600)  # it may contain secrets
         temporary.write_bytes(text + b"\n")
         if target.exists():
             temporary.chmod(target.stat().st_mode)
@@ -143,19 +138,19 @@ def write(path: str | Path, servers: Mapping[str, ServerConfig]) -> None:
         raise ConfigError(f"{path} cannot be written: {error.strerror}") from None
 
 
-def _foreign(entry: Any) -> dict[str, Any]:
-    """What other applications keep with a server, beside the fields that are ours."""
+def _foreign_fields(entry: Any) -> dict[str, Any]:
+    """Return the fields of other applications in the entry of a server."""
     if not isinstance(entry, dict):
         return {}
     return {key: value for key, value in entry.items() if key not in ServerConfig.__struct_fields__}
 
 
 def expand(server: ServerConfig, environment: Mapping[str, str] | None = None) -> ServerConfig:
-    """The same server with all `${VAR}` filled in."""
+    """Return the server with every `${VAR}` replaced."""
     values = os.environ if environment is None else environment
 
     def fill(text: str) -> str:
-        def one(match: re.Match[str]) -> str:
+        def replace(match: re.Match[str]) -> str:
             name, fallback = match[1], match[2]
             if name in values:
                 return values[name]
@@ -165,7 +160,7 @@ def expand(server: ServerConfig, environment: Mapping[str, str] | None = None) -
                 )
             return fallback
 
-        return _VARIABLE.sub(one, text)
+        return _VARIABLE.sub(replace, text)
 
     def fill_auth(auth: str | AuthConfig | None) -> str | AuthConfig | None:
         if isinstance(auth, AuthConfig):

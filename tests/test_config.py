@@ -145,14 +145,14 @@ def test_the_named_server_is_chosen() -> None:
 def test_a_choice_that_cannot_be_made_lists_what_there_is() -> None:
     servers = {"two": ServerConfig(command="b"), "one": ServerConfig(command="a")}
     assert fails(choose, servers, None, "mcp.json") == (
-        'mcp.json names several servers; choose one with server="…": one, two'
+        'mcp.json has several servers; choose one with server="…": one, two'
     )
     assert (
         fails(choose, servers, "three", "mcp.json")
-        == "mcp.json names no server 'three'; it has one, two"
+        == "mcp.json has no server 'three'; it has one, two"
     )
-    assert fails(choose, {}, None, "mcp.json") == "mcp.json names no server"
-    assert fails(choose, {}, "one", "mcp.json") == "mcp.json names no server"
+    assert fails(choose, {}, None, "mcp.json") == "mcp.json has no servers"
+    assert fails(choose, {}, "one", "mcp.json") == "mcp.json has no servers"
 
 
 # Filling in.
@@ -248,7 +248,7 @@ def test_writing_keeps_whatever_else_the_file_holds(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "why"), [("{", "is not valid JSON"), ("[]", "holds no JSON object")]
+    ("text", "why"), [("{", "is not valid JSON"), ("[]", "is not a JSON object")]
 )
 def test_a_file_that_makes_no_sense_is_never_overwritten(file: Path, text: str, why: str) -> None:
     file.write_text(text)

@@ -200,4 +200,4 @@ def test_a_config_that_is_not_json_is_named(tmp_path: Path) -> None:
     done = dovetail("ping", str(config))
     assert (done.code, done.failure.startswith(f"{config} is not valid JSON")) == (2, True)
     config.write_text(json.dumps({"mcpServers": {}}))
-    assert dovetail("ping", str(config)).failure == f"{config} names no server"
+    assert dovetail("ping", str(config)).failure == f"{config} has no servers"

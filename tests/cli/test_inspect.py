@@ -144,5 +144,5 @@ def test_a_server_of_an_mcp_json_is_chosen_by_name(tmp_path: Path) -> None:
     unknown = dovetail("inspect", str(config), "--server", "three")
     assert (unknown.code, unknown.failure) == (
         2,
-        f"{config} names no server 'three'; it has one, two",
+        f"{config} has no server 'three'; it has one, two",
     )
