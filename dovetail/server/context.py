@@ -210,6 +210,9 @@ class Context(Generic[State]):
         self._call = call
         self._server = server
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Context cannot leave its process")
+
     def __repr__(self) -> str:
         return f"<Context of {self._call.name}, request {self._call.id!r}>"
 
@@ -586,6 +589,7 @@ class Context(Generic[State]):
 
         params = make_request(
             messages,
+            Context,
             system_prompt=system_prompt,
             max_tokens=max_tokens,
             model_preferences=model_preferences,

@@ -1,25 +1,23 @@
-"""Tools in a process of their own: `@server.tool(isolate="process")`.
+"""Tools in a child process: `@server.tool(isolate="process")`.
 
-Each call starts a fresh interpreter (`isolated_child.py`), never a fork: it works the same on every
-system, whatever threads and locks this process has. That costs some 50 ms and what the tool's
-module takes to import; in return the call can be ended for good, and a crash, a leak or an endless
-loop in it harms nobody. It is a bound for code that goes astray, not a sandbox for code that is
-hostile.
+Each call starts a new interpreter (`isolated_child.py`), never a fork: this works the same on every
+system, whatever threads and locks this process has. It costs about 50 ms and the time to import the
+tool's module. In return the call can be stopped for certain, and a crash, a leak or an endless loop
+in it harms nothing else. This contains faulty code. It is not a sandbox for hostile code.
 
-**A thread per child**, from a pool of `Limits.isolated`: that is the bound on children, and calls
-beyond it wait. The thread starts the child, hands it the job, reads the answer and reaps it; the
-event loop only awaits the thread.
+**A thread per child**, from a pool of `Limits.isolated` threads, which bounds the number of
+children; further calls wait. The thread starts the child, sends it the job, reads the answer and
+reaps it. The event loop only awaits the thread.
 
-**The end.** Whatever ends the wait, be it a cancellation or a timeout, kills the child's process
-group. When the child ends by itself the group is killed too: what a tool starts does not outlive
-its call. The number of a group may become another's once its leader is reaped, so killing and
-reaping exclude each other. (On Windows only the child is killed.)
+**The end.** Whatever ends the wait, a cancellation or a timeout, kills the child's process group.
+When the child ends by itself the group is killed too, so that nothing that a tool starts outlives
+its call. The id of a group may be reused once its leader is reaped, so killing and reaping exclude
+each other. (On Windows only the child is killed.)
 
-**Time** is counted from the start of the child: the wait for a free place is not the tool's fault.
-**Memory** is bounded as address space, on Linux.
+**Time** is counted from the start of the child, without the wait for a free thread. **Memory** is
+limited as address space, on Linux.
 """
 
-import io
 import os
 import pickle
 import signal
@@ -31,31 +29,30 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import SchemaError, ToolError
 from ..limits import Limits
-from .context import Context
-from .isolated_child import FLAG, LENGTH, MAIN
+from .isolated_child import ISOLATED_VARIABLE, LENGTH_BYTES, MAIN_MODULE, ModuleUnpickler
 
-# The modules that only a call needs are imported by it: the child, too, imports this one, for
-# `check_isolatable`.
+# Modules that only a call needs are imported by the call, because the child imports this module
+# too, for `check_isolatable`.
 if TYPE_CHECKING:
     import subprocess
 
-BOOT = (
+BOOT_CODE = (
     "import sys; sys.path[:] = sys.argv[1:]; from dovetail.server.isolated_child import "
     "main; main()"
 )
 # CREATE_NO_WINDOW | CREATE_NEW_PROCESS_GROUP
-CREATION = 0x08000000 | 0x00000200 if sys.platform == "win32" else 0
+CREATION_FLAGS = 0x08000000 | 0x00000200 if sys.platform == "win32" else 0
 
 _SIGNALS = {number.value: number.name for number in signal.Signals}
 
 
 def check_isolatable(function: Callable[..., Any], has_context: bool, name: str) -> None:
-    """Refuse, at registration, a tool that could not run in a process of its own."""
-    why = _why_not(function)
+    """Raise SchemaError for a tool that cannot run in a child process."""
+    problem = _find_problem(function)
     if has_context:
-        why = "it takes a Context, which cannot leave this process; remove the parameter"
-    if why:
-        raise SchemaError(f'Tool {name!r} cannot have isolate="process": {why}')
+        problem = "it takes a Context, which cannot leave this process; remove the parameter"
+    if problem:
+        raise SchemaError(f'Tool {name!r} cannot have isolate="process": {problem}')
 
 
 async def run_isolated(
@@ -66,28 +63,26 @@ async def run_isolated(
     timeout: float | None,
     name: str,
 ) -> Any:
-    """Call the function in a child process; its result, or its exception. Ending the wait ends the
-    child."""
+    """Call the function in a child process, and return its result or raise its exception. Ending
+    the wait kills the child."""
     import asyncio
 
     from .execution import thread_pool
 
-    if any(isinstance(value, Context) for value in (*args, *kwargs.values())):
-        raise ToolError(f"{name}: an isolated tool cannot take a Context")
     loop = asyncio.get_running_loop()
     timer = asyncio.timeout(None)
     child = _Child()
     pool = thread_pool("isolated", limits.isolated, limits.thread_queue)
 
-    def begin(seconds: float) -> None:
+    def start_timer(seconds: float) -> None:
         if not child.killed:
             timer.reschedule(loop.time() + seconds)
 
     def work() -> Any:
-        job = _job(function, args, kwargs, limits.isolated_memory, name)
+        job = _make_job(function, args, kwargs, limits.isolated_memory, name)
         if timeout is not None:
-            loop.call_soon_threadsafe(begin, timeout)
-        return _result(name, *child.run(job, limits.outgoing, name))
+            loop.call_soon_threadsafe(start_timer, timeout)
+        return _read_result(name, *child.run(job, limits.outgoing, name))
 
     try:
         async with timer:
@@ -97,12 +92,12 @@ async def run_isolated(
                 child.kill()
     except TimeoutError:
         if not timer.expired():
-            raise  # the function's own
+            raise  # raised by the function itself
         raise TimeoutError(f"{name} did not finish within {timeout:g} s") from None
 
 
 class _Child:
-    """A process from start to end. `run` belongs to one thread, `kill` to any."""
+    """A child process. `run` is called by one thread, `kill` by any."""
 
     __slots__ = ("_lock", "_popen", "killed")
 
@@ -111,15 +106,15 @@ class _Child:
         self._popen: subprocess.Popen[bytes] | None = None
         self.killed = False
 
-    def run(self, job: bytes, bound: int, name: str) -> tuple[bytes, int]:
-        """Its answer, empty if there was none, and its exit code."""
+    def run(self, job: bytes, max_bytes: int, name: str) -> tuple[bytes, int]:
+        """Return the answer, empty if there was none, and the exit code."""
         popen = _start(name)
         with self._lock:
             self._popen = popen
         if self.killed:
-            self.kill()  # which came too early to find it
+            self.kill()  # `kill` was called before the process existed
         try:
-            answer = _talk(popen, job, bound, name)
+            answer = _exchange(popen, job, max_bytes, name)
         except BaseException:
             self.kill()
             raise
@@ -128,7 +123,7 @@ class _Child:
         return answer, popen.returncode
 
     def kill(self) -> None:
-        """End it, with all that it started."""
+        """Kill the process, with all that it started."""
         with self._lock:
             self.killed = True
             if self._popen is not None:
@@ -138,9 +133,9 @@ class _Child:
         if sys.platform != "win32" and hasattr(os, "waitid"):
             try:
                 os.waitid(os.P_PID, popen.pid, os.WEXITED | os.WNOWAIT)
-            except ChildProcessError:  # somebody in this process reaps all children
+            except ChildProcessError:  # other code in this process reaps all children
                 pass
-        else:  # Windows; macOS before Python 3.13, with a moment in which the number is free
+        else:  # Windows; macOS before Python 3.13, where the id is unused for a moment
             popen.wait()
         with self._lock:
             _kill(popen)
@@ -149,7 +144,7 @@ class _Child:
         for pipe in (popen.stdin, popen.stdout):
             try:
                 pipe.close()  # type: ignore[union-attr]
-            except OSError:  # it died before it had read its job
+            except OSError:  # the process died before it had read its job
                 pass
 
 
@@ -159,27 +154,30 @@ def _start(name: str) -> "subprocess.Popen[bytes]":
     path = [entry for entry in sys.path if isinstance(entry, str)]
     try:
         return subprocess.Popen(
-            [sys.executable, "-c", BOOT, *path],
+            [sys.executable, "-c", BOOT_CODE, *path],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, FLAG: "1"},
+            env={**os.environ, ISOLATED_VARIABLE: "1"},
             start_new_session=True,
-            creationflags=CREATION,
+            creationflags=CREATION_FLAGS,
         )
     except OSError as error:
-        raise ToolError(f"{name} could not get a process of its own: {error}") from error
+        raise ToolError(f"Cannot start a child process for {name}: {error}") from error
 
 
-def _talk(popen: "subprocess.Popen[bytes]", job: bytes, bound: int, name: str) -> bytes:
+def _exchange(popen: "subprocess.Popen[bytes]", job: bytes, max_bytes: int, name: str) -> bytes:
+    """Send the job and return the answer."""
     assert popen.stdin and popen.stdout
     try:
         popen.stdin.write(job)
-        popen.stdin.flush()  # and not closed: it is the leash
+        popen.stdin.flush()  # not closed, because it is the leash
     except OSError:
-        pass  # it died; what it died of is told by its exit code
-    size = int.from_bytes(popen.stdout.read(LENGTH), "big")
-    if size > bound:
-        raise ToolError(f"{name} returned {size} bytes; the limit is {bound} (`Limits.outgoing`)")
+        pass  # the process died; its exit code says why
+    size = int.from_bytes(popen.stdout.read(LENGTH_BYTES), "big")
+    if size > max_bytes:
+        raise ToolError(
+            f"{name} returned {size} bytes; the limit is {max_bytes} (`Limits.outgoing`)"
+        )
     answer = popen.stdout.read(size)
     return answer if len(answer) == size else b""
 
@@ -190,19 +188,19 @@ def _kill(popen: "subprocess.Popen[bytes]") -> None:
         return
     try:
         os.killpg(popen.pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):  # nobody is left, or (macOS) only the dead
+    except (ProcessLookupError, PermissionError):  # no process is left, or (macOS) only zombies
         pass
 
 
-def _job(
+def _make_job(
     function: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     memory: int,
     name: str,
 ) -> bytes:
-    """What the child is told. The work is a pickle in the pickle: it is opened when the bounds are
-    in place."""
+    """Make the message to the child. The work is a pickle inside the pickle, which is opened when
+    the limits are set."""
     try:
         work = pickle.dumps((function, args, kwargs), pickle.HIGHEST_PROTOCOL)
     except Exception as error:
@@ -211,51 +209,48 @@ def _job(
         ) from error
     files: dict[str, tuple[str, str | None]] = {}
     for module in ("__main__", getattr(function, "__module__", None)):
-        if path := _file(module):
+        if path := _file_of(module):
             files[str(module)] = path, sys.modules[str(module)].__package__
     return pickle.dumps(
         {"name": name, "argv": sys.argv, "memory": memory, "files": files, "work": work}
     )
 
 
-def _result(name: str, answer: bytes, code: int) -> Any:
+def _read_result(name: str, answer: bytes, code: int) -> Any:
     if not answer:
-        raise ToolError(f"{name} {_end(code)}")
+        raise ToolError(f"{name} {_describe_exit(code)}")
     try:
-        ok, value = _Unpickler(io.BytesIO(answer)).load()
+        # What the child had to call by another name is in our `__main__`.
+        ok, value = ModuleUnpickler(
+            answer, lambda module: "__main__" if module == MAIN_MODULE else module
+        ).load()
     except Exception as error:
-        raise ToolError(f"{name} returned what cannot be read in this process: {error}") from error
+        raise ToolError(
+            f"{name} returned a value that cannot be read in this process: {error}"
+        ) from error
     if ok:
         return value
     raise value
 
 
-def _end(code: int) -> str:
+def _describe_exit(code: int) -> str:
     if code >= 0:
         return f"exited with code {code} before it returned"
-    hint = "; the system does that when it runs out of memory" if -code == 9 else ""
+    hint = "; the system does that if it runs out of memory" if -code == 9 else ""
     return f"was killed by {_SIGNALS.get(-code, f'signal {-code}')}{hint}"
 
 
-class _Unpickler(pickle.Unpickler):
-    """What the child had to call by another name is found in our `__main__`."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        """What pickle looks up by name."""
-        return super().find_class("__main__" if module == MAIN else module, name)
-
-
-def _why_not(function: Callable[..., Any]) -> str:
+def _find_problem(function: Callable[..., Any]) -> str:
     module = getattr(function, "__module__", None)
     if isinstance(function, FunctionType):
-        # It has no name in its module yet, while it is being decorated, so pickle cannot be asked.
+        # While it is being decorated it has no name in its module yet, so pickling would fail.
         if "<" in function.__qualname__:
             kind = (
                 "a lambda" if function.__name__ == "<lambda>" else "defined inside another function"
             )
             return (
-                f"it is {kind}, where a child process cannot find it; define it at the top "
-                "level of a module"
+                f"it is {kind}, and a child process cannot find it; define it at the top level of "
+                "a module"
             )
         if module not in sys.modules:
             return f"its module {module!r} cannot be imported; define it in a file"
@@ -267,11 +262,13 @@ def _why_not(function: Callable[..., Any]) -> str:
                 f"it cannot be sent to another process: {error}; use a function at the top "
                 "level of a module"
             )
-    if module == "__main__" and not _file(module):
-        return "it was typed in, and a child process has no file to find it in; define it in a file"
+    if module == "__main__" and not _file_of(module):
+        return (
+            "it was entered interactively, and a child process cannot find it; define it in a file"
+        )
     return ""
 
 
-def _file(module: str | None) -> str | None:
+def _file_of(module: str | None) -> str | None:
     path = getattr(sys.modules.get(module or ""), "__file__", None)
     return path if path and os.path.isfile(path) else None

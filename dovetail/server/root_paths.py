@@ -1,12 +1,12 @@
-"""Whether a path lies inside the roots that a client has named.
+"""Whether a path is inside the roots that a client has named.
 
-A root is a `file://` URI, of a directory or of a single file; roots of other kinds say nothing
-about paths and are passed over. Both the root and the path are resolved first, links and `..` and
-all, so that neither can lead out by a detour. Work with what `resolve` returns, not with the path
-it was given: that one may lead elsewhere the next moment.
+A root is a `file://` URI of a directory or of a single file; other URIs say nothing about paths and
+are ignored. The root and the path are both resolved first, with all links and `..`, so that no
+detour leads out. Use the path that `resolve` returns, not the one that it was given, which may lead
+elsewhere a moment later.
 
-Roots are the client's word on where a server should keep to. They are no wall; what a server must
-never touch, the operating system has to guard.
+Roots tell a server where it should work. They do not protect anything: what a server must never
+touch has to be protected by the operating system.
 """
 
 import os
@@ -21,35 +21,34 @@ from ..protocol.client_features import Root
 if TYPE_CHECKING:
     from pathlib import Path
 
-# A `?` or `#` is taken as part of the path: to cut it off would make `/data#1` into the larger
-# `/data`.
+# A `?` or `#` is part of the path. Cutting it off would turn `/data#1` into `/data`, which is more.
 _FILE = re.compile(r"file:(?://([^/]*)|(?!//))(/.*)", re.IGNORECASE | re.DOTALL)
 _DRIVE = re.compile(r"^/([A-Za-z])[:|](?:/|$)")
 
 
 def is_inside(roots: Iterable[Root], path: "str | os.PathLike[str]") -> bool:
-    """Whether a path is one of the roots, or in a directory that is one."""
-    return _found(_places(roots), path) is not None
+    """Whether a path is one of the roots, or inside a directory that is a root."""
+    return _resolve_inside(_root_paths(roots), path) is not None
 
 
 def resolve(roots: Iterable[Root], path: "str | os.PathLike[str]") -> "Path":
-    """The real path that a path leads to; ToolError where it leads outside of the roots."""
+    """Return the real path that a path leads to; ToolError if it is outside the roots."""
     from pathlib import Path
 
-    places = list(_places(roots))
-    real = _found(places, path)
+    allowed = list(_root_paths(roots))
+    real = _resolve_inside(allowed, path)
     if real is None:
-        only = (
-            f"only {', '.join(places)} may be used"
-            if places
-            else "it has named none that are files here"
+        hint = (
+            f"use a path in {', '.join(allowed)}"
+            if allowed
+            else "the client has named no files or directories on this machine"
         )
-        raise ToolError(f"{os.fspath(path)} is outside of the client's roots: {only}")
+        raise ToolError(f"{os.fspath(path)} is outside the client's roots; {hint}")
     return Path(real)
 
 
 def local_path(uri: str, *, windows: bool = os.name == "nt") -> str | None:
-    """The path that a `file:` URI means on this machine; None if it means none."""
+    """Return the path of a `file:` URI on this machine; None if it has none."""
     from urllib.parse import unquote_to_bytes
 
     found = _FILE.fullmatch(uri)
@@ -58,32 +57,30 @@ def local_path(uri: str, *, windows: bool = os.name == "nt") -> str | None:
     path = os.fsdecode(unquote_to_bytes(found[2]))
     if windows:
         path = _DRIVE.sub(r"\1:/", path).replace("/", "\\")
-    # Another host, or a share of one: even to look there would tell it who we are.
-    elsewhere = not is_local_file_host(found[1]) or path.startswith("\\\\")
-    return None if elsewhere else path
+    # Another host, or a share on one: even looking there would reveal our identity to it.
+    is_remote = not is_local_file_host(found[1]) or path.startswith("\\\\")
+    return None if is_remote else path
 
 
-def _places(roots: Iterable[Root]) -> Iterator[str]:
-    """The real paths of those roots that have one."""
+def _root_paths(roots: Iterable[Root]) -> Iterator[str]:
+    """Yield the real paths of the roots that have one."""
     paths = (local_path(root.uri) for root in roots)
-    return (real for path in paths if path is not None and (real := _real(path)) is not None)
+    return (real for path in paths if path is not None and (real := _real_path(path)) is not None)
 
 
-def _found(places: Iterable[str], path: "str | os.PathLike[str]") -> str | None:
-    """The real path, if it is in one of the places."""
-    real = _real(os.fspath(path))
-    return None if real is None or not any(_holds(place, real) for place in places) else real
+def _resolve_inside(roots: Iterable[str], path: "str | os.PathLike[str]") -> str | None:
+    """Return the real path, if it is inside one of the roots."""
+    real = _real_path(os.fspath(path))
+    return None if real is None or not any(_contains(root, real) for root in roots) else real
 
 
-def _real(path: str) -> str | None:
+def _real_path(path: str) -> str | None:
     try:
         return os.path.realpath(path)
-    except (ValueError, OSError):  # a null character; a drive that is not there
+    except (ValueError, OSError):  # a null character, or a missing drive
         return None
 
 
-def _holds(place: str, path: str) -> bool:
-    place, path = os.path.normcase(place), os.path.normcase(path)
-    return path == place or (
-        path.startswith(place.rstrip(os.sep) + os.sep) and os.path.isdir(place)
-    )
+def _contains(root: str, path: str) -> bool:
+    root, path = os.path.normcase(root), os.path.normcase(path)
+    return path == root or (path.startswith(root.rstrip(os.sep) + os.sep) and os.path.isdir(root))

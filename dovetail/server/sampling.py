@@ -1,13 +1,13 @@
-"""What a server asks the client's model, and what comes back.
+"""Requests to the client's model, and its replies.
 
-`create` makes the request of whatever is at hand: a string, messages, pictures, dicts in wire form,
-the answer before (`Sampled`), functions for tools. It checks what can be checked here, since the
-client would only say that the request is invalid; whether each use of a tool has its result is
-checked of whatever is asked (`connection/input_requests.py`).
+`make_request` accepts many forms: a string, messages, pictures, dicts in wire form, previous
+replies (`Sampled`), functions as tools. It checks what it can, because the client would only answer
+that the request is invalid. That each tool use has its result is checked when the request is sent
+(`connection/input_requests.py`).
 
-A list is a conversation, and a list inside it one message of several blocks. What has no role of
-its own is the user's, so the usual loop reads `[question, answer, [ToolResultContent(use.id, …) for
-use in answer.tool_uses]]`.
+A list is a conversation, and a list inside it is one message of several blocks. A message without a
+role is the user's, so the usual loop is `[question, reply, [ToolResultContent(use.id, …) for use in
+reply.tool_uses]]`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -52,18 +52,25 @@ _PRIORITIES = ("cost_priority", "speed_priority", "intelligence_priority")
 
 
 class Sampled(Struct, frozen=True):
-    """What the model said."""
+    """The reply of the model.
+
+    Attributes:
+        result: The result as the client sent it.
+    """
 
     result: CreateMessageResult
 
+    def __repr__(self) -> str:
+        return f"<Sampled from {self.model}: {self.text[:60]!r}>"
+
     @property
     def text(self) -> str:
-        """All text, joined by newlines."""
+        """The text of all blocks, joined by newlines."""
         return "\n".join(block.text for block in self.content if isinstance(block, TextContent))
 
     @property
     def content(self) -> list[SamplingContent]:
-        """All blocks, be they one or several on the wire."""
+        """The blocks, as a list even if the client sent a single one."""
         content = self.result.content
         return content if isinstance(content, list) else [content]
 
@@ -79,13 +86,13 @@ class Sampled(Struct, frozen=True):
 
     @property
     def role(self) -> Role:
-        """Who speaks: the assistant."""
+        """The role of the message, normally "assistant"."""
         return self.result.role
 
     @property
     def stop_reason(self) -> str | None:
-        """Why it stopped: `endTurn`, `stopSequence`, `maxTokens`, `toolUse`, or what the client
-        says."""
+        """Why the model stopped: "endTurn", "stopSequence", "maxTokens", "toolUse", or another
+        reason of the client."""
         return self.result.stop_reason
 
 
@@ -99,6 +106,7 @@ Conversation: TypeAlias = Turn | Sequence[Turn | Sequence[Block]]
 
 def make_request(
     messages: Conversation,
+    context_type: type,
     *,
     system_prompt: str | None = None,
     max_tokens: int = 1000,
@@ -110,28 +118,29 @@ def make_request(
     tools: Iterable[Tool | Mapping[str, Any] | Callable[..., Any]] | None = None,
     tool_choice: ToolChoice | Mapping[str, Any] | str | None = None,
 ) -> CreateMessageParams:
-    """The request for the next message; ConfigError where it makes no sense."""
+    """Make the request for the next message; ConfigError if it is not valid. The options are those
+    of `Context.sample`. Parameters of `context_type` are left out of the schemas of functions."""
     conversation = [
         _message(item) for item in (messages if isinstance(messages, list | tuple) else [messages])
     ]
-    listed = [_tool(tool) for tool in tools or ()]
+    listed = [_tool(tool, context_type) for tool in tools or ()]
     choice = _tool_choice(tool_choice)
     names = [tool.name for tool in listed]
-    _demand(conversation, "Sampling needs at least one message")
-    _demand(
+    _require(conversation, "Sampling needs at least one message")
+    _require(
         type(max_tokens) is int and max_tokens >= 1,
         f"max_tokens must be at least 1, not {max_tokens!r}",
     )
-    _demand(
+    _require(
         include_context in (None, *_CONTEXTS),
-        f"include_context is one of {_CONTEXTS}, not {include_context!r}",
+        f"include_context must be one of {_CONTEXTS}, not {include_context!r}",
     )
-    _demand(
+    _require(
         len(set(names)) == len(names), f"Two tools have the same name: {', '.join(sorted(names))}"
     )
-    _demand(
+    _require(
         listed or choice is None or choice.mode == "none",
-        "tool_choice makes no sense without tools",
+        "tool_choice needs tools",
     )
     return CreateMessageParams(
         messages=conversation,
@@ -150,12 +159,12 @@ def make_request(
 
 
 # --------------------------------------------------------------------------------------------------
-# the pieces
+# parts of the request
 
 
-def _demand(met: Any, otherwise: str) -> None:
-    if not met:
-        raise ConfigError(otherwise)
+def _require(condition: Any, message: str) -> None:
+    if not condition:
+        raise ConfigError(message)
 
 
 def _message(item: Any) -> SamplingMessage:
@@ -169,9 +178,9 @@ def _message(item: Any) -> SamplingMessage:
         )
     if isinstance(item, Mapping) and "role" in item:
         role, content, meta = item["role"], item.get("content", []), item.get("_meta")
-        _demand(
+        _require(
             role in ("user", "assistant"),
-            f"A message is of the user or the assistant, not of {role!r}",
+            f"The role of a message must be user or assistant, not {role!r}",
         )
         return SamplingMessage(role, _content(content), meta)
     return SamplingMessage("user", _content(item))
@@ -187,76 +196,75 @@ def _block(value: Any) -> SamplingContent:
     if isinstance(value, Media):
         value = value.content()
     if isinstance(value, Mapping):
-        value = _converted(value, _ANY_BLOCK, "A block of a message")
+        value = _convert(value, _ANY_BLOCK, "A block of a message")
     if isinstance(value, _BLOCKS):
         return value
-    given = getattr(value, "type", type(value).__name__)
+    kind = getattr(value, "type", type(value).__name__)
     raise ConfigError(
-        "A message to a model is made of text, images, audio, tool uses and tool results, "
-        f"not of {given}"
+        f"A message to a model cannot contain {kind}, only text, images, audio, tool uses and tool "
+        "results"
     )
 
 
-def _preferences(given: Preferences) -> ModelPreferences:
-    """A name, or several in order, or all there is to say: as a value, or as a dict in the wire's
-    words or ours."""
-    if isinstance(given, ModelPreferences):
-        preferences = given
+def _preferences(source: Preferences) -> ModelPreferences:
+    """Read the name of a model, several names in order, a value, or a dict with the field names of
+    the wire or of the value."""
+    if isinstance(source, ModelPreferences):
+        preferences = source
     else:
-        said = (
-            given
-            if isinstance(given, Mapping)
-            else {"hints": [given] if isinstance(given, str) else given}
+        mapping = (
+            source
+            if isinstance(source, Mapping)
+            else {"hints": [source] if isinstance(source, str) else source}
         )
-        fields = {camel(key): value for key, value in said.items()}
+        fields = {camel(key): value for key, value in mapping.items()}
         unknown = fields.keys() - set(ModelPreferences.__struct_encode_fields__)
-        _demand(not unknown, f"Model preferences have no {', '.join(sorted(unknown))}")
+        _require(not unknown, f"model_preferences has no field {', '.join(sorted(unknown))}")
         hints = [_hint(hint) for hint in fields.pop("hints", None) or ()]
-        preferences = _converted(fields, ModelPreferences, "A model preference")
+        preferences = _convert(fields, ModelPreferences, "A model preference")
         preferences.hints = hints or None
     for name in _PRIORITIES:
         priority = getattr(preferences, name)
-        _demand(
+        _require(
             priority is None or 0 <= priority <= 1, f"{name} must be from 0 to 1, not {priority!r}"
         )
     return preferences
 
 
-def _hint(given: Any) -> ModelHint:
-    if isinstance(given, ModelHint):
-        return given
-    return (
-        ModelHint(given) if isinstance(given, str) else _converted(given, ModelHint, "A model hint")
+def _hint(source: Any) -> ModelHint:
+    if isinstance(source, ModelHint):
+        return source
+    if isinstance(source, str):
+        return ModelHint(source)
+    return _convert(source, ModelHint, "A model hint")
+
+
+def _tool(source: Any, context_type: type) -> Tool:
+    if isinstance(source, Tool):
+        return source
+    if isinstance(source, Mapping):
+        return _convert(source, Tool, "A tool")
+    _require(
+        callable(source),
+        f"A tool must be a Tool, a dict or a function, not {type(source).__name__}",
     )
-
-
-def _tool(given: Any) -> Tool:
-    if isinstance(given, Tool):
-        return given
-    if isinstance(given, Mapping):
-        return _converted(given, Tool, "A tool")
-    _demand(callable(given), f"A tool is a Tool, a dict or a function, not {type(given).__name__}")
     from .tools import compile_tool
 
-    return compile_tool(given).listed
+    return compile_tool(source, context_type).listed
 
 
-def _tool_choice(given: ToolChoice | Mapping[str, Any] | str | None) -> ToolChoice | None:
-    if given is None:
+def _tool_choice(source: ToolChoice | Mapping[str, Any] | str | None) -> ToolChoice | None:
+    if source is None:
         return None
-    mode = (
-        given
-        if isinstance(given, str)
-        else given.mode
-        if isinstance(given, ToolChoice)
-        else given.get("mode")
-    )
-    _demand(mode in _MODES, f"tool_choice is one of {_MODES}, not {mode!r}")
+    if isinstance(source, ToolChoice):
+        source = source.mode
+    mode = source.get("mode") if isinstance(source, Mapping) else source
+    _require(mode in _MODES, f"tool_choice must be one of {_MODES}, not {mode!r}")
     return ToolChoice(mode)
 
 
-def _converted(value: Mapping[str, Any], to: type[T], what: str) -> T:
+def _convert(value: Mapping[str, Any], to: type[T], what: str) -> T:
     try:
         return msgspec.convert(value, to, dec_hook=open_hook)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{what} is not as the protocol has it: {error}") from None
+        raise ConfigError(f"{what} does not match the protocol: {error}") from None

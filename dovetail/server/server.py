@@ -35,6 +35,7 @@ from ..protocol.tools import Tool
 from ..revisions import ALL, BY_NAME, Revision
 from .caching import Cache
 from .completions import Completers
+from .context import Context
 from .guards.rates import NETWORK, Rates
 from .handlers import UNGUARDED, Handlers
 from .options import (
@@ -275,7 +276,7 @@ class Server(Handlers):
             SchemaError: A parameter cannot be described by a JSON schema.
         """
         _check_options("tool", compile_tool, options)
-        tool = compile_tool(function, **options)
+        tool = compile_tool(function, Context, **options)
         if "ui" in (tool.listed.meta or ()):
             self._offer_apps(tool.listed)
         if tool.task is not None:

@@ -42,7 +42,7 @@ from ..ports import Call, CallHandler, Principal
 from ..protocol.content import ResourceContents
 from ..protocol.resources import Resource
 from .caching import Cache, Caching
-from .files import DIRECTORY, Directory, contents_of, known_type, plain_path
+from .files import DIRECTORY, Directory, contents_of, is_plain_path, known_type
 from .registry import (
     Registry,
     Snapshot,
@@ -138,7 +138,7 @@ def _list_folder(root: Path, hidden: bool, max_files: int) -> tuple[list[str], l
             raise ConfigError(
                 f"{root / path} is a link, which a skill cannot contain; replace it with the file"
             )
-        if not plain_path(path) or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        if not is_plain_path(path) or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
             raise ConfigError(
                 f"{root / path} cannot be served: it is not a regular file, or some systems cannot "
                 "have such a name"

@@ -44,7 +44,6 @@ from ..protocol.content import (
 from ..protocol.lifecycle import InputRequired
 from ..protocol.tools import Tool, ToolAnnotations, ToolExecution, ToolResult
 from ..schema import Shape, TypeMismatch, Unencodable
-from .context import Context
 from .media import Media
 from .registry import parse_scopes
 
@@ -52,6 +51,7 @@ if TYPE_CHECKING:
     from ..extensions.tasks.settings import TaskSupport
     from ..protocol.header_params import HeaderParam
     from ..schema.validation import Validator
+    from .context import Context
     from .signature import Signature
 
 NAME = re.compile(r"[A-Za-z0-9_.\-]{1,128}")
@@ -95,6 +95,7 @@ class RegisteredTool(Struct, frozen=True, eq=False):
 
 def compile_tool(
     function: Callable[..., Any],
+    context_type: type,
     *,
     name: str | None = None,
     title: str | None = None,
@@ -112,7 +113,8 @@ def compile_tool(
     ui: str | None = None,
     visibility: Sequence[str] | str | None = None,
 ) -> RegisteredTool:
-    """Compile a function into a tool; the options are those of `Server.tool`."""
+    """Compile a function into a tool; parameters of `context_type` get the context, and the options
+    are those of `Server.tool`."""
     name = name or getattr(function, "__name__", "") or type(function).__name__
     _check_name(name)
     if ui is not None or visibility is not None or (meta and "ui" in meta):
@@ -121,7 +123,7 @@ def compile_tool(
         meta = tool_meta(name, meta or {}, ui, visibility)
     from .signature import Signature
 
-    signature = Signature.of(function, context_type=Context, free=schema is not None)
+    signature = Signature.of(function, context_type=context_type, free=schema is not None)
     _check_signature(name, signature)
     make_result, described = _result_maker(name, signature.returns)
     bind = signature.bind if schema is None else _bind_by_schema(name, schema, signature)
@@ -258,7 +260,7 @@ def _bind_by_schema(name: str, schema: dict[str, Any], signature: "Signature") -
 
 
 async def call_tool(
-    tool: RegisteredTool, call: Call, context: Context | None, limits: Limits, mask: bool
+    tool: RegisteredTool, call: Call, context: "Context | None", limits: Limits, mask: bool
 ) -> ToolResult | InputRequired:
     """Run a tool for a call."""
     try:

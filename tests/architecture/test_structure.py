@@ -46,9 +46,8 @@ KNOWN_DUPLICATES = {
     "Visit",
     "Wire",
     "Writer",
-    "_Unpickler",
 }
-KNOWN_CYCLES = {"dovetail.cli", "dovetail.server"}
+KNOWN_CYCLES = {"dovetail.cli"}
 """Packages that still have a cycle inside."""
 
 

@@ -188,7 +188,7 @@ def test_a_pattern_chooses_what_is_listed_and_what_is_read(
 
 
 def test_a_listing_is_bounded(root: Path) -> None:
-    assert [name for name, _, _ in Directory(root, most=2).list()] == [
+    assert [name for name, _, _ in Directory(root, max_files=2).list()] == [
         "docs/a.txt",
         "docs/deep/b.py",
     ]
@@ -197,7 +197,7 @@ def test_a_listing_is_bounded(root: Path) -> None:
 def test_a_listing_looks_at_a_bounded_number_of_entries(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "_LOOKED_AT", 5)  # .env, .git, docs, readme.md; docs/a.txt
+    monkeypatch.setattr(files, "_MAX_SCANNED", 5)  # .env, .git, docs, readme.md; docs/a.txt
     assert [name for name, _, _ in Directory(root).list()] == ["docs/a.txt", "readme.md"]
 
 
@@ -527,7 +527,7 @@ def test_what_was_exchanged_after_it_was_resolved_is_not_read(
     before = os.listdir("/proc/self/fd") if Path("/proc/self/fd").exists() else []
     with pytest.raises(NotFound):
         descriptor = files._open_below(root.resolve(), path, "x://y")
-        files._contents(descriptor, "a.txt", "x://y", None, 100)
+        files._read_contents(descriptor, "a.txt", "x://y", None, 100)
     after = os.listdir("/proc/self/fd") if Path("/proc/self/fd").exists() else []
     assert len(after) == len(before)
 
@@ -564,7 +564,7 @@ def test_a_path_has_a_uri_and_back(path: PurePosixPath | PureWindowsPath, uri: s
 def test_a_relative_path_counts_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert path_of(file_uri(Path("x.txt"))) == tmp_path / "x.txt"
-    with pytest.raises(ConfigError, match="not absolute"):
+    with pytest.raises(ConfigError, match="not an absolute path"):
         file_uri(PureWindowsPath("x.txt"))
 
 

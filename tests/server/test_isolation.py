@@ -349,7 +349,8 @@ def test_a_result_that_cannot_be_pickled_is_named() -> None:
 
 def test_a_result_that_cannot_be_unpickled_is_an_error() -> None:
     with pytest.raises(
-        ToolError, match="tool returned what cannot be read in this process: invalid literal"
+        ToolError,
+        match="a value that cannot be read in this process: invalid literal",
     ):
         run(Unreadable)
 
@@ -362,7 +363,7 @@ def test_arguments_that_cannot_be_pickled_are_an_error() -> None:
 
 
 def test_a_context_cannot_be_sent() -> None:
-    with pytest.raises(ToolError, match="an isolated tool cannot take a Context"):
+    with pytest.raises(ToolError, match="a Context cannot leave its process"):
         run(mirror, point=Context.__new__(Context))
 
 
@@ -377,7 +378,7 @@ def test_exiting_behind_pythons_back_is_told_with_the_code() -> None:
     ("name", "text"),
     [
         ("SIGSEGV", "tool was killed by SIGSEGV"),
-        ("SIGKILL", "tool was killed by SIGKILL; the system does that when it runs out of memory"),
+        ("SIGKILL", "tool was killed by SIGKILL; the system does that if it runs out of memory"),
     ],
 )
 def test_a_deadly_signal_is_named(name: str, text: str) -> None:
@@ -409,7 +410,7 @@ def test_a_limit_beyond_all_memory_is_no_limit() -> None:
 def test_an_interpreter_that_cannot_be_started_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     with pytest.raises(
-        ToolError, match=r"tool could not get a process of its own: .*'/nowhere/python'"
+        ToolError, match=r"Cannot start a child process for tool: .*'/nowhere/python'"
     ):
         run(os.getpid)
 
@@ -696,7 +697,7 @@ def test_a_module_that_fails_in_the_child_is_named_with_its_error(loaded: Any) -
         if "DOVETAIL_ISOLATED" in os.environ:
             raise SystemExit("usage: server PORT")
     """)
-    text = "tool could not be loaded in a process of its own: SystemExit: usage: server PORT"
+    text = "tool could not be loaded in a child process: SystemExit: usage: server PORT"
     with pytest.raises(RuntimeError, match=text) as caught:
         run(module.tool)
     assert "server.py" in caught.value.__notes__[0]
@@ -740,13 +741,13 @@ stray.__module__ = "no_such_module"
         (
             lambda: 1,
             False,
-            "it is a lambda, where a child process cannot find it; define it at the top level "
+            "it is a lambda, and a child process cannot find it; define it at the top level "
             "of a module",
         ),
         (
             local(),
             False,
-            "it is defined inside another function, where a child process cannot find it; "
+            "it is defined inside another function, and a child process cannot find it; "
             "define it at",
         ),
         (partial(lambda: 1), False, "it cannot be sent to another process: "),
@@ -773,6 +774,4 @@ def test_a_function_typed_at_a_prompt_is_refused() -> None:
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60
     )
-    assert (
-        "SchemaError: Tool 'tool' cannot have isolate=\"process\": it was typed in" in done.stderr
-    )
+    assert "SchemaError: Tool 'tool' cannot have isolate=\"process\": it was entered" in done.stderr

@@ -30,9 +30,14 @@ from dovetail.protocol.content import (
 )
 from dovetail.protocol.prompts import Message
 from dovetail.protocol.tools import Tool
+from dovetail.server.context import Context
 from dovetail.server.media import Audio, File, Image
 from dovetail.server.sampling import Sampled, make_request
 from tests.spec import flaws, needs_spec
+
+
+def request_for(messages: Any, **options: Any) -> Any:
+    return make_request(messages, Context, **options)
 
 
 def use(name: str = "1") -> ToolUseContent:
@@ -60,7 +65,7 @@ def wire(params: Any) -> Any:
 
 
 def test_a_string_is_all_that_is_needed() -> None:
-    assert wire(make_request("hello")) == {
+    assert wire(request_for("hello")) == {
         "messages": [{"role": "user", "content": {"type": "text", "text": "hello"}}],
         "maxTokens": 1000,
     }
@@ -94,25 +99,25 @@ def test_a_string_is_all_that_is_needed() -> None:
     ],
 )
 def test_a_message_is_made_of_what_is_at_hand(given: Any, role: str, content: Any) -> None:
-    made = make_request(given).messages
+    made = request_for(given).messages
     assert made == [SamplingMessage(role, content)]  # type: ignore[arg-type]
-    assert make_request(["first", given]).messages == [
+    assert request_for(["first", given]).messages == [
         SamplingMessage("user", TextContent("first")),
         *made,
     ]
 
 
 def test_a_list_inside_the_list_is_one_message_of_several_blocks() -> None:
-    assert make_request([["look", Image(data=b"png")]]).messages == [
+    assert request_for([["look", Image(data=b"png")]]).messages == [
         user(TextContent("look"), ImageContent("cG5n", "image/png"))
     ]
 
 
 def test_what_a_message_carries_besides_stays() -> None:
-    assert make_request(SamplingMessage("user", TextContent("hi"), {"a": 1})).messages[0].meta == {
+    assert request_for(SamplingMessage("user", TextContent("hi"), {"a": 1})).messages[0].meta == {
         "a": 1
     }
-    assert make_request({"role": "user", "content": "hi", "_meta": {"a": 1}}).messages[0].meta == {
+    assert request_for({"role": "user", "content": "hi", "_meta": {"a": 1}}).messages[0].meta == {
         "a": 1
     }
 
@@ -121,22 +126,22 @@ def test_what_a_message_carries_besides_stays() -> None:
     ("given", "why"),
     [
         ([], "at least one message"),
-        (3, "not of int"),
-        (File(data=b"x"), "not of resource"),
-        (Message("user", ResourceLink("a:b", "b")), "not of resource_link"),
-        (EmbeddedResource(TextResourceContents(uri="a:b", text="c")), "not of resource"),
-        ({"role": "system", "content": "obey"}, "not of 'system'"),
+        (3, "cannot contain int,"),
+        (File(data=b"x"), "cannot contain resource,"),
+        (Message("user", ResourceLink("a:b", "b")), "cannot contain resource_link,"),
+        (EmbeddedResource(TextResourceContents(uri="a:b", text="c")), "cannot contain resource,"),
+        ({"role": "system", "content": "obey"}, "not 'system'"),
         (
             {"role": "user", "content": {"type": "text"}},
-            "A block of a message is not as the protocol has it: .*text",
+            "A block of a message does not match the protocol: .*text",
         ),
-        ({"type": "video"}, "A block of a message is not as the protocol has it"),
-        ({}, "A block of a message is not as the protocol has it"),
+        ({"type": "video"}, "A block of a message does not match the protocol"),
+        ({}, "A block of a message does not match the protocol"),
     ],
 )
 def test_what_no_message_can_hold_is_refused(given: Any, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
-        make_request(given)
+        request_for(given)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -144,7 +149,7 @@ def test_what_no_message_can_hold_is_refused(given: Any, why: str) -> None:
 
 
 def test_all_settings_travel_in_wire_form() -> None:
-    params = make_request(
+    params = request_for(
         "hello",
         system_prompt="be brief",
         max_tokens=5,
@@ -182,7 +187,7 @@ def test_all_settings_travel_in_wire_form() -> None:
     ],
 )
 def test_a_model_is_hinted_at_in_any_of_these_ways(given: Any) -> None:
-    assert make_request("hello", model_preferences=given).model_preferences == ModelPreferences(
+    assert request_for("hello", model_preferences=given).model_preferences == ModelPreferences(
         hints=[ModelHint("small")]
     )
 
@@ -201,25 +206,25 @@ def test_a_model_is_hinted_at_in_any_of_these_ways(given: Any) -> None:
         ({"model_preferences": {"intelligence_priority": float("nan")}}, "intelligence_priority"),
         (
             {"model_preferences": {"costPriority": "high"}},
-            "A model preference is not as the protocol has it",
+            "A model preference does not match the protocol",
         ),
-        ({"model_preferences": {"price": 1}}, "Model preferences have no price"),
+        ({"model_preferences": {"price": 1}}, "model_preferences has no field price"),
         ({"model_preferences": [3]}, "A model hint"),
-        ({"include_context": "all"}, "include_context is one of"),
-        ({"tools": [3]}, "A tool is a Tool, a dict or a function, not int"),
-        ({"tools": [{"name": "a"}]}, "A tool is not as the protocol has it"),
+        ({"include_context": "all"}, "include_context must be one of"),
+        ({"tools": [3]}, "A tool must be a Tool, a dict or a function, not int"),
+        ({"tools": [{"name": "a"}]}, "A tool does not match the protocol"),
         ({"tools": [Tool("a", {}), Tool("a", {})]}, "Two tools have the same name: a"),
-        ({"tool_choice": "any"}, "tool_choice is one of"),
-        ({"tool_choice": "required"}, "makes no sense without tools"),
+        ({"tool_choice": "any"}, "tool_choice must be one of"),
+        ({"tool_choice": "required"}, "tool_choice needs tools"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(settings: Any, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
-        make_request("hello", **settings)
+        request_for("hello", **settings)
 
 
 def test_one_stop_sequence_is_not_taken_for_its_letters() -> None:
-    assert make_request("hello", stop_sequences="END").stop_sequences == ["END"]
+    assert request_for("hello", stop_sequences="END").stop_sequences == ["END"]
 
 
 def test_tools_are_given_as_values_as_dicts_or_as_functions() -> None:
@@ -227,7 +232,7 @@ def test_tools_are_given_as_values_as_dicts_or_as_functions() -> None:
         """Tell the weather."""
         return city
 
-    tools = make_request(
+    tools = request_for(
         "hello", tools=[weather, {"name": "b", "inputSchema": {"type": "object"}}, Tool("c", {})]
     ).tools
     assert tools is not None
@@ -240,16 +245,16 @@ def test_a_function_that_cannot_be_a_tool_is_refused() -> None:
     def anything(*args: Any) -> None: ...
 
     with pytest.raises(SchemaError, match="anything"):
-        make_request("hello", tools=[anything])
+        request_for("hello", tools=[anything])
 
 
 def test_no_tools_at_all_need_no_capability() -> None:
-    assert make_request("hello", tools=[]).tools is None
+    assert request_for("hello", tools=[]).tools is None
 
 
 @pytest.mark.parametrize("given", ["none", ToolChoice("none"), {"mode": "none"}])
 def test_a_tool_choice_is_a_word_or_a_value(given: Any) -> None:
-    assert make_request("hello", tool_choice=given).tool_choice == ToolChoice("none")
+    assert request_for("hello", tool_choice=given).tool_choice == ToolChoice("none")
 
 
 # --------------------------------------------------------------------------------------------------
@@ -273,7 +278,7 @@ def test_a_tool_choice_is_a_word_or_a_value(given: Any) -> None:
     ],
 )
 def test_a_conversation_with_every_use_answered_is_sent(conversation: Any) -> None:
-    assert len(make_request(conversation).messages) == len(conversation)
+    assert len(request_for(conversation).messages) == len(conversation)
 
 
 @pytest.mark.parametrize(
@@ -310,7 +315,7 @@ def test_a_conversation_with_every_use_answered_is_sent(conversation: Any) -> No
     ],
 )
 def test_a_conversation_out_of_balance_is_refused(conversation: Any, why: str) -> None:
-    assert re.search(why, find_tool_mismatch(make_request(conversation).messages) or "")
+    assert re.search(why, find_tool_mismatch(request_for(conversation).messages) or "")
 
 
 @given(st.lists(st.lists(st.uuids().map(str), min_size=1, max_size=3), max_size=4), st.data())
@@ -356,7 +361,7 @@ def test_an_answer_shows_its_parts_be_they_one_or_several() -> None:
 
 def test_an_answer_goes_on_as_a_message_of_the_conversation() -> None:
     answer = Sampled(CreateMessageResult(role="assistant", content=[use("1"), use("2")], model="m"))
-    messages = make_request(["hi", answer, [result(one.id) for one in answer.tool_uses]]).messages
+    messages = request_for(["hi", answer, [result(one.id) for one in answer.tool_uses]]).messages
     assert [message.role for message in messages] == ["user", "assistant", "user"]
     assert messages[1].content == [use("1"), use("2")]
 
@@ -367,7 +372,7 @@ def test_every_request_is_one_by_the_official_schema(revision: str) -> None:
     def weather(city: str) -> str:
         return city
 
-    params = make_request(
+    params = request_for(
         ["hi", Image(data=b"png"), Audio(data=b"wav"), assistant(use()), result()],
         system_prompt="be brief",
         model_preferences={"hints": ["small"], "costPriority": 0, "speedPriority": 1},

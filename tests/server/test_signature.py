@@ -547,8 +547,8 @@ def test_starred_parameters_are_refused_with_advice() -> None:
     def kwargs(a: int, **options: Any): ...
 
     assert "cannot have *numbers" in refused(args)
-    assert "take `numbers: list[Any]`" in refused(args)
-    assert "take `options: dict[str, Any]`" in refused(kwargs)
+    assert "write `numbers: list[Any]`" in refused(args)
+    assert "write `options: dict[str, Any]`" in refused(kwargs)
 
 
 def test_a_type_that_cannot_be_used_is_refused_with_its_parameter() -> None:
