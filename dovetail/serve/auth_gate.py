@@ -24,7 +24,8 @@ from ..net import HTTP_SCHEMES
 from ..ports import Guard, HttpRequest, HttpResponse, Principal, PublicUrl, RequestIdentity, Service
 from ..sealing import KeyRing
 from ..transports.http.server.asgi import Headers, Scope
-from ..transports.http.server.policy import Policy, ours
+from ..transports.http.server.host_checks import is_own_host
+from ..transports.http.server.policy import Policy
 
 log = logging.getLogger("dovetail.http")
 
@@ -151,7 +152,7 @@ class AuthGate:
             scheme = HTTP_SCHEMES.get(scope.get("scheme", ""), scope.get("scheme", "http"))
             name = host.decode("latin-1").lower() or ":".join(map(str, server or ("localhost",)))
             base = f"{scheme}://{name}{scope.get('root_path', '').rstrip('/')}"
-            url, is_configured = base + path, ours(self._rules, host, server)
+            url, is_configured = base + path, is_own_host(self._rules, host, server)
         if path != next(iter(self._paths)):
             url = base + path
         return PublicUrl(

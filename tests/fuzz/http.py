@@ -26,7 +26,7 @@ from dovetail.protocol.tools import CallToolParams
 from dovetail.revisions import OFFICIAL, STATELESS
 from dovetail.revisions import decode as read
 from dovetail.transports.http import event_stream as events
-from dovetail.transports.http.headers import SAFE, decode_value, encode_value, same
+from dovetail.transports.http.headers import MAX_SAFE_INTEGER, decode_value, encode_value, matches
 from dovetail.transports.http.server import policy
 
 from .engine import Target
@@ -233,20 +233,20 @@ def check_value(data: bytes) -> bool:
     text = data.decode("utf-8", "replace")
     sent = encode_value(text)
     assert sent.isascii() and sent.isprintable() and sent == sent.strip()
-    assert decode_value(sent) == text and same(text, sent)
+    assert decode_value(sent) == text and matches(text, sent)
     number = int.from_bytes(data[:9], "big", signed=True)
-    if abs(number) <= SAFE:
+    if abs(number) <= MAX_SAFE_INTEGER:
         assert (
-            same(number, encode_value(number))
-            and same(number, f"{number}.0")
-            and not same(number, str(number + 1))
+            matches(number, encode_value(number))
+            and matches(number, f"{number}.0")
+            and not matches(number, str(number + 1))
         )
     raw = data.decode("latin-1")
     try:
         meant = decode_value(raw)
     except ValueError:
         return False
-    assert same(meant, raw) and decode_value(encode_value(meant)) == meant
+    assert matches(meant, raw) and decode_value(encode_value(meant)) == meant
     return True
 
 
@@ -290,7 +290,7 @@ def check_stream(data: bytes) -> bool:
         elif (
             b"\n" not in event.data
             and b"\r" not in event.data
-            and len((event.id or "").encode()) <= events.ID
+            and len((event.id or "").encode()) <= events.MAX_ID_BYTES
         ):
             again = events.event(event.data, id=event.id, name=event.name, retry=event.retry)
             assert events.EventStreamParser(EVENT + 1).feed(again) == [event]

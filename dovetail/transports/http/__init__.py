@@ -1,1 +1,1 @@
-"""HTTP: one endpoint for every era, and its client."""
+"""MCP over HTTP: one endpoint for every era, and its client."""

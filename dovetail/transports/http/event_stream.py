@@ -1,13 +1,14 @@
-"""Server-sent events: bytes out of events, and events out of chunks. Pure.
+"""Server-sent events: encode events, and parse them from chunks. No I/O.
 
-`Events.feed` ends a line at LF, CR or CRLF at once; a CR that ends a chunk may be half of a CRLF,
-so an LF that comes next is dropped. Only what is new is searched, an unfinished line waits in one
-growing buffer: time is linear in the length of the stream, however it is cut. Data over the bound
-is dropped while it streams in, and a `TooLong` stands in its place.
+The parser ends a line at LF, CR or CRLF without delay: after a chunk that ends with CR, an LF at
+the start of the next chunk is skipped. It only searches new bytes and keeps an unfinished line in
+one growing buffer, so its time is linear in the length of the stream, however it is cut. Data over
+the limit is dropped while it arrives and replaced by a `TooLong`.
 
-An event is handed on where it brought data, an id or a `retry`: an empty event with an id is how a
-server says from where a broken stream can be resumed. What the stream ends in the middle of is
-lost, as the standard wants it. https://html.spec.whatwg.org/multipage/server-sent-events.html
+An event counts if it has data, an id or a `retry`: an empty event with an id is how a server names
+the position from which a broken stream can be resumed. An event that is incomplete at the end of
+the stream is dropped, as the standard requires.
+https://html.spec.whatwg.org/multipage/server-sent-events.html
 """
 
 from codecs import BOM_UTF8
@@ -17,16 +18,15 @@ from msgspec import Struct
 
 from ...jsonrpc.framing import HEAD_BYTES, TooLong
 
-ID: Final = 4096
-"""The longest id that is kept: it has to go back in a header."""
-RETRY: Final = 9
-"""The digits of the longest `retry` that is heeded: some days, in milliseconds."""
-_FIELD: Final = len(b"data: ")
+MAX_ID_BYTES: Final = 4096
+"""Longer ids are ignored: an id is sent back in a header."""
+MAX_RETRY_DIGITS: Final = 9
+"""Longer values of `retry` are ignored; this is some days, in milliseconds."""
+_FIELD_BYTES: Final = len(b"data: ")
 
 
 class Event(Struct, frozen=True):
-    """One event. `name` is "message" unless the server said otherwise; `id` and `retry` (ms) where
-    it gave them."""
+    """One event, with its `id` and `retry` (in milliseconds) if the server sent them."""
 
     data: bytes | TooLong = b""
     name: str = "message"
@@ -37,7 +37,7 @@ class Event(Struct, frozen=True):
 def event(
     data: bytes, *, id: str | None = None, name: str | None = None, retry: int | None = None
 ) -> bytes:
-    """One event as bytes. The data is JSON on a single line, where a carriage return is nothing but
+    """Encode one event. The data is JSON on a single line, in which a carriage return is only white
     space."""
     if b"\r" in data:
         data = data.replace(b"\r", b" ")
@@ -52,17 +52,17 @@ def event(
 
 
 def priming(id: str, retry: int | None = None) -> bytes:
-    """An empty event, from which the stream can be resumed before it has said anything."""
+    """Encode an empty event, so that the stream can be resumed before its first message."""
     return event(b"", id=id, retry=retry)
 
 
 def comment() -> bytes:
-    """What keeps a quiet stream alive; parsers skip it."""
+    """Encode a comment, which keeps an idle stream alive. Parsers skip it."""
     return b":\n\n"
 
 
 class EventStreamParser:
-    """`feed(chunk)` returns the events that are now complete."""
+    """Parses an event stream chunk by chunk. Data over `limit` bytes becomes a `TooLong`."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -70,18 +70,18 @@ class EventStreamParser:
         self._after_return = False
         self._line = bytearray()
         self._cut = False
-        """Whether the end of the unfinished line was dropped."""
-        self._begin()
+        """Whether the unfinished line is cut, since it is too long."""
+        self._reset()
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self._name = "message"
         self._data: list[bytes] = []
-        self._size = -1  # the newlines between data lines count, and there is one less of them
+        self._size = -1  # newlines between data lines count, and there is one fewer than lines
         self._id: str | None = None
         self._retry: int | None = None
 
     def feed(self, chunk: bytes) -> list[Event]:
-        """Take the next chunk; return the events that it completes."""
+        """Parse the next chunk and return the events that it completes."""
         if self._after_return and chunk:
             self._after_return = False
             chunk = chunk.removeprefix(b"\n")
@@ -93,53 +93,52 @@ class EventStreamParser:
         events: list[Event] = []
         for line in lines:
             if self._line:
-                self._keep(line)
+                self._append_to_line(line)
                 line, self._line = bytes(self._line), bytearray()
             if self._first:
                 self._first, line = False, line.removeprefix(BOM_UTF8)
             if line:
-                self._field(line)
-            elif (ended := self._end()) is not None:
+                self._parse_field(line)
+            elif (ended := self._complete_event()) is not None:
                 events.append(ended)
             self._cut = False
-        self._keep(rest)
+        self._append_to_line(rest)
         return events
 
-    def _keep(self, part: bytes) -> None:
-        room = max(self._limit, ID) + _FIELD + len(BOM_UTF8) + 1 - len(self._line)
+    def _append_to_line(self, part: bytes) -> None:
+        room = max(self._limit, MAX_ID_BYTES) + _FIELD_BYTES + len(BOM_UTF8) + 1 - len(self._line)
         self._cut = self._cut or len(part) > room
         self._line += part[:room] if len(part) > room else part
 
-    def _field(self, line: bytes) -> None:
+    def _parse_field(self, line: bytes) -> None:
         name, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         if name == b"data":
-            self._take(value)
-        elif self._cut or len(value) > ID:
+            self._add_data(value)
+        elif self._cut or len(value) > MAX_ID_BYTES:
             return
         elif name == b"id":
             if b"\0" not in value:
                 self._id = value.decode(errors="replace")
         elif name == b"event":
             self._name = value.decode(errors="replace") or "message"
-        elif name == b"retry" and value.isdigit() and len(value) <= RETRY:
+        elif name == b"retry" and value.isdigit() and len(value) <= MAX_RETRY_DIGITS:
             self._retry = int(value)
 
-    def _take(self, value: bytes) -> None:
+    def _add_data(self, value: bytes) -> None:
         fitted = self._size <= self._limit
         self._size += len(value) + 1
         if self._size <= self._limit:
             self._data.append(value)
         elif fitted:
-            self._data = [
-                b"\n".join([*self._data, value[:HEAD_BYTES]])[:HEAD_BYTES]
-            ]  # all that is needed to tell whom it was for
+            # This is enough to find the id of the request that it answers.
+            self._data = [b"\n".join([*self._data, value[:HEAD_BYTES]])[:HEAD_BYTES]]
 
-    def _end(self) -> Event | None:
+    def _complete_event(self) -> Event | None:
         data: bytes | TooLong = b"\n".join(self._data)
         if self._size > self._limit:
             data = TooLong(b"".join(self._data))
         ended = Event(data, self._name, self._id, self._retry)
-        nothing = not data and self._id is None and self._retry is None
-        self._begin()
-        return None if nothing else ended
+        is_empty = not data and self._id is None and self._retry is None
+        self._reset()
+        return None if is_empty else ended

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dovetail.jsonrpc.framing import HEAD_BYTES, TooLong
 from dovetail.transports.http.event_stream import (
-    ID,
+    MAX_ID_BYTES,
     Event,
     EventStreamParser,
     comment,
@@ -106,7 +106,7 @@ def test_the_name_does_not_outlive_its_event() -> None:
     assert parse(b"event: x\n\ndata: a\n\nevent:\ndata: b\n\n") == [Event(b"a"), Event(b"b")]
 
 
-@pytest.mark.parametrize("id", [b"a\0b", b"x" * (ID + 1)])
+@pytest.mark.parametrize("id", [b"a\0b", b"x" * (MAX_ID_BYTES + 1)])
 def test_an_id_that_cannot_go_back_is_ignored(id: bytes) -> None:
     assert parse(b"id: " + id + b"\ndata: a\n\n", limit=10_000) == [Event(b"a")]
 
@@ -147,7 +147,7 @@ def test_data_over_the_limit_is_not_kept_while_it_streams_in() -> None:
     events.feed(b"data: ")
     for _ in range(100):
         assert events.feed(b"x" * 999) == []
-        assert len(events._line) < 1100 + ID
+        assert len(events._line) < 1100 + MAX_ID_BYTES
     for _ in range(100):
         assert events.feed(b"\ndata: " + b"y" * 999) == []
         assert sum(map(len, events._data)) <= HEAD_BYTES
@@ -159,7 +159,7 @@ def test_an_endless_line_that_is_no_data_is_not_kept() -> None:
     events = EventStreamParser(100)
     for _ in range(100):
         events.feed(b": noise" * 100)
-    assert len(events._line) < 200 + ID
+    assert len(events._line) < 200 + MAX_ID_BYTES
     assert events.feed(b"\ndata: a\n\n") == [Event(b"a")]
 
 

@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 from dovetail.errors import SchemaError
 from dovetail.transports.http.headers import (
     LAST_EVENT_ID,
+    MAX_SAFE_INTEGER,
     NAME,
-    SAFE,
     SESSION,
     VERSION,
     decode_value,
+    encode_params,
     encode_value,
     find_header_params,
-    same,
-    spelled,
-    values,
+    matches,
+    spell_header,
 )
 
 EXAMPLES = [
@@ -49,8 +49,8 @@ def test_a_value_travels_as_the_specification_shows_it(value: str, header: str) 
         (False, "false"),
         (42, "42"),
         (-7, "-7"),
-        (SAFE, str(SAFE)),
-        (-SAFE, str(-SAFE)),
+        (MAX_SAFE_INTEGER, str(MAX_SAFE_INTEGER)),
+        (-MAX_SAFE_INTEGER, str(-MAX_SAFE_INTEGER)),
     ],
 )
 def test_booleans_and_integers_travel_in_their_json_form(value: int | bool, header: str) -> None:
@@ -58,7 +58,9 @@ def test_booleans_and_integers_travel_in_their_json_form(value: int | bool, head
 
 
 @pytest.mark.parametrize(
-    "value", [SAFE + 1, -SAFE - 1, 10**5000], ids=["above", "below", "far above"]
+    "value",
+    [MAX_SAFE_INTEGER + 1, -MAX_SAFE_INTEGER - 1, 10**5000],
+    ids=["above", "below", "far above"],
 )
 def test_an_integer_that_not_every_reader_keeps_is_not_sent(value: int) -> None:
     with pytest.raises(ValueError):
@@ -111,7 +113,7 @@ def test_decoding_raises_nothing_but_value_errors(text: str) -> None:
 
 
 def test_names_are_spelled_as_people_write_them() -> None:
-    assert [spelled(name) for name in (VERSION, SESSION, NAME, LAST_EVENT_ID)] == [
+    assert [spell_header(name) for name in (VERSION, SESSION, NAME, LAST_EVENT_ID)] == [
         "MCP-Protocol-Version", "Mcp-Session-Id", "Mcp-Name", "Last-Event-ID",
     ]  # fmt: skip
 
@@ -167,7 +169,7 @@ MIRRORS = find_header_params(
 
 def test_a_call_carries_a_header_for_each_value_that_is_there() -> None:
     arguments = {"region": "süd", "count": 3, "dry": False, "a": {"b": "x y"}, "other": "no"}
-    assert values(MIRRORS, arguments) == {
+    assert encode_params(MIRRORS, arguments) == {
         "Mcp-Param-Region": "=?base64?c8O8ZA==?=",
         "Mcp-Param-Count": "3",
         "Mcp-Param-Dry": "false",
@@ -179,26 +181,26 @@ def test_a_call_carries_a_header_for_each_value_that_is_there() -> None:
     "arguments", [{}, {"region": None, "a": None}, {"a": {"b": None}}, {"a": "text"}, {"a": {}}]
 )
 def test_a_value_that_is_absent_or_null_has_no_header(arguments: dict[str, Any]) -> None:
-    assert values(MIRRORS, arguments) == {}
+    assert encode_params(MIRRORS, arguments) == {}
 
 
 def test_a_value_of_a_wrong_type_is_left_to_the_tool_to_refuse() -> None:
-    assert values(MIRRORS, {"region": ["a"], "count": 1.5, "dry": {}}) == {}
+    assert encode_params(MIRRORS, {"region": ["a"], "count": 1.5, "dry": {}}) == {}
 
 
 def test_a_whole_number_is_an_integer_however_it_is_written() -> None:
-    assert values(MIRRORS, {"count": 3.0}) == {"Mcp-Param-Count": "3"}
+    assert encode_params(MIRRORS, {"count": 3.0}) == {"Mcp-Param-Count": "3"}
 
 
 def test_an_integer_too_large_to_mirror_is_an_error_of_the_caller() -> None:
-    with pytest.raises(ValueError, match="cannot be mirrored"):
-        values(MIRRORS, {"count": 2**53})
+    with pytest.raises(ValueError, match="cannot be sent in a header"):
+        encode_params(MIRRORS, {"count": 2**53})
 
 
 def test_a_suffix_that_is_a_name_of_its_own_stays_a_parameter() -> None:
     (mirror,) = find_header_params(schema(a=annotated("Method")))
     assert mirror.header == b"mcp-param-method"
-    assert values((mirror,), {"a": "x"}) == {"Mcp-Param-Method": "x"}
+    assert encode_params((mirror,), {"a": "x"}) == {"Mcp-Param-Method": "x"}
 
 
 @pytest.mark.parametrize(
@@ -233,4 +235,4 @@ def test_a_suffix_that_is_a_name_of_its_own_stays_a_parameter() -> None:
     ],
 )
 def test_a_header_stands_for_a_value_or_not(value: Any, header: str, equal: bool) -> None:
-    assert same(value, header) is equal
+    assert matches(value, header) is equal

@@ -138,7 +138,7 @@ def test_each_rung_of_the_head_refuses_what_it_is_for_and_nothing_ordinary(
     rung: ladder.Rung,
 ) -> None:
     ordinary = passed()
-    assert rung.judge(Policy(OFFICIAL), ordinary) is None
+    assert rung.check(Policy(OFFICIAL), ordinary) is None
     if rung.name == "repeated":
         outcome = head(Policy(OFFICIAL), "POST", [*lines(), (b"host", b"localhost")])
         refused(outcome, 400, InvalidRequest, "Host", "more than once")
@@ -183,11 +183,14 @@ def test_a_combination_that_passed_does_not_help_another_server_name_or_method()
 
 def test_the_memory_of_combinations_is_bounded_in_number_and_length() -> None:
     policy = Policy(OFFICIAL)
-    for number in range(3 * ladder.MEMO):
+    for number in range(3 * ladder.MAX_REMEMBERED_HEADS):
         passed(policy=policy, accept=f"application/json, x/{number}")
-    assert len(policy.usual) <= ladder.MEMO and len(policy.known) <= ladder.MEMO
+    assert (
+        len(policy.usual) <= ladder.MAX_REMEMBERED_HEADS
+        and len(policy.known) <= ladder.MAX_REMEMBERED_HEADS
+    )
     before = dict(policy.usual), dict(policy.known)
-    passed(policy=policy, accept="application/json, " + "x" * ladder.LONGEST)
+    passed(policy=policy, accept="application/json, " + "x" * ladder.MAX_REMEMBERED_BYTES)
     assert (policy.usual, policy.known) == before
 
 
@@ -582,8 +585,13 @@ WRONG: dict[
         {},
         (CLIENT_CAPABILITIES,),
     ),
-    "unsaid": (HeaderMismatch, CALL, {"mcp_method": None}, ("Mcp-Method", "missing", "tools/call")),
-    "about": (
+    "missing": (
+        HeaderMismatch,
+        CALL,
+        {"mcp_method": None},
+        ("Mcp-Method", "missing", "tools/call"),
+    ),
+    "method": (
         HeaderMismatch,
         CALL,
         {"mcp_method": "TOOLS/CALL"},
@@ -716,7 +724,7 @@ def test_what_could_not_be_printed_is_not_printed() -> None:
             request=False,
             mcp_method=None,
         )
-        refused(outcome, 400, HeaderMismatch, "nothing that a header can hold")
+        refused(outcome, 400, HeaderMismatch, "a value that no header can have")
     while deep:  # let go of it a level at a time
         deep = deep[0]
 

@@ -16,7 +16,7 @@ from ....protocol.base import PROTOCOL_VERSION
 from ....protocol.header_params import HeaderParam, find_header_params
 from ....protocol.methods import METHODS, Method
 from ....protocol.tools import Tool
-from ..headers import encode_value, values
+from ..headers import encode_params, encode_value
 from .http_transport import HttpReply
 from .peek import OutgoingMessage, get_param
 
@@ -68,7 +68,7 @@ class RequestHeaders:
                 headers["Mcp-Name"] = encode_value(name)
             if method == "tools/call" and (params := self._params.get(message.params.name)):
                 arguments = msgspec.json.decode(message.params.arguments or b"{}")
-                headers |= values(params, arguments)
+                headers |= encode_params(params, arguments)
         except ValueError as problem:
             raise InvalidParams(f"{method}: {problem}") from None
         return headers

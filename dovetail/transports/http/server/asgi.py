@@ -1,4 +1,4 @@
-"""HTTP over ASGI: a body in, and out one body, a refusal, or a stream of events."""
+"""HTTP over ASGI: read a body; send one body, a refusal or an event stream."""
 
 import asyncio
 import logging
@@ -33,7 +33,7 @@ EVENTS: Headers = [
 
 
 class Refused(Exception):
-    """Leaves whatever is being done with a request; the client is told why."""
+    """Ends the processing of a request, whose client gets the error."""
 
     def __init__(self, reject: Reject, id: Any = None, revision: Revision | None = None) -> None:
         super().__init__(reject.error.message)
@@ -41,52 +41,52 @@ class Refused(Exception):
 
 
 def refused(error: ProtocolError, id: Any = None, revision: Revision | None = None) -> Refused:
-    """The refusal of a request with an error, in the status that the tables give it."""
+    """Return the refusal for an error, with the status that the tables of `policy.py` give it."""
     return Refused(policy.refusal(error, revision is not None and revision.stateless), id, revision)
 
 
 class ClientGone(Exception):
-    """The client went away before its request was complete: there is nobody to answer."""
+    """The client disconnected before its request was complete: there is nobody to answer."""
 
 
 class Patience:
-    """Ends the wait for bodies that do not begin. One timer looks after all: one for each request
-    would cost more than most bodies do."""
+    """Ends the wait for bodies that do not arrive. One timer watches all of them: a timer for each
+    request would cost more than reading most bodies."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self.held = 0
-        """Bytes of bodies of which more is to come."""
+        """Bytes of bodies that are incomplete."""
         self._waiting: dict[asyncio.Task[Any], float] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, task: "asyncio.Task[Any]") -> None:
-        """This task waits for the first piece of a body."""
+        """Watch a task that waits for the first chunk of a body."""
         loop = asyncio.get_running_loop()
         self._waiting[task] = loop.time() + self._limits.body_timeout
         if self._timer is None:
-            self._timer = loop.call_later(self._limits.body_timeout / 4, self._look, loop)
+            self._timer = loop.call_later(self._limits.body_timeout / 4, self._check, loop)
 
     def end(self, task: "asyncio.Task[Any]") -> bool:
-        """It does not wait any more. Whether it was made to stop."""
+        """Stop watching a task. Returns whether it was cancelled because it took too long."""
         return not self._waiting.pop(task)
 
-    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _check(self, loop: asyncio.AbstractEventLoop) -> None:
         now = loop.time()
         for task, until in self._waiting.items():
             if 0 < until < now:
                 self._waiting[task] = 0.0
                 task.cancel()
         self._timer = (
-            loop.call_later(self._limits.body_timeout / 4, self._look, loop)
+            loop.call_later(self._limits.body_timeout / 4, self._check, loop)
             if self._waiting
             else None
         )
 
 
 async def read_body(receive: Receive, limits: Limits, patience: Patience) -> bytes:
-    """The whole body of a request; Refused where it is too long or too slow, or where too much is
-    arriving at once."""
+    """Read the whole body of a request; Refused if it is too long or too slow, or if too many bytes
+    are arriving at once."""
     task = asyncio.current_task()
     assert task is not None
     patience.begin(task)
@@ -110,7 +110,7 @@ async def read_body(receive: Receive, limits: Limits, patience: Patience) -> byt
         text = f"The body did not arrive within {limits.body_timeout:g} s"
         raise Refused(Reject(408, InvalidRequest(text), (CLOSE,))) from None
     if len(body) > limits.incoming:
-        text = f"The body is longer than the limit of {limits.incoming} bytes (Limits.incoming)"
+        text = f"The body has more than {limits.incoming} bytes (Limits.incoming)"
         raise Refused(Reject(413, TooLarge(text), (CLOSE,)))
     return body
 
@@ -129,8 +129,8 @@ async def _rest(first: bytes, receive: Receive, limits: Limits, patience: Patien
             patience.held += len(part)
             if patience.held > limits.bodies:
                 text = (
-                    f"The bodies that are arriving exceed the limit of {limits.bodies} "
-                    "bytes (Limits.bodies)"
+                    f"The bodies that are arriving have more than {limits.bodies} bytes "
+                    "(Limits.bodies). Try again later."
                 )
                 raise Refused(Reject(503, Overloaded(text), ((b"retry-after", b"1"), CLOSE)))
             if not message.get("more_body"):
@@ -149,7 +149,7 @@ async def reply(
     as_event: bool = False,
     kind: tuple[bytes, bytes] = JSON,
 ) -> None:
-    """Send one body, or none. `as_event` is for a client that takes nothing but an event stream."""
+    """Send one body, or none. `as_event` is for a client that only accepts an event stream."""
     if as_event:
         await begin_stream(send, list(headers))
         await send({"type": "http.response.body", "body": event(body)})
@@ -164,7 +164,7 @@ async def reply(
 async def give(
     send: Send, response: HttpResponse, headers: Iterable[tuple[bytes, bytes]] = ()
 ) -> None:
-    """Send what a guard answers."""
+    """Send the response of a guard."""
     sent = [
         (name.lower().encode("latin-1"), value.encode("latin-1"))
         for name, value in response.headers.items()
@@ -178,7 +178,7 @@ async def give(
 
 
 def preflight(rules: Policy, head: Head) -> Headers:
-    """What a browser wants to know before it lets a page send a request."""
+    """Return the headers that answer the preflight request of a browser (CORS)."""
     asked = head.headers.get(b"access-control-request-headers", b"*")
     return [
         *cors(rules, head),
@@ -189,7 +189,7 @@ def preflight(rules: Policy, head: Head) -> Headers:
 
 
 async def begin_stream(send: Send, headers: Headers) -> None:
-    """The head of an event stream."""
+    """Send the status and headers of an event stream."""
     await send({"type": "http.response.start", "status": 200, "headers": EVENTS + headers})
 
 
@@ -203,8 +203,8 @@ async def pump(
     ids: bool,
     prime: bool,
 ) -> None:
-    """Send what is said on a stream until it ends, until `stop`, or until somebody else reads
-    it."""
+    """Send the messages of a stream until it ends, until `stop` returns True, or until another
+    reader takes over."""
     reader: asyncio.Future[None] | None = stream.attach(after)
     waiting = reader
     chunks = [priming(f"{stream.id}-{after}", int(limits.retry * 1000))] if prime else []
@@ -229,13 +229,13 @@ async def pump(
                 chunks.append(comment())
             waiting = stream.again(waiting)
     except Gone:
-        log.warning("A client reads too slowly: its stream is closed")
+        log.warning("Closing the stream of a client that reads too slowly")
     finally:
         stream.detach(reader)
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def gone(receive: Receive) -> None:
-    """Wait until the client goes away."""
+    """Wait until the client disconnects."""
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -1,12 +1,12 @@
-"""Event streams: what is said on one, kept so that it can be said again.
+"""Event streams, whose messages are kept so that a client can resume a broken stream.
 
-A `Stream` is a bounded list of numbered messages and at most one reader. Whoever speaks pushes and
-never waits; the reader goes from number to number at its own pace. A reader that comes back with
-the last number it saw goes on from there, which is all that resumption is. The oldest messages go
-when the bound is reached; a reader that needs them is told that they are gone.
+A stream is a bounded list of numbered messages with at most one reader. Senders push and never
+wait; the reader proceeds from number to number at its own pace. To resume, a reader passes the last
+number that it has seen. When the limit is reached, the oldest messages are dropped; a reader that
+needs them gets an error.
 
-`Events` is where streams are found again by their id. `MemoryEvents` keeps them in this process,
-for a while, up to a bound; a store that several machines share has the same two functions.
+An event store finds streams by their id. The store in memory keeps the streams of this process, for
+a while and up to a limit; a store that several machines share has the same methods.
 https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#resumability-and-redelivery
 """
 
@@ -22,11 +22,11 @@ from ....limits import Limits
 
 
 class Gone(Exception):
-    """The messages that a reader asks for are not held any more."""
+    """The messages that a reader wants are no longer kept."""
 
 
 class Stream:
-    """One stream of messages, and whoever reads it."""
+    """A stream of messages, and its reader."""
 
     __slots__ = (
         "_limit", "_messages", "_reader", "_room", "_size", "count", "done", "id", "left",
@@ -36,21 +36,21 @@ class Stream:
     def __init__(self, owner: str, limit: int, id: str) -> None:
         self.id = id
         self.owner = owner
-        """The session it belongs to; nobody else may read it."""
+        """The session that the stream belongs to; no other session may read it."""
         self.count = 0
         """The number of the last message."""
         self.sent = 0
-        """The number of the last message that the reader has passed on."""
+        """The number of the last message that the reader has sent to the client."""
         self.done = False
         self.left: float | None = None
-        """When its last reader went; None while there is one."""
+        """When the last reader left; None while there is a reader."""
         self.on_push: Callable[[Stream, bytes | None], None] | None = None
-        """Told each message, and None at the end: how a stream is read in another process."""
+        """Called with each message, and with None at the end, for a reader in another process."""
         self.on_drop: Callable[[], None] | None = None
-        """Told where it is not held any longer, though more was to be said on it."""
+        """Called when the stream is dropped before it is finished."""
         self.weigh: Callable[[Stream, int], None] | None = None
-        """Told when its reader comes and goes: by how many bytes it holds more, or less, for a
-        client that has gone."""
+        """Called when the number of bytes changes that are kept for a client that is not
+        connected."""
         self._limit = limit
         self._messages: deque[bytes] = deque()
         self._size = 0
@@ -59,22 +59,21 @@ class Stream:
 
     @property
     def size(self) -> int:
-        """Bytes held."""
+        """The number of bytes that are kept."""
         return self._size
 
     @property
     def attached(self) -> bool:
-        """Whether somebody reads it."""
+        """Whether the stream has a reader."""
         return self._reader is not None
 
     def push(self, data: bytes) -> None:
-        """Say one thing more."""
+        """Add a message."""
         if self.done:
             return
         before = self._size
-        while (
-            self._size > self._limit
-        ):  # the newest does not count: a long reply must not push out what came before it
+        # The newest message does not count: a long response must not push out what came before.
+        while self._size > self._limit:
             self._size -= len(self._messages.popleft())
         self._messages.append(data)
         self.count += 1
@@ -84,23 +83,23 @@ class Stream:
         self._changed(data)
 
     def finish(self) -> None:
-        """Nothing more will be said."""
+        """End the stream: no message follows."""
         if not self.done:
             self.done = True
             self._changed(None)
 
     def repeat(self, number: int, data: bytes) -> None:
-        """Say what was said in another process, under the number that it has there."""
-        if self.count == 0:  # what came before it is still on its way here
+        """Add a message of the copy in another process, under the number that it has there."""
+        if self.count == 0:  # earlier messages are still on their way
             self.count = number - 1
         if number == self.count + 1:
             self.push(data)
         elif number > self.count:
-            self.finish()  # something was lost on the way: the client comes back for it
+            self.finish()  # a message was lost on the way: the client resumes the stream
 
     def refill(self, count: int, messages: list[bytes], done: bool) -> None:
-        """Begin with what another process holds, up to this number; what came from there meanwhile
-        stays."""
+        """Start with the messages of another process, up to this number. Later messages that have
+        already arrived from there stay."""
         first = self.count - len(self._messages)
         lost = first > count
         later = [] if lost else self.held[count - first :]
@@ -111,22 +110,21 @@ class Stream:
 
     @property
     def held(self) -> list[bytes]:
-        """The messages that are held."""
+        """The messages that are kept."""
         return list(self._messages)
 
     def since(self, number: int) -> list[bytes]:
-        """The messages after this one; Gone where some of them are not held any more."""
+        """Return the messages after this number; Gone if some of them are no longer kept."""
         first = self.count - len(self._messages)
         if not first <= number <= self.count:
             raise Gone
-        later = list(
-            islice(reversed(self._messages), self.count - number)
-        )  # from the end, where it is read
+        # A deque is fast at its ends, and the messages that are read are at its end.
+        later = list(islice(reversed(self._messages), self.count - number))
         later.reverse()
         return later
 
     def forget(self, number: int) -> None:
-        """Messages up to this one are not needed again."""
+        """Drop the messages up to this number."""
         first = self.count - len(self._messages)
         for _ in range(number - first):
             self._size -= len(self._messages.popleft())
@@ -134,8 +132,8 @@ class Stream:
     # the reader
 
     def attach(self, after: int) -> "asyncio.Future[None]":
-        """Read from here on, in place of whoever read before. The future is done when there is
-        something to do."""
+        """Become the reader, from this number on, in place of another one. The future is done when
+        there is something to read."""
         self._wake()
         alone, self.left = not self.attached, None
         self.sent = after
@@ -145,7 +143,7 @@ class Stream:
         return self._reader
 
     def again(self, reader: "asyncio.Future[None]") -> "asyncio.Future[None] | None":
-        """The next future to wait for; None where somebody else reads now."""
+        """Return the next future to wait for; None if there is another reader now."""
         if self._reader is not reader:
             return None
         if reader.done():
@@ -153,7 +151,7 @@ class Stream:
         return self._reader
 
     def detach(self, reader: "asyncio.Future[None] | None") -> None:
-        """This reader has gone."""
+        """Stop reading."""
         if self._reader is not reader or reader is None:
             return
         self._reader = None
@@ -163,33 +161,33 @@ class Stream:
             self.weigh(self, self._size)
 
     def let_go(self) -> None:
-        """Have whoever reads it leave, and perhaps come back."""
+        """Make the current reader stop; its client may come back."""
         self.detach(self.attach(self.sent))
 
     def passed(self, number: int) -> None:
-        """The reader has passed on the messages up to this one."""
+        """Note that the reader has sent the messages up to this number."""
         self.sent = number
         if not self.owner:
-            self.forget(number)  # nobody can come back for them
+            self.forget(number)  # no client can resume this stream
         if self._room is not None and not self.crowded:
             self._make_room()
 
     @property
     def crowded(self) -> bool:
-        """Whether the reader lags behind by a quarter of what may be held."""
+        """Whether the reader lags behind by a quarter of the limit."""
         return self.attached and self.sent < self.count and self._size > self._limit // 4
 
     @property
     def overrun(self) -> bool:
-        """Whether the reader lags behind by more than is held."""
+        """Whether the reader has missed messages, which are no longer kept."""
         return self.attached and self.sent < self.count - len(self._messages)
 
     def nudge(self) -> None:
-        """Let the reader look around, though there is nothing new."""
+        """Wake the reader, though there is no new message."""
         self._wake()
 
     async def room(self) -> None:
-        """Wait until the reader has caught up, or gone."""
+        """Wait until the reader has caught up or left."""
         while self.crowded and not self.done:
             if self._room is None:
                 self._room = asyncio.get_running_loop().create_future()
@@ -211,50 +209,50 @@ class Stream:
 
 
 class Events(Protocol):
-    """Where streams are found again."""
+    """Finds the streams of sessions, so that clients can resume them."""
 
     def open(self, owner: str, kind: str = "") -> Stream:
-        """A new stream of this session; its id begins with its kind."""
+        """Open a stream of a session; its id begins with `kind`."""
 
     def keep(self, stream: Stream) -> None:
-        """Hold a stream that another process held until now."""
+        """Keep a stream that another process has kept until now."""
 
     def find(self, owner: str, id: str) -> Stream | None:
-        """The stream of this session with this id, if it is still held."""
+        """Return the stream of a session with this id, if it is still kept."""
 
     def drop(self, stream: Stream) -> None:
-        """This one is not needed again."""
+        """Drop a stream that is no longer needed."""
 
     def end(self, owner: str) -> None:
-        """The session ended: finish its streams, and drop them."""
+        """Finish and drop all streams of a session that has ended."""
 
 
 class MemoryEvents:
-    """Streams of this process: those that are being read or spoken on, and for a while those whose
-    reader went."""
+    """An event store in memory: the streams that are in use, and for a while (`Limits.event_life`)
+    those whose reader has left."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._streams: dict[str, Stream] = {}
         self._owned: dict[str, set[str]] = {}
         """The ids of each session's streams."""
-        self._left: OrderedDict[str, Stream] = OrderedDict()
-        """Those that nobody reads, the one whose reader went first at the front."""
-        self._kept = 0
-        """Bytes that are held for clients that have gone."""
+        self._unread: OrderedDict[str, Stream] = OrderedDict()
+        """Streams without a reader, those that were left first in front."""
+        self._kept_bytes = 0
+        """Bytes that are kept for clients that are not connected."""
         self._sweeper = Sweeper(limits.event_life / 4, self._sweep)
 
     def __len__(self) -> int:
         return len(self._streams)
 
     def open(self, owner: str, kind: str = "") -> Stream:
-        """A new stream of this session; its id begins with its kind."""
+        """Open a stream of a session; its id begins with `kind`."""
         stream = Stream(owner, self._limits.events, kind + token_hex(8))
         self.keep(stream)
         return stream
 
     def keep(self, stream: Stream) -> None:
-        """Hold a stream that another process held until now."""
+        """Keep a stream that another process has kept until now."""
         if len(self._streams) >= 2 * self._limits.streams:
             self._make_room()
         stream.left = asyncio.get_running_loop().time()
@@ -265,25 +263,25 @@ class MemoryEvents:
         self._sweeper.start()
 
     def find(self, owner: str, id: str) -> Stream | None:
-        """The stream of this session with this id, if it is still held."""
+        """Return the stream of a session with this id, if it is still kept."""
         stream = self._streams.get(id)
         return stream if stream is not None and stream.owner == owner else None
 
     def end(self, owner: str) -> None:
-        """The session ended: finish its streams, and drop them."""
+        """Finish and drop all streams of a session that has ended."""
         for id in list(self._owned.get(owner, ())):
             stream = self._streams[id]
             self.drop(stream)
             stream.finish()
 
     def drop(self, stream: Stream) -> None:
-        """This one is not needed again."""
+        """Drop a stream that is no longer needed."""
         if self._streams.pop(stream.id, None) is None:
             return
         stream.weigh = None
-        self._left.pop(stream.id, None)
+        self._unread.pop(stream.id, None)
         if not stream.attached:
-            self._kept -= stream.size
+            self._kept_bytes -= stream.size
         owned = self._owned[stream.owner]
         owned.discard(stream.id)
         if not owned:
@@ -293,26 +291,26 @@ class MemoryEvents:
 
     def _weigh(self, stream: Stream, more: int) -> None:
         if stream.left is None:
-            self._left.pop(stream.id, None)
+            self._unread.pop(stream.id, None)
         else:
-            self._left.setdefault(stream.id, stream)
-        self._kept += more
-        while self._kept > self._limits.events_kept and self._make_room():
+            self._unread.setdefault(stream.id, stream)
+        self._kept_bytes += more
+        while self._kept_bytes > self._limits.events_kept and self._make_room():
             pass
 
     def _make_room(self) -> bool:
-        """Drop the one that nobody has read for longest, if there is one."""
-        if self._left:
-            self.drop(next(iter(self._left.values())))
+        """Drop the stream that was left first, if there is one."""
+        if self._unread:
+            self.drop(next(iter(self._unread.values())))
             return True
         return False
 
     def _sweep(self) -> bool:
-        """Drop what nobody came back for."""
+        """Drop streams that no client came back for."""
         oldest = asyncio.get_running_loop().time() - self._limits.event_life
         while (
-            self._left
-            and (stream := next(iter(self._left.values()))).left is not None
+            self._unread
+            and (stream := next(iter(self._unread.values()))).left is not None
             and stream.left < oldest
         ):
             self.drop(stream)

@@ -1,47 +1,47 @@
-"""Which HTTP requests are taken, and what the others are told: the ladder, as rows. No I/O, no
-state but a small memo.
+"""Which HTTP requests are accepted, and with which errors the others are refused: the ladder, as
+tables. No I/O, and no state except a small memo.
 
-A request climbs from the top; the first rung that finds something wrong ends it, with the status
-and the error of its row and a message that says what came and what to change. The head is judged
-before any of the body is read:
+The rows of a table are checked from the top. The first check that finds something wrong ends the
+request, with the status and error of its row and a message that says what was sent and what to
+change. The head of a request is checked before its body is read:
 
     HEAD          status
-    origin        403  InvalidRequest      a web page of another origin is calling  -> origins=[…]
-    repeated      400  InvalidRequest      a header that may come once came twice
-    host          421  InvalidRequest      a name that may be rebound to us by DNS  -> hosts=[…]
+    origin        403  InvalidRequest      from a web page of another origin  -> origins=[…]
+    repeated      400  InvalidRequest      a header that is allowed once was sent twice
+    host          421  InvalidRequest      a name that DNS may rebind to us  -> hosts=[…]
     method        405  InvalidRequest      with Allow; GET and DELETE need sessions
-    characters    400  HeaderMismatch      an Mcp-* header holds what no header may
-    length        400  InvalidRequest      Content-Length is no number
-    size          413  TooLarge            … or more than Limits.incoming
-    type          415  InvalidRequest      a POST is application/json
-    encoding      415  InvalidRequest      … and not compressed
-    accept        406  InvalidRequest      POST: JSON or events; GET: events, or JSON to poll
+    characters    400  HeaderMismatch      an Mcp-* header has invalid characters
+    length        400  InvalidRequest      Content-Length is not a number
+    size          413  TooLarge            Content-Length is more than Limits.incoming
+    type          415  InvalidRequest      a POST is not application/json
+    encoding      415  InvalidRequest      a POST is compressed
+    accept        406  InvalidRequest      POST: neither JSON nor events; GET: no events
 
-Then the message, by its era. It is of the stateless era if its version header names a stateless
-revision, or if its `_meta` names any version at all:
+Then the message is checked, by its era. It is of the stateless era if its version header names a
+stateless revision, or if its `_meta` names any version at all:
 
     STATELESS     status                   (* requests only)
     version       400  HeaderMismatch      no MCP-Protocol-Version
-    meta        * 400  InvalidParams       _meta names no version
-    agreement     400  HeaderMismatch      header and _meta name different versions
-    served        400  UnsupportedVersion  with the versions that are served
+    meta        * 400  InvalidParams       _meta has no version
+    agreement     400  HeaderMismatch      header and _meta have different versions
+    served        400  UnsupportedVersion  with the versions that are supported
     capabilities* 400  InvalidParams       _meta has no clientCapabilities
-    unsaid      * 400  HeaderMismatch      no Mcp-Method
-    about         400  HeaderMismatch      Mcp-Method is not the method
+    missing     * 400  HeaderMismatch      no Mcp-Method
+    method        400  HeaderMismatch      Mcp-Method is not the method
     name        * 400  HeaderMismatch      Mcp-Name is not the params' name or URI
-    (mirrors      400  HeaderMismatch      Mcp-Param-* is not the argument: checked later)
+    (mirrors      400  HeaderMismatch      Mcp-Param-* is not the argument; checked later)
 
     HANDSHAKE     status
-    era           400  HeaderMismatch      no version header, and all served are stateless
-    revision      400  UnsupportedVersion  not served; `initialize` negotiates instead
-    session       400  InvalidRequest      no Mcp-Session-Id, and it is not `initialize`
+    era           400  HeaderMismatch      no version header, and only stateless revisions here
+    revision      400  UnsupportedVersion  not supported; `initialize` negotiates instead
+    session       400  InvalidRequest      no Mcp-Session-Id, and not `initialize`
 
-Errors found further in get their status from the last table, STATUS; who asks too often gets 429,
-with the time to wait.
+Errors that are found later get their status from the last table, STATUS. A client that sends too
+many requests gets 429 with the time to wait.
 
-Most clients say the same on every request, so the heads that passed are remembered whole: 1 µs
-instead of 12. Where only the session differs, the length or what is called, only that is judged: 5
-µs.
+Most clients send the same headers with every request, so the heads that were accepted are
+remembered as a whole: 1 µs instead of 12. If only the session, the length or the method and name
+differ, only they are checked: 5 µs.
 """
 
 import re
@@ -72,36 +72,44 @@ from ....errors import (
 )
 from ....limits import DEFAULT, Limits
 from ....net import (
-    ANY_ORIGIN,
-    DEFAULT_PORTS,
-    HeaderOrigin,
-    is_ip_address,
-    is_localhost_name,
-    is_loopback,
     normalize_host,
     parse_allowed_host,
     parse_allowed_origin,
-    parse_host,
-    parse_origin,
 )
-from ....protocol.base import CLIENT_CAPABILITIES, PROTOCOL_VERSION, Meta, Params, camel
+from ....protocol.base import CLIENT_CAPABILITIES, PROTOCOL_VERSION, Meta, Params
 from ....revisions import OFFICIAL, Revision
-from ....text import MAX_QUOTED_CHARS, quote
+from ....text import quote
 from .. import headers as names
-from ..headers import SAFE, HeaderParam, encodable, same, spelled
+from ..headers import HeaderParam, spell_header
+from .host_checks import check_host, check_origin
+from .message_checks import (
+    check_capabilities,
+    check_meta_version,
+    check_method_header,
+    check_method_matches,
+    check_name_header,
+    check_revision,
+    check_session,
+    check_version_given,
+    check_version_header,
+    check_version_served,
+    check_versions_agree,
+    find_mismatch,
+    list_versions,
+)
 
 Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
 JSON, EVENTS = "application/json", "text/event-stream"
-MEMO, LONGEST = 256, 4096
-"""How many heads are remembered, and how long one may be."""
+MAX_REMEMBERED_HEADS, MAX_REMEMBERED_BYTES = 256, 4096
+"""How many heads are remembered, and the size of the largest."""
 
 
-# the facts
+# settings and types
 
 
 class Policy:
-    """The facts of one endpoint. `hosts` and `origins` are what the configuration allows, `bound`
-    the server's own names."""
+    """The settings of one endpoint. `hosts` and `origins` are those that the configuration allows,
+    `bound` the server's own names."""
 
     __slots__ = (
         "bound", "handshake", "hosts", "known", "limit", "methods", "origins", "poll", "sessions",
@@ -123,30 +131,32 @@ class Policy:
         self.origins = frozenset(parse_allowed_origin(entry) for entry in origins)
         self.bound = frozenset(normalize_host(name) for name in bound)
         self.limit = limits.incoming
-        self.stateless = frozenset(one.version for one in revisions if one.stateless)
-        self.handshake = frozenset(one.version for one in revisions if not one.stateless)
-        self.supported = [one.version for one in reversed(revisions) if not one.dialects]
+        self.stateless = frozenset(each.version for each in revisions if each.stateless)
+        self.handshake = frozenset(
+            revision.version for revision in revisions if not revision.stateless
+        )
+        self.supported = [each.version for each in reversed(revisions) if not each.dialects]
         self.sessions = sessions and bool(self.handshake)
         self.methods = ("GET", "POST", "DELETE") if self.sessions else ("POST",)
         self.poll = poll
-        self.usual: BoundedDict[tuple[object, ...], Head] = BoundedDict(MEMO)
-        """Heads that passed lately, by all that they are made of."""
-        self.known: BoundedDict[tuple[object, ...], tuple[bool, bool]] = BoundedDict(MEMO)
-        """What they accept, by those of their parts that hardly differ between the requests of all
-        clients."""
+        self.usual = BoundedDict[tuple[object, ...], Head](MAX_REMEMBERED_HEADS)
+        """Heads that were accepted lately, by all their parts."""
+        self.known: BoundedDict[tuple[object, ...], tuple[bool, bool]] = BoundedDict(
+            MAX_REMEMBERED_HEADS
+        )
+        """What they accept, by those parts that hardly differ between requests."""
 
 
 class Head(Struct, frozen=True, gc=False):
-    """The head of a request, read once."""
+    """The head of a request, parsed once."""
 
     method: str
     headers: dict[bytes, bytes]
     server: str | None
     json: bool
-    """Whether the client takes one JSON document. A GET that takes this and no stream wants to
-    poll."""
+    """Whether the client accepts one JSON document. A GET that accepts no stream is a poll."""
     streams: bool
-    """Whether the client takes an event stream."""
+    """Whether the client accepts an event stream."""
     version: str | None
     session: str | None
     last_event_id: str | None
@@ -154,7 +164,7 @@ class Head(Struct, frozen=True, gc=False):
 
 
 class MessageFacts(Struct, frozen=True, gc=False):
-    """What the body says, as far as the ladder asks."""
+    """The parts of the body that are checked."""
 
     method: str
     params: Params | None
@@ -172,21 +182,21 @@ class Reject(Struct, frozen=True):
 
 
 class Rung(Struct, frozen=True):
-    """A row of the ladder. `judge` says what is wrong, or None."""
+    """A row of the ladder. `check` returns what is wrong, or None."""
 
     name: str
     status: int
     error: type[ProtocolError]
-    judge: Callable[..., str | None]
-    requests: bool = False
-    """Notifications pass by."""
-    each: bool = False
-    """Whether it looks at what differs from one request to the next."""
+    check: Callable[..., str | None]
+    requests_only: bool = False
+    """Whether only requests are checked, not notifications."""
+    every_request: bool = False
+    """Whether it checks what differs from one request to the next."""
     data: Callable[[Policy, Head], Any] | None = None
     headers: Callable[[Policy], tuple[tuple[bytes, bytes], ...]] | None = None
 
     def reject(self, policy: Policy, head: Head, problem: str) -> Reject:
-        """The refusal that this row stands for."""
+        """Return the refusal of this row."""
         data = None if self.data is None else self.data(policy, head)
         return Reject(
             self.status,
@@ -201,12 +211,12 @@ class Rung(Struct, frozen=True):
 def head(
     policy: Policy, method: str, headers: Sequence[tuple[bytes, bytes]], server: str | None = None
 ) -> Head | Reject:
-    """Judge the head of a request, before its body is read. `server` is the name that the ASGI
-    server goes by."""
+    """Check the head of a request, before its body is read. `server` is the name of the ASGI
+    server."""
     key = (method, server, *headers)
     try:
         usual = policy.usual.get(key)
-    except TypeError:  # an ASGI server that makes lists of them
+    except TypeError:  # some ASGI servers use lists, which cannot be hashed
         return head(
             policy, method, [(bytes(name), bytes(value)) for name, value in headers], server
         )
@@ -215,7 +225,7 @@ def head(
     found = dict(headers)
     repeated: tuple[bytes, ...] = ()
     if len(found) != len(headers):
-        found, repeated = _merged(headers)
+        found, repeated = _merge(headers)
     get = found.get
     version, session, last = get(names.VERSION), get(names.SESSION), get(names.LAST_EVENT_ID)
     common = (method, server, *map(get, COMMON))
@@ -228,7 +238,7 @@ def head(
         repeated,
     )  # fmt: skip
     for rung in HEAD if known is None else EACH:
-        problem = rung.judge(policy, asked)
+        problem = rung.check(policy, asked)
         if problem is not None:
             reject = rung.reject(policy, asked, problem)
             return (
@@ -236,14 +246,14 @@ def head(
                 if rung is HEAD[0]
                 else replace(reject, headers=(*reject.headers, *cors(policy, asked)))
             )
-    if len(b"".join(map(b"".join, headers))) <= LONGEST:
+    if len(b"".join(map(b"".join, headers))) <= MAX_REMEMBERED_BYTES:
         policy.usual[key] = asked
         policy.known[common] = (asked.json, asked.streams)
     return asked
 
 
 def cors(policy: Policy, head: Head) -> list[tuple[bytes, bytes]]:
-    """What lets a page whose origin has passed read the answer."""
+    """Return the headers that let a page with an allowed origin read the response (CORS)."""
     origin = head.headers.get(names.ORIGIN)
     if origin is None or not policy.origins:
         return []
@@ -255,8 +265,8 @@ def cors(policy: Policy, head: Head) -> list[tuple[bytes, bytes]]:
     ]
 
 
-def _merged(headers: Headers) -> tuple[dict[bytes, bytes], tuple[bytes, ...]]:
-    """Headers of which some came several times, as lists may, and which these are."""
+def _merge(headers: Headers) -> tuple[dict[bytes, bytes], tuple[bytes, ...]]:
+    """Join headers that were sent several times. Returns all headers, and which were repeated."""
     lists: dict[bytes, list[bytes]] = {}
     for name, value in headers:
         lists.setdefault(name, []).append(value)
@@ -279,63 +289,14 @@ _SINGULAR = frozenset(
 def _repeated(policy: Policy, head: Head) -> str | None:
     for name in head.repeated:
         if name in _SINGULAR or name.startswith(names.MCP):
-            return f"The header {spelled(name)} came more than once; send it once"
+            return f"The header {spell_header(name)} was sent more than once. Send it once."
     return None
-
-
-def _origin(policy: Policy, head: Head) -> str | None:
-    # Only browsers send an Origin. A page may talk to the server that it came from, and a page on
-    # this machine to a server on this machine; a page from elsewhere needs permission.
-    value = head.headers.get(names.ORIGIN)
-    if value is None or ANY_ORIGIN in policy.origins:
-        return None
-    origin = parse_origin(value)
-    if origin is not None and (
-        _own(policy, head, origin)
-        or origin in policy.origins
-        or (*origin[:2], "*") in policy.origins
-    ):
-        return None
-    return (
-        f"The Origin {quote(value)} is not allowed here; a server that trusts it says "
-        f"origins=[{quote(value)}]"
-    )
-
-
-def _own(policy: Policy, head: Head, origin: HeaderOrigin) -> bool:
-    scheme, name, port = origin
-    host = parse_host(head.headers.get(names.HOST, b""))
-    if (
-        host is None
-        or scheme not in ("http", "https")
-        or not _host_allowed(policy, host[0], head.server)
-    ):
-        return False
-    return (name, port) == (host[0], host[1] or str(DEFAULT_PORTS[scheme])) or (
-        _is_this_machine(name) and _is_this_machine(host[0])
-    )
-
-
-def _host(policy: Policy, head: Head) -> str | None:
-    # A page may point a name of its own at our address (DNS rebinding), and is then of our origin;
-    # but not an address.
-    value = head.headers.get(names.HOST)
-    if value is None or "*" in policy.hosts:
-        return None
-    host = parse_host(value)
-    if host is not None and _host_allowed(policy, host[0], head.server):
-        return None
-    shown = quote(value if host is None else host[0])
-    return (
-        f"The Host {quote(value)} is not one of this server's names; if it is meant to "
-        f"be, say hosts=[{shown}]"
-    )
 
 
 def _method(policy: Policy, head: Head) -> str | None:
     if head.method in policy.methods:
         return None
-    return f"{quote(head.method)} is not served here; use {', '.join(policy.methods)}"
+    return f"{quote(head.method)} is not supported here. Use {', '.join(policy.methods)}."
 
 
 _VISIBLE = bytes(range(0x20, 0x7F)) + b"\t"
@@ -343,12 +304,12 @@ _VISIBLE = bytes(range(0x20, 0x7F)) + b"\t"
 
 def _characters(policy: Policy, head: Head) -> str | None:
     if not b"".join(head.headers.values()).translate(None, _VISIBLE):
-        return None  # all of them at once, which is cheaper than finding ours
+        return None  # checking all of them at once is cheaper than finding ours
     for name, value in head.headers.items():
         if name.startswith(names.MCP) and value.translate(None, _VISIBLE):
             return (
-                f"The header {spelled(name)} holds {quote(value)}; only printable ASCII "
-                "may stand there"
+                f"The header {spell_header(name)} is {quote(value)}. Only printable ASCII is "
+                "allowed."
             )
     return None
 
@@ -358,7 +319,7 @@ def _length(policy: Policy, head: Head) -> str | None:
     return (
         None
         if value is None or value.isdigit()
-        else f"Content-Length is {quote(value)}, which is no number of bytes"
+        else f"Content-Length is {quote(value)}, which is not a number of bytes"
     )
 
 
@@ -367,7 +328,7 @@ def _size(policy: Policy, head: Head) -> str | None:
     if value is None or (len(value) < 20 and int(value) <= policy.limit):
         return None
     return (
-        f"The body has {quote(value)} bytes; this server reads at most {policy.limit} "
+        f"The body has {quote(value)} bytes; this server accepts at most {policy.limit} "
         "(Limits.incoming)"
     )
 
@@ -376,14 +337,14 @@ def _type(policy: Policy, head: Head) -> str | None:
     value = head.headers.get(names.CONTENT_TYPE, b"")
     if head.method != "POST" or value.partition(b";")[0].strip().lower() == b"application/json":
         return None
-    return f"The Content-Type is {quote(value)}; send {JSON}"
+    return f"The Content-Type is {quote(value)}. Send {JSON}."
 
 
 def _encoding(policy: Policy, head: Head) -> str | None:
     value = head.headers.get(names.CONTENT_ENCODING, b"identity")
     if value.strip().lower() in (b"identity", b""):
         return None
-    return f"The Content-Encoding is {quote(value)}; send the body as it is"
+    return f"The Content-Encoding is {quote(value)}. Send the body uncompressed."
 
 
 def _accept(policy: Policy, head: Head) -> str | None:
@@ -394,13 +355,10 @@ def _accept(policy: Policy, head: Head) -> str | None:
         wanted = f"{EVENTS} or {JSON}" if policy.poll else EVENTS
     else:
         return None
-    came = quote(head.headers.get(names.ACCEPT, b""))
-    return (
-        None
-        if fine
-        else f"Accept is {came}, and what answers a {head.method} here is none of that; "
-        f"accept {wanted}"
-    )
+    if fine:
+        return None
+    accept = quote(head.headers.get(names.ACCEPT, b""))
+    return f"The Accept header is {accept}. This endpoint speaks MCP. Send Accept: {wanted}."
 
 
 def _allow(policy: Policy) -> tuple[tuple[bytes, bytes], ...]:
@@ -408,25 +366,25 @@ def _allow(policy: Policy) -> tuple[tuple[bytes, bytes], ...]:
 
 
 HEAD: Final = (
-    Rung("origin", 403, InvalidRequest, _origin),
-    Rung("repeated", 400, InvalidRequest, _repeated, each=True),
-    Rung("host", 421, InvalidRequest, _host),
+    Rung("origin", 403, InvalidRequest, check_origin),
+    Rung("repeated", 400, InvalidRequest, _repeated, every_request=True),
+    Rung("host", 421, InvalidRequest, check_host),
     Rung("method", 405, InvalidRequest, _method, headers=_allow),
-    Rung("characters", 400, HeaderMismatch, _characters, each=True),
-    Rung("length", 400, InvalidRequest, _length, each=True),
-    Rung("size", 413, TooLarge, _size, each=True),
+    Rung("characters", 400, HeaderMismatch, _characters, every_request=True),
+    Rung("length", 400, InvalidRequest, _length, every_request=True),
+    Rung("size", 413, TooLarge, _size, every_request=True),
     Rung("type", 415, InvalidRequest, _type),
     Rung("encoding", 415, InvalidRequest, _encoding),
     Rung("accept", 406, InvalidRequest, _accept),
 )
-EACH: Final = tuple(rung for rung in HEAD if rung.each)
+EACH: Final = tuple(rung for rung in HEAD if rung.every_request)
 COMMON: Final = (names.HOST, names.ORIGIN, names.CONTENT_TYPE, names.CONTENT_ENCODING, names.ACCEPT)
-"""All that the others look at."""
+"""All headers that the other checks use."""
 
 
 def accepted(value: bytes | None) -> tuple[bool, bool]:
-    """Whether an Accept header takes JSON, and whether it takes an event stream. The more exact
-    entry decides."""
+    """Return whether an Accept header includes JSON, and whether it includes an event stream. The
+    more specific entry decides."""
     takes: dict[str, bool] = {}
     for entry in (value or b"").decode("latin-1").lower().split(","):
         kind, *parameters = (part.strip() for part in entry.split(";"))
@@ -437,7 +395,7 @@ def accepted(value: bytes | None) -> tuple[bool, bool]:
 
     def of(kind: str) -> bool:
         ranges = (kind, f"{kind.partition('/')[0]}/*", "*/*")
-        return next((takes[one] for one in ranges if one in takes), False)
+        return next((takes[range_] for range_ in ranges if range_ in takes), False)
 
     return of(JSON), of(EVENTS)
 
@@ -445,56 +403,11 @@ def accepted(value: bytes | None) -> tuple[bool, bool]:
 _ZERO = re.compile(r"q\s*=\s*0(\.0*)?")
 
 
-# the server's own names
-
-
-def _host_allowed(policy: Policy, name: str, server: str | None) -> bool:
-    if (
-        is_localhost_name(name)
-        or is_ip_address(name)
-        or name in policy.bound
-        or "*" in policy.hosts
-    ):
-        return True
-    if server is not None and name == normalize_host(server):
-        return True
-    return name in policy.hosts or _under(policy, name)
-
-
-def ours(policy: Policy, value: bytes, server: Sequence[Any] | None) -> bool:
-    """Whether a Host is sure to mean this server, and no other that a client may take for it: its
-    whole name was configured, and the port is that of a proxy or our own; or it is the very address
-    and port that the request came in by."""
-    host = parse_host(value)
-    if host is None:
-        return False
-    (name, port), (served, own) = (
-        host,
-        (normalize_host(str(server[0])), str(server[1])) if server else ("", ""),
-    )
-    if name in policy.hosts or name in policy.bound:
-        return port in ("", own, *_HTTP_PORTS)
-    here = _is_this_machine(served) if _is_this_machine(name) else name == served
-    return here and (port == own or (not port and own in _HTTP_PORTS))
-
-
-_HTTP_PORTS = ("80", "443")
-
-
-def _is_this_machine(name: str) -> bool:
-    """Whether a browser finds this machine under a name, without asking DNS."""
-    return is_loopback(name) or is_localhost_name(name)
-
-
-def _under(policy: Policy, name: str) -> bool:
-    return any(name.endswith(entry[1:]) for entry in policy.hosts if entry.startswith("*."))
-
-
 # the message
 
 
 def era(head: Head, meta: Meta | None) -> bool:
-    """Whether a message is of the stateless era."""
+    """Tell whether a message is of the stateless era."""
     return head.version in _STATELESS or (meta is not None and PROTOCOL_VERSION in meta)
 
 
@@ -507,8 +420,8 @@ def body(
     *,
     request: bool = True,
 ) -> Reject | None:
-    """Judge a request or notification against its head. For a method that nobody knows, plain
-    Params will do. `named` is the attribute of the params that says what the method is about."""
+    """Check a request or notification against its head. `named` is the attribute of the params that
+    `Mcp-Name` repeats. For an unknown method, pass plain Params."""
     meta = (None if params is None else params.meta) or {}
     if era(head, meta):
         if request and _agrees(policy, head, method, params, named, meta):
@@ -523,8 +436,8 @@ def body(
 
 
 def _agrees(policy: Policy, head: Head, method: str, params: Any, named: str, meta: Meta) -> bool:
-    """Whether all is as it should be, to the letter: then no rung has anything to say (0.9 µs,
-    instead of 1.8)."""
+    """Tell whether headers and body agree literally, so that no check can fail (0.9 µs instead of
+    1.8)."""
     version, headers = head.version, head.headers
     if (
         version not in policy.stateless
@@ -543,185 +456,51 @@ def _agrees(policy: Policy, head: Head, method: str, params: Any, named: str, me
 
 
 def bare(policy: Policy, head: Head) -> Reject | None:
-    """Judge a GET or DELETE, which are of the handshake era and carry no message."""
+    """Check a GET or DELETE, which belong to the handshake era and have no message."""
     return _climb(HANDSHAKE, policy, head, MessageFacts("", None, {}))
 
 
 def _climb(
-    rungs: tuple[Rung, ...], policy: Policy, head: Head, said: MessageFacts
+    rungs: tuple[Rung, ...], policy: Policy, head: Head, facts: MessageFacts
 ) -> Reject | None:
     for rung in rungs:
-        problem = rung.judge(policy, head, said)
+        problem = rung.check(policy, head, facts)
         if problem is not None:
             return rung.reject(policy, head, problem)
     return None
 
 
-_STATELESS = frozenset(one.version for one in OFFICIAL if one.stateless)
-_NEGOTIABLE = frozenset(one.version for one in OFFICIAL if not one.stateless)
-
-
-def _no_version(policy: Policy, head: Head, said: MessageFacts) -> str | None:
-    if head.version is not None:
-        return None
-    return (
-        f"The header {spelled(names.VERSION)} is missing; send it with the version that _meta names"
-    )
-
-
-def _no_meta(policy: Policy, head: Head, said: MessageFacts) -> str | None:
-    if isinstance(said.meta.get(PROTOCOL_VERSION), str):
-        return None
-    return (
-        f"_meta lacks {PROTOCOL_VERSION!r}, which every request of revision {head.version} "
-        "must carry"
-    )
-
-
-def _disagree(policy: Policy, head: Head, said: MessageFacts) -> str | None:
-    stated = said.meta.get(PROTOCOL_VERSION, head.version)
-    if stated == head.version:
-        return None
-    return (
-        f"The header {spelled(names.VERSION)} says {quote(head.version or '')}, but that "
-        f"of _meta {_held(stated)}"
-    )
-
-
-def _unserved(policy: Policy, head: Head, said: MessageFacts) -> str | None:
-    return None if head.version in policy.stateless else _unsupported(policy, head)
-
-
-def _no_capabilities(policy: Policy, head: Head, said: MessageFacts) -> str | None:
-    if CLIENT_CAPABILITIES in said.meta:
-        return None
-    return f"_meta lacks {CLIENT_CAPABILITIES!r}, which every request must carry"
-
-
-def _unsaid(policy: Policy, head: Head, said: MessageFacts) -> str | None:
-    if names.METHOD in head.headers:
-        return None
-    return (
-        f"The header {spelled(names.METHOD)} is missing; send it with the method, "
-        f"{quote(said.method)}"
-    )
-
-
-def _about(policy: Policy, head: Head, said: MessageFacts) -> str | None:
-    value = head.headers.get(names.METHOD)
-    if value is None or value.decode("latin-1").strip() == said.method:
-        return None
-    return (
-        f"The header {spelled(names.METHOD)} says {quote(value)}, but the body says "
-        f"{quote(said.method)}"
-    )
-
-
-def _named(policy: Policy, head: Head, said: MessageFacts) -> str | None:
-    if not said.named:
-        return None
-    return _mismatch(
-        head, names.NAME, f"params.{camel(said.named)}", getattr(said.params, said.named)
-    )
-
-
-def _mismatch(head: Head, header: bytes, field: str, value: Any) -> str | None:
-    """Why a header does not repeat what a field of the body holds."""
-    given = head.headers.get(header)
-    if given is None:
-        if not encodable(value):
-            return None  # there is nothing to repeat
-        return f"The header {spelled(header)} is missing; send it with {field}"
-    text = given.decode("latin-1")
-    try:
-        if same(value, text):
-            return None
-    except ValueError as error:
-        return (
-            f"The header {spelled(header)} says {quote(text)}, which is no Base64 "
-            f"({error}) of {field}"
-        )
-    return f"The header {spelled(header)} says {quote(text)}, but {field} {_held(value)}"
-
-
-def _held(value: Any) -> str:
-    if value is None:
-        return "has no value"
-    if isinstance(value, str):
-        return f"is {quote(value)}"
-    # What is nested deeply, or a number of many digits, could not even be printed.
-    return (
-        f"is {value}"
-        if encodable(value) and -SAFE <= value <= SAFE
-        else "is nothing that a header can hold"
-    )
-
-
-def _all_stateless(policy: Policy, head: Head, said: MessageFacts) -> str | None:
-    if head.version is not None or policy.handshake or said.method == "initialize":
-        return None
-    return (
-        f"The header {spelled(names.VERSION)} is missing, and this server speaks only "
-        f"{', '.join(policy.supported)}: "
-        "send the version there and in _meta"
-    )
-
-
-def _unknown(policy: Policy, head: Head, said: MessageFacts) -> str | None:
-    served = _NEGOTIABLE if said.method == "initialize" else policy.handshake
-    return None if head.version is None or head.version in served else _unsupported(policy, head)
-
-
-def _no_session(policy: Policy, head: Head, said: MessageFacts) -> str | None:
-    if head.session is not None or said.method == "initialize" or not policy.sessions:
-        return None
-    return (
-        f"There is no {spelled(names.SESSION)}: send `initialize` first, then the id that its "
-        "answer carries in "
-        f"{spelled(names.SESSION)} on each request; or name a stateless version in "
-        f"{spelled(names.VERSION)} and _meta"
-    )
-
-
-def _unsupported(policy: Policy, head: Head) -> str:
-    return (
-        f"Unsupported protocol version {quote(head.version or '')}; this server speaks "
-        f"{', '.join(policy.supported)}"
-    )
-
-
-def _versions(policy: Policy, head: Head) -> dict[str, Any]:
-    return {"supported": policy.supported, "requested": (head.version or "")[:MAX_QUOTED_CHARS]}
+_STATELESS = frozenset(revision.version for revision in OFFICIAL if revision.stateless)
 
 
 STATELESS: Final = (
-    Rung("version", 400, HeaderMismatch, _no_version),
-    Rung("meta", 400, InvalidParams, _no_meta, requests=True),
-    Rung("agreement", 400, HeaderMismatch, _disagree),
-    Rung("served", 400, UnsupportedVersion, _unserved, data=_versions),
-    Rung("capabilities", 400, InvalidParams, _no_capabilities, requests=True),
-    Rung("unsaid", 400, HeaderMismatch, _unsaid, requests=True),
-    Rung("about", 400, HeaderMismatch, _about),
-    Rung("name", 400, HeaderMismatch, _named, requests=True),
+    Rung("version", 400, HeaderMismatch, check_version_header),
+    Rung("meta", 400, InvalidParams, check_meta_version, requests_only=True),
+    Rung("agreement", 400, HeaderMismatch, check_versions_agree),
+    Rung("served", 400, UnsupportedVersion, check_version_served, data=list_versions),
+    Rung("capabilities", 400, InvalidParams, check_capabilities, requests_only=True),
+    Rung("missing", 400, HeaderMismatch, check_method_header, requests_only=True),
+    Rung("method", 400, HeaderMismatch, check_method_matches),
+    Rung("name", 400, HeaderMismatch, check_name_header, requests_only=True),
 )
-_NOTIFIED: Final = tuple(rung for rung in STATELESS if not rung.requests)
+_NOTIFIED: Final = tuple(rung for rung in STATELESS if not rung.requests_only)
 
 HANDSHAKE: Final = (
-    Rung("era", 400, HeaderMismatch, _all_stateless),
-    Rung("revision", 400, UnsupportedVersion, _unknown, data=_versions),
-    Rung("session", 400, InvalidRequest, _no_session),
+    Rung("era", 400, HeaderMismatch, check_version_given),
+    Rung("revision", 400, UnsupportedVersion, check_revision, data=list_versions),
+    Rung("session", 400, InvalidRequest, check_session),
 )
 
 
 def mirrors(head: Head, mirrors: tuple[HeaderParam, ...], arguments: Raw) -> Reject | None:
-    """Judge the arguments of a call against its `Mcp-Param-*` headers. Those that no parameter asks
-    for are ignored."""
+    """Check the arguments of a call against its `Mcp-Param-*` headers. Headers that belong to no
+    parameter are ignored."""
     try:
         given = msgspec.json.decode(arguments) if bytes(arguments) else {}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return Reject(400, InvalidParams(f"The arguments cannot be read: {error}"))
+        return Reject(400, InvalidParams(f"The arguments are not valid JSON: {error}"))
     for mirror in mirrors:
-        problem = _mismatch(
+        problem = find_mismatch(
             head, mirror.header, f"arguments.{'.'.join(mirror.path)}", mirror.value(given)
         )
         if problem is not None:
@@ -729,7 +508,7 @@ def mirrors(head: Head, mirrors: tuple[HeaderParam, ...], arguments: Raw) -> Rej
     return None
 
 
-# errors found further in
+# errors that are found later
 
 STATUS: Final[Mapping[type[ProtocolError], tuple[int, int, int, int]]] = {
     #                    stateless era      handshake era
@@ -747,24 +526,23 @@ STATUS: Final[Mapping[type[ProtocolError], tuple[int, int, int, int]]] = {
     TooLarge:           (413,     200,      413,     200),
     Forbidden:          (403,     403,      403,     403),
 }  # fmt: skip
-"""The status of an error: where the request was refused before any handler ran, and where the
-handler failed."""
+"""The status of an error, if the request was refused before a handler ran, and if the handler
+failed."""
 _OTHER: Final = (400, 200, 200, 200)
-"""… of an error with a code of somebody's own."""
+"""The same for an error with a code of its own."""
 
 
 def status(error: int | ProtocolError | type[ProtocolError], stateless: bool, refused: bool) -> int:
-    """The HTTP status that goes with an error, as long as nothing was sent."""
+    """Return the HTTP status for an error, if nothing was sent yet."""
     kind = BY_CODE.get(error if isinstance(error, int) else error.code)
     row = _OTHER if kind is None else STATUS.get(kind, _OTHER)
     return row[(0 if stateless else 2) + (0 if refused else 1)]
 
 
 def refusal(error: ProtocolError, stateless: bool) -> Reject:
-    """The refusal of a request with an error that was found further in, before any handler ran."""
-    if (
-        isinstance(error, Overloaded) and error.retry_after is not None
-    ):  # the caller's own doing: RFC 6585, section 4
+    """Return the refusal for an error that was found later, but before a handler ran."""
+    # The caller has exceeded its own rate: RFC 6585, section 4.
+    if isinstance(error, Overloaded) and error.retry_after is not None:
         return Reject(429, error, ((b"retry-after", b"%d" % max(1, ceil(error.retry_after))),))
     number = status(error, stateless, refused=True)
     return Reject(number, error, ((b"retry-after", b"1"),) if number == 503 else ())
