@@ -18,7 +18,7 @@ from ..protocol.methods import METHODS, Method
 from ..revisions import Revision
 from ..sealing import KeyRing, key_ring
 from . import handshake, stateless
-from .connection import Connection, PeerError, Reply
+from .connection import Connection, PeerError
 from .dispatcher import Dispatcher
 from .input_requests import client_refused
 
@@ -61,6 +61,7 @@ class ServerSession:
         self._phase: str = handshake.NEW
         self._initialized_at: float | None = None
         self._dispatcher = Dispatcher(service, state, connection.encoder, self._notify_caller, ring)
+        self.start = self._dispatcher.start
         self.notify_change = self._dispatcher.notify
         self.loop = self._dispatcher.loop
         self.headers: Mapping[str, str] = getattr(connection.channel, "headers", {})
@@ -94,10 +95,6 @@ class ServerSession:
     def on_request(self, request: Request) -> Call | bytes:
         """Make a call of a request, or return its reply; a refusal is raised."""
         return self._dispatcher.accept(request, self)
-
-    def start(self, call: Call, reply: Reply) -> None:
-        """Answer a call."""
-        self._dispatcher.start(call, reply)
 
     def on_notification(self, notification: Notification) -> None:
         """Act on a notification."""
