@@ -1,12 +1,12 @@
-"""What the layers hand each other. Types only; no behaviour but what keeps a value true to itself.
+"""The types that the layers share. They have no behaviour, apart from keeping a value consistent.
 
-A `Channel` moves whole messages as bytes and knows nothing of what they mean. It is the seam for
-transports of your own: `Client(channel)` and `server.serve(channel)` take anything of this shape
+A `Channel` moves whole messages as bytes and knows nothing of their meaning. Implement it for a
+transport of your own: `Client(channel)` and `server.serve(channel)` accept any object of this shape
 (docs/guides/transports.md).
 
-A `Service` is what a server is to the layers below it, a `Caller` is who asks, a `Call` is what is
-asked. Where requests come one by one, as over HTTP, a `Desk` takes them; a `Bus` joins the
-processes of one server.
+A `Service` is what a server is to the layers below it. A `Caller` is the other side, and a `Call`
+is one of its requests. A `Bus` connects the processes of one server. A `Guard` decides who may call
+a server over HTTP, and `Credentials` are what a client presents to it.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -33,50 +33,62 @@ if TYPE_CHECKING:
 
 
 class LostReply(Struct, frozen=True, eq=False):
-    """Stands for the reply to a request that will never come, where the rest of the conversation
+    """What a channel delivers in place of a reply that will never come, while the channel itself
     goes on."""
 
     id: Id
+    """The id of the request."""
     error: DovetailError
+    """Why there is no reply; raised to whoever waits for it."""
 
 
 Incoming: TypeAlias = bytes | TooLong | LostReply
-"""One message as it came, a TooLong for one that was over the bound and has been skipped, or a
-Lost."""
+"""What a channel delivers: a message, a TooLong in place of one that was over the size limit and
+was skipped, or a LostReply."""
 Receive: TypeAlias = Callable[[Incoming], None]
 """Takes what a channel delivers."""
 OnClose: TypeAlias = Callable[[Exception | None], None]
-"""Hears once that nothing more will come: None for an orderly end, else the reason."""
+"""Called once, when a channel has ended: with None for an orderly end, or else with the reason."""
 
 
 class Channel(Protocol):
     """A two-way pipe for messages. All calls come from the event loop that called `start`."""
 
     def start(self, receive: Receive, ended: OnClose) -> None:
-        """Begin to deliver. `receive` is called for each message in order, `ended` exactly once, at
-        the end."""
+        """Start to deliver.
+
+        Args:
+            receive: Called with each message, in order.
+            ended: Called exactly once, when nothing more will come.
+        """
 
     def send(self, data: bytes) -> None:
-        """Queue one message, without newline. Never blocks and never raises: a lost connection
-        shows in `ended`."""
+        """Queue one message. Never blocks and never raises: a lost connection is reported to
+        `ended`.
+
+        Args:
+            data: The message as JSON, without a newline.
+        """
 
     async def drain(self) -> None:
-        """Wait until there is room in the queue again."""
+        """Wait until there is room in the queue."""
 
     async def close(self) -> None:
         """Send what is queued, then end. May be called twice, and from any task."""
 
 
 class Network(Struct, frozen=True):
-    """What a conversation goes over, by the names that OpenTelemetry has for it. A channel may have
-    one, as `network`."""
+    """What a session runs over, in the words of OpenTelemetry. A channel may have one, as
+    `network`."""
 
     transport: str
+    """`pipe` or `tcp`."""
     protocol: str | None = None
+    """`http`, `websocket`, or None for a pipe."""
     address: str | None = None
-    """Where the server is, as a client knows it …"""
+    """The host name or address of the server, on a client."""
     port: int | None = None
-    """… and the port there."""
+    """The port of the server, on a client."""
 
 
 PIPE = Network("pipe")
@@ -85,25 +97,37 @@ WEBSOCKET = Network("tcp", "websocket")
 
 
 class Principal(Struct, frozen=True):
-    """Who is calling, as an authenticated transport knows it."""
+    """The authenticated user or program that makes a call."""
 
     id: str
+    """Identifies the user. Sessions, tasks and rate limits belong to this id."""
     client: str | None = None
+    """The id of the OAuth client that acts for the user."""
     scopes: tuple[str, ...] = ()
+    """The scopes that were granted."""
     claims: Mapping[str, Any] = {}
+    """The claims of the token, as its verifier found them."""
     expires: float | None = None
-    """When what it proved itself with ends, as `time.time()` counts."""
+    """When the token expires, in seconds since the epoch (`time.time()`); None if it does not."""
 
 
-MAX_PAGES = 64
-"""Pages that are remembered of one caller."""
-MAX_TASKS = 256
-"""Tasks of one caller that it is told of without asking."""
+MAX_ELICITATION_IDS = 64
+"""URL elicitations that are remembered for one caller."""
+MAX_TASK_IDS = 256
+"""Tasks for which one caller gets notifications without asking."""
 
 
 class Caller:
-    """The other side of a call: its revision, what it declared, who it is. One per connection, or
-    one per request in the stateless era."""
+    """The other side of a call: its revision, what it declared, and who it is. There is one per
+    session, or one per request in the stateless era.
+
+    Args:
+        revision: The revision of the protocol that it uses.
+        info: Its name and version, if it gave them.
+        capabilities: What it declared (default: nothing).
+        log_level: The lowest severity of log message that it gets (default: 0, all); None for none.
+        state: What the server's lifespan yielded.
+    """
 
     __slots__ = (
         "address", "capabilities", "elicitation_ids", "info", "log_level", "on_url_elicitation",
@@ -123,88 +147,103 @@ class Caller:
         self.info = info
         self.capabilities = ClientCapabilities() if capabilities is None else capabilities
         self.log_level = log_level
-        """The lowest rank of log message it wants; None for none at all."""
         self.principal: Principal | None = None
-        """Who it is; None where nobody asked, as on stdio or without `Server(auth=…)`."""
+        """Who it is; None if nothing checks that, as on stdio or without `Server(auth=…)`."""
         self.address: str | None = None
-        """Where it calls from, on a network; of a session, where its newest request came from."""
+        """The network address of its newest request, on a network."""
         self.state = state
-        """What the server's lifespan gave."""
         self.roots: tuple[Any, ...] | None = None
-        """Its roots, as long as they can be relied on."""
+        """Its roots; None if they must be asked for."""
         self.roots_generation = 0
-        """How often it was told that they changed: an answer that was on its way meanwhile is not
-        to be relied on."""
+        """Counts the changes of its roots: an answer that was requested before the last change is
+        outdated."""
         self.elicitation_ids: tuple[str, ...] = ()
-        """The ids of the pages that its user was last sent to, in the handshake era."""
+        """The ids of its newest URL elicitations, in the handshake era."""
         self.on_url_elicitation: Callable[[str], None] | None = None
-        """Told of each of them, where other processes have to know."""
+        """Called with each of these ids, if other processes need to know them."""
         self.subscribed_uris: frozenset[str] = frozenset()
-        """The resources whose changes it wants to hear of, in the handshake era."""
+        """The resources whose changes it subscribed to, in the handshake era."""
         self.session_id: str = ""
-        """What its conversation goes by, in the handshake era, where there is one."""
+        """Identifies its session, in the handshake era; empty without one."""
         self.task_ids: tuple[str, ...] = ()
-        """The tasks that it began last, in the handshake era."""
+        """The ids of its newest tasks, in the handshake era."""
 
     def invalidate_roots(self) -> None:
-        """Its roots are to be asked for again."""
+        """Forget the roots, so that they are asked for again."""
         self.roots, self.roots_generation = None, self.roots_generation + 1
 
     def remember_elicitation(self, id: str) -> None:
-        """Its user is sent to a page: that is whom it will concern that they are done there."""
-        self.elicitation_ids = (*self.elicitation_ids, id)[-MAX_PAGES:]
+        """Remember a URL elicitation: this caller is notified when its user has finished.
+
+        Args:
+            id: The id of the elicitation.
+        """
+        self.elicitation_ids = (*self.elicitation_ids, id)[-MAX_ELICITATION_IDS:]
 
     def remember_task(self, id: str) -> None:
-        """It began a task: it is told how that goes on."""
-        self.task_ids = (*self.task_ids, id)[-MAX_TASKS:]
+        """Remember a task: this caller is notified of its progress.
+
+        Args:
+            id: The id of the task.
+        """
+        self.task_ids = (*self.task_ids, id)[-MAX_TASK_IDS:]
 
 
 class Call(Struct, eq=False):
-    """One request being answered. Middleware sees it, may change `params`, and passes it on."""
+    """One request that is being answered. Middleware sees it, may change `params`, and passes it
+    on."""
 
     id: Id
+    """The id of the request, as the client chose it."""
     method: Method
+    """The method that is called."""
     params: Any
+    """The params, as the method's type."""
     caller: Caller
+    """The other side."""
     connection: Any
+    """Where what belongs to the call goes: notifications, and questions to the client."""
     cancelled: bool = False
-    """Whether nobody waits for the answer any more."""
+    """Whether nobody waits for the reply any more."""
     timed_out: bool = False
-    """Whether it ran out of its own time; it is answered, but the work is in vain."""
+    """Whether the tool's timeout has passed. The call is answered with an error, and what the
+    handler still does is in vain."""
     abort_error: ProtocolError | None = None
-    """Why it was ended though somebody waits for it."""
+    """The error that the call was ended with, though somebody waits for the reply."""
     finished: bool = False
-    """Whether it was answered or cancelled: nothing that belongs to it may be sent from now on."""
+    """Whether it was answered or cancelled: nothing that belongs to it is sent from then on."""
     error_code: int | None = None
     """The code of the error that it was answered with."""
     protocol_handler: "CallHandler | None" = None
-    """Answers what only the connection can (subscriptions, levels); the server passes such a call
-    on to it."""
+    """Answers what belongs to the protocol (subscriptions, log levels); the server passes such a
+    call on to it."""
     principal: Principal | None = None
-    """Who asked this: of one caller, each request may come with another token …"""
+    """Who sent this request. Each request of a session may come with another token."""
     address: str | None = None
-    """… and from another place."""
+    """The network address that it came from."""
     missing_scopes: tuple[str, ...] = ()
-    """The scopes for want of which it failed."""
+    """The scopes that the caller would have needed."""
     progress: Any = None
+    """Sends its progress notifications; None if the client did not ask for them."""
     run: Any = None
-    """The handler at work, where it may outlive the request (`connection/input_requests.py`)."""
+    """The suspendable call or task that runs the handler, if that may outlive the request."""
     once_results: dict[str, Any] | None = None
-    """What `ctx.once` has done, as JSON; a future where it is at it."""
+    """What `ctx.once` returned, as JSON by key; a future while it runs."""
     input_responses: "Mapping[str, Any]" = {}
-    """The answers that came with the request, where the handler does the asking itself."""
+    """The client's answers, for a handler that returns InputRequired."""
     request_state: str | None = None
-    """The state that the handler gave its question along."""
+    """The state that such a handler returned with its questions."""
     timeout_clock: Any = None
-    """What ends the handler when its time is over; stands still while the client is asked."""
+    """Ends the handler when its time is up; stopped while the client is being asked."""
     detach: "Callable[[Call], Awaitable[Call]] | None" = None
-    """What makes a task of it, where that is still to be decided: gives the call as the handler
-    goes on with it."""
+    """Turns the call into a task, if that is still undecided; returns the call that the handler
+    goes on with."""
     open_questions: int = 0
-    """Questions down the back channel that have no answer yet."""
+    """Questions over the back channel that have no answer yet."""
     rounds: int = 0
-    """How often it began to ask there."""
+    """How many rounds of questions it has asked there."""
     task: "asyncio.Task[None] | None" = None
+    """The asyncio task that answers it."""
 
     @property
     def revision(self) -> Revision:
@@ -218,192 +257,313 @@ class Call(Struct, eq=False):
 
 
 CallHandler: TypeAlias = Callable[[Call], Awaitable[Any]]
-"""Answers a call with a result of the vocabulary, or raises a ProtocolError to refuse it."""
+"""Answers a call with a result, or raises a ProtocolError to refuse it."""
 Redact: TypeAlias = Callable[[str], str]
-"""Takes a string on its way out, and gives back what may be seen of it."""
+"""Takes a string on its way out, and returns what may be seen of it."""
 ChangeListener: TypeAlias = Callable[[str, Any], None]
-"""Hears of a change, as the notification that tells it: method name and params. May be called from
-any thread."""
+"""Called with a change, as the method name and params of its notification. May be called from any
+thread."""
 
 
 class Service(Protocol):
-    """What a server is to the layers below."""
+    """What a server is to the layers below it. `Server` is one; a gateway is another."""
 
     info: Implementation
+    """Its name and version."""
     instructions: str | None
+    """Instructions for the model."""
     capabilities: ServerCapabilities
+    """What it declares."""
     revisions: tuple[Revision, ...]
+    """The revisions that it serves, oldest first."""
     limits: "Limits"
+    """Its bounds."""
     redact: Redact | None
+    """Removes secrets from everything that it sends."""
     replay: bool
-    """Whether a handler that asked is always run again from its beginning, as another process would
-    have to."""
-
+    """Whether a handler that asked its client is always run again from the start, as another
+    process would have to."""
     guard: "Guard | None"
-    """Who is let in over HTTP and WebSocket; None lets everybody in."""
+    """Decides who may call it over HTTP and WebSocket; None admits everybody."""
 
     @property
     def scopes(self) -> tuple[str, ...]:
-        """All scopes that something here needs."""
-
-    def may_notify(self, principal: Principal | None, method: str, params: Any) -> bool:
-        """Whether this caller may know of a change."""
+        """All scopes that any of its components needs."""
 
     @property
     def extensions(self) -> "Extensions":
-        """What its extensions add."""
+        """Its extensions."""
+
+    def may_notify(self, principal: Principal | None, method: str, params: Any) -> bool:
+        """Return whether a caller may be notified of a change.
+
+        Args:
+            principal: Who would be notified.
+            method: The method of the notification.
+            params: Its params.
+        """
 
     def admit(self, method: Method, params: Any, caller: Caller) -> None:
-        """Whether this request may begin at all: raises Forbidden where the caller's scopes do not
-        cover it, Overloaded where it has asked too often."""
+        """Check a request before it becomes a call.
+
+        Args:
+            method: The method that is requested.
+            params: Its params.
+            caller: Who requests it.
+
+        Raises:
+            Forbidden: The caller's scopes do not cover it.
+            Overloaded: The caller has reached a rate limit.
+        """
 
     def answer(self, call: Call) -> Awaitable[Any]:
-        """Answer one call."""
+        """Answer a call.
+
+        Args:
+            call: The call; its `protocol_handler`, if it has one, is called in place of a handler.
+        """
 
     def observe(self, observer: Any) -> None:
-        """Let one more `Observer` look at every call, from outside of all middleware."""
+        """Add an observer, outside of all middleware.
+
+        Args:
+            observer: An `Observer`, which sees every call and every refusal.
+        """
 
     def session_ended(self, caller: Caller, network: Network | None, seconds: float) -> None:
-        """Hear that a session of the handshake era has ended, after so many seconds."""
+        """Take note of the end of a session of the handshake era.
+
+        Args:
+            caller: The caller of the session.
+            network: What it ran over, if known.
+            seconds: How long it lasted.
+        """
 
     def can_ask(self, call: Call) -> bool:
-        """Whether what answers this call is able to ask its client."""
+        """Return whether the handler of a call is able to ask the client.
+
+        Args:
+            call: The call, before it is answered.
+        """
 
     def make_form(self, message: str, schema: Any) -> "Form":
-        """The form that a schema is, to be put to a user with this message; SchemaError or
-        ConfigError where it is none."""
+        """Return the form for an elicitation.
+
+        Args:
+            message: What the user is asked.
+            schema: A type or a JSON schema.
+
+        Raises:
+            SchemaError: The schema is not a form.
+            ConfigError: The form asks for a secret.
+        """
 
     def add_listener(self, listener: ChangeListener, *, watched: bool = True) -> Callable[[], None]:
-        """Tell `listener` of every change from now on, of those in files only where it wants what
-        is `watched`; returns what ends it."""
+        """Notify a listener of every change from now on.
+
+        Args:
+            listener: Called with each change, on any thread.
+            watched: Whether it also wants changes of watched files (default: True).
+
+        Returns:
+            A function that removes the listener.
+        """
 
     def header_params(self, tool: str) -> "tuple[HeaderParam, ...]":
-        """The parameters of a tool that are repeated in HTTP headers."""
+        """Return the parameters of a tool that clients repeat in HTTP headers.
+
+        Args:
+            tool: The name of the tool; an unknown one has none.
+        """
 
 
 MEMBERS_CHANGED = "bus/parted"
-"""The topic under which a bus itself speaks: another process has left, or this one lost all others,
+"""The topic that a bus publishes itself: another process has left, or this process lost all others
 or found them again."""
 
 
 class Bus(Protocol):
-    """How the processes of one server reach each other. Payloads are what MessagePack can carry."""
+    """How the processes of one server reach each other. Payloads are whatever MessagePack can
+    carry."""
 
     alone: bool
     """Whether no other process can be reached."""
 
     def on(self, topic: str, handler: Callable[[Any], Any]) -> None:
-        """Hear what others publish or ask under this topic. What the handler returns, unless None,
-        is the answer."""
+        """Handle what other processes publish or ask under a topic.
+
+        Args:
+            topic: The topic. It has one handler: the one that was set last.
+            handler: Takes the payload. What it returns, or its coroutine returns, is the answer;
+                None is no answer.
+        """
 
     def publish(self, topic: str, payload: Any) -> None:
-        """Tell every other process. Never blocks and never raises."""
+        """Send a message to every other process. Never blocks and never raises.
+
+        Args:
+            topic: The topic.
+            payload: The message.
+        """
 
     async def ask(self, topic: str, payload: Any, timeout: float = 1.0) -> Any:
-        """The first answer of another process that is not None; None where nobody has one, or not
-        in that many seconds."""
+        """Ask all other processes, and return the first answer that is not None; None if there is
+        none.
+
+        Args:
+            topic: The topic.
+            payload: The question.
+            timeout: How many seconds to wait (default: 1).
+        """
 
     async def close(self) -> None:
-        """Leave."""
+        """Leave the bus."""
 
 
 class HttpRequest(Struct, kw_only=True):
-    """A request as a serverless function, a guard or a test has it. Header names are lower case."""
+    """An HTTP request, as a serverless function, a guard or a test sees it."""
 
     method: str = "POST"
+    """The HTTP method."""
     path: str = "/"
+    """The path of the URL."""
     headers: Mapping[str, str] = {}
+    """The headers. Names are in lower case."""
     body: bytes = b""
+    """The body, complete."""
     url: str = ""
-    """All of the address, with the query: as the client sees it, or where a request of our own
-    goes."""
+    """The whole URL with its query: as the client sees it, or where a request of our own goes."""
     address: str | None = None
-    """Where it comes from."""
+    """The network address of the client."""
 
 
 class HttpResponse(Struct, kw_only=True):
-    """What answers it."""
+    """The response to an HttpRequest."""
 
     status: int = 200
+    """The HTTP status."""
     headers: Mapping[str, str] = {}
+    """The headers."""
     body: bytes = b""
+    """The body, complete."""
 
 
 Fetch: TypeAlias = Callable[[HttpRequest], Awaitable[HttpResponse]]
-"""Sends a request of our own and gives back the answer, whatever its status; raises ConnectFailed
-or TimedOut. Redirects are not followed, sizes and times are bounded, and addresses of the local
-network are refused unless they are allowed."""
+"""Sends a request and returns the response, whatever its status; raises ConnectFailed or TimedOut.
+Redirects are not followed, sizes and times are bounded, and addresses of the local network are
+refused unless they are allowed."""
 
 
 class PublicUrl(Struct, frozen=True, eq=False):
-    """Where a guarded server stands, as the world sees it."""
+    """The public URL of a guarded server, and what a guard may use there."""
 
     url: str
-    """The endpoint: what a token has to be for."""
+    """The URL of the endpoint, which tokens must be issued for."""
     base: str
-    """What the guard's own pages lie below: origin and mount point, without a slash at the end."""
+    """The URL that the guard's own pages are below: origin and mount point, without a slash at the
+    end."""
     ring: "KeyRing"
+    """The server's keys."""
     fetch: Fetch
-    """For addresses that strangers name."""
+    """For URLs that a stranger named."""
     fetch_trusted: Fetch | None = None
-    """For addresses that the configuration names, which may well be on the local network."""
+    """For URLs from the configuration, which may be on the local network."""
     scopes: tuple[str, ...] = ()
-    """What its tools, resources and prompts need between them."""
+    """All scopes that the server's tools, resources and prompts need."""
     is_configured: bool = True
-    """Whether that is the server's own word; else it is only what the request says, which may be of
-    an attacker's choice."""
+    """Whether the URL comes from the server's configuration. Otherwise it is what the request says,
+    which an attacker may have chosen."""
 
 
 class RequestIdentity(Struct, frozen=True, eq=False):
-    """Who sent a request, as far as a network and the guard can tell."""
+    """Who sent a request, as far as the network and the guard can tell."""
 
     address: str | None = None
+    """The network address of the client."""
     principal: Principal | None = None
+    """Who the guard says it is."""
     public_url: PublicUrl | None = None
-    """Where it was let in, by a guard."""
+    """Where the guard admitted it."""
     request: HttpRequest | None = None
-    """What it was let in with."""
+    """The request that the guard admitted."""
 
 
 class Guard(Protocol):
-    """Decides who is let in. `dovetail.auth` has some; `Server(auth=…)` takes any.
+    """Decides who may call a server. `dovetail.auth` has some; `Server(auth=…)` takes any.
 
-    It may have more than this. `again(request, site)` is asked in place of `admit` about a request
-    that was let in before and is still being answered, for a proof that can be used once.
-    `stand(base)` may complain of the URL that the server is served at, before anybody calls.
-    `secrets` names headers that are its own business, which handlers do not get to see.
+    A guard may have three more members. `again(request, site)` is called in place of `admit` for a
+    request that was admitted before and is still being answered, for proofs that can be used only
+    once. `stand(base)` may raise if the URL that the server is served at will not do, before
+    anybody calls. `secrets` names the headers that handlers do not get to see.
     """
 
     async def admit(self, request: HttpRequest, site: PublicUrl) -> Principal | HttpResponse:
-        """Who is calling, or the refusal."""
+        """Return who is calling, or the response that refuses the request.
+
+        Args:
+            request: The request, without its body.
+            site: The server's public URL.
+        """
 
     async def respond(self, request: HttpRequest, site: PublicUrl) -> HttpResponse | None:
-        """A page of the guard's own, such as its metadata; None where this is none. Paths are those
-        of the origin."""
+        """Return a page of the guard itself, such as its metadata; None if it has none there.
+
+        Args:
+            request: The request; its path is that of the origin.
+            site: The server's public URL.
+        """
 
     def challenge(
         self, site: PublicUrl, principal: Principal, scopes: tuple[str, ...]
     ) -> Mapping[str, str]:
-        """The headers of a refusal to a caller that was let in, but lacks these scopes."""
+        """Return the headers of a response to a caller who was admitted but lacks scopes.
+
+        Args:
+            site: The server's public URL.
+            principal: The caller.
+            scopes: The scopes that are missing.
+        """
 
 
 class Credentials(Protocol):
-    """What a client gets in with. `dovetail.auth` has some; `Client(auth=…)` takes any. The one
-    that is bound to a server (`bind`) is asked; all calls come from one event loop."""
+    """What a client authenticates with. `dovetail.auth` has some; `Client(auth=…)` takes any. All
+    methods but `bind` are called on what `bind` returned, from one event loop."""
 
     def bind(self, url: str, fetch: Fetch) -> "Credentials":
-        """The same, for the server at this URL."""
+        """Return these credentials for one server.
+
+        Args:
+            url: The URL of the server.
+            fetch: Sends the requests that are needed to get a token.
+        """
 
     async def headers(self, method: str, url: str) -> Mapping[str, str]:
-        """What goes with this request; renews what is about to end."""
+        """Return the headers to send with a request; renews a token that is about to expire.
+
+        Args:
+            method: The HTTP method of the request.
+            url: Its URL.
+        """
 
     async def on_refused(self, method: str, url: str, answer: HttpResponse) -> bool:
-        """The server answered 401 or 403. True: ask again at once, with what `headers` says now.
-        Raises Unauthorized where only `authorize` can help, and where nothing can."""
+        """Handle a 401 or 403. True means: send the request again, with new `headers`.
+
+        Args:
+            method: The HTTP method of the request.
+            url: Its URL.
+            answer: The response.
+
+        Raises:
+            Unauthorized: Only `authorize` can help (`curable`), or nothing can.
+        """
 
     def on_response(self, answer: HttpResponse) -> None:
-        """Any other answer, of which the headers may matter (nonces)."""
+        """Take note of any other response, whose headers may matter (nonces).
+
+        Args:
+            answer: The response, without its body.
+        """
 
     async def authorize(self) -> None:
-        """Do what takes a person, however long it takes, after `refused` raised an Unauthorized
+        """Do what needs a person, however long it takes, after `on_refused` raised an Unauthorized
         that is `curable`."""

@@ -17,7 +17,7 @@ from dovetail.errors import (
     UrlRefused,
     UrlRequired,
 )
-from dovetail.ports import MAX_PAGES, Call, Principal
+from dovetail.ports import MAX_ELICITATION_IDS, Call, Principal
 from dovetail.protocol.client_features import ElicitResult
 from dovetail.sealing import KeyRing
 from dovetail.testing import Tape, bare, pair
@@ -462,7 +462,7 @@ async def test_over_http_the_session_that_was_asked_is_told_on_its_stream() -> N
 async def test_the_pages_that_are_remembered_of_a_caller_are_bounded() -> None:
     server, tape = teller(), Tape()
     async with pair(server, revision=OLD, record=tape, on_elicit=lambda request: True) as client:
-        for number in range(MAX_PAGES + 1):
+        for number in range(MAX_ELICITATION_IDS + 1):
             await client.call_tool("pay", {"id": f"{number}"})
         server.elicitation_complete("0")
         server.elicitation_complete("1")
