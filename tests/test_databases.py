@@ -2,12 +2,15 @@
 written is there."""
 
 import asyncio
+import gc
 import os
 import signal
 import socket
+import sqlite3
 import stat
 import subprocess
 import sys
+import warnings
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from threading import Event, Thread
@@ -16,7 +19,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from dovetail.auth import SqliteStorage
-from dovetail.databases import create_private_file
+from dovetail.databases import connect, create_private_file
+from dovetail.errors import ConfigError
 from dovetail.extensions.tasks import SqliteStore, TaskRecord
 from dovetail.extensions.tasks.store import TaskOrigin
 from dovetail.limits import Limits
@@ -209,3 +213,27 @@ def test_what_is_no_file_keeps_its_permissions(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir(mode=0o755)
     create_private_file(tmp_path / "folder")
     assert stat.S_IMODE((tmp_path / "folder").stat().st_mode) == 0o755
+
+
+def test_a_connection_is_closed_when_its_owner_is_gone(tmp_path: Path) -> None:
+    class Owner:
+        pass
+
+    owner = Owner()
+    owner.itself = owner  # type: ignore[attr-defined]  # only the garbage collector ends it
+    connection = connect(str(tmp_path / "rows"), 1.0, owner)
+    connection.execute("SELECT 1")
+    del owner
+    gc.collect()
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        connection.execute("SELECT 1")
+
+
+async def test_a_connection_that_cannot_be_set_up_is_closed(tmp_path: Path) -> None:
+    (tmp_path / "rows").write_bytes(b"not a database" * 100)
+    storage = SqliteStorage(tmp_path / "rows")
+    with pytest.raises(ConfigError):
+        await storage.get("a:1")
+    with warnings.catch_warnings():  # Python 3.13 warns of one that is not
+        warnings.simplefilter("error")
+        gc.collect()
