@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from .client.caching import SharedCache
+    from .client.callbacks import ElicitRequest, SampleRequest
     from .client.client import Client
     from .client.samplers import Model, anthropic_sampler, choose_model, openai_sampler
     from .client.task_handle import TaskHandle, TaskUpdate
@@ -60,6 +61,7 @@ _HOMES = {
     "Client": "client.client",
     "Context": "server.context",
     "DovetailError": "errors",
+    "ElicitRequest": "client.callbacks",
     "EmbeddedResource": "protocol.content",
     "Extension": "connection.extension",
     "File": "server.media",
@@ -79,6 +81,7 @@ _HOMES = {
     "Rates": "server.guards.rates",
     "ResourceLink": "protocol.content",
     "Root": "protocol.client_features",
+    "SampleRequest": "client.callbacks",
     "Server": "server.server",
     "SharedCache": "client.caching",
     "Skill": "extensions.skills.reader",
@@ -101,13 +104,13 @@ _HOMES = {
 
 __all__ = [
     "Annotations", "Audio", "AudioContent", "AuditRecord", "BlobResourceContents", "Cache",
-    "CannotAsk", "Channel", "Client", "Context", "DovetailError", "EmbeddedResource", "Extension",
-    "File", "Header", "HttpRequest", "HttpResponse", "Icon", "Image", "ImageContent",
-    "InputRequired", "Limits", "Message", "Model", "NotFound", "ProtocolError", "Rate", "Rates",
-    "ResourceLink", "Root", "Server", "SharedCache", "Skill", "SkillEntry", "TaskHandle",
-    "TaskUpdate", "TextContent", "TextResourceContents", "ToolAnnotations", "ToolError",
-    "ToolResult", "anthropic_sampler", "audit", "choose_model", "openai_sampler", "redact_secrets",
-    "telemetry", "terminal_elicit",
+    "CannotAsk", "Channel", "Client", "Context", "DovetailError", "ElicitRequest",
+    "EmbeddedResource", "Extension", "File", "Header", "HttpRequest", "HttpResponse", "Icon",
+    "Image", "ImageContent", "InputRequired", "Limits", "Message", "Model", "NotFound",
+    "ProtocolError", "Rate", "Rates", "ResourceLink", "Root", "SampleRequest", "Server",
+    "SharedCache", "Skill", "SkillEntry", "TaskHandle", "TaskUpdate", "TextContent",
+    "TextResourceContents", "ToolAnnotations", "ToolError", "ToolResult", "anthropic_sampler",
+    "audit", "choose_model", "openai_sampler", "redact_secrets", "telemetry", "terminal_elicit",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy(globals(), _HOMES)

@@ -1,7 +1,7 @@
-"""The client for code without async: a portal into an event loop on a thread of its own. No second
-client class.
+"""The client for code without async: a portal to an event loop on its own thread.
 
-Every coroutine method of `Client` can be called plainly; the call waits for its result. Callbacks
+Every coroutine method of `Client` can be called as a plain function, which waits for the result.
+There is no second client class to keep in step: methods are looked up on the `Client`. Callbacks
 run on the portal's thread.
 """
 
@@ -19,35 +19,47 @@ from .subscriptions import Subscription
 from .task_handle import TaskHandle
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from typing import TypeVar, overload
+    from collections.abc import Iterator, Sequence
+    from typing import Concatenate, Generic, ParamSpec, TypeVar, overload
 
     from ..connection.connection import OnProgress
-    from ..extensions.apps.view import View
-    from ..extensions.skills.wire import SkillEntry
     from ..protocol.base import Implementation
     from ..protocol.content import ResourceContents
     from ..protocol.lifecycle import ServerCapabilities
-    from ..protocol.prompts import GetPromptResult, Prompt
-    from ..protocol.resources import Resource, ResourceTemplate
-    from ..protocol.tools import Tool, ToolResult
-    from ..protocol.utilities import Completion, Level
+    from ..protocol.tools import ToolResult
     from .callbacks import AnyRequest
     from .client import Client
     from .task_handle import TaskUpdate
     from .tool_results import TypedToolResult
 
+    P = ParamSpec("P")
     T = TypeVar("T")
+
+    class _Blocking(Generic[P, T]):
+        """A method of Client without `async`, as type checkers see it."""
+
+        def __init__(
+            self, method: Callable[Concatenate[Client, P], Coroutine[Any, Any, T]]
+        ) -> None: ...
+        def __get__(self, instance: object, owner: object = None) -> Callable[P, T]: ...
+
+    class _BlockingReturning(Generic[P, T]):
+        """The same, if the result has a blocking form too."""
+
+        def __init__(
+            self, method: Callable[Concatenate[Client, P], Any], result: type[T]
+        ) -> None: ...
+        def __get__(self, instance: object, owner: object = None) -> Callable[P, T]: ...
 
 
 class BlockingSubscription:
-    """One thing to hear of; `close()`, or `with`, ends it."""
+    """A subscription; `close()`, or leaving its `with` block, ends it."""
 
     def __init__(self, portal: "BlockingClient", handle: Subscription) -> None:
         self._portal, self._handle = portal, handle
 
     def close(self) -> None:
-        """Hear no more of it."""
+        """Unsubscribe."""
         self._portal._wait(self._handle.close())
 
     def __enter__(self) -> "BlockingSubscription":
@@ -63,7 +75,7 @@ class BlockingSubscription:
 
 
 class BlockingTask:
-    """A task whose calls wait (`TaskHandle`)."""
+    """A task whose methods wait for their result; see `TaskHandle`."""
 
     def __init__(self, portal: "BlockingClient", handle: TaskHandle) -> None:
         self._portal, self._handle = portal, handle
@@ -73,15 +85,15 @@ class BlockingTask:
 
     @property
     def id(self) -> str:
-        """What it is picked up again by; empty where the server answered at once."""
+        """The id of the task; empty if the server answered directly."""
         return self._handle.id
 
     def status(self) -> "TaskUpdate":
-        """How the task stands now."""
+        """Return the current status of the task."""
         return self._portal._wait(self._handle.status())  # type: ignore[no-any-return]
 
     def updates(self) -> "Iterator[TaskUpdate]":
-        """How the task stands, and whenever that changes, until it is over."""
+        """Yield the status of the task whenever it changes, until it is over."""
         updates = self._handle.updates()
 
         async def another() -> "TaskUpdate | None":
@@ -94,25 +106,35 @@ class BlockingTask:
             self._portal._wait(updates.aclose())
 
     def result(self, timeout: float | None = None, *, raise_on_error: bool = True) -> "ToolResult":
-        """What the tool gave; after `timeout` seconds TimedOut. The task goes on either way."""
+        """Wait for the result of the tool. The task goes on if this times out.
+
+        Args:
+            timeout: Seconds to wait (default: no limit). TimedOut is raised after that.
+            raise_on_error: Whether to raise ToolError if the tool fails.
+        """
         work = self._handle.result(timeout, raise_on_error=raise_on_error)
         return self._portal._wait(work)  # type: ignore[no-any-return]
 
     def cancel(self) -> None:
-        """Ask the server to end the task."""
+        """Ask the server to cancel the task."""
         self._portal._wait(self._handle.cancel())
 
     def questions(self) -> "dict[str, AnyRequest]":
-        """What the task asks now and nobody has answered yet, by key."""
+        """Return the open questions of the task, by key."""
         return self._portal._wait(self._handle.questions())  # type: ignore[no-any-return]
 
     def answer(self, key: str, value: Any) -> None:
-        """Answer a question of a task that is `manual`."""
+        """Answer a question of a task that is `manual`.
+
+        Args:
+            key: The key of the question.
+            value: What `on_elicit` or `on_sample` would return.
+        """
         self._portal._wait(self._handle.answer(key, value))
 
 
 class BlockingSkill:
-    """A skill whose calls wait (`Skill`)."""
+    """A skill whose methods wait for their result; see `Skill`."""
 
     def __init__(self, portal: "BlockingClient", skill: Skill) -> None:
         self._portal, self._skill = portal, skill
@@ -121,16 +143,24 @@ class BlockingSkill:
         return getattr(self._skill, name)
 
     def read(self, path: str) -> "ResourceContents":
-        """A file of the skill, by its path in it."""
+        """Return a file of the skill.
+
+        Args:
+            path: The path of the file in the skill.
+        """
         return self._portal._wait(self._skill.read(path))  # type: ignore[no-any-return]
 
     def list(self, path: str = "") -> "Sequence[str]":
-        """What lies in a directory of the skill."""
+        """Return what is in a directory of the skill.
+
+        Args:
+            path: The path of the directory (default: the skill itself).
+        """
         return self._portal._wait(self._skill.list(path))  # type: ignore[no-any-return]
 
 
 class BlockingClient:
-    """A client whose calls wait. `with Client(target).blocking() as client:`"""
+    """A client whose methods wait for their result: `with Client(target).blocking() as client:`."""
 
     def __init__(self, client: "Client") -> None:
         self._client = client
@@ -165,7 +195,7 @@ class BlockingClient:
         self.close()
 
     def close(self) -> None:
-        """End the conversation, and the thread."""
+        """Close the connection and end the thread."""
         if self._loop is not None:
             try:
                 self._wait(self._client.close())
@@ -185,7 +215,9 @@ class BlockingClient:
         if threading.current_thread() is self._thread:
             work.close()
             raise ConfigError(
-                "A callback cannot wait for the thread it runs on; hand the call to another thread"
+                "A callback runs on the thread that serves this client, so it cannot wait for "
+                "it; make "
+                "the call in another thread"
             )
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
@@ -193,6 +225,9 @@ class BlockingClient:
         except BaseException:
             future.cancel()  # Ctrl-C here cancels the call at the server
             raise
+
+    def __repr__(self) -> str:
+        return f"<Blocking{repr(self._client)[1:]}"
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._client, name)
@@ -217,18 +252,34 @@ class BlockingClient:
         return self._waiting(run)
 
     if TYPE_CHECKING:
-        # What type checkers see: the calls of Client, without `async`.
         state: str
         revision: str
         server_info: Implementation | None
         capabilities: ServerCapabilities
         instructions: str | None
 
-        def ping(self, timeout: float | None = None) -> None: ...
-        def list_tools(self, *, fresh: bool = False) -> list[Tool]: ...
-        def list_resources(self, *, fresh: bool = False) -> list[Resource]: ...
-        def list_resource_templates(self, *, fresh: bool = False) -> list[ResourceTemplate]: ...
-        def list_prompts(self, *, fresh: bool = False) -> list[Prompt]: ...
+        request = _Blocking(Client.request)
+        notify = _Blocking(Client.notify)
+        ping = _Blocking(Client.ping)
+        log_out = _Blocking(Client.log_out)
+        list_tools = _Blocking(Client.list_tools)
+        list_resources = _Blocking(Client.list_resources)
+        list_resource_templates = _Blocking(Client.list_resource_templates)
+        list_prompts = _Blocking(Client.list_prompts)
+        read_resource = _Blocking(Client.read_resource)
+        list_skills = _Blocking(Client.list_skills)
+        get_skill = _Blocking(Client.get_skill)
+        read_app = _Blocking(Client.read_app)
+        get_prompt = _Blocking(Client.get_prompt)
+        complete = _Blocking(Client.complete)
+        set_log_level = _Blocking(Client.set_log_level)
+        set_roots = _Blocking(Client.set_roots)
+        start_tool = _BlockingReturning(Client.start_tool, BlockingTask)
+        task = _BlockingReturning(Client.task, BlockingTask)
+        read_skill = _BlockingReturning(Client.read_skill, BlockingSkill)
+        subscribe = _BlockingReturning(Client.subscribe, BlockingSubscription)
+        on_change = _BlockingReturning(Client.on_change, BlockingSubscription)
+
         @overload
         def call_tool(
             self,
@@ -256,46 +307,6 @@ class BlockingClient:
             meta: dict[str, Any] | None = None,
         ) -> TypedToolResult[T]: ...
         def call_tool(self, name: str, arguments: Any = None, **options: Any) -> Any: ...
-        def start_tool(
-            self,
-            name: str,
-            arguments: Any = None,
-            *,
-            ttl: float | None = None,
-            timeout: float | None = None,
-            manual: bool = False,
-            meta: dict[str, Any] | None = None,
-        ) -> BlockingTask: ...
-        def task(self, id: str, *, manual: bool = False) -> BlockingTask: ...
-        def read_resource(
-            self, uri: str, *, timeout: float | None = None, fresh: bool = False
-        ) -> list[ResourceContents]: ...
-        def list_skills(self, *, fresh: bool = False) -> list[SkillEntry]: ...
-        def get_skill(self, uri: str, *, fresh: bool = False) -> SkillEntry: ...
-        def read_skill(self, skill: str | SkillEntry) -> BlockingSkill: ...
-        def read_app(self, target: str | Tool) -> View: ...
-        def get_prompt(
-            self,
-            name: str,
-            arguments: Mapping[str, Any] | None = None,
-            *,
-            timeout: float | None = None,
-        ) -> GetPromptResult: ...
-        def complete(
-            self,
-            *,
-            prompt: str | None = None,
-            resource: str | None = None,
-            argument: str,
-            value: str = "",
-            context: Mapping[str, str] | None = None,
-            timeout: float | None = None,
-            debounce: float = 0,
-            cache: float = 0,
-        ) -> Completion: ...
-        def set_log_level(self, level: Level) -> None: ...
-        def subscribe(self, uri: str, callback: Callable[[str], Any]) -> BlockingSubscription: ...
-        def on_change(self, kind: str, callback: Callable[[str], Any]) -> BlockingSubscription: ...
 
 
 BLOCKING_TYPES: dict[type, Callable[[BlockingClient, Any], Any]] = {
@@ -303,4 +314,4 @@ BLOCKING_TYPES: dict[type, Callable[[BlockingClient, Any], Any]] = {
     TaskHandle: BlockingTask,
     Skill: BlockingSkill,
 }
-"""What has coroutines of its own, and what waits for them."""
+"""Types with coroutine methods, and the types that wait for them."""

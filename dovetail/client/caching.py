@@ -142,20 +142,20 @@ class ResponseCache:
         """How often an answer that was kept was good enough."""
 
     async def request(
-        self, calling: ClientSession, fresh: bool, method: Method, params: Any, **options: Any
+        self, session: ClientSession, fresh: bool, method: Method, params: Any, **options: Any
     ) -> Any:
         """The answer to a request: one that was kept, unless it has to be fresh, or else the
         server's."""
-        if not calling.agreed_revision.stateless or _carries_answers(params):
-            return await calling.request(method, params, **options)
-        own = self._key(method.name, params, calling.agreed_revision.name)
+        if not session.agreed_revision.stateless or _carries_answers(params):
+            return await session.request(method, params, **options)
+        own = self._key(method.name, params, session.agreed_revision.name)
         public = own._replace(owner=None)
         data = None if fresh else self._cache.get(own) or self._cache.get(public)
         if data is not None:
             self.served += 1
             return decode(data, method.result)
         drops = self._cache.drops
-        result = await calling.request(method, params, **options)
+        result = await session.request(method, params, **options)
         self._cache.remove(own, public)
         ttl = _ttl_seconds(result.ttl_ms) if isinstance(result, CacheHints) else 0.0
         if ttl > 0:

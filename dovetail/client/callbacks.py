@@ -1,19 +1,19 @@
 """What a server may ask of a client: the user (`on_elicit`), the model (`on_sample`), the roots.
 
-Only what has a callback is declared, so nothing else is ever asked; `sampling.tools` and
-`sampling.context` only where they are asked for, or where the callback says of itself that it can
-(`on_sample.tools = True`). A question arrives as a request in the handshake era and inside an
-`input_required` result in the stateless era; either way it takes the same road here:
+Only features with a callback are declared, so nothing else is asked. `sampling.tools` and
+`sampling.context` are declared if the callback says that it supports them (`on_sample.tools =
+True`). A question arrives as a request in the handshake era and inside an `input_required` result
+in the stateless era. Either way it is handled the same:
 
-    is it a sound question? -> on_ask -> on_elicit, on_sample or the roots -> on_answer
-    -> does the answer fit? -> the server
+    is the question valid? -> on_ask -> on_elicit, on_sample or the roots -> on_answer
+    -> is the answer valid? -> the server
 
-A callback sees the question as the server put it, and who put it: `.server` is what the server
-calls itself, `.target` what the user called it. The two hooks are for consent: each gives back what
-it was given, changed if it likes, or None to refuse. A form that is refused is declined; for the
-rest the protocol has no such word, so a refusal is error -1. An accepted form is filled up with its
-defaults and must fit what was asked for: if it does not, that is an error here, and nothing is
-sent.
+A callback sees the question as the server wrote it, and who asks: `.server` is what the server
+calls itself, `.target` what the user connected to. The two hooks are for consent: each returns what
+it was given, changed if it likes, or None to refuse. A form that is refused is declined. For the
+other questions the protocol has no such answer, so a refusal is error -1. An accepted form is
+completed with its defaults and must match its schema. If it does not, that is an error here, and
+nothing is sent.
 """
 
 import asyncio
@@ -85,7 +85,7 @@ __all__ = [
 log = logging.getLogger("dovetail.client")
 
 USER_REFUSED = -1
-"""The code for "the user said no", as the specification's example has it."""
+"""The error code for "the user refused", as in the specification's example."""
 MINUTE_SECONDS = 60.0
 TOOL_CHOICE_MODES = ("auto", "required", "none")
 """Whether a model may, must or must not use tools."""
@@ -113,7 +113,19 @@ class _ServerRequest:
 
 
 class ElicitRequest(ElicitParams, _ServerRequest, kw_only=True):
-    """A server asks the user: for a form (`schema`), or to visit a page (`url`)."""
+    """A question of a server for the user: a form to fill in, or a page to visit.
+
+    Attributes:
+        message: What the user is asked.
+        mode: `"form"` or `"url"`.
+        requested_schema: JSON Schema of the form, also available as `schema`.
+        url: The page to visit.
+        elicitation_id: Identifies the visit; the server repeats it when the user is done there.
+        task: Whether the server wants the answer as a task. The client handles that.
+        meta: The `_meta` of the request.
+        server: The name and version that the server gives itself.
+        target: The server as you named it: the target of the client.
+    """
 
     method: ClassVar[str] = "elicitation/create"
     server: Implementation | None = None
@@ -121,7 +133,24 @@ class ElicitRequest(ElicitParams, _ServerRequest, kw_only=True):
 
 
 class SampleRequest(CreateMessageParams, _ServerRequest, kw_only=True):
-    """A server asks the model."""
+    """A request of a server for a completion by your model.
+
+    Attributes:
+        messages: The conversation so far.
+        max_tokens: The most tokens to generate.
+        system_prompt: The system prompt that the server suggests.
+        model_preferences: Which models the server prefers; see `choose_model`.
+        temperature: The sampling temperature.
+        stop_sequences: Strings that end the generation.
+        include_context: Whether to add context of MCP servers to the prompt.
+        tools: The tools that the model may use.
+        tool_choice: Whether the model may, must or must not use tools.
+        metadata: Parameters for the provider of the model.
+        task: Whether the server wants the answer as a task; handled by the client.
+        meta: The `_meta` of the request.
+        server: The name and version that the server gives itself.
+        target: The server as you named it: the target of the client.
+    """
 
     method: ClassVar[str] = "sampling/createMessage"
     server: Implementation | None = None
@@ -129,7 +158,7 @@ class SampleRequest(CreateMessageParams, _ServerRequest, kw_only=True):
 
 
 class RootsRequest(Params, _ServerRequest, kw_only=True):
-    """A server asks for the roots."""
+    """A request of a server for the roots."""
 
     method: ClassVar[str] = "roots/list"
     server: Implementation | None = None
@@ -143,18 +172,18 @@ REQUEST_TYPES: dict[str, Any] = {
 RequestType = TypeVar("RequestType", ElicitRequest, SampleRequest, RootsRequest)
 AnswerType = TypeVar("AnswerType", ElicitResult, CreateMessageResult, ListRootsResult)
 OnElicit = Callable[[ElicitRequest], Any]
-"""Gives the content of the form, True to accept (a URL, or the defaults), None or False to decline,
-or an ElicitResult."""
+"""Returns the content of the form, True to accept (a URL, or the defaults), None or False to
+decline, or an ElicitResult."""
 OnSample = Callable[[SampleRequest], Any]
-"""Gives text, a block of content or a list of them, a CreateMessageResult, or None to refuse."""
+"""Returns text, a content block or a list of them, a CreateMessageResult, or None to refuse."""
 OnAsk = Callable[[AnyRequest], Any]
-"""Gives the request, changed or not, or None to refuse."""
+"""Returns the request, changed or not, or None to refuse."""
 OnAnswer = Callable[[AnyRequest, Result], Any]
-"""Gives the answer, changed or not, or None to refuse."""
+"""Returns the answer, changed or not, or None to refuse."""
 
 
 class Callbacks:
-    """The answers of one client."""
+    """Answers the questions of one client's server."""
 
     def __init__(
         self,
@@ -198,15 +227,14 @@ class Callbacks:
         self.capabilities.tasks = self.client_tasks.capability
 
     def set_roots(self, roots: Iterable[Any]) -> None:
-        """Replace the roots; a client that declared none cannot have any."""
         if self.roots is None:
             raise ConfigError(
-                "This client was made without roots=, so it never declared that it has any"
+                "This client was made without roots=, so it did not declare that it has roots"
             )
         self.roots.replace(roots)
 
     async def check_roots(self, connection: Any, *, passing: bool = False) -> None:
-        """Drop the roots that are gone, and tell the server, whoever sees it first."""
+        """Drop the roots that no longer exist, and notify the server."""
         if self.roots:
             await self.roots.drop_missing(
                 lambda: connection.notify("notifications/roots/list_changed"), passing=passing
@@ -254,13 +282,15 @@ class Callbacks:
         return replace(answer, roots=[parse_root(root) for root in answer.roots])
 
     def _accept(self, view: type[RequestType], call: Call) -> RequestType:
-        """The question as callbacks see it, if it is not one too many."""
+        """Return the question as callbacks see it, unless there were too many in the last
+        minute."""
         now = asyncio.get_running_loop().time()
-        most = self._recent.maxlen
-        if len(self._recent) == most and (not most or now - self._recent[0] < MINUTE_SECONDS):
+        max_per_minute = self._recent.maxlen
+        is_full = len(self._recent) == max_per_minute
+        if is_full and (not max_per_minute or now - self._recent[0] < MINUTE_SECONDS):
             raise Overloaded(
-                f"{call.method.name}: this client takes {most} questions a minute "
-                "(Limits.questions)"
+                f"{call.method.name}: this client answers at most {max_per_minute} questions "
+                "a minute (Limits.questions)"
             )
         self._recent.append(now)
         return self._view(view, call)
@@ -270,11 +300,11 @@ class Callbacks:
         return view(**fields, server=call.caller.info, target=self._target)
 
     def _require_declared(self, call: Call, capability: str, part: str) -> None:
-        """What this client did not say that it can, in this revision, is not answered."""
+        """Refuse a question about something that this client did not declare in this revision."""
         declared = call.revision.lower(self.capabilities).get(capability)
         parts = (
             {"form"} if capability == "elicitation" and not declared else set(declared or ())
-        )  # an empty one means forms
+        )  # an empty object means forms
         if part not in parts:
             raise InvalidParams(f"This client did not declare {capability}.{part}")
 
@@ -284,7 +314,7 @@ class Callbacks:
         ask: Callable[[RequestType], Any],
         made: Callable[[Any], AnswerType | None],
     ) -> AnswerType | None:
-        """What the callback answers, by leave of the two hooks; None where any of them refuses."""
+        """Return the answer of the callback, or None if it or a hook refuses."""
         if self._on_ask is not None:
             request = _check_hook_result(
                 "on_ask", request, await _call_maybe_async(self._on_ask, request)
@@ -303,7 +333,7 @@ class Callbacks:
     def describe_requests(
         self, questions: dict[str, dict[str, Any]], revision: Revision, origin: Any
     ) -> dict[str, AnyRequest]:
-        """Questions by their keys, as callbacks would see them."""
+        """Return questions by their keys, as callbacks would see them."""
         caller = Caller(revision, getattr(origin, "server_info", None))
         calls = {
             key: self._call(key, question, caller, origin) for key, question in questions.items()
@@ -313,7 +343,7 @@ class Callbacks:
         }
 
     def with_fixed_answer(self, value: Any) -> "Callbacks":
-        """Callbacks that give this answer, whatever is asked, and are checked like any."""
+        """Return callbacks that give this answer to any question, with the same checks."""
         made = Callbacks(
             self._on_elicit and (lambda _: value),
             self._on_sample and (lambda _: value),
@@ -329,8 +359,8 @@ class Callbacks:
     async def answer_all(
         self, asked: InputRequiredResult, revision: Revision, origin: Any
     ) -> dict[str, msgspec.Raw]:
-        """The answers to all questions of a round, by their keys: asked at once, and if one fails,
-        none are given."""
+        """Answer all questions of a round at once, by their keys. If one fails, none is
+        answered."""
         caller = Caller(revision, getattr(origin, "server_info", None))
         calls = [
             self._call(key, question, caller, origin)
@@ -344,7 +374,7 @@ class Callbacks:
                 task.cancel()
             await asyncio.gather(
                 *answering, return_exceptions=True
-            )  # nobody is asked on behalf of a round that is over
+            )  # no question outlives its round
             raise
         return {
             str(call.id): msgspec.Raw(msgspec.json.encode(revision.lower(result)))
@@ -354,15 +384,13 @@ class Callbacks:
     def _call(self, key: str, question: dict[str, Any], caller: Caller, origin: Any) -> Call:
         name = str(question.get("method"))
         if name not in self.answers:
-            raise InvalidRequest(f"The server asks {name}, which this client did not declare")
+            raise InvalidRequest(f"The server sent {name}, which this client did not declare")
         try:
             params = msgspec.convert(
                 question.get("params") or {}, METHODS[name].params, dec_hook=open_hook
             )
         except msgspec.ValidationError as problem:
-            raise InvalidRequest(
-                f"What the server asks back makes no sense: {name}: {problem}"
-            ) from None
+            raise InvalidRequest(f"The server sent an invalid {name}: {problem}") from None
         return Call(key, METHODS[name], params, caller, origin)
 
 
@@ -372,11 +400,10 @@ async def _call_maybe_async(function: Callable[..., Any], *arguments: Any) -> An
 
 
 def _check_hook_result(hook: str, shown: Any, given: Any) -> Any:
-    """What a hook gives back, which is of the kind that it was shown, or None."""
     if given is not None and not isinstance(given, type(shown)):
         raise ConfigError(
-            f"{hook}: give back the {type(shown).__name__}, changed or not, or None to "
-            f"refuse; not {given!r}"
+            f"{hook} must return the {type(shown).__name__}, changed or not, or None to refuse; "
+            f"not {given!r}"
         )
     return given
 
@@ -387,11 +414,11 @@ def _refusal(what: str) -> ProtocolError:
     return refusal
 
 
-# is it a sound question?
+# is the question valid?
 
 
 def _check_elicit(request: ElicitRequest) -> Validator | None:
-    """What the form must fit. Nobody is asked to fill in one that cannot be, nor to visit what is
+    """Return the validator of a form; refuse a form that cannot be filled in, and a page that is
     not on the web."""
     if request.mode != "form":
         if reason := why_not_openable(request.url or ""):
@@ -404,8 +431,7 @@ def _check_elicit(request: ElicitRequest) -> Validator | None:
 
 
 def _check_sample(request: SampleRequest) -> None:
-    """No model is asked for less than a word, in a mode that nobody knows, or to go on with what
-    cannot be gone on with."""
+    """Refuse a request that no model can answer."""
     if request.max_tokens < 1:
         raise InvalidParams(f"maxTokens: must be at least 1, not {request.max_tokens}")
     if _tool_choice_mode(request) not in TOOL_CHOICE_MODES:
@@ -423,7 +449,7 @@ def _blocks(message: SamplingMessage | CreateMessageResult) -> list[SamplingCont
     return message.content if isinstance(message.content, list) else [message.content]
 
 
-# what callbacks may give for an answer
+# what callbacks may return
 
 
 def _to_url_answer(given: Any) -> ElicitResult | None:
@@ -431,7 +457,7 @@ def _to_url_answer(given: Any) -> ElicitResult | None:
         return None
     if given is not True and not isinstance(given, ElicitResult):
         raise ConfigError(
-            f"on_elicit: a page (request.mode is 'url') is agreed to with True, not with {given!r}"
+            f"on_elicit: return True to accept a page (request.mode is 'url'), not {given!r}"
         )
     return ElicitResult(action="accept") if given is True else given
 
@@ -447,7 +473,7 @@ def _to_form_answer(given: Any) -> ElicitResult | None:
         raise ConfigError(f"on_elicit: the answer cannot be sent: {problem}") from None
     if not isinstance(content, dict):
         raise ConfigError(
-            f"on_elicit: a form is answered with a value for each of its fields, not with {given!r}"
+            f"on_elicit: return a mapping with a value for each field of the form, not {given!r}"
         )
     return ElicitResult(action="accept", content=content)
 
@@ -461,12 +487,10 @@ def _to_sample_result(given: Any) -> CreateMessageResult | None:
         else [TextContent(given) if isinstance(given, str) else given]
     )
     if not blocks or not all(
-        isinstance(one, TextContent | ImageContent | AudioContent | ToolUseContent)
-        for one in blocks
+        isinstance(block, TextContent | ImageContent | AudioContent | ToolUseContent)
+        for block in blocks
     ):
-        raise ConfigError(
-            f"on_sample: a model answers with text or content, not with {type(given).__name__}"
-        )
+        raise ConfigError(f"on_sample: return text or content, not {type(given).__name__}")
     stopped = "toolUse" if any(isinstance(block, ToolUseContent) for block in blocks) else "endTurn"
     return CreateMessageResult(
         role="assistant",
@@ -480,11 +504,11 @@ def _to_roots_result(given: list[Root]) -> ListRootsResult:
     return ListRootsResult(roots=given)
 
 
-# does the answer fit?
+# is the answer valid?
 
 
 def _check_uses(request: SampleRequest, answer: CreateMessageResult) -> None:
-    """A model uses no tools but those that it was given, and must or must not as the server says.
+    """Check that the model uses only the tools that it was given, and only if the mode allows it.
     https://modelcontextprotocol.io/specification/2026-07-28/client/sampling#tool-choice-modes"""
     used = {block.name for block in _blocks(answer) if isinstance(block, ToolUseContent)}
     given = (
@@ -499,15 +523,15 @@ def _check_uses(request: SampleRequest, answer: CreateMessageResult) -> None:
         )
     if _tool_choice_mode(request) == "required" and not used:
         log.warning(
-            "on_sample: %s wants a tool to be used, and the model used none", request.asked_by
+            "on_sample: %s requires the model to use a tool, but it used none", request.asked_by
         )
 
 
 def _complete_form(
     request: ElicitRequest, answer: ElicitResult, form: Validator | None
 ) -> ElicitResult:
-    """The answer as it may leave: a page has no content, and a form all of its defaults but where
-    None cleared a field."""
+    """Return the answer as it may be sent: without content for a page; for a form, completed with
+    its defaults, except for fields that None clears."""
     if answer.action != "accept" or form is None:
         return replace(answer, content=None)
     fields = (request.schema or {}).get("properties") or {}
@@ -523,7 +547,8 @@ def _complete_form(
     }
     problems = form.problems(content)
     if problems:
+        found = "; ".join(problems)
         raise ConfigError(
-            f"on_elicit: the answer is not what {request.asked_by} asks for: {'; '.join(problems)}"
+            f"on_elicit: the answer does not match the form of {request.asked_by}: {found}"
         )
     return replace(answer, content=content)

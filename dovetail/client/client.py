@@ -1,9 +1,9 @@
-"""The client: one class, every call of the protocol, typed.
+"""The client: one class with a method for every request of the protocol.
 
-It owns its conversation (`link.py`), not the task that opened it: enter it here, close it there.
-Where the conversation breaks, lists and reads are simply asked again; a tool call that may have
-arrived is not, unless the caller said so or the server is trusted and says that it is safe. How it
-asks is in `asking.py`.
+A client owns its connection (`reconnect.py`), not the task that opened it: you may open it in one
+task and close it in another. If the connection breaks, lists and reads are simply retried. A tool
+call that may have reached the server is not, unless the caller allows it, or the server is trusted
+and marks the tool as safe to repeat. `requests.py` holds the half that sends requests.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 
 from msgspec import Raw
 
@@ -29,8 +29,9 @@ from ..errors import (
     ToolError,
 )
 from ..limits import DEFAULT, Limits
-from ..ports import Credentials, Network
+from ..ports import Channel, Credentials, Network
 from ..protocol.base import Implementation
+from ..protocol.client_features import Root
 from ..protocol.content import ResourceContents
 from ..protocol.prompts import GetPromptParams, GetPromptResult, Prompt
 from ..protocol.resources import ReadResourceParams, Resource, ResourceTemplate
@@ -61,26 +62,92 @@ from .tasks import RemoteTasks
 from .tool_results import ResultValidator, TypedToolResult, convert_result
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from ..extensions.apps.view import View
     from ..extensions.skills.reader import Skill
     from ..extensions.skills.wire import SkillEntry
+    from ..server.server import Server
     from .blocking import BlockingClient
 
 T = TypeVar("T")
+ChangeKind = Literal["tools", "resources", "prompts", "state"]
 
 
 class Client(Requester):
-    """A connection to one server."""
+    """A connection to one MCP server.
+
+        async with Client("https://example.com/mcp") as client:
+            result = await client.call_tool("forecast", {"city": "Oslo"})
+
+    The connection is opened by `async with`, by `connect()` or by the first request, and opened
+    again if it breaks. Callbacks may be plain functions or coroutine functions.
+
+    Args:
+        target: The server: a URL (`http`, `https`, `ws`, `wss`), a script (`"server.py"`), a
+            command as a list (`["uvx", "some-server"]`), an `mcp.json` as a path or a dict, a
+            `Server` object, or a `Channel`.
+        server: Which server of an `mcp.json` to use. Required if it has several.
+        revision: The protocol revision to use: a date, `"handshake"`, `"stateless"` or
+            `"detailed-draft"` (default: the newest that both sides support).
+        on_elicit: Called with an `ElicitRequest` when the server asks the user. Returns the content
+            of the form, True to accept (a URL, or the form's defaults), None or False to decline,
+            or an `ElicitResult`. Without it, the client does not declare elicitation, and the
+            server cannot ask.
+        on_sample: Called with a `SampleRequest` when the server asks for a completion by your
+            model. Returns text, a content block or a list of them, a `CreateMessageResult`, or None
+            to refuse.
+        roots: Directories and files that the server may work in: paths, `file://` URIs or `Root`
+            objects. Without it, the client does not declare roots.
+        on_ask: Called with each question of the server before `on_elicit`, `on_sample` or the roots
+            answer it. Returns the request, changed or not, or None to refuse.
+        on_answer: Called with each question and its answer before the answer is sent. Returns the
+            answer, changed or not, or None to refuse.
+        on_log: Called with each log message of the server: `.level`, `.logger`, `.data`.
+        on_progress: Called with each progress update of a request that has no `on_progress` of its
+            own: `.progress`, `.total`, `.message`.
+        on_stderr: Called with each line that a server process writes to stderr (default: it goes to
+            this process's stderr).
+        middleware: Functions `(call, call_next)` around every request to the server; the first is
+            the outermost.
+        env: Environment variables of a server process, on top of a minimal set that is inherited.
+        cwd: Working directory of a server process (default: this process's).
+        headers: HTTP headers of every request to a URL. They are sent to its origin only.
+        auth: Credentials for a URL: a bearer token, `OAuth()` or other `Credentials`. They are sent
+            over TLS or to this machine only.
+        verify: Which TLS certificates to trust: True for the system's authorities, a path to a CA
+            file, an `ssl.SSLContext`, or False for any certificate.
+        proxy: URL of an HTTP proxy (default: as the environment says).
+        long_polling: Poll for messages that the server sends on its own, instead of keeping a
+            stream open. For networks that cut long-lived responses.
+        timeout: Seconds to wait for each answer, and for the connection to open (default:
+            `limits.timeout`, 60).
+        limits: Bounds on sizes, counts and times; see `Limits`.
+        cache: Whether to cache answers for as long as the server allows, or a `SharedCache` to
+            share them among clients.
+        trusted: Whether to believe the server's tool annotations: a call of a tool that is marked
+            idempotent or read-only is then retried if the connection breaks.
+        validate: What to do if a tool's result does not match its output schema: `"warn"` logs,
+            `"strict"` raises InvalidOutput, `"off"` does not check.
+        experimental: Experimental capabilities to declare to the server.
+        extensions: Protocol extensions to use.
+        tasks: Whether the server may run tool calls as tasks.
+        info: The name and version that this client gives to servers (default: dovetail and its
+            version).
+
+    Raises:
+        ConfigError: The target or an option is not valid.
+    """
 
     def __init__(
         self,
-        target: Any,
+        target: "str | Path | Sequence[str | Path] | Mapping[str, Any] | Server | Channel",
         *,
         server: str | None = None,
         revision: str | None = None,
         on_elicit: OnElicit | None = None,
         on_sample: OnSample | None = None,
-        roots: Iterable[Any] | None = None,
+        roots: Iterable[str | Path | Root] | None = None,
         on_ask: OnAsk | None = None,
         on_answer: OnAnswer | None = None,
         on_log: Callable[[LogParams], Any] | None = None,
@@ -91,14 +158,14 @@ class Client(Requester):
         cwd: str | Path | None = None,
         headers: Mapping[str, str] | None = None,
         auth: Credentials | str | None = None,
-        verify: Any = True,
+        verify: "bool | str | Path | SSLContext" = True,
         proxy: str | None = None,
         long_polling: bool = False,
         timeout: float | None = None,
         limits: Limits = DEFAULT,
         cache: bool | SharedCache = True,
         trusted: bool = False,
-        validate: str = "warn",
+        validate: Literal["strict", "warn", "off"] = "warn",
         experimental: dict[str, Any] | None = None,
         extensions: Sequence[Extension] = (),
         tasks: bool = True,
@@ -150,13 +217,27 @@ class Client(Requester):
         self._observers = [layer for layer in middleware if isinstance(layer, Observer)]
         self._session: tuple[Revision, Network | None, float] | None = None
 
+    def __repr__(self) -> str:
+        session = self._link.session
+        revision = f", revision {session.agreed_revision.name}" if session is not None else ""
+        return f"<Client {self._link.target.name} {self.state}{revision}>"
+
     # opening and closing
+
+    if not TYPE_CHECKING:  # type checkers reject `with Client(…)` by themselves
+
+        def __enter__(self) -> None:
+            raise TypeError(
+                "Use `async with Client(…)`, or `with Client(…).blocking()` in code without async"
+            )
+
+        def __exit__(self, *error: object) -> None: ...
 
     async def __aenter__(self) -> "Client":
         try:
             await self.connect()
         except BaseException:
-            await self.close()  # whoever did not get in does not get out either
+            await self.close()  # `__aexit__` is not called when `__aenter__` raises
             raise
         return self
 
@@ -169,11 +250,11 @@ class Client(Requester):
         await self.close()
 
     async def connect(self) -> None:
-        """Open the conversation; `async with` does it for you."""
+        """Open the connection; `async with` does it for you."""
         await self._link.get_session(self._link.timeout)
 
     async def close(self) -> None:
-        """End the conversation. May be called twice, and from any task."""
+        """Close the connection. May be called twice, and from any task."""
         self._subscriptions.cancel_all()
         self._cached.close()
         await self._tasks.close()
@@ -181,35 +262,57 @@ class Client(Requester):
         await self._link.close()
 
     async def log_out(self) -> bool:
-        """Forget the login to this server, and have it ended by who gave it. Whether that is done:
-        not every authorization server can be asked to, and then it ends by itself."""
+        """Delete the saved login to this server and ask the authorization server to revoke its
+        tokens.
+
+        Returns:
+            True if the tokens were revoked. Not every authorization server supports that; its
+            tokens then expire on their own.
+        """
         forget = getattr(self._link.target.credentials, "forget", None)
         return forget is not None and bool(await forget())
 
     def blocking(self) -> "BlockingClient":
-        """The same client for code without async: `with Client(target).blocking() as client:`."""
+        """Return the same client for code without async: `with Client(target).blocking() as
+        client:`."""
         from .blocking import BlockingClient
 
         return BlockingClient(self)
 
-    # asking
+    # requests
 
     async def list_tools(self, *, fresh: bool = False) -> list[Tool]:
-        """All tools of the server. `fresh`, here and below: whatever is cached, ask the server."""
+        """Return all tools of the server, from all pages.
+
+        Args:
+            fresh: Ask the server even if a cached answer is still valid.
+        """
         tools: list[Tool] = await self._list_all("tools/list", "tools", fresh)
         self._validation.set_tools(tools)
         return tools
 
     async def list_resources(self, *, fresh: bool = False) -> list[Resource]:
-        """All resources of the server."""
+        """Return all resources of the server, from all pages.
+
+        Args:
+            fresh: Ask the server even if a cached answer is still valid.
+        """
         return await self._list_all("resources/list", "resources", fresh)
 
     async def list_resource_templates(self, *, fresh: bool = False) -> list[ResourceTemplate]:
-        """All resource templates of the server."""
+        """Return all resource templates of the server, from all pages.
+
+        Args:
+            fresh: Ask the server even if a cached answer is still valid.
+        """
         return await self._list_all("resources/templates/list", "resource_templates", fresh)
 
     async def list_prompts(self, *, fresh: bool = False) -> list[Prompt]:
-        """All prompts of the server."""
+        """Return all prompts of the server, from all pages.
+
+        Args:
+            fresh: Ask the server even if a cached answer is still valid.
+        """
         return await self._list_all("prompts/list", "prompts", fresh)
 
     @overload
@@ -250,7 +353,34 @@ class Client(Requester):
         retry: bool = False,
         meta: dict[str, Any] | None = None,
     ) -> ToolResult | TypedToolResult[Any]:
-        """Call a tool. `type=` makes `.data` of that type. A tool that fails raises ToolError."""
+        """Call a tool and wait for its result. Cancelling this call cancels it at the server.
+
+        If the server makes the call a task, the task is waited for.
+
+        Args:
+            name: The name of the tool.
+            arguments: The arguments: a mapping, or any object that encodes as a JSON object, such
+                as a dataclass.
+            type: The type of `.data`: what the tool returned is converted to it, or InvalidOutput
+                is raised.
+            timeout: Seconds to wait for the result (default: the client's `timeout`); progress
+                extends it, up to `limits.timeout_max`.
+            on_progress: Called with each progress update of this call.
+            raise_on_error: Whether to raise ToolError if the tool fails. Otherwise the result has
+                `.is_error` set.
+            retry: Whether the call may be sent again if the connection breaks after it was sent.
+                Only for tools that are safe to repeat.
+            meta: Extra `_meta` of the request.
+
+        Returns:
+            The result: `.data`, `.text`, `.content`, `.structured_content`, `.is_error`, `.meta`.
+
+        Raises:
+            ToolError: The tool failed.
+            NotFound: There is no such tool.
+            InvalidOutput: The result does not match `type`, or its output schema if
+                `validate="strict"`.
+        """
         await self._validation.ensure_known(name, self)
         safe = retry or (self._trusted and self._validation.is_repeatable(name))
         result, task = await self._called(
@@ -271,10 +401,21 @@ class Client(Requester):
         manual: bool = False,
         meta: dict[str, Any] | None = None,
     ) -> TaskHandle:
-        """Call a tool without waiting for its result, where the server makes a task of the call;
-        the handle is done at once where it does not. `ttl`: seconds that the task is to be kept,
-        where the revision lets a client say so. `manual`: its questions are not for the callbacks,
-        but for `handle.answer`."""
+        """Call a tool without waiting for its result, if the server makes the call a task.
+
+        If the server answers directly, this waits for the answer and the handle is already done.
+
+        Args:
+            name: The name of the tool.
+            arguments: The arguments, as in `call_tool`.
+            ttl: Seconds that the server should keep the task, in revisions where the client may say
+                so.
+            timeout: Seconds to wait for the server's first answer (default: the client's
+                `timeout`).
+            manual: Whether you answer the task's questions with `handle.answer`, instead of the
+                callbacks.
+            meta: Extra `_meta` of the request.
+        """
         await self._validation.ensure_known(name, self)
         await self._link.get_session(self._link.timeout if timeout is None else timeout)
         if self._tasks.supports_core and self._validation.task_support(name) is None:
@@ -288,8 +429,14 @@ class Client(Requester):
         return handle
 
     def task(self, id: str, *, manual: bool = False) -> TaskHandle:
-        """A task that was begun before, by this client or by another of the same user, by its
-        id."""
+        """Return the handle of a task that was started before, by this or another client of the
+        same user.
+
+        Args:
+            id: The id of the task (`TaskHandle.id`).
+            manual: Whether you answer the task's questions with `handle.answer`, instead of the
+                callbacks.
+        """
         return self._tasks.handle(id, manual)
 
     async def _called(
@@ -302,8 +449,11 @@ class Client(Requester):
         ttl: float | None = None,
         manual: bool = False,
     ) -> tuple[Any, TaskHandle | None]:
-        """Make a call, and get its result or the task that it became. `supports` are the tools that
-        are called as tasks, in the core form."""
+        """Make a call; return its result, or the task that it became.
+
+        `supports` lists the kinds of task support for which a tool is called as a task, in the core
+        form of tasks.
+        """
         for again in (False, True):
             tasked = (
                 self._tasks.supports_core and self._validation.task_support(params.name) in supports
@@ -334,7 +484,7 @@ class Client(Requester):
         ), task
 
     def _checked(self, name: str, result: ToolResult, raise_on_error: bool) -> ToolResult:
-        """A result, if the tool did not fail, or that is fine too."""
+        """Validate a result; raise ToolError if the tool failed and `raise_on_error` is true."""
         if not result.is_error:
             self._validation.check(name, result)
         elif raise_on_error:
@@ -344,35 +494,62 @@ class Client(Requester):
     async def read_resource(
         self, uri: str, *, timeout: float | None = None, fresh: bool = False
     ) -> list[ResourceContents]:
-        """What a resource holds."""
+        """Return the contents of a resource: `.uri`, `.mime_type`, and `.text` or `.data` (bytes).
+
+        Args:
+            uri: The URI of the resource.
+            timeout: Seconds to wait for the answer (default: the client's `timeout`). TimedOut is
+                raised after that.
+            fresh: Ask the server even if a cached answer is still valid.
+        """
         result = await self.request(
             "resources/read", ReadResourceParams(uri=uri), timeout=timeout, fresh=fresh
         )
         return result.contents  # type: ignore[no-any-return]
 
     async def list_skills(self, *, fresh: bool = False) -> "list[SkillEntry]":
-        """The entries of all skills that the server lists; nothing of them is read. One with a
-        `problem` cannot be."""
+        """Return the entries of all skills that the server lists. No skill is read.
+
+        An entry with a `problem` cannot be used.
+
+        Args:
+            fresh: Ask the server even if a cached answer is still valid.
+        """
         from ..extensions.skills.reader import list_skills
 
         return await list_skills(self, self._limits, fresh)
 
     async def get_skill(self, uri: str, *, fresh: bool = False) -> "SkillEntry":
-        """The entry of the skill whose SKILL.md has this URI, whether it is listed or not."""
+        """Return the entry of one skill, whether it is listed or not.
+
+        Args:
+            uri: The URI of the skill's SKILL.md.
+            fresh: Ask the server even if a cached answer is still valid.
+        """
         from ..extensions.skills.reader import get_skill
 
         return await get_skill(self, uri, self._limits, fresh)
 
     async def read_skill(self, skill: "str | SkillEntry") -> "Skill":
-        """A skill, by its URI or entry: verified against the entry, or else SkillRefused. Its other
-        files are read when they are wanted (docs/guides/skills.md)."""
+        """Read a skill and verify it against its entry. Its other files are read when you ask for
+        them.
+
+        Args:
+            skill: The URI or the entry of the skill.
+
+        Raises:
+            SkillRefused: The skill is not what its entry says.
+        """
         from ..extensions.skills.reader import read_skill
 
         return await read_skill(self, skill, self._limits)
 
     async def read_app(self, target: str | Tool) -> "View":
-        """The view of a tool, or that under a `ui://` URI, for a host to show
-        (docs/guides/apps.md)."""
+        """Return the view of an app, for a host to show.
+
+        Args:
+            target: A tool that has a view, or a `ui://` URI.
+        """
         from ..extensions.apps.view import read_view
 
         return await read_view(self, target)
@@ -380,8 +557,14 @@ class Client(Requester):
     async def get_prompt(
         self, name: str, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = None
     ) -> GetPromptResult:
-        """A prompt, filled in. Arguments that are no strings are sent as JSON, which is how the
-        server reads them."""
+        """Return a prompt, filled in: `.description` and `.messages`.
+
+        Args:
+            name: The name of the prompt.
+            arguments: The arguments. Values that are not strings are sent as JSON.
+            timeout: Seconds to wait for the answer (default: the client's `timeout`). TimedOut is
+                raised after that.
+        """
         strings = {key: _as_string(value) for key, value in (arguments or {}).items()}
         params = GetPromptParams(name=name, arguments=strings or None)
         return await self.request("prompts/get", params, timeout=timeout)  # type: ignore[no-any-return]
@@ -398,9 +581,23 @@ class Client(Requester):
         debounce: float = 0,
         cache: float = 0,
     ) -> Completion:
-        """Values for an argument of a prompt, or for a variable of a resource template. While
-        somebody types: `debounce` waits so many seconds for a later call, whose answer all get that
-        wait; `cache` keeps answers for so many."""
+        """Return completions for an argument of a prompt, or for a variable of a resource template.
+
+        Args:
+            prompt: The name of a prompt. Give either this or `resource`.
+            resource: The URI template of a resource.
+            argument: The name of the argument or variable.
+            value: What the user has typed so far.
+            context: The values of other arguments that are already known.
+            timeout: Seconds to wait for the answer (default: the client's `timeout`). TimedOut is
+                raised after that.
+            debounce: Seconds to wait for a later call for the same argument. All waiting calls then
+                get the answer to the latest one.
+            cache: Seconds to cache the answer.
+
+        Returns:
+            The completion: `.values`, `.total`, `.has_more`.
+        """
         if (prompt is None) == (resource is None):
             raise ConfigError("complete() takes either prompt= or resource=")
         reference = (
@@ -417,30 +614,57 @@ class Client(Requester):
         return (await self._completing.complete(params, ask, debounce, cache)).completion
 
     async def set_log_level(self, level: Level) -> None:
-        """From now on, only log messages of this level and worse."""
+        """Ask the server for log messages of this level and above only.
+
+        Args:
+            level: One of debug, info, notice, warning, error, critical, alert, emergency.
+        """
         if level not in SEVERITY:
-            raise ConfigError(f"{level!r} is no log level; the levels are {', '.join(SEVERITY)}")
+            raise ConfigError(f"{level!r} is not a log level; use one of {', '.join(SEVERITY)}")
         self._link.level = level
-        calling = await self._link.get_session(self._link.timeout)
-        calling.set_level(level)
-        if calling.agreed_revision.set_level:
+        session = await self._link.get_session(self._link.timeout)
+        session.set_level(level)
+        if session.agreed_revision.set_level:
             await self.request("logging/setLevel", SetLevelParams(level=level))
 
-    # hearing
+    # notifications
 
-    async def set_roots(self, roots: Iterable[Any]) -> None:
-        """Replace the roots; the server is told where its revision has a way to."""
+    async def set_roots(self, roots: Iterable[str | Path | Root]) -> None:
+        """Replace the roots, and notify the server if its revision has a way to.
+
+        Args:
+            roots: Paths, `file://` URIs or `Root` objects.
+
+        Raises:
+            ConfigError: A root is not valid, or the client was made without `roots=`.
+        """
         self._callbacks.set_roots(roots)
         if self._link.session is not None:
             self._link.session.notify("notifications/roots/list_changed")
 
     async def subscribe(self, uri: str, callback: Callable[[str], Any]) -> Subscription:
-        """Hear of changes to a resource: `callback(uri)`. Close the handle to stop."""
+        """Subscribe to changes of a resource.
+
+        Args:
+            uri: The URI of the resource.
+            callback: Called with the URI that changed, which may be a sub-resource.
+
+        Returns:
+            A handle: close it, or use it with `async with`, to unsubscribe.
+        """
         return await self._subscriptions.subscribe(uri, callback)
 
-    def on_change(self, kind: str, callback: Callable[[str], Any]) -> Subscription:
-        """Hear of changes to a list (`tools`, `resources`, `prompts`) or of this client's `state`:
-        `callback(kind)`."""
+    def on_change(self, kind: ChangeKind, callback: Callable[[str], Any]) -> Subscription:
+        """Call a function when a list of the server, or the state of this client, changes.
+
+        Args:
+            kind: `"tools"`, `"resources"`, `"prompts"` or `"state"`.
+            callback: Called with the kind, or for `"state"` with the new state.
+
+        Returns:
+            A handle: close it, or use it with `async with`, to stop. Await it to wait until the
+            server has confirmed.
+        """
         return self._subscriptions.on_change(kind, callback)
 
     def _heard(self, method: str, params: Any) -> None:
@@ -456,10 +680,10 @@ class Client(Requester):
         self._cached.on_notification(method, params)
         self._subscriptions.on_notification(method, params)
 
-    async def _renew(self, calling: ClientSession) -> None:
+    async def _renew(self, session: ClientSession) -> None:
         self._validation.clear()
         self._cached.on_open()
-        await self._subscriptions.restore(calling)
+        await self._subscriptions.restore(session)
 
     def _changed(self, state: str) -> None:
         self._subscriptions.notify_state(state)
@@ -467,18 +691,18 @@ class Client(Requester):
             self._observe(state == "connected")
 
     def _observe(self, connected: bool) -> None:
-        """Tell who looks on of a session of the handshake era, at its end."""
+        """Report the end of a handshake-era session to the observers, and remember the next one."""
         if self._session is not None:
             revision, network, began = self._session
             for observer in self._observers:
                 observer.session_ended("client", revision, network, monotonic() - began)
-        calling, self._session = self._link.session, None
-        if connected and calling is not None and not calling.agreed_revision.stateless:
-            self._session = calling.agreed_revision, self.network, monotonic()
+        session, self._session = self._link.session, None
+        if connected and session is not None and not session.agreed_revision.stateless:
+            self._session = session.agreed_revision, self.network, monotonic()
 
 
 def _extensions(given: Sequence[Extension], auth: Any) -> Extensions:
-    """Those that were given, and those that the credentials belong to."""
+    """Return the given extensions and those that the credentials need."""
     ids = {extension.id for extension in given}
     return Extensions(
         [*given, *(Extension(id=id) for id in getattr(auth, "extensions", ()) if id not in ids)]

@@ -1,6 +1,6 @@
 """The way to a server: opened when it is first needed, and opened anew when it breaks.
 
-A link owns at most one conversation (`calling`) and at most one attempt to open one, a task of its
+A link owns at most one conversation (`session`) and at most one attempt to open one, a task of its
 own: whoever needs the conversation waits for that task, and may be cancelled without harm to it.
 Losses in a row are counted; the first is answered at once, the next after growing pauses, and after
 `Limits.restarts` of them the link gives up until somebody asks again. `state` says how it stands:
@@ -178,11 +178,11 @@ class ServerLink:
             if task is not None:
                 task.cancel()
                 await asyncio.wait([task])
-        calling, self.session = self.session, None
-        if calling is not None:
-            if "shutdown" in calling.agreed_revision.methods:
-                await self._shut_down_server(calling)
-            await calling.connection.close()
+        session, self.session = self.session, None
+        if session is not None:
+            if "shutdown" in session.agreed_revision.methods:
+                await self._shut_down_server(session)
+            await session.connection.close()
         if self._background:
             await asyncio.wait(self._background)
 
@@ -216,7 +216,7 @@ class ServerLink:
             if again:
                 await asyncio.sleep(backoff(self._losses - 1))
             try:
-                calling = await self._open()
+                session = await self._open()
                 break
             except DovetailError as problem:
                 self._losses += 1
@@ -226,16 +226,16 @@ class ServerLink:
                 if not passing or not again or self._losses > self._limits.restarts:
                     self._set_state("disconnected")
                     raise
-        self.session = calling
+        self.session = session
         self._set_state("connected")
-        await self._on_open(calling)
-        if hasattr(calling.connection.channel, "on_stream_reopened"):
-            calling.connection.channel.on_stream_reopened = lambda: self._restore(calling)
+        await self._on_open(session)
+        if hasattr(session.connection.channel, "on_stream_reopened"):
+            session.connection.channel.on_stream_reopened = lambda: self._restore(session)
         if self._limits.ping_interval is not None and self._heartbeat is None:
             self._heartbeat = asyncio.get_running_loop().create_task(
                 send_heartbeats(self._ping, self._on_ping_failure, self._limits)
             )
-        return calling
+        return session
 
     async def _open(self) -> ClientSession:
         undecided = len({revision.stateless for revision in self._revisions}) == 2
@@ -244,22 +244,22 @@ class ServerLink:
         )  # who wants one era learns nothing of what the server prefers
         probe = not (key is not None and _handshake_servers.get(key))
         try:
-            calling = await self._open_session(probe)
+            session = await self._open_session(probe)
         except Silent:
             if not self.target.can_reopen:
                 raise ConnectFailed(f"{self.target.name} does not answer") from None
             # It died of the probe, or is deaf to it: a server of the handshake era. A fresh one is
             # greeted the old way.
-            calling = await self._open_session(probe=False)
+            session = await self._open_session(probe=False)
         except (ProtocolError, NoCommonRevision) as problem:
             if probe or isinstance(problem, Overloaded):
                 raise
-            calling = await self._open_session(
+            session = await self._open_session(
                 probe=True
             )  # it is not of the era any more that it was found to be of
         if key is not None:
-            _handshake_servers[key] = not calling.agreed_revision.stateless
-        return calling
+            _handshake_servers[key] = not session.agreed_revision.stateless
+        return session
 
     async def _open_session(self, probe: bool) -> ClientSession:
         channel = await self.target.open()
@@ -269,7 +269,7 @@ class ServerLink:
         if hasattr(channel, "set_methods"):
             channel.set_methods(partial(self._extensions.find_method, revision=None))
         callbacks = self._callbacks
-        calling = ClientSession(
+        session = ClientSession(
             connection,
             self._info,
             callbacks.capabilities,
@@ -278,15 +278,15 @@ class ServerLink:
             self._on_session_end,
             self._extensions,
         )
-        calling.log_level = self.level
+        session.log_level = self.level
         try:
-            await calling.open(
+            await session.open(
                 self._revisions,
                 probe=probe,
                 probe_timeout=self._limits.probe_timeout,
                 timeout=self.timeout,
             )
-            await self._set_level(calling)
+            await self._set_level(session)
         except BaseException as problem:
             await asyncio.shield(self._close_connection(connection))
             if not probe and self.target.era_key is not None:
@@ -294,16 +294,16 @@ class ServerLink:
             if isinstance(problem, ConnectionClosed):
                 raise ConnectFailed(_with_hint(str(problem))) from None
             raise
-        return calling
+        return session
 
-    def _restore(self, calling: ClientSession) -> None:
+    def _restore(self, session: ClientSession) -> None:
         """The server may have been replaced by one that knows the session, but not what was asked
         of it."""
 
         async def again() -> None:
             try:
-                await self._set_level(calling)
-                await self._on_open(calling)
+                await self._set_level(session)
+                await self._on_open(session)
             except DovetailError as problem:
                 log.debug(
                     "Could not ask %s again for what was asked before: %s",
@@ -313,28 +313,28 @@ class ServerLink:
 
         self._background.start(again())
 
-    async def _set_level(self, calling: ClientSession) -> None:
+    async def _set_level(self, session: ClientSession) -> None:
         if (
             self.level is None
-            or not calling.agreed_revision.set_level
-            or calling.server_capabilities.logging is None
+            or not session.agreed_revision.set_level
+            or session.server_capabilities.logging is None
         ):
             return
         try:
             params = SetLevelParams(level=cast(Level, self.level))
-            await calling.request(METHODS["logging/setLevel"], params, timeout=self.timeout)
+            await session.request(METHODS["logging/setLevel"], params, timeout=self.timeout)
         except ProtocolError as problem:
             log.warning("%s offers logging, but refuses a level: %s", self.target.name, problem)
 
     # ending
 
-    def _on_session_end(self, calling: ClientSession, reason: Exception | None) -> None:
-        if self.session is not calling:
+    def _on_session_end(self, session: ClientSession, reason: Exception | None) -> None:
+        if self.session is not session:
             return
         self.session = None
         if self.state == "closed":
             return
-        self._close_connection(calling.connection)
+        self._close_connection(session.connection)
         self._losses += 1
         again = self.target.can_reopen and self._losses <= self._limits.restarts
         self._set_state("reconnecting" if again else "disconnected")
@@ -353,10 +353,10 @@ class ServerLink:
                 ConnectionClosed(f"{self.target.name} does not answer pings")
             )
 
-    async def _shut_down_server(self, calling: ClientSession) -> None:
+    async def _shut_down_server(self, session: ClientSession) -> None:
         try:
-            await calling.request(METHODS["shutdown"], None, timeout=self._limits.shutdown)
-            calling.notify("exit")
+            await session.request(METHODS["shutdown"], None, timeout=self._limits.shutdown)
+            session.notify("exit")
         except DovetailError:
             pass
 
@@ -366,9 +366,9 @@ class ServerLink:
             self._on_state(state)
 
 
-def ping_method(calling: ClientSession) -> str:
+def ping_method(session: ClientSession) -> str:
     """The method that asks a server whether it is there."""
-    return "ping" if "ping" in calling.agreed_revision.methods else "server/discover"
+    return "ping" if "ping" in session.agreed_revision.methods else "server/discover"
 
 
 def backoff(failures: int) -> float:

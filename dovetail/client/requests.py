@@ -1,10 +1,10 @@
-"""How a client asks: a request of any name, until it has an answer.
+"""How a client sends a request, whatever its method, until it has an answer.
 
-    request ─→ rounds ─→ attempts ─→ extensions, middleware ─→ what is kept, or the server
-                │         └→ the conversation broke: once more, where that is safe and there is time
-                └→ the server asks back: the callbacks answer, and the request is made again
+    request ─→ rounds ─→ attempts ─→ extensions, middleware ─→ the cache, or the server
+                │         └→ the connection broke: try again, if that is safe and time is left
+                └→ the server asks back: the callbacks answer, and the request is sent again
 
-The other half of a client, `client.py`, is what a user calls: a function for each request of the
+The other half of a client, `client.py`, is what a user calls: a method for each request of the
 protocol.
 """
 
@@ -39,7 +39,7 @@ ANY = Shape(Any)
 
 
 class Requester:
-    """One end of a conversation: what it knows of the server, and any request to it."""
+    """What a client knows of its server, and the methods to send it any request."""
 
     def __init__(
         self,
@@ -61,24 +61,29 @@ class Requester:
         self._on_progress, self._limits = on_progress, limits
         self._send = compose(middleware, self._send_to_server) if middleware else None
 
-    # what it knows
+    # what is known of the server
 
     @property
     def state(self) -> str:
-        """new, connecting, connected, reconnecting, disconnected or closed."""
+        """The state of the connection: new, connecting, connected, reconnecting, disconnected or
+        closed."""
         return self._link.state
 
     @property
     def revision(self) -> str:
-        """The revision of the protocol that is spoken."""
-        calling = self._link.session
-        if calling is None:
+        """The protocol revision that was agreed on, as a date.
+
+        Raises:
+            ConnectionClosed: The client is not connected.
+        """
+        session = self._link.session
+        if session is None:
             raise ConnectionClosed(f"{self._link.target.name} is not connected")
-        return calling.agreed_revision.name
+        return session.agreed_revision.name
 
     @property
     def network(self) -> Network | None:
-        """What the conversation goes over, and where to, as far as that is known."""
+        """The transport and the address of the server, as far as they are known."""
         found: Network | None = getattr(
             self._link.session and self._link.session.connection.channel, "network", None
         )
@@ -90,22 +95,22 @@ class Requester:
 
     @property
     def server_info(self) -> Implementation | None:
-        """The server's name and version."""
+        """The name and version of the server; None if the client is not connected."""
         return self._link.session.server_info if self._link.session else None
 
     @property
     def capabilities(self) -> ServerCapabilities:
-        """What the server offers."""
+        """What the server offers; empty if the client is not connected."""
         return (
             self._link.session.server_capabilities if self._link.session else ServerCapabilities()
         )
 
     @property
     def instructions(self) -> str | None:
-        """How the server wants to be used, in words for a model."""
+        """How the server wants to be used, written for a model."""
         return self._link.session.instructions if self._link.session else None
 
-    # asking
+    # requests
 
     async def request(
         self,
@@ -118,14 +123,26 @@ class Requester:
         fresh: bool = False,
         manual: bool = False,
     ) -> Any:
-        """Any request of the vocabulary, by name. `safe`: it may be asked again where the
-        connection broke. `fresh`: no cached answer will do. `manual`: a server that asks back is
-        not answered by the callbacks; its InputRequiredResult is what you get, and you make the
-        next request with `input_responses` and `request_state`."""
+        """Send any request of the protocol or of an extension, by name, and return its result.
+
+        Args:
+            method: The name of the method, such as `"tools/list"`.
+            params: The params: a mapping in wire form, or the method's params type.
+            timeout: Seconds to wait for the answer (default: the client's `timeout`).
+            on_progress: Called with each progress update of this request.
+            safe: Whether the request may be sent again if the connection breaks after it was sent.
+            fresh: Ask the server even if a cached answer is still valid.
+            manual: Whether you answer the server's questions yourself instead of the callbacks. You
+                then get an InputRequiredResult, and send the next request with `input_responses`
+                and `request_state`.
+
+        Raises:
+            MethodNotFound: No revision and no extension of this client has such a method.
+        """
         row = self.extensions.extension_method(method, stateless=True) or METHODS.get(method)
         if row is None:
             raise MethodNotFound(
-                f"There is no method {method!r} in any revision, nor in an extension that was given"
+                f"No revision and no extension of this client has a method {method!r}"
             )
         if isinstance(params, Mapping):
             params = decode(ANY.encode(params), row.params)
@@ -141,7 +158,7 @@ class Requester:
         return result if manual else await self._finish_extension_result(params, result)
 
     async def _finish_extension_result(self, params: Any, result: Any) -> Any:
-        """A result of a kind that an extension defines as what it stands for."""
+        """Resolve a result of a kind that an extension defines to the final result."""
         kind = self.extensions.kind_of(result)
         return result if kind is None else await kind.finish(self, params, result)
 
@@ -156,8 +173,7 @@ class Requester:
         fresh: bool = False,
         manual: bool = False,
     ) -> Any:
-        """The answer to a request, of whatever kind, after as many rounds of questions as it
-        takes."""
+        """Send a request and answer the server's questions until it returns something else."""
         limit = self._link.timeout if timeout is None else timeout
         on_progress = on_progress or self._on_progress
         rounds = 0
@@ -165,18 +181,18 @@ class Requester:
             attempt = partial(
                 self._request_with_retries, method, params, limit, on_progress, safe, fresh
             )
-            calling, result = await self._link.with_login(attempt)
+            session, result = await self._link.with_login(attempt)
             if manual or not isinstance(result, InputRequiredResult):
                 return result
             rounds += 1
             if rounds > self._limits.rounds:
                 raise InvalidRequest(
-                    f"{method}: the server asked {rounds} times in a row without an answer of "
-                    "its own"
+                    f"{method}: the server asked {rounds} times in a row without answering "
+                    "(Limits.rounds)"
                 )
             if not result.input_requests:
-                await asyncio.sleep(backoff(rounds))  # it asks nothing but to be asked again
-            responses = await self._callbacks.answer_all(result, calling.agreed_revision, calling)
+                await asyncio.sleep(backoff(rounds))  # it only wants the request again
+            responses = await self._callbacks.answer_all(result, session.agreed_revision, session)
             params = replace(
                 params, input_responses=responses or None, request_state=result.request_state
             )
@@ -190,15 +206,16 @@ class Requester:
         safe: bool,
         fresh: bool,
     ) -> tuple[ClientSession, Any]:
-        """The answer to one request, asked again where that is safe and there is time."""
+        """Send one request; if the connection breaks, send it again if that is safe and time is
+        left."""
         loop = asyncio.get_running_loop()
         deadline, left = loop.time() + timeout, timeout
         for attempt in range(self._limits.restarts + 1):
-            calling = await self._link.get_session(left)
+            session = await self._link.get_session(left)
             if self._callbacks.roots:
-                await self._callbacks.check_roots(calling, passing=True)
+                await self._callbacks.check_roots(session, passing=True)
             try:
-                result = await self._send_once(calling, method, params, left, on_progress, fresh)
+                result = await self._send_once(session, method, params, left, on_progress, fresh)
             except ConnectionClosed as problem:
                 lost, left = problem, deadline - loop.time() - (pause := backoff(attempt))
                 if not (safe or not problem.sent) or not self._link.can_reconnect or left <= 0:
@@ -209,12 +226,12 @@ class Requester:
                 self._cached.drop_stale_lists(method)
                 raise
             self._link.reset_losses()
-            return calling, self._link.register_tools(result) if method == "tools/list" else result
+            return session, self._link.register_tools(result) if method == "tools/list" else result
         raise ConnectionClosed(f"{method}: {lost}") from None
 
     async def _send_once(
         self,
-        calling: ClientSession,
+        session: ClientSession,
         method: str,
         params: Any,
         timeout: float,
@@ -222,27 +239,27 @@ class Requester:
         fresh: bool,
     ) -> Any:
         row = self.extensions.extension_method(
-            method, calling.agreed_revision.stateless
+            method, session.agreed_revision.stateless
         ) or METHODS.get(method)
         if row is None:
             raise MethodNotFound(
-                f"There is no {method} in revision {calling.agreed_revision.version}"
+                f"There is no {method} in revision {session.agreed_revision.version}"
             )
         if row.params is CallToolParams and params.task is not None:
             row, on_progress = (
                 CALL_AS_TASK,
                 None,
-            )  # it has a token of its own, for it reports beyond the end of the call
-        ask = partial(self._cached.request, calling, fresh) if row.cacheable else calling.request
+            )  # its progress token outlives the call
+        ask = partial(self._cached.request, session, fresh) if row.cacheable else session.request
         wrapped = self.extensions.layers.get(method, ())
         if self._send is None and not wrapped:
             return await ask(row, params, timeout=timeout, on_progress=on_progress)
-        server = Caller(calling.agreed_revision, calling.server_info, calling.peer_capabilities)
+        server = Caller(session.agreed_revision, session.server_info, session.peer_capabilities)
         call = Call(0, row, Params() if params is None else params, server, self)
-        # An id is known once the request is on its way, which what is kept may never be.
-        more: dict[str, Any] = {} if row.cacheable else {"started": partial(setattr, call, "id")}
+        # The id is known once the request is sent; a cached answer never has one.
+        options: dict[str, Any] = {} if row.cacheable else {"started": partial(setattr, call, "id")}
         call.protocol_handler = lambda made: ask(
-            row, made.params, timeout=timeout, on_progress=on_progress, **more
+            row, made.params, timeout=timeout, on_progress=on_progress, **options
         )
         return await compose(wrapped, self._send or self._send_to_server)(call)
 
@@ -251,19 +268,29 @@ class Requester:
         return await call.protocol_handler(call)
 
     async def notify(self, method: str, params: Any = None) -> None:
-        """Tell the server something that an extension has a word for; MethodNotFound where it does
-        not know that."""
+        """Send a notification that an extension defines.
+
+        Args:
+            method: The name of the notification.
+            params: The params: a mapping in wire form, or the method's params type.
+
+        Raises:
+            MethodNotFound: No extension of this client has such a notification, or the server does
+                not support the extension.
+        """
         row = self.extensions.extension_method(method, stateless=True)
         if row is None or row.result is not None:
-            raise MethodNotFound(
-                f"There is no notification {method!r} in an extension that was given"
-            )
+            raise MethodNotFound(f"No extension of this client has a notification {method!r}")
         if isinstance(params, Mapping):
             params = decode(ANY.encode(params), row.params)
         (await self._link.get_session(self._link.timeout)).notify(method, params)
 
     async def ping(self, timeout: float | None = None) -> None:
-        """Ask whether the server is there; one that was lost is looked for again."""
+        """Check that the server responds. If the connection was lost, it is opened again.
+
+        Args:
+            timeout: Seconds to wait for the answer (default: the client's `timeout`).
+        """
         limit = self._link.timeout if timeout is None else timeout
         method = ping_method(await self._link.get_session(limit))
         await self._link.with_login(
@@ -271,8 +298,8 @@ class Requester:
         )
 
     async def _list_all(self, method: str, field: str, fresh: bool) -> list[Any]:
-        """All pages of a list, from its beginning again where the cursor of a page that was kept is
-        not good any more."""
+        """Return all pages of a list. If the cursor of a cached page is no longer valid, start
+        again."""
         served = self._cached.served
         try:
             return await self._list_pages(method, field, fresh)
@@ -283,8 +310,7 @@ class Requester:
         return await self._list_pages(method, field, fresh)
 
     async def _list_pages(self, method: str, field: str, fresh: bool) -> list[Any]:
-        """Page by page. Cursors that never end are the server's mistake; what they say is none of
-        our business."""
+        """Return all pages of a list, in at most `limits.pages` requests."""
         items: list[Any] = []
         cursor: str | None = None
         for _ in range(self._limits.pages):
@@ -296,5 +322,5 @@ class Requester:
             if cursor is None:
                 return items
         raise InvalidRequest(
-            f"{method}: the server's list has more than {self._limits.pages} pages"
+            f"{method}: the server's list has more than {self._limits.pages} pages (Limits.pages)"
         )

@@ -57,7 +57,6 @@ from .targets import post_json
 Json = dict[str, Any]
 T = TypeVar("T")
 DEFAULT_TIMEOUT_SECONDS = 120.0
-"""Seconds that a model may think by default."""
 OPENAI_AUDIO_FORMATS = {
     "audio/wav": "wav",
     "audio/x-wav": "wav",
@@ -65,27 +64,41 @@ OPENAI_AUDIO_FORMATS = {
     "audio/mpeg": "mp3",
     "audio/mp3": "mp3",
 }
-"""What the OpenAI dialect can hear."""
+"""The audio types that OpenAI's API accepts, by MIME type."""
 
 
 class Model(Struct, frozen=True):
-    """A model that can be asked, and what is known of it: each trait from 0 to 1, a half where
-    nothing is."""
+    """A model that a sampler can use. Each trait is from 0 to 1.
+
+    Args:
+        name: The name that the API knows it by.
+        cost: How expensive it is; 1 is the most expensive (default: 0.5).
+        speed: How fast it is (default: 0.5).
+        intelligence: How capable it is (default: 0.5).
+        aliases: Other names that a server's hint may match: of its family, or of another vendor's
+            model that it replaces.
+    """
 
     name: str
     cost: float = 0.5
-    """1 is the dearest."""
     speed: float = 0.5
     intelligence: float = 0.5
     aliases: tuple[str, ...] = ()
-    """Other names that a hint may mean it by: of its family, or of another vendor's model that it
-    stands in for."""
 
 
 def choose_model(
     preferences: ModelPreferences | Mapping[str, Any] | None, models: Iterable[Model | str]
 ) -> str:
-    """The name of the model that suits the preferences best."""
+    """Return the name of the model that matches a server's preferences best.
+
+    Args:
+        preferences: The preferences of a `SampleRequest`; None for no preference.
+        models: The models to choose from, by name or as `Model`. If several match equally well, the
+            first is chosen.
+
+    Raises:
+        ConfigError: There are no models, or the preferences are not valid.
+    """
     left = as_models(models)
     wishes = _parse_preferences(preferences)
     for hint in wishes.hints or ():
@@ -100,7 +113,6 @@ def choose_model(
 
 
 def as_models(models: Iterable[Model | str]) -> tuple[Model, ...]:
-    """The models as values; there must be one."""
     given = (models,) if isinstance(models, str | Model) else tuple(models)
     if not given:
         raise ConfigError("models= is empty: name at least one model")
@@ -119,7 +131,7 @@ def _parse_preferences(
     try:
         return msgspec.convert(dict(preferences or {}), ModelPreferences)
     except msgspec.ValidationError as problem:
-        raise ConfigError(f"These are no model preferences: {problem}") from None
+        raise ConfigError(f"The model preferences are not valid: {problem}") from None
 
 
 def _score(model: Model, wishes: ModelPreferences) -> float:
@@ -131,12 +143,12 @@ def _score(model: Model, wishes: ModelPreferences) -> float:
 
 
 def _clamp_priority(priority: float | None) -> float:
-    """A priority within its bounds; what is no number weighs nothing."""
+    """Return a priority within 0 and 1; 0 if it is not a number."""
     return min(1.0, max(0.0, priority)) if priority is not None and priority == priority else 0.0
 
 
 class ModelError(DovetailError):
-    """The model's API failed or refused; `.status` is its HTTP status where it gave one."""
+    """The API of a model failed or refused. `.status` is the HTTP status, if there was one."""
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
@@ -144,10 +156,10 @@ class ModelError(DovetailError):
 
 
 class ModelApi(Struct, frozen=True, eq=False):
-    """How one kind of API is spoken to."""
+    """How to talk to one kind of API."""
 
     path: Callable[[str], str]
-    """Where questions go, given the path of the base URL."""
+    """Returns the path of the endpoint, given the path of the base URL."""
     headers: Callable[[str | None], dict[str, str]]
     body: Callable[[CreateMessageParams, str], Json]
     read: Callable[[bytes, str], CreateMessageResult]
@@ -157,7 +169,7 @@ class Sampler:
     """An `on_sample` callback that asks a model over HTTP."""
 
     tools = True
-    """It can be given tools, so `sampling.tools` is declared."""
+    """Declares `sampling.tools`: the model can be given tools."""
 
     def __init__(
         self,
@@ -177,7 +189,7 @@ class Sampler:
         return f"<Sampler of {', '.join(model.name for model in self._models)} at {self._url}>"
 
     async def __call__(self, request: CreateMessageParams) -> CreateMessageResult:
-        """Ask the model that suits the request best."""
+        """Ask the model that matches the request best."""
         model = choose_model(request.model_preferences, self._models)
         body = msgspec.json.encode(self._api.body(request, model))
         try:
@@ -185,26 +197,24 @@ class Sampler:
                 self._url, self._api.headers(self._key), body, self._timeout
             )
         except (ConnectionClosed, ConnectFailed) as problem:
-            raise ModelError(f"The model cannot be asked: {problem}") from None
+            raise ModelError(f"The model cannot be reached: {problem}") from None
         if status != 200:
             raise ModelError(f"{self._url} answered {status}: {self._error_text(reply)}", status)
         try:
             return self._api.read(reply, model)
         except (msgspec.MsgspecError, ValueError) as problem:
-            raise ModelError(
-                f"What {self._url} answered makes no sense: {problem}", status
-            ) from None
+            raise ModelError(f"The answer of {self._url} is not valid: {problem}", status) from None
 
     def _error_text(self, reply: bytes) -> str:
-        """What an API says is wrong, in one bounded line without the key, which some of them
+        """Return the API's error message in one bounded line, without the key, which some APIs
         repeat."""
         try:
-            said = str(msgspec.json.decode(reply)["error"]["message"])
+            text = str(msgspec.json.decode(reply)["error"]["message"])
         except (msgspec.MsgspecError, KeyError, TypeError, ValueError):
-            said = reply[:1000].decode(errors="replace")
+            text = reply[:1000].decode(errors="replace")
         if self._key:
-            said = said.replace(self._key, "…")
-        return " ".join(said.split())[:300] or "nothing more"
+            text = text.replace(self._key, "…")
+        return " ".join(text.split())[:300] or "no details"
 
 
 def openai_sampler(
@@ -215,9 +225,16 @@ def openai_sampler(
     timeout: float = DEFAULT_TIMEOUT_SECONDS,
     max_tokens: str = "max_tokens",
 ) -> Sampler:
-    """Asks an API of OpenAI's kind (`…/v1/chat/completions`). `max_tokens` is what the API calls
-    the bound: OpenAI's own newest models want "max_completion_tokens", everybody else's the older
-    name."""
+    """Return an `on_sample` callback that uses an API like OpenAI's (`…/v1/chat/completions`).
+
+    Args:
+        base_url: The URL of the API, such as `http://127.0.0.1:11434/v1`.
+        api_key: The API key. It is sent over https or to this machine only.
+        models: The models to choose from; see `choose_model`.
+        timeout: Seconds to wait for the answer (default: 120).
+        max_tokens: What the API calls the token limit. OpenAI's newest models need
+            `"max_completion_tokens"`.
+    """
 
     def body(request: CreateMessageParams, model: str) -> Json:
         return {**_openai_body(request, model), max_tokens: request.max_tokens}
@@ -234,11 +251,18 @@ def anthropic_sampler(
     models: Iterable[Model | str],
     timeout: float = DEFAULT_TIMEOUT_SECONDS,
 ) -> Sampler:
-    """Asks an API of Anthropic's kind (`…/v1/messages`)."""
+    """Return an `on_sample` callback that uses an API like Anthropic's (`…/v1/messages`).
+
+    Args:
+        base_url: The URL of the API, such as `https://api.anthropic.com`.
+        api_key: The API key. It is sent over https or to this machine only.
+        models: The models to choose from; see `choose_model`.
+        timeout: Seconds to wait for the answer (default: 120).
+    """
     return Sampler(ANTHROPIC, base_url, api_key, models, timeout)
 
 
-# what both share
+# shared
 
 
 def _endpoint(base_url: str, path: Callable[[str], str], key: str | None) -> str:
@@ -246,7 +270,7 @@ def _endpoint(base_url: str, path: Callable[[str], str], key: str | None) -> str
         parts = urlsplit(base_url)
         host = parts.hostname or ""
     except ValueError as problem:
-        raise ConfigError(f"base_url={base_url!r} is no URL: {problem}") from None
+        raise ConfigError(f"base_url={base_url!r} is not a URL: {problem}") from None
     if (
         parts.scheme not in ("http", "https")
         or not host
@@ -255,8 +279,8 @@ def _endpoint(base_url: str, path: Callable[[str], str], key: str | None) -> str
         or "@" in parts.netloc
     ):
         raise ConfigError(
-            "base_url= must be like https://host/v1, without a password or a query; the key "
-            "is api_key="
+            "base_url= must look like https://host/v1, without a password or a query; give the "
+            "key as api_key="
         )
     if key is not None and not is_confidential(base_url):
         raise ConfigError(
@@ -270,7 +294,7 @@ def _blocks(message: SamplingMessage) -> list[SamplingContent]:
 
 
 def _unsupported(block: Any, where: str) -> InvalidParams:
-    return InvalidParams(f"This model's API has no place for {block.type} content in {where}")
+    return InvalidParams(f"This model's API does not support {block.type} content in {where}")
 
 
 def _without_none(fields: Json) -> Json:
@@ -283,7 +307,7 @@ def _result(blocks: list[Any], model: str, stopped: str | None) -> CreateMessage
 
 
 def _as_text(block: Content, where: str) -> str:
-    """What a model that only reads is told of a block."""
+    """Return a block as text, for a model that only reads text."""
     match block:
         case TextContent():
             return block.text
@@ -301,7 +325,7 @@ def _result_text(result: ToolResultContent, where: str) -> str:
     return text
 
 
-# OpenAI's kind: https://platform.openai.com/docs/api-reference/chat
+# OpenAI's API: https://platform.openai.com/docs/api-reference/chat
 
 OPENAI_STOPS = {
     "stop": "endTurn",
@@ -373,7 +397,7 @@ def _described(tool: Any) -> Json:
 
 
 def _openai_messages(message: SamplingMessage) -> list[Json]:
-    """One message of ours as theirs: results of tools are messages of their own."""
+    """Translate one message; results of tools become separate messages."""
     blocks = _blocks(message)
     results = [_openai_result(block) for block in blocks if isinstance(block, ToolResultContent)]
     rest = [block for block in blocks if not isinstance(block, ToolResultContent)]
@@ -401,7 +425,7 @@ def _openai_assistant_message(blocks: Sequence[SamplingContent]) -> Json:
     uses = [block for block in blocks if isinstance(block, ToolUseContent)]
     for block in blocks:
         if not isinstance(block, TextContent | ToolUseContent):
-            raise _unsupported(block, "what the model said")
+            raise _unsupported(block, "a message of the model")
     calls = [
         {
             "id": use.id,
@@ -410,12 +434,13 @@ def _openai_assistant_message(blocks: Sequence[SamplingContent]) -> Json:
         }
         for use in uses
     ]
-    said: Json = {"role": "assistant", "content": "\n".join(texts) if texts else None}
-    return {**said, "tool_calls": calls} if calls else said
+    message: Json = {"role": "assistant", "content": "\n".join(texts) if texts else None}
+    return {**message, "tool_calls": calls} if calls else message
 
 
 def _openai_parts(blocks: Sequence[SamplingContent]) -> str | list[Json]:
-    """What the user says; a single text is plain, as the simplest of these APIs want it."""
+    """Translate what the user says. A single text stays a plain string, which the simplest of these
+    APIs need."""
     if len(blocks) == 1 and isinstance(blocks[0], TextContent):
         return blocks[0].text
     return [_openai_part(block) for block in blocks]
@@ -441,26 +466,26 @@ def _openai_part(block: SamplingContent) -> Json:
         case AudioContent():
             formats = ", ".join(sorted(set(OPENAI_AUDIO_FORMATS.values())))
             raise InvalidParams(f"This model's API accepts {formats} audio, not {block.mime_type}")
-    raise _unsupported(block, "what the user says")
+    raise _unsupported(block, "a message of the user")
 
 
 def _openai_read(reply: bytes, model: str) -> CreateMessageResult:
-    completion = _decoded(reply, _OpenAiCompletion)
+    completion = _decode(reply, _OpenAiCompletion)
     if not completion.choices:
         raise ValueError("it has no choices")
     choice = completion.choices[0]
-    said = choice.message.content or choice.message.refusal
-    blocks: list[Any] = [TextContent(said)] if said else []
+    text = choice.message.content or choice.message.refusal
+    blocks: list[Any] = [TextContent(text)] if text else []
     blocks += [
-        ToolUseContent(call.id, call.function.name, _decoded(call.function.arguments or "{}", Json))
+        ToolUseContent(call.id, call.function.name, _decode(call.function.arguments or "{}", Json))
         for call in choice.message.tool_calls or ()
     ]
-    # Some say "stop" although the model calls tools.
+    # Some APIs say "stop" although the model calls tools.
     stopped = "tool_calls" if choice.message.tool_calls else choice.finish_reason
     return _result(blocks, completion.model or model, OPENAI_STOPS.get(stopped or "", stopped))
 
 
-# Anthropic's kind: https://docs.anthropic.com/en/api/messages
+# Anthropic's API: https://docs.anthropic.com/en/api/messages
 
 ANTHROPIC_STOPS = {
     "end_turn": "endTurn",
@@ -550,11 +575,11 @@ def _anthropic_inner(block: Content) -> Json:
 
 
 def _anthropic_read(reply: bytes, model: str) -> CreateMessageResult:
-    message = _decoded(reply, _AnthropicReply)
+    message = _decode(reply, _AnthropicReply)
     makers: Mapping[str, Callable[[_AnthropicBlock], Any]] = {
         "text": lambda block: TextContent(block.text),
         "tool_use": lambda block: ToolUseContent(block.id, block.name, block.input),
-    }  # what the model thought to itself is not for others
+    }  # the model's thinking is not passed on
     blocks = [makers[block.type](block) for block in message.content if block.type in makers]
     return _result(
         blocks,
@@ -566,5 +591,5 @@ def _anthropic_read(reply: bytes, model: str) -> CreateMessageResult:
 ANTHROPIC = ModelApi(_anthropic_path, _x_api_key, _anthropic_body, _anthropic_read)
 
 
-def _decoded(data: bytes | str, type_: type[T]) -> T:
+def _decode(data: bytes | str, type_: type[T]) -> T:
     return msgspec.json.decode(data, type=type_)

@@ -94,11 +94,11 @@ class Subscriptions:
 
     async def subscribe(self, uri: str, callback: Callable[[str], Any]) -> Subscription:
         """Hear of changes to a resource."""
-        calling = await self._link.get_session(self._link.timeout)
+        session = await self._link.get_session(self._link.timeout)
         handle = Subscription(self, "resource", uri, callback)
         self._subscriptions.append(handle)
         try:
-            if _stateless(calling):
+            if _stateless(session):
                 await self._link.with_login(partial(self._open_and_wait, handle))
             else:
                 await self._request("resources/subscribe", UriParams(uri=uri))
@@ -121,9 +121,9 @@ class Subscriptions:
             )
         handle = Subscription(self, kind, None, callback)
         self._subscriptions.append(handle)
-        calling = self._link.session
-        if calling is not None and _stateless(calling) and kind in LISTS:
-            self._open(handle, calling)
+        session = self._link.session
+        if session is not None and _stateless(session) and kind in LISTS:
+            self._open(handle, session)
         return handle
 
     async def wait_until_active(self, handle: Subscription) -> Subscription:
@@ -155,12 +155,12 @@ class Subscriptions:
             if handle.task is not None:
                 handle.task.cancel()
 
-    async def restore(self, calling: ClientSession) -> None:
+    async def restore(self, session: ClientSession) -> None:
         """A new conversation: ask for everything that was asked for before."""
-        if _stateless(calling):
+        if _stateless(session):
             for handle in self._subscriptions:
                 if handle.kind != "state":
-                    self._open(handle, calling)
+                    self._open(handle, session)
             return
         for handle in self._subscriptions:
             if handle.task is not None:
@@ -170,7 +170,7 @@ class Subscriptions:
             handle.uri for handle in self._subscriptions if handle.uri is not None
         ):
             try:
-                await calling.request(
+                await session.request(
                     METHODS["resources/subscribe"], UriParams(uri=uri), timeout=self._link.timeout
                 )
             except DovetailError as error:
@@ -227,14 +227,14 @@ class Subscriptions:
         self._open(handle, await self._link.get_session(self._link.timeout))
         await asyncio.wait_for(self.wait_until_active(handle), self._link.timeout)
 
-    def _open(self, handle: Subscription, calling: ClientSession) -> None:
+    def _open(self, handle: Subscription, session: ClientSession) -> None:
         if handle.task is not None:
             handle.task.cancel()
         loop = asyncio.get_running_loop()
         handle.ready = loop.create_future()
-        handle.task = loop.create_task(self._stream(handle, calling))
+        handle.task = loop.create_task(self._stream(handle, session))
 
-    async def _stream(self, handle: Subscription, calling: ClientSession) -> None:
+    async def _stream(self, handle: Subscription, session: ClientSession) -> None:
         """The stream of one handle, again and again while this conversation lasts."""
         ready = handle.ready
         assert ready is not None
@@ -250,12 +250,12 @@ class Subscriptions:
                         loop.create_future()
                     )  # each stream is acknowledged by itself
                 try:
-                    await self._listen(handle, calling)
+                    await self._listen(handle, session)
                 except (ConnectionClosed, Overloaded) as error:
                     ended = error
                 failures = 0 if loop.time() - began > STABLE_SECONDS else failures + 1
                 await asyncio.sleep(backoff(failures))
-                if self._link.session is not calling:
+                if self._link.session is not session:
                     return
             log.warning("The stream of %s keeps ending: %s", handle.uri or handle.kind, ended)
         except DovetailError as error:
@@ -266,7 +266,7 @@ class Subscriptions:
                 ready.set_exception(ended)
                 ready.exception()  # somebody may wait for it, nobody must
 
-    async def _listen(self, handle: Subscription, calling: ClientSession) -> None:
+    async def _listen(self, handle: Subscription, session: ClientSession) -> None:
         """One stream, from request to end."""
 
         def started(id: Id) -> None:
@@ -278,13 +278,13 @@ class Subscriptions:
             else LISTS[handle.kind]
         )
         params = ListenParams(notifications=wanted)
-        await calling.request(
+        await session.request(
             METHODS["subscriptions/listen"], params, timeout=None, started=started
         )
 
 
-def _stateless(calling: ClientSession) -> bool:
-    return calling.agreed_revision.stateless
+def _stateless(session: ClientSession) -> bool:
+    return session.agreed_revision.stateless
 
 
 def _within(uri: str, subscribed: str) -> bool:

@@ -21,7 +21,7 @@ from msgspec import Struct, field
 Meta = dict[str, Any]
 
 
-class Wire(Struct, rename="camel", omit_defaults=True):
+class Wire(Struct, rename="camel", omit_defaults=True, repr_omit_defaults=True):
     """A closed object of the protocol: unknown fields are dropped."""
 
 

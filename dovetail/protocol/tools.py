@@ -109,7 +109,7 @@ class ToolResult(Result, kw_only=True):
 
     content: list[Content]
     structured_content: Any = None
-    is_error: bool | None = None
+    is_error: bool = False
 
     @property
     def data(self) -> Any:

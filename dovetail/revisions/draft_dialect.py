@@ -149,7 +149,7 @@ def _called(value: Any) -> ToolResult:
     return ToolResult(
         content=[TextContent(text)],
         structured_content=structured,
-        is_error=outcome.status != "success" or None,
+        is_error=outcome.status != "success",
     )
 
 
