@@ -218,8 +218,8 @@ async def test_true_accepts_the_defaults_where_they_are_enough() -> None:
         ({"name": "Ada", "colour": "green"}, "colour"),
         (ElicitResult(action="accept"), "name"),
         (ElicitResult(action="accept", content={"name": 5}), "name"),
-        ("Ada", "a value for each of its fields"),
-        (["Ada"], "a value for each of its fields"),
+        ("Ada", "a value for each field of the form"),
+        (["Ada"], "a value for each field of the form"),
         ({"name": object()}, "cannot be sent"),
     ],
 )
@@ -252,7 +252,7 @@ async def test_a_page_that_is_agreed_to_has_no_content(given: Any) -> None:
 @pytest.mark.requirement("elicitation-url-consent")
 @pytest.mark.parametrize("given", [{}, {"name": "Ada"}, "yes", 1])
 async def test_a_callback_that_knows_forms_only_agrees_to_no_page(given: Any) -> None:
-    with pytest.raises(ConfigError, match="agreed to with True"):
+    with pytest.raises(ConfigError, match="return True to accept a page"):
         await elicited(given, PAGE)
 
 
@@ -349,7 +349,7 @@ async def test_a_model_that_should_have_used_a_tool_is_noticed(
     assert (
         await sampled("I know it", choosing("required"), sampling_tools=True)
     ).content == TextContent("I know it")
-    assert "wants a tool to be used" in caplog.text
+    assert "requires the model to use a tool" in caplog.text
 
 
 @pytest.mark.requirement("sampling-tool-choice", "sampling-errors", "sampling-validated")
@@ -496,7 +496,7 @@ async def test_a_changed_answer_must_fit_too() -> None:
 @HOOKS
 @pytest.mark.parametrize("given", [True, False, "yes", {}])
 async def test_a_hook_that_gives_back_something_else_is_told_so(hook: str, given: Any) -> None:
-    with pytest.raises(ConfigError, match=f"{hook}: give back"):
+    with pytest.raises(ConfigError, match=f"{hook} must return"):
         await elicited({"name": "Ada"}, **{hook: lambda *shown: given})
 
 
@@ -653,7 +653,7 @@ async def test_what_does_not_fit_never_reaches_the_server(caplog: pytest.LogCapt
         error = (await server.ask("elicitation/create", FORM))["error"]
     assert error["code"] == -32603
     assert "12345" not in str(error)
-    assert "not what handmade (Memory) asks for" in caplog.text
+    assert "does not match the form of handmade (MemoryChannel)" in caplog.text
 
 
 async def test_a_round_in_the_stateless_era_names_its_server_where_it_said_who_it_is() -> None:
@@ -785,7 +785,7 @@ async def test_a_file_system_that_hangs_holds_nobody_up(
 
     async with handmade("2025-11-25", roots=[tmp_path]) as (client, server):
         monkeypatch.setattr(os.path, "exists", hangs)
-        monkeypatch.setattr(module, "PATIENCE", 0.01)
+        monkeypatch.setattr(module, "CHECK_TIMEOUT_SECONDS", 0.01)
         try:
             for _ in range(3):
                 pinging = asyncio.create_task(client.ping())

@@ -62,7 +62,7 @@ def test_plain_names_will_do_and_their_order_is_the_preference() -> None:
 def test_no_models_and_no_preferences_are_told_apart() -> None:
     with pytest.raises(ConfigError, match="at least one model"):
         choose_model(None, [])
-    with pytest.raises(ConfigError, match="no model preferences"):
+    with pytest.raises(ConfigError, match="model preferences are not valid"):
         choose_model({"hints": 5}, ALL)
 
 

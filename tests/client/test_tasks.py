@@ -506,7 +506,7 @@ async def test_by_hand_questions_are_the_holders_to_answer() -> None:
         }
         with pytest.raises(NotFound, match="no question with the key 'c'"):
             await handle.answer("c", {})
-        with pytest.raises(ConfigError, match="not what"):
+        with pytest.raises(ConfigError, match="does not match the form"):
             await handle.answer("a", {"echo": 7})
         await handle.answer("a", {"echo": "Ann"})
         assert list(await handle.questions()) == ["b"]
