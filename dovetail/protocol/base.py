@@ -75,7 +75,11 @@ class _KnownKey:
 
 @dataclass_transform(kw_only_default=True)
 class Open(dict[str, Any]):
-    """A JSON object that keeps the keys it does not know."""
+    """A JSON object that keeps the keys it does not know.
+
+    Args:
+        **fields: The fields, by attribute name or by wire name; None leaves a field out.
+    """
 
     __slots__ = ()
     known: ClassVar[dict[str, str]] = {}

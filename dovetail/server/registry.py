@@ -7,9 +7,9 @@ so a change drops the cache by itself.
 
 **Scopes.** A component with `scopes=` is for callers whose token has all of them. Other callers do
 not see it in lists and are not notified of its changes. If they ask for it by name, the refusal
-names the scopes, so that a client can request them. Without authentication (on stdio, whoever runs
-the process owns it) everything may be used. Scopes that imply other scopes are resolved by the
-guard when the caller is admitted.
+names the scopes, so that a client can request them. Without authentication (on stdio, the user who
+runs the process is the caller) everything may be used. Scopes that imply other scopes are resolved
+by the guard when the caller is admitted.
 
 **Pages.** A cursor is a position *by name*: the name of the last item of the previous page. With a
 page size, a list is therefore sorted by name, and a cursor stays valid while items come and go, and

@@ -751,7 +751,7 @@ class Server(Handlers):
 
     def add_extension(self, extension: Extension) -> None:
         """Offer one more extension of the protocol. Clients of the handshake era that are already
-        connected are not told.
+        connected do not see it.
 
         Args:
             extension: The extension.

@@ -337,8 +337,8 @@ def _result_maker(name: str, returns: Any) -> tuple[MakeResult, dict[str, Any] |
         shape = Shape(returns)
         schema = shape.output_schema
     except SchemaError:
-        # A return type that no schema can describe is no reason to refuse the tool: it is listed
-        # without an output schema.
+        # A tool whose return type cannot be described by a schema is listed without an output
+        # schema.
         return make_any_result, None
     if describes_object(schema):
         return _typed_result_maker(name, shape, b"", b""), schema
