@@ -125,11 +125,7 @@ class Provider:
         """The URL of this authorization server; None for the public URL of the server."""
         self.private = private
         """Whether documents of clients may be on a private network."""
-        self._scopes = (
-            dict(scopes)
-            if isinstance(scopes, Mapping)
-            else {scope: scope for scope in parse_scopes(scopes)}
-        )
+        self._scopes = _describe_scopes(scopes)
         self._required = parse_scopes(required)
         self._interactive = users is not None or upstream is not None
         if storage is None or isinstance(storage, str | os.PathLike):
@@ -159,7 +155,7 @@ class Provider:
             implies=implies,
             now=now,
         )
-        self._pages = pages = AuthorizationEndpoint(
+        self._pages = AuthorizationEndpoint(
             self._clients,
             self._grants,
             storage,
@@ -177,14 +173,22 @@ class Provider:
             implies=implies,
             dpop=checker,
         )
-        routes: dict[str, tuple[bool, Route]] = {
-            "/authorize": (self._interactive, (("GET", "POST"), pages.authorize)),
-            "/callback": (upstream is not None, (("GET",), pages.callback)),
-            "/register": (self._interactive and register, (("POST",), self._register)),
-            "/token": (True, (("POST",), tokens.token)),
-            "/revoke": (True, (("POST",), tokens.revoke)),
+        self._routes = self._make_routes(tokens, register=register, upstream=upstream is not None)
+
+    def _make_routes(
+        self, tokens: TokenEndpoint, *, register: bool, upstream: bool
+    ) -> dict[str, Route]:
+        routes: dict[str, Route] = {
+            "/token": (("POST",), tokens.token),
+            "/revoke": (("POST",), tokens.revoke),
         }
-        self._routes = {path: route for path, (offered, route) in routes.items() if offered}
+        if self._interactive:
+            routes["/authorize"] = (("GET", "POST"), self._pages.authorize)
+        if self._interactive and register:
+            routes["/register"] = (("POST",), self._register)
+        if upstream:
+            routes["/callback"] = (("GET",), self._pages.callback)
+        return routes
 
     # the guard
 
@@ -354,6 +358,12 @@ def _check_settings(
             f"Provider: {min(both)!r} is the name of a user and of a client. Rename one of them, "
             "since their tokens could not be told apart."
         )
+
+
+def _describe_scopes(scopes: Mapping[str, str] | Sequence[str] | str) -> dict[str, str]:
+    if isinstance(scopes, Mapping):
+        return dict(scopes)
+    return {scope: scope for scope in parse_scopes(scopes)}
 
 
 def _check_issuer(url: str) -> str:
