@@ -308,7 +308,7 @@ def test_a_login_says_who_it_is_and_what_it_wants(guarded: Guarded, run: Run) ->
 def test_a_client_id_is_used_at_its_issuer_and_nowhere_else(guarded: Guarded, run: Run) -> None:
     done = run("login", guarded.url, "--client-id", "mine", "--issuer", "https://elsewhere.example")
     assert (
-        done.code == 1 and "the client_id was issued by https://elsewhere.example" in done.failure
+        done.code == 1 and "The client_id was issued by https://elsewhere.example" in done.failure
     )
     assert not guarded.saw("/authorize")
     issuer = run("login", guarded.url, "--json").json["issuer"]

@@ -172,7 +172,7 @@ class Bearer:
             reason = "The token cannot be checked, since its issuer cannot be reached"
             return _error_response(503, {"retry-after": "5"}, "temporarily_unavailable", reason)
         if self.scopes and not set(self.scopes) <= set(caller.scopes):
-            reason = "The token lacks scopes that every caller needs"
+            reason = "The token lacks scopes"
             return self._refuse(site, 403, "insufficient_scope", reason, proof=bound_to is not None)
         return caller
 
