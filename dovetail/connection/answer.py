@@ -1,8 +1,8 @@
-"""The heart: one function answers a request. Every transport calls it.
+"""The one function that answers a request, for every transport.
 
-Whatever a handler does (raise anything, SystemExit included; await something that was cancelled;
-return what cannot be written as JSON), the outcome is one reply, or None where nobody waits any
-more. No exception leaves.
+Whatever a handler does (raise anything, even SystemExit; await something that was cancelled; return
+something that JSON cannot represent), the outcome is one reply, or None if nobody waits for it. No
+exception escapes.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ log = logging.getLogger("dovetail.connection")
 
 
 async def answer(call: Call, handle: CallHandler, outgoing: MessageEncoder) -> bytes | None:
-    """The reply to a call, as bytes."""
+    """Return the reply to a call; None if it was cancelled."""
     failure: BaseException | None = None
     revision = call.caller.revision
     try:
@@ -59,32 +59,32 @@ async def answer(call: Call, handle: CallHandler, outgoing: MessageEncoder) -> b
 
 
 def as_protocol_error(error: BaseException, call: Call) -> ProtocolError:
-    """What the caller is told of an exception. What was not meant for it is logged here and told
-    without detail."""
+    """Return the error that the caller sees. An unexpected exception is logged here, and reported
+    without details."""
     refusal = intended_error(error)
     if refusal is not None:
         return refusal
     if isinstance(error, asyncio.CancelledError):
-        return InternalError(f"{call.name} was cancelled from within")
+        return InternalError(f"{call.name} was cancelled by its handler")
     log.error("%s failed", call.name, exc_info=error)
     return InternalError(f"{call.name} failed: {type(error).__name__}")
 
 
 def intended_error(error: BaseException) -> ProtocolError | None:
-    """What an exception says to the caller, where it was raised to be told."""
+    """Return the error for an exception that was meant for the caller; None for any other."""
     if isinstance(error, ProtocolError):
         return error
     if isinstance(error, ToolError):
         return InvalidParams(str(error))
     if not isinstance(error, CannotAsk):
         return None
-    if not error.required:  # nothing that the client could declare would help
+    if not error.required:  # no capability of the client would help
         return InternalError(str(error))
     return MissingCapability(str(error), data={"requiredCapabilities": error.required})
 
 
 EAGER: dict[str, Any] = {"eager_start": True} if sys.version_info >= (3, 12) else {}
-"""Where it can, a task takes its first step at once; most need no second."""
+"""Run the first step of a task immediately, if Python can; most need no second one."""
 
 
 def check_in_flight(calls: Mapping[Id, Call], id: Id, limit: int) -> None:
@@ -98,14 +98,14 @@ def check_in_flight(calls: Mapping[Id, Call], id: Id, limit: int) -> None:
 def start_task(
     call: Call, work: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop
 ) -> None:
-    """Answer a call in a task of its own: what loop.create_task does, without its checks."""
+    """Answer a call in its own task, as loop.create_task would, without its checks."""
     call.task = asyncio.Task(work, loop=loop, **EAGER)
 
 
 def cancel(call: Call) -> None:
-    """Cancel, once: a second time would hit the handler while it cleans up."""
+    """Cancel a call, but only once: a second time would interrupt the handler's clean-up."""
     if call.task is not None and not call.cancelled:
-        # Not at once: a task that is cancelled before its first step never takes it, and its place
-        # would never be free.
+        # Not immediately: a task that is cancelled before its first step never takes it, and would
+        # stay in the in-flight table.
         call.task.get_loop().call_soon(call.task.cancel)
     call.cancelled = call.finished = True

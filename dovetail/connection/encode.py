@@ -1,9 +1,8 @@
-"""The one filter that everything passes on its way out: it can be encoded, it is valid UTF-8, it is
-not too large, and what must not be seen is taken out of it.
+"""Encoding of every outgoing message: it must be valid JSON and UTF-8, within the size limit, and
+without secrets.
 
-The common case is one encode and one comparison. Only when that fails, or a `redact` rule is set,
-is the message taken apart: a lone surrogate becomes U+FFFD, a redacted string what the rule makes
-of it.
+The common case is one encode and one comparison. Only if that fails, or a `redact` rule is set, is
+the message taken apart: a lone surrogate becomes U+FFFD, and each string what the rule returns.
 """
 
 import logging
@@ -24,7 +23,7 @@ _plain = msgspec.json.Decoder().decode
 
 
 class MessageEncoder:
-    """Messages to bytes, by the rules of one connection."""
+    """Encodes messages by the rules of one server or client."""
 
     __slots__ = ("_limit", "_redact")
 
@@ -33,7 +32,7 @@ class MessageEncoder:
         self._redact = redact
 
     def encode(self, message: Any) -> bytes:
-        """The message as bytes; InternalError or TooLarge where that cannot be."""
+        """Return the message as bytes; InternalError or TooLarge if that is impossible."""
         try:
             try:
                 data = encode(message)
@@ -46,31 +45,28 @@ class MessageEncoder:
         if self._redact is not None:
             data = self._redacted(data)
         if b"\n" in data:
-            data = data.replace(
-                b"\n", b" "
-            )  # between tokens of raw JSON: in a string it would be escaped
+            # Between tokens of raw JSON; inside a string it would be escaped.
+            data = data.replace(b"\n", b" ")
         if len(data) > self._limit:
             raise TooLarge(f"The message would be {len(data)} bytes; the limit is {self._limit}")
         return data
 
     def encode_result(self, id: Id, result: Any) -> bytes:
-        """The reply with a result that is already lowered, or with the error that kept it from
-        leaving."""
+        """Return the reply with a lowered result, or with the error of encoding it."""
         try:
             if self._redact is None:
                 data = encode(Response(id, result))
                 if len(data) <= self._limit and b"\n" not in data:
                     return data
         except Exception:
-            pass  # whatever it was, the thorough way below finds it again, and says it
+            pass  # the slow path below meets the same error and reports it
         try:
             return self.encode(Response(id, result))
         except ProtocolError as error:
             return self.encode_failure(id, error, error.code)
 
     def encode_notification(self, revision: Revision, method: Method, params: Any) -> bytes | None:
-        """A notification as bytes. Whatever cannot be told is logged, never raised: nobody waits
-        for it."""
+        """Return a notification as bytes; None if it cannot be encoded, which is logged."""
         try:
             wire = revision.lower_params(method, params)
             return self.encode(
@@ -83,12 +79,14 @@ class MessageEncoder:
     def encode_failure(
         self, id: Id | None, error: ProtocolError, code: int, *, unnamed: bool = False
     ) -> bytes:
-        """The reply with an error. `unnamed` leaves out the id of what could not be read."""
+        """Return the reply with an error. `unnamed` omits the id if it is unknown."""
         body = Error(code, error.message, error.data)
         try:
             return self.encode(_reply(id, body, unnamed))
         except ProtocolError:
-            return encode(_reply(id, Error(code, "The error could not be told"), unnamed))
+            return encode(
+                _reply(id, Error(code, "The error message could not be encoded"), unnamed)
+            )
 
     def _redacted(self, data: bytes) -> bytes:
         redact = self._redact
@@ -99,9 +97,9 @@ class MessageEncoder:
                 if part in message:
                     message[part] = _map_strings(message[part], redact)
         except Exception:
-            log.exception("The redact rule failed, so a message was withheld")
+            log.exception("A message was withheld: the redact rule raised an exception")
             raise InternalError(
-                "The message was withheld: it could not be checked for secrets"
+                "The message was withheld because it could not be checked for secrets"
             ) from None
         return encode(message)
 
@@ -113,12 +111,12 @@ def _reply(id: Id | None, body: Error, unnamed: bool) -> Any:
 
 
 def replace_surrogates(value: Any) -> Any:
-    """The value with every lone surrogate in it replaced, as plain objects."""
+    """Return the value as plain objects, with every lone surrogate replaced."""
     return _map_strings(msgspec.to_builtins(value, builtin_types=(msgspec.Raw,)), _valid)
 
 
 def _valid(text: str) -> str:
-    """Surrogates that make a pair become the character they stand for, lone ones U+FFFD."""
+    """Replace pairs of surrogates by their character, and lone ones by U+FFFD."""
     return (
         text
         if text.isascii()

@@ -1,8 +1,8 @@
 """How a conversation opens in the handshake era: `initialize`, its answer,
 `notifications/initialized`.
 
-The lifecycle is a table of what may happen in which state. Nothing here waits or sends; the
-connection does. https://modelcontextprotocol.io/specification/2025-11-25/basic/lifecycle
+The lifecycle is a table of what may happen in which state. Nothing here waits or sends.
+https://modelcontextprotocol.io/specification/2025-11-25/basic/lifecycle
 """
 
 from typing import Any, Final
@@ -29,13 +29,13 @@ TRANSITIONS: Final = {
     (NEW, "initialize"): INITIALIZED,
     (INITIALIZED, "notifications/initialized"): READY,
 }
-"""What moves the server's side of the lifecycle on; everything else leaves it where it is."""
+"""The transitions of the server's side; other messages do not change the state."""
 
 INITIALIZE = METHODS["initialize"]
 
 
 def dialect_of(raw: Any) -> Revision:
-    """The revision in whose words a greeting is to be read; the draft dialect is known by its
+    """Return the revision to decode an `initialize` with. The draft dialect is recognised by its
     `mcpVersion`."""
     try:
         given = msgspec.json.decode(raw)
@@ -49,7 +49,7 @@ def dialect_of(raw: Any) -> Revision:
 def accept_initialize(
     raw: Any, service: Service, state: Any, *, can_notify: bool = True
 ) -> tuple[Caller, InitializeResult]:
-    """The server's answer to a greeting, and the caller as the greeting describes it."""
+    """Return the caller that an `initialize` describes, and the result to answer it with."""
     dialect = dialect_of(raw)
     try:
         params: InitializeParams = dialect.lift_params(INITIALIZE, raw)
@@ -72,7 +72,7 @@ def accept_initialize(
 
 
 def _with_extensions(capabilities: ServerCapabilities, service: Service) -> ServerCapabilities:
-    """The same, with those extensions only that this era has."""
+    """Return the capabilities with only those extensions that this era has."""
     if not capabilities.extensions:
         return capabilities
     extended = ServerCapabilities.of(capabilities)
@@ -81,7 +81,7 @@ def _with_extensions(capabilities: ServerCapabilities, service: Service) -> Serv
 
 
 def without_notifications(capabilities: ServerCapabilities) -> ServerCapabilities:
-    """The same, of a server that has no way to tell of changes."""
+    """Return the capabilities of a server that has no way to send notifications."""
     kept = {
         name: {
             word: value for word, value in part.items() if word not in ("subscribe", "listChanged")
@@ -89,9 +89,8 @@ def without_notifications(capabilities: ServerCapabilities) -> ServerCapabilitie
         for name, part in capabilities.items()
         if name in ("tools", "resources", "prompts")
     }
-    if (
-        capabilities.tasks is not None
-    ):  # whoever cannot be told apart from others has no list of their own
+    if capabilities.tasks is not None:
+        # Without a session, callers cannot be told apart, so none has a list of its own.
         kept["tasks"] = {
             word: value for word, value in capabilities.tasks.items() if word != "list"
         }
@@ -99,7 +98,8 @@ def without_notifications(capabilities: ServerCapabilities) -> ServerCapabilitie
 
 
 def negotiate(requested: str, served: tuple[Revision, ...]) -> Revision:
-    """The revision to answer with: the one asked for, else the newest that has a handshake."""
+    """Return the revision to answer with: the requested one, or else the newest with a
+    handshake."""
     handshake = [
         revision for revision in served if not revision.stateless and not revision.dialects
     ]
@@ -116,20 +116,20 @@ def negotiate(requested: str, served: tuple[Revision, ...]) -> Revision:
 
 
 def version_names(served: tuple[Revision, ...]) -> list[str]:
-    """What a server says that it speaks, newest first; a dialect goes by the name of another and is
-    not said."""
+    """Return the versions that a server declares, newest first. A dialect has the version of
+    another revision, and is not listed."""
     return [revision.version for revision in reversed(served) if not revision.dialects]
 
 
 def already_initialized() -> InvalidRequest:
-    """The refusal of a second greeting."""
+    """Return the refusal of a second `initialize`."""
     return InvalidRequest("This connection is already initialized")
 
 
 def initialize_params(
     revision: Revision, info: Implementation, capabilities: ClientCapabilities
 ) -> InitializeParams:
-    """The client's greeting."""
+    """Return the params of the client's `initialize`."""
     return InitializeParams(
         protocol_version=revision.version, capabilities=capabilities, client_info=info
     )
@@ -138,7 +138,8 @@ def initialize_params(
 def agreed_revision(
     asked: Revision, answer: InitializeResult, spoken: tuple[Revision, ...]
 ) -> Revision:
-    """The revision that the server chose, if the client speaks it."""
+    """Return the revision that the server chose; NoCommonRevision if the client does not support
+    it."""
     if asked is DRAFT_DIALECT:
         return asked
     chosen = BY_NAME.get(answer.protocol_version)

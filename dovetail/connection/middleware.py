@@ -4,9 +4,8 @@
         result = await next(call)      # or return something else, or raise to refuse it
         return result
 
-It sees the call with its params, may change them, and sees or replaces the result. Several are
-wrapped in the order given: the first is the outermost. One that is an `Observer` changes nothing,
-and costs less.
+It sees the call with its params, may change them, and sees or replaces the result. Of several, the
+first is the outermost. An `Observer` changes nothing, and costs less.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -21,27 +20,45 @@ Middleware: TypeAlias = Callable[[Call, CallHandler], Awaitable[Any]]
 
 
 class Observer:
-    """Middleware that only looks: it changes nothing, so that results need not be opened for it,
-    and on a server it hears of the requests too that were refused before they became calls."""
+    """Middleware that changes nothing, so that results need not be decoded for it. On a server it
+    also sees the requests that were refused before they became calls."""
 
     async def __call__(self, call: Call, next: CallHandler) -> Any:
-        """Look at a call, and at what comes of it."""
+        """Observe a call and its outcome.
+
+        Args:
+            call: The call.
+            next: Answers it; return its result unchanged.
+        """
         return await next(call)
 
     def request_refused(
         self, method: Method, params: Any, caller: Caller, error: ProtocolError
     ) -> None:
-        """Look at a request that was not let in. Must not raise."""
+        """Observe a request that was not admitted. Must not raise.
+
+        Args:
+            method: The method that was requested.
+            params: Its params.
+            caller: Who requested it.
+            error: The refusal.
+        """
 
     def session_ended(
         self, side: Side, revision: Revision, network: Network | None, seconds: float
     ) -> None:
-        """Look at a session of the handshake era that has ended, after so many seconds; `side` is
-        ours. Must not raise."""
+        """Observe the end of a session of the handshake era. Must not raise.
+
+        Args:
+            side: Which side this is: "server" or "client".
+            revision: The revision of the session.
+            network: What it ran over, if known.
+            seconds: How long it lasted.
+        """
 
 
 def compose(middleware: Sequence[Middleware], innermost: CallHandler) -> CallHandler:
-    """One answer out of many: the same function where there is no middleware."""
+    """Wrap a handler in middleware; without any, return it unchanged."""
     answer = innermost
     for layer in reversed(middleware):
         answer = _wrap(layer, answer)

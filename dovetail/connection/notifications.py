@@ -28,7 +28,7 @@ _background = TaskSet()
 
 
 def run_callback(function: Callable[..., Any], *args: Any) -> None:
-    """Call a user's function, sync or async; its errors are logged and end nothing."""
+    """Call a user's function, sync or async. Errors are logged, not raised."""
     try:
         outcome = function(*args)
     except Exception:
@@ -39,36 +39,38 @@ def run_callback(function: Callable[..., Any], *args: Any) -> None:
 
 
 class NotificationRunner:
-    """The handlers that hear of notifications, each in a task of its own: so many at once of each
-    caller, and no more."""
+    """Runs the handlers of notifications, each in its own task, with a limit for each caller."""
 
-    def __init__(self, each: int) -> None:
-        self._each = each
+    def __init__(self, limit_per_caller: int) -> None:
+        self._limit_per_caller = limit_per_caller
         self._tasks: set[asyncio.Task[None]] = set()
         self._counts: Counter[str | tuple[str, str]] = Counter()
 
-    def run(self, hear: Callable[[Call], Awaitable[Any]], call: Call, most: int) -> None:
-        """Let one hear, unless so many are at it for this caller, or `most` for all of them: then
-        Overloaded."""
-        who = _who(call.caller)
-        for count, limit in ((self._counts[who], self._each), (len(self._tasks), most)):
-            if count >= limit:
-                raise Overloaded(f"{count} notifications are being heard; the limit is {limit}")
-        # As eagerly as requests are answered, or one that came later would be first.
-        task = asyncio.Task(_logged(hear, call), loop=asyncio.get_running_loop(), **EAGER)
+    def run(self, handler: Callable[[Call], Awaitable[Any]], call: Call, limit: int) -> None:
+        """Start a handler; Overloaded if too many run for this caller, or `limit` for all callers
+        together."""
+        key = _counting_key(call.caller)
+        for count, most in (
+            (self._counts[key], self._limit_per_caller),
+            (len(self._tasks), limit),
+        ):
+            if count >= most:
+                raise Overloaded(f"{count} notifications are being handled; the limit is {most}")
+        # As eagerly as requests are answered, or a request that came later would be first.
+        task = asyncio.Task(_logged(handler, call), loop=asyncio.get_running_loop(), **EAGER)
         self._tasks.add(task)
-        self._counts[who] += 1
-        task.add_done_callback(partial(self._heard, who))
+        self._counts[key] += 1
+        task.add_done_callback(partial(self._done, key))
 
-    def _heard(self, who: str | tuple[str, str], task: "asyncio.Task[None]") -> None:
+    def _done(self, key: str | tuple[str, str], task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
-        self._counts[who] -= 1
-        if not self._counts[who]:
-            del self._counts[who]
+        self._counts[key] -= 1
+        if not self._counts[key]:
+            del self._counts[key]
 
 
-def _who(caller: Caller) -> str | tuple[str, str]:
-    """Who is counted as one: whom we know, or all who call from one place."""
+def _counting_key(caller: Caller) -> str | tuple[str, str]:
+    """Callers are counted by their principal or, without one, by their network."""
     return (
         ("principal", caller.principal.id)
         if caller.principal is not None
@@ -87,45 +89,45 @@ Send = Callable[[ProgressParams], None]
 
 
 class ProgressThrottle:
-    """Call it with updates; `finish()` sends what is still held back."""
+    """Sends the progress of one call; `finish()` sends what is still held back."""
 
-    __slots__ = ("_best", "_held", "_interval", "_next", "_send", "_timer")
+    __slots__ = ("_highest", "_interval", "_next_send", "_pending", "_send", "_timer")
 
     def __init__(self, send: Send, interval: float) -> None:
         self._send = send
         self._interval = interval
-        self._best = float("-inf")
-        self._next = 0.0
-        self._held: ProgressParams | None = None
+        self._highest = float("-inf")
+        self._next_send = 0.0
+        self._pending: ProgressParams | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def update(self, params: ProgressParams) -> None:
-        """Send this update now, or hold it back while others were sent a moment ago."""
-        if not self._best < params.progress < float("inf"):
-            return  # it does not rise, or is no number
+        """Send this update now, or hold it back if the last one was sent a moment ago."""
+        if not self._highest < params.progress < float("inf"):
+            return  # it does not rise, or is not a number
         if params.total is not None and not params.total < float("inf"):
             params.total = None
-        self._best = params.progress
+        self._highest = params.progress
         loop = asyncio.get_running_loop()
         now = loop.time()
-        if now >= self._next:
-            self._next = now + self._interval
+        if now >= self._next_send:
+            self._next_send = now + self._interval
             self._send(params)
             return
-        self._held = params
+        self._pending = params
         if self._timer is None:
-            self._timer = loop.call_at(self._next, self._flush)
+            self._timer = loop.call_at(self._next_send, self._flush)
 
     def _flush(self) -> None:
         self._timer = None
-        if self._held is not None:
-            held, self._held = self._held, None
-            self._next = asyncio.get_running_loop().time() + self._interval
-            self._send(held)
+        if self._pending is not None:
+            pending, self._pending = self._pending, None
+            self._next_send = asyncio.get_running_loop().time() + self._interval
+            self._send(pending)
 
     def finish(self) -> None:
-        """The request is over: send what was held back, and nothing ever after."""
+        """Send what was held back, and nothing after that."""
         if self._timer is not None:
             self._timer.cancel()
         self._flush()
-        self._best = float("inf")
+        self._highest = float("inf")

@@ -1,8 +1,7 @@
-"""How a request opens in the stateless era: it carries its version and the client's capabilities in
-`_meta`.
+"""The stateless era: each request carries its version and the client's capabilities in `_meta`.
 
-Nothing is remembered between two requests. The server reads the caller off each request; the client
-writes it on each. https://modelcontextprotocol.io/specification/2026-07-28/basic#meta
+Nothing is remembered between two requests. The client describes itself in each request, and the
+server reads the caller from it. https://modelcontextprotocol.io/specification/2026-07-28/basic#meta
 """
 
 from typing import Any
@@ -28,20 +27,20 @@ from ..protocol.utilities import SEVERITY
 from ..revisions import Revision
 from .handshake import version_names
 
-CLIENTS, LONGEST = 256, 4096
+MAX_CLIENTS, MAX_KEY_BYTES = 256, 4096
 Client = tuple[Implementation | None, ClientCapabilities]
-_clients: BoundedDict[bytes, Client] = BoundedDict(CLIENTS)
-"""Clients seen lately, by what they say of themselves; never more than CLIENTS, and none that says
-too much."""
+_clients: BoundedDict[bytes, Client] = BoundedDict(MAX_CLIENTS)
+"""Clients seen recently, by how they describe themselves: at most MAX_CLIENTS, with keys of at most
+MAX_KEY_BYTES."""
 
 
 def served_revisions(service: Service) -> dict[Any, Revision]:
-    """The revisions of this era that a server speaks, by their versions."""
+    """Return the stateless revisions that a server speaks, by version."""
     return {revision.version: revision for revision in service.revisions if revision.stateless}
 
 
 def caller_of(meta: Meta, served: dict[Any, Revision], service: Service, state: Any) -> Caller:
-    """Who is calling, as the request itself says."""
+    """Return the caller that a request describes."""
     requested = meta[PROTOCOL_VERSION]
     revision = served.get(requested) if isinstance(requested, str) else None
     if revision is None:
@@ -50,14 +49,14 @@ def caller_of(meta: Meta, served: dict[Any, Revision], service: Service, state: 
         raise InvalidParams(f"_meta lacks {CLIENT_CAPABILITIES!r}, which every request must carry")
     level = meta.get(LOG_LEVEL)
     if level is not None and (not isinstance(level, str) or level not in SEVERITY):
-        raise InvalidParams(f"{level!r} is no log level; the levels are {', '.join(SEVERITY)}")
+        raise InvalidParams(f"{level!r} is not a log level; the levels are {', '.join(SEVERITY)}")
     info, capabilities = _client(meta)
     return Caller(revision, info, capabilities, None if level is None else SEVERITY[level], state)
 
 
 def _client(meta: Meta) -> Client:
-    """What the client says of itself. It says the same on each request, so what was made of it is
-    kept (1 µs, not 6)."""
+    """Return the client's info and capabilities. They are the same in each request, so the decoded
+    values are cached (1 µs, not 6)."""
     key = encode((meta.get(CLIENT_INFO), meta[CLIENT_CAPABILITIES]))
     client = _clients.get(key)
     if client is None:
@@ -69,13 +68,13 @@ def _client(meta: Meta) -> Client:
         except msgspec.ValidationError as error:
             raise InvalidParams(f"_meta: {error}") from None
         client = info, capabilities
-        if len(key) <= LONGEST:
+        if len(key) <= MAX_KEY_BYTES:
             _clients[key] = client
     return client
 
 
 def unsupported_version(requested: Any, served: tuple[Revision, ...]) -> UnsupportedVersion:
-    """The refusal of a version, naming those that are served."""
+    """Return the refusal of a version, with the versions that are served."""
     names = version_names(served)
     return UnsupportedVersion(
         f"Unsupported protocol version {requested!r}; this server speaks {', '.join(names)}",
@@ -84,7 +83,7 @@ def unsupported_version(requested: Any, served: tuple[Revision, ...]) -> Unsuppo
 
 
 def missing_version(method: str) -> InvalidParams:
-    """The refusal of a request that belongs to neither era."""
+    """Return the refusal of a request that belongs to neither era."""
     return InvalidParams(
         f"{method} came before `initialize`, and its _meta carries no {PROTOCOL_VERSION!r}: "
         "send `initialize` first, or put version and capabilities into each request"
@@ -92,7 +91,7 @@ def missing_version(method: str) -> InvalidParams:
 
 
 def discover_result(service: Service) -> DiscoverResult:
-    """What the server says of itself."""
+    """Return the result of `server/discover`."""
     return DiscoverResult(
         supported_versions=version_names(service.revisions),
         capabilities=service.capabilities,
@@ -101,7 +100,7 @@ def discover_result(service: Service) -> DiscoverResult:
 
 
 def sign_result(result: Any, info: Implementation, revision: Revision) -> Any:
-    """A result that says which server it comes from."""
+    """Return a result with the server's info in its `_meta`."""
     meta = {SERVER_INFO: revision.lower(info)}
     if result.meta is not None:
         meta |= result.meta
@@ -111,7 +110,7 @@ def sign_result(result: Any, info: Implementation, revision: Revision) -> Any:
 def request_meta(
     revision: Revision, info: Implementation, capabilities: ClientCapabilities, level: str | None
 ) -> Meta:
-    """What each request of a client carries."""
+    """Return the `_meta` of each of a client's requests."""
     meta: Meta = {
         PROTOCOL_VERSION: revision.version,
         CLIENT_INFO: revision.lower(info),
@@ -123,7 +122,7 @@ def request_meta(
 
 
 def server_info(meta: Meta | None) -> Implementation | None:
-    """The server's name and version, where a result carries them."""
+    """Return the server's name and version, if a result carries them."""
     try:
         return (
             msgspec.convert(meta[SERVER_INFO], Implementation)

@@ -1,9 +1,9 @@
-"""How a client hears of changes, in both eras, on the server's end.
+"""Which clients are notified of a change, in both eras, on the server's side.
 
-Handshake era: list changes go to every caller, updates of a resource to those that subscribed to
-it. Stateless era: nothing goes out but on a stream that the client opened with
-`subscriptions/listen`, filtered by what it asked for. What an extension tells goes, in either era,
-to those who declared it.
+Handshake era: changes of lists go to every session, updates of a resource to the sessions that
+subscribed to it. Stateless era: notifications are sent only on a stream that the client opened with
+`subscriptions/listen`, filtered by what it asked for. Notifications of an extension go, in either
+era, to the clients that declared it.
 https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/subscriptions
 """
 
@@ -28,38 +28,38 @@ LISTS = {
     "notifications/prompts/list_changed": "prompts_list_changed",
     "notifications/resources/list_changed": "resources_list_changed",
 }
-"""The field of a filter that asks for each list's changes."""
+"""The field of a subscription filter for each of these notifications."""
 UPDATED = "notifications/resources/updated"
 
 
 class ServerSubscriptions:
-    """What the callers of one server want to hear of."""
+    """The subscriptions of one server's clients."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._streams: dict[Call, tuple[SubscriptionFilter, asyncio.Future[None]]] = {}
 
     async def subscribe(self, call: Call) -> EmptyResult:
-        """`resources/subscribe`."""
+        """Answer `resources/subscribe`."""
         subscribed = call.caller.subscribed_uris
         if len(subscribed) >= self._limit and call.params.uri not in subscribed:
             raise Overloaded(
-                f"This client is subscribed to {self._limit} resources, which is the limit"
+                f"This client is already subscribed to {self._limit} resources, which is the limit"
             )
         call.caller.subscribed_uris = subscribed | {call.params.uri}
         return EmptyResult()
 
     async def unsubscribe(self, call: Call) -> EmptyResult:
-        """`resources/unsubscribe`; done already is done too."""
+        """Answer `resources/unsubscribe`, also if there is no such subscription."""
         call.caller.subscribed_uris = call.caller.subscribed_uris - {call.params.uri}
         return EmptyResult()
 
     async def listen(self, call: Call) -> ListenResult:
-        """`subscriptions/listen`: acknowledge, then stay until the client cancels, its token
+        """Answer `subscriptions/listen`: acknowledge, then wait until the client cancels, its token
         expires or the server ends."""
         wanted: SubscriptionFilter = call.params.notifications
         if max(len(wanted.resource_subscriptions or ()), len(wanted.task_ids or ())) > self._limit:
-            raise Overloaded(f"A subscription may name {self._limit} resources or tasks at most")
+            raise Overloaded(f"A subscription may name at most {self._limit} resources or tasks")
         meta = {SUBSCRIPTION_ID: call.id}
         call.connection.notify(
             call,
@@ -80,8 +80,8 @@ class ServerSubscriptions:
             del self._streams[call]
             if late is not None:
                 late.cancel()
-        # The page on cancellation wants the one, the page on subscriptions the other; clients take
-        # either.
+        # The page on cancellation requires the notification, the page on subscriptions the result;
+        # clients accept both.
         goodbye = CancelledParams(
             request_id=call.id, reason="The server ends this subscription", meta=meta
         )
@@ -89,31 +89,31 @@ class ServerSubscriptions:
         return ListenResult(meta=meta)
 
     def end_streams(self, call: Call | None = None) -> None:
-        """The server ends every stream, or that of one call, in good order."""
-        for one, (_, ended) in self._streams.items():
-            if call is None or one is call:
+        """End every stream, or that of one call, in an orderly way."""
+        for stream, (_, ended) in self._streams.items():
+            if call is None or stream is call:
                 _end(ended)
 
     def matching_streams(self, method: str, params: Params) -> Iterator[tuple[Call, Params]]:
-        """Each stream of the stateless era that is told of this change, with the params tagged for
+        """Yield the call of each stream that gets this notification, with the params tagged for
         it."""
         for call, (wanted, _) in list(self._streams.items()):
             if method in LISTS:
-                told = getattr(wanted, LISTS[method])
+                matches = getattr(wanted, LISTS[method])
             elif isinstance(params, TaskChangedParams):
-                told = params.task_id in (wanted.task_ids or ())
+                matches = params.task_id in (wanted.task_ids or ())
             elif method not in METHODS:
-                told = True  # where the extension was declared, which is looked at on the way out
+                matches = True  # `notify` checks whether the client declared the extension
             else:
-                told = isinstance(params, UriParams) and _covers(
+                matches = isinstance(params, UriParams) and _covers(
                     wanted.resource_subscriptions or (), params.uri
                 )
-            if told:
+            if matches:
                 yield call, replace(params, meta={**(params.meta or {}), SUBSCRIPTION_ID: call.id})
 
 
 def is_subscribed(caller: Caller, method: str, params: Params) -> bool:
-    """Whether a caller of the handshake era is told of this change."""
+    """Whether a caller of the handshake era gets this notification."""
     if method not in caller.revision.methods:
         return False
     if isinstance(params, ElicitationCompleteParams):
@@ -126,22 +126,23 @@ def is_subscribed(caller: Caller, method: str, params: Params) -> bool:
 
 
 def coalescing_key(params: Params) -> str:
-    """What a change concerns, where that is one thing and no list."""
+    """Return what a change is about. Of several changes with the same key in one turn of the loop,
+    only the last is sent (`merge_changes`)."""
     if isinstance(params, ElicitationCompleteParams):
         return params.elicitation_id
     if (task := related_task_id(params)) is not None:
         return (
             f"{task} {id(params)}" if isinstance(params, LogParams) else task
-        )  # no log message takes another's place
+        )  # log messages are not coalesced
     if isinstance(params, ListChangedParams):
         return ""
     return (
         params.uri if isinstance(params, UriParams) else str(id(params))
-    )  # what else there is takes nothing's place
+    )  # neither are notifications of extensions
 
 
 def related_task_id(params: Params) -> str | None:
-    """The task that a change concerns, or that what is told belongs to."""
+    """Return the id of the task that a notification is about or belongs to."""
     if isinstance(params, TaskStatusParams | TaskChangedParams):
         return params.task_id
     related = None if params.meta is None else params.meta.get(RELATED_TASK)
@@ -149,7 +150,7 @@ def related_task_id(params: Params) -> str | None:
 
 
 def merge_changes(before: Params | None, now: Params) -> Params:
-    """Two changes of one list as one."""
+    """Combine two changes of one list."""
     if not isinstance(before, ListChangedParams) or not isinstance(now, ListChangedParams):
         return now
     added = [*(before.added or []), *(now.added or [])]
@@ -163,5 +164,5 @@ def _end(stream: "asyncio.Future[None]") -> None:
 
 
 def _covers(uris: Collection[str], uri: str) -> bool:
-    """Whether one of the URIs is this one, or holds it as a sub-resource."""
-    return uri in uris or any(uri.startswith(one.rstrip("/") + "/") for one in uris)
+    """Whether one of the URIs is this one, or is above it."""
+    return uri in uris or any(uri.startswith(parent.rstrip("/") + "/") for parent in uris)

@@ -1,11 +1,10 @@
-"""Tickets for the pages that a server sends a user to, so that nobody else can be made to open
-them.
+"""Tickets in the URLs that a server sends a user to, so that only this user can use them.
 
-Whoever is asked to visit a page can pass its URL on, and have somebody else sign in on their
-behalf. So the URL carries a ticket: the id of the question and when it expires, sealed, and bound
-to the server and to the user who was asked. Their name is not in it, as a client gets to see the
-URL. The page knows its visitor by itself, from a cookie say, and has the ticket checked for them.
-Only the ticket is protected; whatever else the URL says may have been changed on the way.
+A user who is asked to visit a page could pass its URL on, and have somebody else sign in on their
+behalf. So the URL carries a ticket: the id of the elicitation and its expiry, sealed, and bound to
+the server and to the user who was asked. The user's name is not in it, because the client sees the
+URL. The page identifies its visitor itself, for example by a cookie, and checks the ticket for that
+user. Only the ticket is protected: the rest of the URL may have been changed on the way.
 https://modelcontextprotocol.io/specification/2026-07-28/client/elicitation#phishing
 """
 
@@ -25,7 +24,8 @@ PARAMETER = "ticket"
 
 
 def bind_url(ring: KeyRing, url: str, server: str, user: str | None, id: str, life: float) -> str:
-    """The URL with a ticket that is good for this user of this server, so many seconds."""
+    """Return the URL with a ticket that is valid for this user of this server for `life`
+    seconds."""
     data = msgspec.msgpack.encode((id, time.time() + life))
     ticket = ring.seal(PURPOSE, data, bound=_bound(server, user))
     parts = urlsplit(without_ticket(url))
@@ -34,7 +34,7 @@ def bind_url(ring: KeyRing, url: str, server: str, user: str | None, id: str, li
 
 
 def check_ticket(ring: KeyRing, given: str, server: str, user: str | None) -> str:
-    """The id in a ticket, or in the ticket of a URL; UrlRefused where it is not good for this
+    """Return the id in a ticket, or in the ticket of a URL; UrlRefused if it is not valid for this
     user."""
     try:
         ticket = parse_qs(urlsplit(given).query).get(PARAMETER, [""])[-1] if "?" in given else given
@@ -43,7 +43,7 @@ def check_ticket(ring: KeyRing, given: str, server: str, user: str | None) -> st
         )
     except (ValueError, msgspec.MsgspecError):
         raise _refused(
-            "it was not made here, was changed, or is another user's or server's"
+            "it was not made here, was changed, or belongs to another user or server"
         ) from None
     if expires < time.time():
         raise _refused("it has expired")
@@ -51,7 +51,7 @@ def check_ticket(ring: KeyRing, given: str, server: str, user: str | None) -> st
 
 
 def without_ticket(url: str) -> str:
-    """The URL without its ticket: what stays the same however often it is made."""
+    """Return the URL without its ticket, which differs each time."""
     parts = urlsplit(url)
     given = parts.query.split("&")
     kept = [part for part in given if part.partition("=")[0] != PARAMETER]
@@ -64,6 +64,6 @@ def _bound(server: str, user: str | None) -> bytes:
 
 
 def _refused(reason: str) -> UrlRefused:
-    """One error for whatever is wrong with a ticket; only the log knows which."""
-    log.warning("The ticket of a page is refused: %s", reason)
-    return UrlRefused("This link is not valid for you, or not any more; ask for a new one")
+    """Return the same error for every reason; only the log says which it was."""
+    log.warning("The ticket of a URL elicitation was refused: %s", reason)
+    return UrlRefused("This link is not valid for you or has expired; ask for a new one")

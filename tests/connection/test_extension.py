@@ -590,7 +590,7 @@ async def test_no_more_notifications_are_heard_at_once_than_requests_may_be_in_f
         go.set()
     warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert warned == [
-        "Did not take a notifications/x/told: 5 notifications are being heard; the limit is 5"
+        "Did not take a notifications/x/told: 5 notifications are being handled; the limit is 5"
     ], "and once only"
 
 

@@ -10,7 +10,7 @@ from dovetail.errors import UrlRefused
 from dovetail.sealing import KeyRing, key_ring
 
 RING = key_ring(["a key that is long enough"])
-REFUSAL = "This link is not valid for you, or not any more; ask for a new one"
+REFUSAL = "This link is not valid for you or has expired; ask for a new one"
 
 
 def ticket(url: str) -> str:
