@@ -1,11 +1,13 @@
 """The credentials of a client: `Client(url, auth=…)`.
 
-credentials.py         the settings: OAuth, ClientCredentials, BearerToken, …
-bound_credentials.py   the same for one server: does the I/O, stores and renews tokens
-flow.py                the authorization flow, without I/O
-discovery.py           from the URL of a server to its authorization server
-registration.py        how a client gets its id there
-grants.py              requests to a token endpoint
-browser.py             how a user is sent to a login page
-store.py               what is stored, and where
+    credentials.py         the settings: OAuth, ClientCredentials, BearerToken, …
+    bound_credentials.py   the same for one server: does the I/O, stores and renews tokens
+    flow.py                the authorization flow
+    discovery.py           from the URL of a server to its authorization server
+    registration.py        how a client gets its id there
+    grants.py              requests to a token endpoint
+    browser.py             how a user is sent to a login page
+    store.py               what is stored, and where
+
+The flow, discovery, registration and grants are generators that do no I/O themselves.
 """

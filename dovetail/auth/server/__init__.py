@@ -1,6 +1,8 @@
 """The guards of a server: `Server(auth=…)`.
 
-guards.py      Bearer and ApiKeys: who is let in, and what all others are told
-verifiers.py   what checks an access token: static_tokens, introspection
-jwt.py         the same for tokens that their issuer has signed
+    guards.py      Bearer and ApiKeys: who is let in, and what all others are told
+    verifiers.py   what checks an access token: static_tokens, introspection
+    jwt.py         the same for tokens that their issuer has signed
+
+Proofs of possession are checked in `auth/dpop.py`, which clients use as well.
 """
