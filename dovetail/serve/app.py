@@ -26,11 +26,11 @@ from ..protocol.base import Params
 from ..revisions import decode
 from ..sealing import KeyRing, key_ring
 from ..transports.http.server.asgi import Headers, Receive, Scope, Send
-from ..transports.http.server.endpoint import Begun, Endpoint
-from ..transports.http.server.event_store import MemoryEvents
-from ..transports.http.server.get_streams import Standing
-from ..transports.http.server.policy import Policy, Reject
-from ..transports.http.server.sessions import Sessions
+from ..transports.http.server.endpoint import EarlyRequest, Endpoint
+from ..transports.http.server.event_store import MemoryEventStore
+from ..transports.http.server.get_streams import GetStreams
+from ..transports.http.server.policy import Policy, Rejection
+from ..transports.http.server.sessions import SessionTable
 from .auth_gate import AuthGate
 from .channel import Lifespan, OnChange, serve_channel
 from .metrics import Metrics, MetricsPage
@@ -85,7 +85,7 @@ class App:
 
     def begin(
         self, headers: Headers, server: Address, client: Address, body: bytes
-    ) -> Begun | None:
+    ) -> EarlyRequest | None:
         """Begin to answer a complete POST to the endpoint, before it has an ASGI scope.
 
         Returns None, without any effect, if the request needs the ordinary way.
@@ -184,8 +184,8 @@ class LoopState:
     """
 
     endpoint: Endpoint
-    standing: Standing
-    sessions: Sessions | None
+    standing: GetStreams
+    sessions: SessionTable | None
     metrics_page: MetricsPage | None
     dispatcher: Dispatcher
     _bus: Bus
@@ -245,7 +245,7 @@ class LoopState:
 
     async def _open(self, state: Any) -> None:
         service, options, limits = self._service, self._options, self._service.limits
-        events = MemoryEvents(limits) if options.events is None else options.events()
+        events = MemoryEventStore(limits) if options.events is None else options.events()
         bus = self._bus = NoBus() if options.bus is None else await options.bus()
         self._state = state
         self.dispatcher = Dispatcher(
@@ -255,7 +255,7 @@ class LoopState:
             self._notify_sessions,
             self._key_ring,
         )
-        self.standing = Standing(self.dispatcher, limits, events, bus, options.long_polling)
+        self.standing = GetStreams(self.dispatcher, limits, events, bus, options.long_polling)
         self.sessions = None
         if self._rules.sessions:
             if self._ring.origin == "process" and bus.alone and _is_foreign_worker():
@@ -263,7 +263,9 @@ class LoopState:
                     "The workers do not share a key for session ids. Set DOVETAIL_KEYS to the "
                     "same value for all of them"
                 )
-            self.sessions = Sessions(self.dispatcher, self._ring, limits, bus, self.standing.ended)
+            self.sessions = SessionTable(
+                self.dispatcher, self._ring, limits, bus, self.standing.ended
+            )
         self.endpoint = Endpoint(
             self.dispatcher,
             self._rules,
@@ -398,7 +400,7 @@ class LoopState:
 
 async def _refuse(scope: Scope, send: Send) -> None:
     if scope["type"] == "http":
-        await send_error(send, Reject(500, InternalError(START_FAILED)))
+        await send_error(send, Rejection(500, InternalError(START_FAILED)))
     else:
         await send({"type": "websocket.close", "code": 1011, "reason": START_FAILED})
 

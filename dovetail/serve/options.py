@@ -10,7 +10,7 @@ from msgspec.structs import fields
 
 from ..errors import ConfigError
 from ..ports import Bus, Guard, Service
-from ..transports.http.server.event_store import Events
+from ..transports.http.server.event_store import EventStore
 from ..transports.http.server.policy import Policy
 
 
@@ -59,7 +59,7 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
     keys: Sequence[str | bytes] | None = None
     """Keys that seal session ids, newest first (default: `DOVETAIL_KEYS`, or a random key that the
     processes of one program share)."""
-    events: Callable[[], Events] | None = None
+    events: Callable[[], EventStore] | None = None
     """Creates the store of event streams (default: a bounded store in memory)."""
     bus: Callable[[], Awaitable[Bus]] | None = None
     """Connects the processes of one server (default: the one of `run(workers=…)`)."""

@@ -20,14 +20,14 @@ from ..transports.http.server import policy
 from ..transports.http.server.asgi import (
     ClientGone,
     Receive,
-    Refused,
+    RequestRefused,
     Scope,
     Send,
-    give,
     read_body,
-    reply,
+    send_body,
+    send_response,
 )
-from ..transports.http.server.policy import Head, Policy, Reject, cors
+from ..transports.http.server.policy import Policy, Rejection, RequestHead, cors
 from .auth_gate import AuthGate, encode_headers
 from .metrics import CONTENT_TYPE, MetricsPage
 from .options import ServeOptions, ServePaths
@@ -63,7 +63,7 @@ class Routes:
         """Answer an HTTP request."""
         method = scope["method"]
         if path == self._options.health and method in ("GET", "HEAD"):
-            await reply(send, b'{"status":"ok"}')
+            await send_body(send, b'{"status":"ok"}')
         elif (
             path == self._options.metrics
             and state.metrics_page is not None
@@ -90,7 +90,7 @@ class Routes:
         endpoint = self._paths.endpoint or "/"
         await send_error(
             send,
-            Reject(
+            Rejection(
                 404,
                 InvalidRequest(f"There is nothing at {path or '/'}; the endpoint is at {endpoint}"),
             ),
@@ -98,19 +98,19 @@ class Routes:
 
     async def _send_metrics(self, page: MetricsPage, path: str, scope: Scope, send: Send) -> None:
         head, needed = self._check_head(scope), self._options.metrics_auth
-        if isinstance(head, Reject):
+        if isinstance(head, Rejection):
             await send_error(send, head)
             return
         identity = await self._identify(scope, path) if needed else RequestIdentity()
         if isinstance(identity, HttpResponse):
-            await give(send, identity)
+            await send_response(send, identity)
         elif needed and (identity.principal is None or needed not in identity.principal.scopes):
             headers = [] if self._gate is None else self._gate.challenge(identity, (str(needed),))
             error = Forbidden(f"Reading the metrics needs the scope {needed!r}")
-            await send_error(send, Reject(403, error), headers)
+            await send_error(send, Rejection(403, error), headers)
         else:
             body = b"" if scope["method"] == "HEAD" else await page.page()
-            await reply(send, body, kind=(b"content-type", CONTENT_TYPE))
+            await send_body(send, body, kind=(b"content-type", CONTENT_TYPE))
 
     async def _send_page(
         self, state: "LoopState", path: str, scope: Scope, receive: Receive, send: Send
@@ -120,10 +120,10 @@ class Routes:
         Only the Host is checked: browsers visit their pages, and other origins may read them.
         """
         host = [(name, value) for name, value in scope["headers"] if name == b"host"]
-        head = policy.head(
+        head = policy.check_head(
             self._rules, "POST", [*host, (b"content-type", b"application/json")], _server(scope)
         )
-        if isinstance(head, Reject):
+        if isinstance(head, Rejection):
             await send_error(send, head)
             return
         if self._gate is not None:
@@ -134,13 +134,15 @@ class Routes:
                     else await read_body(receive, self._page_limits, state.endpoint.patience)
                 )
                 answer = await self._gate.respond(scope, path, dict(scope["headers"]), body)
-            except Refused as refused:
+            except RequestRefused as refused:
                 await send_error(send, refused.reject)
                 return
             except ClientGone:
                 return
             if answer is not None:
-                await give(send, answer if scope["method"] != "HEAD" else replace(answer, body=b""))
+                await send_response(
+                    send, answer if scope["method"] != "HEAD" else replace(answer, body=b"")
+                )
                 return
             receive = _replay(body, receive)
         if self._options.routes is None:
@@ -152,13 +154,13 @@ class Routes:
         self, state: "LoopState", path: str, scope: Scope, receive: Receive, send: Send
     ) -> None:
         head = self._check_head(scope)
-        if isinstance(head, Reject):
+        if isinstance(head, Rejection):
             await send_error(send, head)
             return
         headers = cors(self._rules, head)
         identity = await self._identify(scope, path)
         if isinstance(identity, HttpResponse):
-            await give(send, identity, headers)
+            await send_response(send, identity, headers)
         else:
             await state.pairs.open(
                 scope, receive, send, self._paths.message or "", headers, identity
@@ -173,13 +175,13 @@ class Routes:
     async def _post_sse(
         self, state: "LoopState", path: str, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        head = policy.head(self._rules, "POST", scope["headers"], _server(scope))
-        if isinstance(head, Reject):
+        head = policy.check_head(self._rules, "POST", scope["headers"], _server(scope))
+        if isinstance(head, Rejection):
             await send_error(send, head)
             return
         identity = await self._identify(scope, path)
         if isinstance(identity, HttpResponse):
-            await give(send, identity, cors(self._rules, head))
+            await send_response(send, identity, cors(self._rules, head))
             return
         query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
         session = (query.get("session_id") or query.get("sessionId") or [""])[0]
@@ -187,7 +189,7 @@ class Routes:
         try:
             body = await read_body(receive, self._service.limits, state.endpoint.patience)
             await state.pairs.post(send, session, body, headers, identity)
-        except Refused as refused:
+        except RequestRefused as refused:
             await send_error(send, refused.reject, headers)
         except ClientGone:
             pass
@@ -200,13 +202,13 @@ class Routes:
 
         answer = self._check_head(scope)
         if path != self._paths.websocket:
-            answer = Reject(404, InvalidRequest(f"There is no WebSocket at {path or '/'}"))
-        elif isinstance(answer, Head) and state.is_full:
-            answer = Reject(
+            answer = Rejection(404, InvalidRequest(f"There is no WebSocket at {path or '/'}"))
+        elif isinstance(answer, RequestHead) and state.is_full:
+            answer = Rejection(
                 503,
                 Overloaded("The server has too many connections at the moment (Limits.streams)"),
             )
-        if isinstance(answer, Reject):
+        if isinstance(answer, Rejection):
             await receive()
             await refuse(scope, send, answer.status, answer.error.message)
             return
@@ -225,22 +227,22 @@ class Routes:
         if channel is not None:
             await state.serve_channel(channel, identity)
 
-    def _check_head(self, scope: Scope) -> Head | Reject:
+    def _check_head(self, scope: Scope) -> RequestHead | Rejection:
         """Check Host and Origin of a request that is not a POST, and its Authorization headers."""
         names = (b"host", b"origin", b"authorization")
         checked = [(name, value) for name, value in scope["headers"] if name in names]
-        return policy.head(
+        return policy.check_head(
             self._rules, "POST", [*checked, (b"content-type", b"application/json")], _server(scope)
         )
 
 
 async def send_error(
-    send: Send, reject: Reject, headers: Sequence[tuple[bytes, bytes]] = ()
+    send: Send, reject: Rejection, headers: Sequence[tuple[bytes, bytes]] = ()
 ) -> None:
     """Refuse a request that does not reach the dispatcher."""
     error = {"code": reject.error.code, "message": reject.error.message}
     body = encode({"jsonrpc": "2.0", "id": None, "error": error})
-    await reply(send, body, reject.status, [*reject.headers, *headers])
+    await send_body(send, body, reject.status, [*reject.headers, *headers])
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

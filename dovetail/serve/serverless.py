@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from ..errors import ConfigError, InvalidRequest
 from ..ports import HttpRequest, HttpResponse, Service
-from ..transports.http.server.policy import Reject
+from ..transports.http.server.policy import Rejection
 from .app import App
 from .channel import Lifespan
 from .options import ServeOptions
@@ -54,7 +54,7 @@ async def handle(
     except UnicodeEncodeError:
         await send_error(
             send,
-            Reject(
+            Rejection(
                 400,
                 InvalidRequest("A header has characters that are not Latin-1"),
             ),

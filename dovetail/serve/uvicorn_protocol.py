@@ -22,7 +22,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ..limits import Limits
-from ..transports.http.server.endpoint import BEGUN, Begun
+from ..transports.http.server.endpoint import EARLY_REQUEST, EarlyRequest
 from .app import App
 
 MAX_HEAD_BYTES, MAX_HEADERS = 64 * 1024, 200
@@ -58,7 +58,7 @@ class UvicornProtocol(HttpToolsProtocol):
     """The requests on this connection that uvicorn has not finished."""
     held: bytes | None = None
     """The body, so far, of a request that is held back."""
-    begun: Begun | None = None
+    begun: EarlyRequest | None = None
 
     def connection_made(self, transport: Any) -> None:
         """Start the head timeout of a new connection."""
@@ -205,7 +205,7 @@ class UvicornProtocol(HttpToolsProtocol):
         self.held, self.begun = None, begun
         self.loop.call_soon(self._write_answer, begun)
 
-    def _write_answer(self, begun: Begun) -> None:
+    def _write_answer(self, begun: EarlyRequest) -> None:
         """Write the response, if the call is done by now, as most are."""
         if self.begun is not begun:
             return  # it was handed over
@@ -222,7 +222,7 @@ class UvicornProtocol(HttpToolsProtocol):
         """Give uvicorn the request that was held back."""
         body, begun, self.held, self.begun = self.held, self.begun, None, None
         if begun is not None:
-            cast(dict[str, Any], self.scope)[BEGUN] = begun
+            cast(dict[str, Any], self.scope)[EARLY_REQUEST] = begun
         parser, self.parser = self.parser, cast(Any, _HeldRequestParser)
         try:
             self._start_in_uvicorn()

@@ -14,7 +14,7 @@ from .caching import Cache
 
 if TYPE_CHECKING:
     from ..ports import Bus
-    from ..transports.http.server.event_store import Events
+    from ..transports.http.server.event_store import EventStore
 
 Transport: TypeAlias = Literal["stdio", "http", "sse", "websocket"]
 
@@ -87,7 +87,7 @@ class AsgiOptions(TypedDict, total=False):
     json_only: bool
     long_polling: float | None
     keys: Sequence[str | bytes] | None
-    events: "Callable[[], Events] | None"
+    events: "Callable[[], EventStore] | None"
     bus: "Callable[[], Awaitable[Bus]] | None"
     routes: Callable[[Any, Any, Any], Awaitable[None]] | None
 

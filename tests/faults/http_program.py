@@ -24,9 +24,9 @@ import msgspec
 from dovetail import Context, Limits, Server
 from dovetail.ports import Call
 from dovetail.transports.http.server import sessions
-from dovetail.transports.http.server.event_store import Stream
+from dovetail.transports.http.server.event_store import EventStream
 from dovetail.transports.http.server.post_response import PostResponse
-from dovetail.transports.http.server.sessions import Session, Sessions
+from dovetail.transports.http.server.sessions import HttpSession, SessionTable
 
 BEGAN, FINISHED, CANCELLED = Counter[str](), Counter[str](), Counter[str]()
 NOW = [time.time()]
@@ -74,8 +74,8 @@ async def figures() -> dict[str, int]:
         "files": len(os.listdir("/proc/self/fd")),
         "memory": int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
         * os.sysconf("SC_PAGE_SIZE"),
-        "tombstones": sum(len(one._tombstones) for one in found if type(one) is Sessions),
-        **{kind.__name__: alive[kind] for kind in (Session, Stream, PostResponse, Call)},
+        "tombstones": sum(len(one._tombstones) for one in found if type(one) is SessionTable),
+        **{kind.__name__: alive[kind] for kind in (HttpSession, EventStream, PostResponse, Call)},
     }
 
 

@@ -147,9 +147,11 @@ def check_ladder(data: bytes) -> bool:
     passes all rungs."""
     method, headers, body = parsed(data)
     LADDER.usual.clear()
-    head = policy.head(LADDER, method, headers)
-    assert _told(policy.head(LADDER, method, headers)) == _told(head) and len(LADDER.usual) <= 1
-    if isinstance(head, policy.Reject):
+    head = policy.check_head(LADDER, method, headers)
+    assert (
+        _told(policy.check_head(LADDER, method, headers)) == _told(head) and len(LADDER.usual) <= 1
+    )
+    if isinstance(head, policy.Rejection):
         _refused(head, policy.HEAD)
         return False
     try:
@@ -157,37 +159,37 @@ def check_ladder(data: bytes) -> bool:
     except Malformed:
         return False
     if not isinstance(message, Request | Notification):
-        return policy.bare(LADDER, head) is None
+        return policy.check_bare(LADDER, head) is None
     row, asks = METHODS.get(message.method), isinstance(message, Request)
     try:
         params: Params = read(message.params, Params if row is None else row.params)
     except msgspec.MsgspecError:
         return False
-    verdict = policy.body(LADDER, head, message.method, params, request=asks)
+    verdict = policy.check_message(LADDER, head, message.method, params, request=asks)
     if verdict is not None:
         _refused(verdict, (*policy.STATELESS, *policy.HANDSHAKE))
         return False
-    if asks and policy.era(head, params.meta):
+    if asks and policy.is_stateless(head, params.meta):
         said = policy.MessageFacts(message.method, params, params.meta or {})
         assert [
-            rung.name for rung in policy.STATELESS if rung.judge(LADDER, head, said) is not None
+            rung.name for rung in policy.STATELESS if rung.check(LADDER, head, said) is not None
         ] == []
     if not isinstance(params, CallToolParams):
         return True
-    refused = policy.mirrors(head, MIRRORS, params.arguments)
+    refused = policy.check_header_params(head, MIRRORS, params.arguments)
     assert refused is None or refused.status == 400
     return refused is None
 
 
-def _told(verdict: policy.Head | policy.Reject) -> Any:
+def _told(verdict: policy.RequestHead | policy.Rejection) -> Any:
     return (
         verdict
-        if isinstance(verdict, policy.Head)
+        if isinstance(verdict, policy.RequestHead)
         else (verdict.status, verdict.headers, str(verdict.error), verdict.error.data)
     )
 
 
-def _refused(verdict: policy.Reject, rungs: tuple[policy.Rung, ...]) -> None:
+def _refused(verdict: policy.Rejection, rungs: tuple[policy.Rung, ...]) -> None:
     assert (verdict.status, type(verdict.error)) in {(rung.status, rung.error) for rung in rungs}
     assert 0 < len(verdict.error.message) < 1000 and encode(verdict.error.data)
     assert not any(

@@ -42,8 +42,8 @@ from ...ports import HTTP, Bus, Channel, Credentials, LostReply, Principal, Rece
 from ..send_with_auth import AUTH_STATUSES, explain_refusal, send_with_auth
 from ..stream_adapter import AsgiReceive, AsgiSend, Drain, StreamAdapter, describe_os_error
 from .event_stream import Event, EventStreamParser, comment, event
-from .server.asgi import TEXT, begin_stream, reply
-from .server.sessions import who_is
+from .server.asgi import TEXT, begin_stream, send_body
+from .server.sessions import principal_key
 
 if TYPE_CHECKING:
     import aiohttp
@@ -104,7 +104,7 @@ class SseServer:
 
         if len(self._streams) >= self._limit:
             text = f"All {self._limit} event streams are in use. Try again later."
-            await reply(send, text.encode(), 503, [RETRY_LATER, *headers], kind=TEXT)
+            await send_body(send, text.encode(), 503, [RETRY_LATER, *headers], kind=TEXT)
             return
         session = token_urlsafe(SESSION_ID_BYTES)
         path = quote(scope.get("root_path", "").rstrip("/") + message_path)
@@ -112,7 +112,7 @@ class SseServer:
         stream = _SseStream(receive, send, endpoint, self._keepalive, headers)
         channel = StreamAdapter(stream, self._limits)
         channel.identity = visitor
-        self._streams[session] = stream, channel, who_is(visitor.principal)
+        self._streams[session] = stream, channel, principal_key(visitor.principal)
         try:
             await self._serve(channel, visitor)
         finally:
@@ -136,7 +136,7 @@ class SseServer:
             principal = to_builtins(visitor.principal, enc_hook=str)
             status = await self._bus.ask(TOPIC, (session, body, visitor.address, principal))
         later = [RETRY_LATER] if status == 503 else []
-        await reply(
+        await send_body(
             send, self._explain(status).encode(), status or 404, [*later, *headers], kind=TEXT
         )
 
@@ -162,7 +162,7 @@ class SseServer:
             stream is None
             or channel is None
             or stream.deliver is None
-            or who != who_is(visitor.principal)
+            or who != principal_key(visitor.principal)
         ):
             return None
         if channel.full:

@@ -30,17 +30,17 @@ from dovetail.revisions import ALL, HANDSHAKE, OFFICIAL, STATELESS
 from dovetail.transports.http.headers import HeaderParam, find_header_params
 from dovetail.transports.http.server import policy as ladder
 from dovetail.transports.http.server.policy import (
-    Head,
     Policy,
-    Reject,
-    accepted,
-    bare,
-    body,
-    era,
-    head,
-    mirrors,
-    refusal,
-    status,
+    Rejection,
+    RequestHead,
+    check_bare,
+    check_head,
+    check_header_params,
+    check_message,
+    is_stateless,
+    parse_accept,
+    rejection_for,
+    status_for,
 )
 
 MODERN, CLASSIC = STATELESS[-1].version, HANDSHAKE[-1].version
@@ -68,20 +68,20 @@ def judged(
     server: str | None = None,
     policy: Policy | None = None,
     **changes: str | None,
-) -> Head | Reject:
-    return head(policy or Policy(OFFICIAL), method, lines(**changes), server)
+) -> RequestHead | Rejection:
+    return check_head(policy or Policy(OFFICIAL), method, lines(**changes), server)
 
 
-def passed(*args: Any, **changes: Any) -> Head:
+def passed(*args: Any, **changes: Any) -> RequestHead:
     outcome = judged(*args, **changes)
-    assert isinstance(outcome, Head), outcome
+    assert isinstance(outcome, RequestHead), outcome
     return outcome
 
 
 def refused(
-    outcome: Head | Reject | None, status: int, error: type[ProtocolError], *words: str
-) -> Reject:
-    assert isinstance(outcome, Reject), outcome
+    outcome: RequestHead | Rejection | None, status: int, error: type[ProtocolError], *words: str
+) -> Rejection:
+    assert isinstance(outcome, Rejection), outcome
     assert (outcome.status, type(outcome.error)) == (status, error), outcome.error.message
     for word in words:
         assert word in outcome.error.message
@@ -140,7 +140,7 @@ def test_each_rung_of_the_head_refuses_what_it_is_for_and_nothing_ordinary(
     ordinary = passed()
     assert rung.check(Policy(OFFICIAL), ordinary) is None
     if rung.name == "repeated":
-        outcome = head(Policy(OFFICIAL), "POST", [*lines(), (b"host", b"localhost")])
+        outcome = check_head(Policy(OFFICIAL), "POST", [*lines(), (b"host", b"localhost")])
         refused(outcome, 400, InvalidRequest, "Host", "more than once")
     else:
         number, error, method, changes, words = REFUSED[rung.name]
@@ -169,7 +169,7 @@ def test_what_was_refused_is_refused_again_and_what_passed_passes_again() -> Non
         for number, error, method, changes, words in REFUSED.values():
             refused(judged(method, policy=policy, **changes), number, error, *words)
         twice = [*lines(mcp_name="a"), (b"mcp-name", b"a")]
-        refused(head(policy, "POST", twice), 400, InvalidRequest, "Mcp-Name")
+        refused(check_head(policy, "POST", twice), 400, InvalidRequest, "Mcp-Name")
 
 
 def test_a_combination_that_passed_does_not_help_another_server_name_or_method() -> None:
@@ -212,7 +212,7 @@ def test_whatever_else_is_wrong_a_page_of_another_origin_hears_that(
     more: tuple[bytes, bytes],
 ) -> None:
     refused(
-        head(Policy(OFFICIAL), "POST", [*lines(origin="https://evil.example"), more]),
+        check_head(Policy(OFFICIAL), "POST", [*lines(origin="https://evil.example"), more]),
         403,
         InvalidRequest,
         "Origin",
@@ -238,7 +238,7 @@ def test_whatever_else_is_wrong_a_page_of_another_origin_hears_that(
 def test_a_singular_header_that_came_twice_is_refused_even_with_the_same_value(name: str) -> None:
     headers = [pair for pair in lines() if pair[0] != name.encode()] + 2 * [(name.encode(), b"1")]
     refused(
-        head(Policy(OFFICIAL, hosts=["*"], origins=["*"]), "POST", headers),
+        check_head(Policy(OFFICIAL, hosts=["*"], origins=["*"]), "POST", headers),
         400,
         InvalidRequest,
         "more than once",
@@ -252,8 +252,8 @@ def test_lists_may_come_in_several_lines() -> None:
         (b"cookie", b"a"),
         (b"cookie", b"b"),
     ]
-    outcome = head(Policy(OFFICIAL), "POST", headers)
-    assert isinstance(outcome, Head)
+    outcome = check_head(Policy(OFFICIAL), "POST", headers)
+    assert isinstance(outcome, RequestHead)
     assert outcome.json and outcome.streams
 
 
@@ -431,7 +431,7 @@ def test_get_and_delete_are_served_where_there_are_sessions(policy: Policy, allo
     for method in ("GET", "POST", "DELETE", "PUT", "post", "OPTIONS", "HEAD", ""):
         outcome = judged(method, policy=policy)
         if method in allowed.split(", "):
-            assert isinstance(outcome, Head)
+            assert isinstance(outcome, RequestHead)
         else:
             assert refused(outcome, 405, InvalidRequest, allowed).headers == (
                 (b"allow", allowed.encode()),
@@ -499,10 +499,10 @@ def test_a_body_as_it_is_may_say_so(value: str | None) -> None:
     ],
 )
 def test_what_a_client_accepts(value: str | None, json: bool, streams: bool) -> None:
-    assert accepted(None if value is None else value.encode()) == (json, streams)
+    assert parse_accept(None if value is None else value.encode()) == (json, streams)
     outcome = judged(accept=value)
     if json or streams:
-        assert isinstance(outcome, Head)
+        assert isinstance(outcome, RequestHead)
         assert (outcome.json, outcome.streams) == (json, streams)
     else:
         refused(outcome, 406, InvalidRequest)
@@ -544,9 +544,9 @@ def told(
     policy: Policy | None = None,
     request: bool = True,
     **changes: str | None,
-) -> Reject | None:
+) -> Rejection | None:
     policy = policy or Policy(OFFICIAL)
-    return body(
+    return check_message(
         policy,
         passed(policy=policy, **(SAID | changes)),
         method,
@@ -643,11 +643,11 @@ def test_a_request_that_says_too_little_of_itself(
 
 
 def test_a_message_is_of_the_stateless_era_by_its_header_or_by_its_meta() -> None:
-    assert era(passed(mcp_protocol_version=MODERN), None)
-    assert era(passed(), meta())
-    assert era(passed(mcp_protocol_version=CLASSIC), meta())
-    assert not era(passed(mcp_protocol_version=UNKNOWN), {})
-    assert not era(passed(mcp_protocol_version=CLASSIC), None)
+    assert is_stateless(passed(mcp_protocol_version=MODERN), None)
+    assert is_stateless(passed(), meta())
+    assert is_stateless(passed(mcp_protocol_version=CLASSIC), meta())
+    assert not is_stateless(passed(mcp_protocol_version=UNKNOWN), {})
+    assert not is_stateless(passed(mcp_protocol_version=CLASSIC), None)
     refused(told(mcp_protocol_version=CLASSIC), 400, HeaderMismatch, CLASSIC, MODERN)
 
 
@@ -736,7 +736,7 @@ def test_a_refusal_repeats_only_the_beginning_of_what_came() -> None:
         judged(content_type="x" * 10_000),
         told(mcp_name="x" * 10_000),
     ):
-        assert isinstance(outcome, Reject)
+        assert isinstance(outcome, Rejection)
         assert len(outcome.error.message) < 1000
 
 
@@ -749,8 +749,8 @@ COUNT = HeaderParam("Count", ("a", "count"), "integer")
 DRY = HeaderParam("Dry", ("dry",), "boolean")
 
 
-def mirror(mirror: HeaderParam, arguments: str, **headers: str | None) -> Reject | None:
-    return mirrors(passed(**headers), (mirror,), Raw(arguments.encode()))
+def mirror(mirror: HeaderParam, arguments: str, **headers: str | None) -> Rejection | None:
+    return check_header_params(passed(**headers), (mirror,), Raw(arguments.encode()))
 
 
 @pytest.mark.parametrize(
@@ -811,14 +811,14 @@ def test_a_header_that_does_not_is_refused(
 
 def test_headers_that_no_parameter_asks_for_are_ignored() -> None:
     assert mirror(REGION, "{}", mcp_param_other="x", mcp_param_regions="y") is None
-    assert mirrors(passed(mcp_param_region="x"), (), Raw(b"{}")) is None
+    assert check_header_params(passed(mcp_param_region="x"), (), Raw(b"{}")) is None
 
 
 @pytest.mark.parametrize(
     "arguments", ["{", "[" * 100_000, '{"region": "\\ud800"}'], ids=["cut", "deep", "surrogate"]
 )
 def test_arguments_that_cannot_be_read_are_refused(arguments: str) -> None:
-    assert isinstance(mirror(REGION, arguments), Reject)
+    assert isinstance(mirror(REGION, arguments), Rejection)
 
 
 # messages of the handshake era
@@ -827,15 +827,15 @@ def test_arguments_that_cannot_be_read_are_refused(arguments: str) -> None:
 def test_the_opening_needs_neither_version_nor_session() -> None:
     for version in (None, CLASSIC, HANDSHAKE[0].version):
         found = passed(mcp_protocol_version=version)
-        assert body(Policy(OFFICIAL), found, "initialize", Params()) is None
+        assert check_message(Policy(OFFICIAL), found, "initialize", Params()) is None
         assert (
-            body(Policy(HANDSHAKE[-1:]), found, "initialize", None) is None
+            check_message(Policy(HANDSHAKE[-1:]), found, "initialize", None) is None
         )  # what is not served is negotiated
 
 
 def test_an_opening_whose_header_names_nothing_known_is_refused() -> None:
     refused(
-        body(Policy(OFFICIAL), passed(mcp_protocol_version=UNKNOWN), "initialize", None),
+        check_message(Policy(OFFICIAL), passed(mcp_protocol_version=UNKNOWN), "initialize", None),
         400,
         UnsupportedVersion,
         UNKNOWN,
@@ -847,48 +847,50 @@ def test_within_a_session_the_version_may_be_left_out_but_not_be_wrong(request_:
     policy = Policy(HANDSHAKE[1:])
     for version in (None, *(one.version for one in HANDSHAKE[1:])):
         found = passed(mcp_session_id="abc", mcp_protocol_version=version)
-        assert body(policy, found, "tools/list", Params(), request=request_) is None
+        assert check_message(policy, found, "tools/list", Params(), request=request_) is None
     for version in (UNKNOWN, "", HANDSHAKE[0].version):
         found = passed(mcp_session_id="abc", mcp_protocol_version=version)
-        outcome = body(policy, found, "tools/list", Params(), request=request_)
+        outcome = check_message(policy, found, "tools/list", Params(), request=request_)
         data = refused(outcome, 400, UnsupportedVersion, CLASSIC).error.data
         assert data == {"supported": policy.supported, "requested": version}
 
 
 def test_a_message_without_a_session_is_told_how_to_get_one() -> None:
     for request in (True, False):
-        outcome = body(Policy(OFFICIAL), passed(), "tools/list", Params(), request=request)
+        outcome = check_message(Policy(OFFICIAL), passed(), "tools/list", Params(), request=request)
         refused(outcome, 400, InvalidRequest, "`initialize` first", "Mcp-Session-Id")
-    assert body(Policy(OFFICIAL, sessions=False), passed(), "tools/list", Params()) is None
+    assert check_message(Policy(OFFICIAL, sessions=False), passed(), "tools/list", Params()) is None
 
 
 def test_where_only_stateless_revisions_are_served_the_version_must_be_said() -> None:
     policy = Policy(STATELESS)
     refused(
-        body(policy, passed(), "tools/list", Params()),
+        check_message(policy, passed(), "tools/list", Params()),
         400,
         HeaderMismatch,
         "MCP-Protocol-Version",
         MODERN,
     )
     refused(
-        body(policy, passed(mcp_protocol_version=CLASSIC), "tools/list", None),
+        check_message(policy, passed(mcp_protocol_version=CLASSIC), "tools/list", None),
         400,
         UnsupportedVersion,
         MODERN,
     )
     assert (
-        body(policy, passed(), "initialize", None) is None
+        check_message(policy, passed(), "initialize", None) is None
     )  # refused by the handshake, which knows what was asked for
 
 
 def test_a_get_or_delete_needs_a_session_and_no_wrong_version() -> None:
     policy = Policy(OFFICIAL)
-    assert bare(policy, passed("GET", mcp_session_id="a", mcp_protocol_version=CLASSIC)) is None
-    refused(bare(policy, passed("GET")), 400, InvalidRequest, "Mcp-Session-Id")
+    assert (
+        check_bare(policy, passed("GET", mcp_session_id="a", mcp_protocol_version=CLASSIC)) is None
+    )
+    refused(check_bare(policy, passed("GET")), 400, InvalidRequest, "Mcp-Session-Id")
     for version in (UNKNOWN, MODERN):
         refused(
-            bare(policy, passed("DELETE", mcp_session_id="a", mcp_protocol_version=version)),
+            check_bare(policy, passed("DELETE", mcp_session_id="a", mcp_protocol_version=version)),
             400,
             UnsupportedVersion,
         )
@@ -903,7 +905,7 @@ def test_each_error_has_a_status_by_class_by_code_and_by_value(error: type[Proto
     for one in (error, error.code, error("why")):
         assert (
             tuple(
-                status(one, stateless, refused)
+                status_for(one, stateless, refused)
                 for stateless in (True, False)
                 for refused in (True, False)
             )
@@ -917,22 +919,26 @@ def test_every_error_of_the_protocol_has_a_row() -> None:
 
 def test_the_statuses_that_the_specification_names() -> None:
     for refused_ in (True, False):
-        assert status(MethodNotFound, True, refused_) == 404
-        assert [status(code, True, refused_) for code in (-32020, -32021, -32022)] == [
+        assert status_for(MethodNotFound, True, refused_) == 404
+        assert [status_for(code, True, refused_) for code in (-32020, -32021, -32022)] == [
             400,
             400,
             400,
         ]
-    assert status(NotFound("no such resource"), True, False) == 200
-    assert status(MethodNotFound, False, True) == 200
-    assert status(12345, True, False) == status(ProtocolError(12345, "own"), False, False) == 200
+    assert status_for(NotFound("no such resource"), True, False) == 200
+    assert status_for(MethodNotFound, False, True) == 200
+    assert (
+        status_for(12345, True, False)
+        == status_for(ProtocolError(12345, "own"), False, False)
+        == 200
+    )
 
 
 def test_who_is_refused_for_lack_of_room_hears_when_to_come_back() -> None:
     for stateless in (True, False):
-        outcome = refusal(Overloaded("busy"), stateless)
+        outcome = rejection_for(Overloaded("busy"), stateless)
         assert (outcome.status, outcome.headers) == (503, ((b"retry-after", b"1"),))
-    assert refusal(InvalidParams("no"), True).headers == ()
+    assert rejection_for(InvalidParams("no"), True).headers == ()
 
 
 # anything at all
@@ -998,13 +1004,13 @@ POLICIES = [
 def test_whatever_the_head_holds_it_is_judged(
     policy: Policy, method: str, headers: list[tuple[bytes, bytes]], server: str | None
 ) -> None:
-    fresh = head(policy, method, headers, server)
-    again = head(policy, method, headers, server)
-    assert isinstance(fresh, (Head, Reject))
-    if isinstance(fresh, Head):
+    fresh = check_head(policy, method, headers, server)
+    again = check_head(policy, method, headers, server)
+    assert isinstance(fresh, (RequestHead, Rejection))
+    if isinstance(fresh, RequestHead):
         assert fresh == again
     else:
-        assert isinstance(again, Reject)
+        assert isinstance(again, Rejection)
         assert (fresh.status, fresh.error.message) == (again.status, again.error.message)
 
 
@@ -1029,10 +1035,10 @@ def test_whatever_the_body_holds_it_is_judged(
         for pair in headers
         if pair[0] not in (b"host", b"origin", b"accept", b"content-length", b"content-encoding")
     ]
-    found = head(policy, "POST", list((dict(extra) | dict(lines())).items()))
-    if isinstance(found, Head):
+    found = check_head(policy, "POST", list((dict(extra) | dict(lines())).items()))
+    if isinstance(found, RequestHead):
         for params in (None, Params(meta=meta), CallToolParams(name=name, meta=meta)):
-            outcome = body(policy, found, method, params, request=request)
+            outcome = check_message(policy, found, method, params, request=request)
             assert outcome is None or 400 <= outcome.status < 500
-        bare(policy, found)
-        mirrors(found, REGIONS, Raw(b'{"region": "add"}'))
+        check_bare(policy, found)
+        check_header_params(found, REGIONS, Raw(b'{"region": "add"}'))

@@ -20,7 +20,11 @@ from dovetail.connection.bus import Hub, LocalBus, join, private_socket
 from dovetail.errors import UrlRequired
 from dovetail.limits import Limits
 from dovetail.revisions import HANDSHAKE
-from dovetail.transports.http.server.event_store import Gone, MemoryEvents, Stream
+from dovetail.transports.http.server.event_store import (
+    EventStream,
+    MemoryEventStore,
+    MessagesDropped,
+)
 from tests.transports.http.raw import (
     BATCHING,
     OLD,
@@ -745,7 +749,7 @@ async def test_polling_is_refused_where_it_is_not_switched_on() -> None:
 
 def test_reading_takes_time_in_proportion_to_what_is_read() -> None:
     def best(length: int) -> float:
-        stream = Stream("", 1 << 30, "")
+        stream = EventStream("", 1 << 30, "")
         for _ in range(length):
             stream.push(b"x")
         took = []
@@ -759,7 +763,7 @@ def test_reading_takes_time_in_proportion_to_what_is_read() -> None:
 
 
 async def test_the_stream_whose_reader_went_first_is_dropped_first() -> None:
-    events = MemoryEvents(Limits(events_kept=15))
+    events = MemoryEventStore(Limits(events_kept=15))
     older, newer = events.open("session"), events.open("session")
     readers = [older.attach(0), newer.attach(0)]
     for stream in (older, newer):
@@ -770,11 +774,11 @@ async def test_the_stream_whose_reader_went_first_is_dropped_first() -> None:
     older.detach(older.attach(0))
     assert events.find("session", older.id) is older
     events.end("session")
-    assert (len(events), events._kept, len(events._left)) == (0, 0, 0)
+    assert (len(events), events._kept_bytes, len(events._unread)) == (0, 0, 0)
 
 
 def test_what_another_process_said_is_taken_in_its_order_or_not_at_all() -> None:
-    stream = Stream("", 1000, "")
+    stream = EventStream("", 1000, "")
     stream.repeat(4, b"4")  # it may overtake what came before
     stream.repeat(5, b"5")
     stream.refill(3, [b"2", b"3"], False)
@@ -785,7 +789,7 @@ def test_what_another_process_said_is_taken_in_its_order_or_not_at_all() -> None
         6,
         False,
     )
-    with pytest.raises(Gone):
+    with pytest.raises(MessagesDropped):
         stream.since(0)
     stream.repeat(8, b"8")
     assert (stream.count, stream.done) == (6, True), (
@@ -794,7 +798,7 @@ def test_what_another_process_said_is_taken_in_its_order_or_not_at_all() -> None
 
 
 def test_what_was_lost_before_the_rest_arrived_ends_the_stream_too() -> None:
-    stream = Stream("", 1000, "")
+    stream = EventStream("", 1000, "")
     stream.repeat(5, b"5")
     stream.refill(3, [b"2", b"3"], False)
     assert (stream.since(1), stream.count, stream.done) == ([b"2", b"3"], 3, True)

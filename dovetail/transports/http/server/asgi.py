@@ -11,8 +11,8 @@ from ....ports import HttpResponse
 from ....revisions import Revision
 from ..event_stream import comment, event, priming
 from . import policy
-from .event_store import Gone, Stream
-from .policy import Head, Policy, Reject
+from .event_store import EventStream, MessagesDropped
+from .policy import Policy, Rejection, RequestHead
 from .policy import cors as cors
 
 log = logging.getLogger("dovetail.http")
@@ -32,24 +32,28 @@ EVENTS: Headers = [
 ]
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """Ends the processing of a request, whose client gets the error."""
 
-    def __init__(self, reject: Reject, id: Any = None, revision: Revision | None = None) -> None:
+    def __init__(self, reject: Rejection, id: Any = None, revision: Revision | None = None) -> None:
         super().__init__(reject.error.message)
         self.reject, self.id, self.revision = reject, id, revision
 
 
-def refused(error: ProtocolError, id: Any = None, revision: Revision | None = None) -> Refused:
+def refuse(
+    error: ProtocolError, id: Any = None, revision: Revision | None = None
+) -> RequestRefused:
     """Return the refusal for an error, with the status that the tables of `policy.py` give it."""
-    return Refused(policy.refusal(error, revision is not None and revision.stateless), id, revision)
+    return RequestRefused(
+        policy.rejection_for(error, revision is not None and revision.stateless), id, revision
+    )
 
 
 class ClientGone(Exception):
     """The client disconnected before its request was complete: there is nobody to answer."""
 
 
-class Patience:
+class BodyTimeouts:
     """Ends the wait for bodies that do not arrive. One timer watches all of them: a timer for each
     request would cost more than reading most bodies."""
 
@@ -84,7 +88,7 @@ class Patience:
         )
 
 
-async def read_body(receive: Receive, limits: Limits, patience: Patience) -> bytes:
+async def read_body(receive: Receive, limits: Limits, patience: BodyTimeouts) -> bytes:
     """Read the whole body of a request; Refused if it is too long or too slow, or if too many bytes
     are arriving at once."""
     task = asyncio.current_task()
@@ -108,14 +112,14 @@ async def read_body(receive: Receive, limits: Limits, patience: Patience) -> byt
                 raise
             task.uncancel()
         text = f"The body did not arrive within {limits.body_timeout:g} s"
-        raise Refused(Reject(408, InvalidRequest(text), (CLOSE,))) from None
+        raise RequestRefused(Rejection(408, InvalidRequest(text), (CLOSE,))) from None
     if len(body) > limits.incoming:
         text = f"The body has more than {limits.incoming} bytes (Limits.incoming)"
-        raise Refused(Reject(413, TooLarge(text), (CLOSE,)))
+        raise RequestRefused(Rejection(413, TooLarge(text), (CLOSE,)))
     return body
 
 
-async def _rest(first: bytes, receive: Receive, limits: Limits, patience: Patience) -> bytes:
+async def _rest(first: bytes, receive: Receive, limits: Limits, patience: BodyTimeouts) -> bytes:
     parts, size = [first], len(first)
     patience.held += size
     try:
@@ -132,7 +136,9 @@ async def _rest(first: bytes, receive: Receive, limits: Limits, patience: Patien
                     f"The bodies that are arriving have more than {limits.bodies} bytes "
                     "(Limits.bodies). Try again later."
                 )
-                raise Refused(Reject(503, Overloaded(text), ((b"retry-after", b"1"), CLOSE)))
+                raise RequestRefused(
+                    Rejection(503, Overloaded(text), ((b"retry-after", b"1"), CLOSE))
+                )
             if not message.get("more_body"):
                 break
         return b"".join(parts)
@@ -140,7 +146,7 @@ async def _rest(first: bytes, receive: Receive, limits: Limits, patience: Patien
         patience.held -= size
 
 
-async def reply(
+async def send_body(
     send: Send,
     body: bytes,
     status: int = 200,
@@ -161,7 +167,7 @@ async def reply(
     await send({"type": "http.response.body", "body": body})
 
 
-async def give(
+async def send_response(
     send: Send, response: HttpResponse, headers: Iterable[tuple[bytes, bytes]] = ()
 ) -> None:
     """Send the response of a guard."""
@@ -177,7 +183,7 @@ async def give(
     await send({"type": "http.response.body", "body": response.body})
 
 
-def preflight(rules: Policy, head: Head) -> Headers:
+def preflight(rules: Policy, head: RequestHead) -> Headers:
     """Return the headers that answer the preflight request of a browser (CORS)."""
     asked = head.headers.get(b"access-control-request-headers", b"*")
     return [
@@ -193,8 +199,8 @@ async def begin_stream(send: Send, headers: Headers) -> None:
     await send({"type": "http.response.start", "status": 200, "headers": EVENTS + headers})
 
 
-async def pump(
-    stream: Stream,
+async def send_stream(
+    stream: EventStream,
     after: int,
     send: Send,
     limits: Limits,
@@ -228,14 +234,14 @@ async def pump(
             ):
                 chunks.append(comment())
             waiting = stream.again(waiting)
-    except Gone:
+    except MessagesDropped:
         log.warning("Closing the stream of a client that reads too slowly")
     finally:
         stream.detach(reader)
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def gone(receive: Receive) -> None:
+async def wait_disconnected(receive: Receive) -> None:
     """Wait until the client disconnects."""
     while (await receive())["type"] != "http.disconnect":
         pass

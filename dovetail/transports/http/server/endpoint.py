@@ -34,28 +34,28 @@ from ....revisions import HEADERLESS, Revision
 from .. import headers as names
 from . import policy
 from .asgi import (
+    BodyTimeouts,
     ClientGone,
     Headers,
-    Patience,
     Receive,
-    Refused,
+    RequestRefused,
     Scope,
     Send,
     begin_stream,
     cors,
-    give,
-    gone,
     preflight,
-    pump,
     read_body,
-    refused,
-    reply,
+    refuse,
+    send_body,
+    send_response,
+    send_stream,
+    wait_disconnected,
 )
-from .event_store import Events
-from .get_streams import Standing
-from .policy import Head, Policy, Reject
+from .event_store import EventStore
+from .get_streams import GetStreams
+from .policy import Policy, Rejection, RequestHead
 from .post_response import PostResponse, missing_version_header
-from .sessions import Session, Sessions
+from .sessions import HttpSession, SessionTable
 
 if TYPE_CHECKING:
     from ....connection.dispatcher import Dispatcher
@@ -63,11 +63,11 @@ if TYPE_CHECKING:
 
 LISTEN = "subscriptions/listen"
 SUBSCRIBING = ("resources/subscribe", "resources/unsubscribe")
-BEGUN = "dovetail.begun"
+EARLY_REQUEST = "dovetail.begun"
 """Where an ASGI scope has what was begun before there was one."""
 
 
-class Gate(Protocol):
+class RequestGate(Protocol):
     """Where a guard stands in the way."""
 
     @property
@@ -86,12 +86,12 @@ class Gate(Protocol):
         """The headers of a refusal for want of these scopes."""
 
 
-class Begun:
+class EarlyRequest:
     """A request that was begun before there was an ASGI scope for it."""
 
     __slots__ = ("came_to", "head", "turn")
 
-    def __init__(self, head: Head, turn: PostResponse, came_to: Call | Exception) -> None:
+    def __init__(self, head: RequestHead, turn: PostResponse, came_to: Call | Exception) -> None:
         self.head, self.turn, self.came_to = head, turn, came_to
 
     @property
@@ -122,19 +122,19 @@ class Endpoint:
         rules: Policy,
         limits: Limits,
         *,
-        sessions: Sessions | None,
-        standing: Standing,
-        events: Events,
+        sessions: SessionTable | None,
+        standing: GetStreams,
+        events: EventStore,
         bus: Bus,
         json_only: bool = False,
-        gate: Gate | None = None,
+        gate: RequestGate | None = None,
     ) -> None:
         self.dispatcher, self.rules, self._limits, self._bus = dispatcher, rules, limits, bus
         self.sessions, self._standing, self.events = sessions, standing, events
         self.json_only, self._gate = json_only, gate
         self.secret_headers: Collection[bytes] = () if gate is None else gate.secrets
         self.loop = asyncio.get_running_loop()
-        self.patience = Patience(limits)
+        self.patience = BodyTimeouts(limits)
         self._listening: set[Call] = set()
         """The calls of `subscriptions/listen`, which are streams and not work."""
         self._served = {
@@ -153,8 +153,8 @@ class Endpoint:
         if method == "OPTIONS" and self.rules.origins:
             await self._preflight(scope, name, send)
             return
-        head = policy.head(self.rules, method, scope["headers"], name)
-        if isinstance(head, Reject):
+        head = policy.check_head(self.rules, method, scope["headers"], name)
+        if isinstance(head, Rejection):
             version = dict(scope["headers"]).get(names.VERSION, b"").decode("latin-1").strip()
             await self._refuse(send, head, revision=self._served.get(version))
             return
@@ -164,16 +164,16 @@ class Endpoint:
         else:
             admitted = await self._gate.admit(scope, path, head.headers)
             if isinstance(admitted, HttpResponse):
-                await give(send, admitted, cors(self.rules, head))
+                await send_response(send, admitted, cors(self.rules, head))
                 return
             visitor = admitted
-        begun: Begun | None = scope.get(BEGUN)
+        begun: EarlyRequest | None = scope.get(EARLY_REQUEST)
         try:
             if begun is not None:
                 await self._go_on(begun, receive, send)
             else:
                 await self._verbs[method](head, visitor, receive, send)
-        except Refused as refusal:
+        except RequestRefused as refusal:
             revision = refusal.revision or self.named_revision(head)
             headers = cors(self.rules, head)
             if isinstance(refusal.reject.error, Forbidden):
@@ -189,36 +189,36 @@ class Endpoint:
         headers = [
             pair for pair in scope["headers"] if pair[0] != b"content-type"
         ]  # there is no content yet
-        head = policy.head(
+        head = policy.check_head(
             self.rules, "POST", [*headers, (b"content-type", b"application/json")], name
         )
-        if isinstance(head, Reject):
+        if isinstance(head, Rejection):
             await self._refuse(send, head)
         else:
-            await reply(send, b"", 204, preflight(self.rules, head))
+            await send_body(send, b"", 204, preflight(self.rules, head))
 
     async def _refuse(
         self,
         send: Send,
-        reject: Reject,
+        reject: Rejection,
         id: Any = None,
         revision: Revision | None = None,
         headers: Headers | None = None,
     ) -> None:
         body = self.dispatcher.encode_failure(id, reject.error, revision)
-        await reply(send, body, reject.status, [*reject.headers, *(headers or ())])
+        await send_body(send, body, reject.status, [*reject.headers, *(headers or ())])
 
     # POST
 
     async def _post(
-        self, head: Head, visitor: RequestIdentity, receive: Receive, send: Send
+        self, head: RequestHead, visitor: RequestIdentity, receive: Receive, send: Send
     ) -> None:
         session = await self._session(head, visitor)
         try:
             message = decode(await read_body(receive, self._limits, self.patience))
         except Malformed as malformed:
             error = malformed.failure.error
-            raise refused(ProtocolError(error.code, error.message), malformed.failure.id) from None
+            raise refuse(ProtocolError(error.code, error.message), malformed.failure.id) from None
         if type(message) is Request:
             turn = PostResponse(self, head, session, visitor)
             outcome = self._accept(message, turn)
@@ -229,29 +229,33 @@ class Endpoint:
                 if turn.new_session_id is not None:
                     headers = [(b"mcp-session-id", turn.new_session_id.encode()), *headers]
                 as_event = turn.streams and not head.json
-                await reply(send, outcome, 200, headers, as_event=as_event)
+                await send_body(send, outcome, 200, headers, as_event=as_event)
         elif isinstance(message, Batch):
             await self._batch(message, head, session, visitor, receive, send)
         else:
             await self._take(message, head, session, visitor)
-            await reply(send, b"", 202, cors(self.rules, head))
+            await send_body(send, b"", 202, cors(self.rules, head))
 
     def begin(
         self, headers: Headers, server: str | None, client: str | None, body: bytes
-    ) -> Begun | None:
+    ) -> EarlyRequest | None:
         """Begin the usual request, without ASGI and without waiting for anything; None, and nothing
         was done, for others. Where it does not end well or soon, the scope that is made for it has
         what was begun."""
-        head = policy.head(self.rules, "POST", headers, server)
+        head = policy.check_head(self.rules, "POST", headers, server)
         if (
-            isinstance(head, Reject)
+            isinstance(head, Rejection)
             or not head.json
             or names.ORIGIN in head.headers
             or len(body) > self._limits.incoming
         ):
             return None
         session = None
-        if head.session is not None and self.sessions is not None and not policy.era(head, None):
+        if (
+            head.session is not None
+            and self.sessions is not None
+            and not policy.is_stateless(head, None)
+        ):
             session = self.sessions.find(head.session)
             if session is None or not session.met:
                 return None
@@ -265,18 +269,18 @@ class Endpoint:
         try:
             call = self._accept(message, turn)
         except Exception as trouble:
-            return Begun(head, turn, trouble)
+            return EarlyRequest(head, turn, trouble)
         assert isinstance(call, Call)
         self.dispatcher.start(call, self._reply)
-        return Begun(head, turn, call)
+        return EarlyRequest(head, turn, call)
 
-    async def _go_on(self, begun: Begun, receive: Receive, send: Send) -> None:
+    async def _go_on(self, begun: EarlyRequest, receive: Receive, send: Send) -> None:
         if isinstance(begun.came_to, Exception):
             raise begun.came_to
         await self._see_through([begun.came_to], begun.turn, begun.head, receive, send)
 
-    async def _session(self, head: Head, visitor: RequestIdentity) -> Session | None:
-        if head.session is None or self.sessions is None or policy.era(head, None):
+    async def _session(self, head: RequestHead, visitor: RequestIdentity) -> HttpSession | None:
+        if head.session is None or self.sessions is None or policy.is_stateless(head, None):
             return None
         session = self.sessions.find(head.session, visitor.principal)
         if session is None or not (session.met or await self.sessions.meet(session)):
@@ -284,7 +288,7 @@ class Endpoint:
                 "This session has ended, or was never opened here: send `initialize` "
                 "again, without Mcp-Session-Id"
             )
-            raise Refused(Reject(404, InvalidRequest(text)))
+            raise RequestRefused(Rejection(404, InvalidRequest(text)))
         return session
 
     def _accept(self, request: Request, turn: PostResponse) -> Call | bytes:
@@ -296,25 +300,27 @@ class Endpoint:
             if outcome.method.name == LISTEN:
                 self._enter_listening(outcome)
         except ProtocolError as error:
-            raise refused(error, request.id, turn.revision) from None
-        except Refused as refusal:
-            raise Refused(refusal.reject, request.id, refusal.revision or turn.revision) from None
+            raise refuse(error, request.id, turn.revision) from None
+        except RequestRefused as refusal:
+            raise RequestRefused(
+                refusal.reject, request.id, refusal.revision or turn.revision
+            ) from None
         turn.open += 1
         return outcome
 
     def _enter_listening(self, call: Call) -> None:
         try:
             self._standing.enter(None)
-        except Refused:
+        except RequestRefused:
             self.dispatcher.forget(call)
             raise
         self._listening.add(call)
 
-    def named_revision(self, head: Head) -> Revision | None:
+    def named_revision(self, head: RequestHead) -> Revision | None:
         """The revision that the version header names, if it is served."""
         return None if head.version is None else self._served.get(head.version)
 
-    def header_revision(self, head: Head) -> Revision | None:
+    def header_revision(self, head: RequestHead) -> Revision | None:
         """The revision of a request without a session: the one that its header names, or else one
         that is as old as such headers."""
         return self._default_revision if head.version is None else self._served.get(head.version)
@@ -338,12 +344,16 @@ class Endpoint:
             raise InvalidRequest(f"Changes are told on an event stream only: {remedy}")
         if name == "tools/call" and caller.revision.stateless:
             mirrored = self.dispatcher.service.header_params(params.name)
-            reject = policy.mirrors(turn.head, mirrored, params.arguments) if mirrored else None
+            reject = (
+                policy.check_header_params(turn.head, mirrored, params.arguments)
+                if mirrored
+                else None
+            )
             if reject is not None:
-                raise Refused(reject)
+                raise RequestRefused(reject)
 
     async def _answer(
-        self, calls: list[Call], turn: PostResponse, head: Head, receive: Receive, send: Send
+        self, calls: list[Call], turn: PostResponse, head: RequestHead, receive: Receive, send: Send
     ) -> None:
         if turn.streams and not head.json:
             stream = turn.begin()  # it takes nothing else
@@ -360,12 +370,12 @@ class Endpoint:
         await self._see_through(calls, turn, head, receive, send)
 
     async def _see_through(
-        self, calls: list[Call], turn: PostResponse, head: Head, receive: Receive, send: Send
+        self, calls: list[Call], turn: PostResponse, head: RequestHead, receive: Receive, send: Send
     ) -> None:
         if not turn.open and turn.stream is None:
             await self._send_replies(calls, turn, head, send)
             return
-        watcher = self.loop.create_task(gone(receive))
+        watcher = self.loop.create_task(wait_disconnected(receive))
         watcher.add_done_callback(lambda _: self._left(calls, turn))
         overdue = self.loop.call_later(self._limits.stream_after, turn.overdue)
         try:
@@ -398,7 +408,7 @@ class Endpoint:
                 self.dispatcher.cancel(call)
 
     async def _send_replies(
-        self, calls: list[Call], turn: PostResponse, head: Head, send: Send
+        self, calls: list[Call], turn: PostResponse, head: RequestHead, send: Send
     ) -> None:
         headers = cors(self.rules, head)
         if (
@@ -407,18 +417,18 @@ class Endpoint:
             await begin_stream(send, headers)
             await send({"type": "http.response.body", "body": b""})
         elif not turn.replies:
-            await reply(send, b"", 202, headers)
+            await send_body(send, b"", 202, headers)
         elif turn.batch:
-            await reply(send, b"[" + b",".join(turn.replies) + b"]", 200, headers)
+            await send_body(send, b"[" + b",".join(turn.replies) + b"]", 200, headers)
         else:
             failed, stateless = calls[0].error_code, calls[0].caller.revision.stateless
-            status = 200 if failed is None else policy.status(failed, stateless, refused=False)
+            status = 200 if failed is None else policy.status_for(failed, stateless, refused=False)
             if status == 403:
                 headers += self._challenge(turn.identity, calls[0].missing_scopes)
-            await reply(send, turn.replies[0], status, headers)
+            await send_body(send, turn.replies[0], status, headers)
 
     async def _send_stream(
-        self, calls: list[Call], turn: PostResponse, head: Head, send: Send
+        self, calls: list[Call], turn: PostResponse, head: RequestHead, send: Send
     ) -> None:
         assert turn.stream is not None
         await begin_stream(send, cors(self.rules, head))
@@ -428,7 +438,7 @@ class Endpoint:
             else self.loop.create_task(self._stay(self._gate, calls, turn))
         )
         try:
-            await pump(
+            await send_stream(
                 turn.stream,
                 0,
                 send,
@@ -441,7 +451,7 @@ class Endpoint:
             if staying is not None:
                 staying.cancel()
 
-    async def _stay(self, gate: Gate, calls: list[Call], turn: PostResponse) -> None:
+    async def _stay(self, gate: RequestGate, calls: list[Call], turn: PostResponse) -> None:
         """Who may not stay hears of no more changes, and comes back for what else there is with
         something better."""
         await gate.wait_expired(turn.identity)
@@ -454,8 +464,8 @@ class Endpoint:
     async def _batch(
         self,
         batch: Batch,
-        head: Head,
-        session: Session | None,
+        head: RequestHead,
+        session: HttpSession | None,
         visitor: RequestIdentity,
         receive: Receive,
         send: Send,
@@ -469,7 +479,7 @@ class Endpoint:
                     f"There are no JSON-RPC batches in revision {revision.version}"
                 )
         except InvalidRequest as error:
-            raise refused(error) from None
+            raise refuse(error) from None
         turn = PostResponse(self, head, session, visitor)
         turn.batch = True
         turn.replies = [encode(failure) for failure in batch.refused]
@@ -481,7 +491,7 @@ class Endpoint:
                     await self._take(message, head, session, visitor)
                     continue
                 outcome = self._accept(message, turn)
-            except Refused as refusal:
+            except RequestRefused as refusal:
                 if not asked:
                     raise  # there is no reply to put it in
                 turn.replies.append(
@@ -495,10 +505,14 @@ class Endpoint:
         if calls or turn.replies:
             await self._answer(calls, turn, head, receive, send)
         else:
-            await reply(send, b"", 202, cors(self.rules, head))
+            await send_body(send, b"", 202, cors(self.rules, head))
 
     async def _take(
-        self, message: Message, head: Head, session: Session | None, visitor: RequestIdentity
+        self,
+        message: Message,
+        head: RequestHead,
+        session: HttpSession | None,
+        visitor: RequestIdentity,
     ) -> None:
         """A notification, or the answer to a question, which another process may have asked. Where
         nobody did, the client hears so."""
@@ -507,9 +521,9 @@ class Endpoint:
             try:
                 self.dispatcher.on_notification(message, source)
             except InvalidParams as error:  # no reply says what is wrong: the status must
-                raise Refused(Reject(400, error), None, source.revision) from None
+                raise RequestRefused(Rejection(400, error), None, source.revision) from None
             except ProtocolError as error:
-                raise Refused(policy.refusal(error, stateless=True)) from None
+                raise RequestRefused(policy.rejection_for(error, stateless=True)) from None
             return
         if (
             session is not None
@@ -522,9 +536,9 @@ class Endpoint:
             if self._bus.alone
             else ""
         )
-        raise refused(InvalidRequest(f"Nobody here waits for this answer{hint}"))
+        raise refuse(InvalidRequest(f"Nobody here waits for this answer{hint}"))
 
-    async def _settled(self, message: Response | ErrorResponse, session: Session) -> bool:
+    async def _settled(self, message: Response | ErrorResponse, session: HttpSession) -> bool:
         return session.answered(message) or bool(
             await self._bus.ask("answer", (session.key, encode(message)))
         )
@@ -538,7 +552,7 @@ class Endpoint:
             and session.answered(message)
         ) or None
 
-    def cancel_request(self, session: Session, id: Id | None) -> None:
+    def cancel_request(self, session: HttpSession, id: Id | None) -> None:
         """Cancel a call of a session, which may run in another process."""
         call = None if id is None else session.open_calls.get(id)
         if call is not None:
@@ -555,7 +569,7 @@ class Endpoint:
     # GET and DELETE
 
     async def _get(
-        self, head: Head, visitor: RequestIdentity, receive: Receive, send: Send
+        self, head: RequestHead, visitor: RequestIdentity, receive: Receive, send: Send
     ) -> None:
         session, headers = await self._needed(head, visitor), cors(self.rules, head)
         session.caller.principal = visitor.principal
@@ -566,25 +580,25 @@ class Endpoint:
             await self._standing.poll(session, headers, receive, send)
 
     async def _delete(
-        self, head: Head, visitor: RequestIdentity, receive: Receive, send: Send
+        self, head: RequestHead, visitor: RequestIdentity, receive: Receive, send: Send
     ) -> None:
         session = await self._needed(head, visitor)
         assert self.sessions is not None
         self.sessions.end(session)
-        await reply(send, b"", 204, cors(self.rules, head))
+        await send_body(send, b"", 204, cors(self.rules, head))
 
-    async def _needed(self, head: Head, visitor: RequestIdentity) -> Session:
-        if policy.era(head, None):
-            raise Refused(
-                Reject(
+    async def _needed(self, head: RequestHead, visitor: RequestIdentity) -> HttpSession:
+        if policy.is_stateless(head, None):
+            raise RequestRefused(
+                Rejection(
                     405,
                     InvalidRequest("There are no sessions in this revision"),
                     ((b"allow", b"POST"),),
                 )
             )
-        reject = policy.bare(self.rules, head)
+        reject = policy.check_bare(self.rules, head)
         if reject is not None:
-            raise Refused(reject)
+            raise RequestRefused(reject)
         session = await self._session(head, visitor)
         assert session is not None
         return session

@@ -21,11 +21,11 @@ from ....aio import Sweeper
 from ....limits import Limits
 
 
-class Gone(Exception):
+class MessagesDropped(Exception):
     """The messages that a reader wants are no longer kept."""
 
 
-class Stream:
+class EventStream:
     """A stream of messages, and its reader."""
 
     __slots__ = (
@@ -44,11 +44,11 @@ class Stream:
         self.done = False
         self.left: float | None = None
         """When the last reader left; None while there is a reader."""
-        self.on_push: Callable[[Stream, bytes | None], None] | None = None
+        self.on_push: Callable[[EventStream, bytes | None], None] | None = None
         """Called with each message, and with None at the end, for a reader in another process."""
         self.on_drop: Callable[[], None] | None = None
         """Called when the stream is dropped before it is finished."""
-        self.weigh: Callable[[Stream, int], None] | None = None
+        self.weigh: Callable[[EventStream, int], None] | None = None
         """Called when the number of bytes changes that are kept for a client that is not
         connected."""
         self._limit = limit
@@ -117,7 +117,7 @@ class Stream:
         """Return the messages after this number; Gone if some of them are no longer kept."""
         first = self.count - len(self._messages)
         if not first <= number <= self.count:
-            raise Gone
+            raise MessagesDropped
         # A deque is fast at its ends, and the messages that are read are at its end.
         later = list(islice(reversed(self._messages), self.count - number))
         later.reverse()
@@ -208,35 +208,35 @@ class Stream:
             self._reader.set_result(None)
 
 
-class Events(Protocol):
+class EventStore(Protocol):
     """Finds the streams of sessions, so that clients can resume them."""
 
-    def open(self, owner: str, kind: str = "") -> Stream:
+    def open(self, owner: str, kind: str = "") -> EventStream:
         """Open a stream of a session; its id begins with `kind`."""
 
-    def keep(self, stream: Stream) -> None:
+    def keep(self, stream: EventStream) -> None:
         """Keep a stream that another process has kept until now."""
 
-    def find(self, owner: str, id: str) -> Stream | None:
+    def find(self, owner: str, id: str) -> EventStream | None:
         """Return the stream of a session with this id, if it is still kept."""
 
-    def drop(self, stream: Stream) -> None:
+    def drop(self, stream: EventStream) -> None:
         """Drop a stream that is no longer needed."""
 
     def end(self, owner: str) -> None:
         """Finish and drop all streams of a session that has ended."""
 
 
-class MemoryEvents:
+class MemoryEventStore:
     """An event store in memory: the streams that are in use, and for a while (`Limits.event_life`)
     those whose reader has left."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._streams: dict[str, Stream] = {}
+        self._streams: dict[str, EventStream] = {}
         self._owned: dict[str, set[str]] = {}
         """The ids of each session's streams."""
-        self._unread: OrderedDict[str, Stream] = OrderedDict()
+        self._unread: OrderedDict[str, EventStream] = OrderedDict()
         """Streams without a reader, those that were left first in front."""
         self._kept_bytes = 0
         """Bytes that are kept for clients that are not connected."""
@@ -245,13 +245,13 @@ class MemoryEvents:
     def __len__(self) -> int:
         return len(self._streams)
 
-    def open(self, owner: str, kind: str = "") -> Stream:
+    def open(self, owner: str, kind: str = "") -> EventStream:
         """Open a stream of a session; its id begins with `kind`."""
-        stream = Stream(owner, self._limits.events, kind + token_hex(8))
+        stream = EventStream(owner, self._limits.events, kind + token_hex(8))
         self.keep(stream)
         return stream
 
-    def keep(self, stream: Stream) -> None:
+    def keep(self, stream: EventStream) -> None:
         """Keep a stream that another process has kept until now."""
         if len(self._streams) >= 2 * self._limits.streams:
             self._make_room()
@@ -262,7 +262,7 @@ class MemoryEvents:
         self._weigh(stream, stream.size)
         self._sweeper.start()
 
-    def find(self, owner: str, id: str) -> Stream | None:
+    def find(self, owner: str, id: str) -> EventStream | None:
         """Return the stream of a session with this id, if it is still kept."""
         stream = self._streams.get(id)
         return stream if stream is not None and stream.owner == owner else None
@@ -274,7 +274,7 @@ class MemoryEvents:
             self.drop(stream)
             stream.finish()
 
-    def drop(self, stream: Stream) -> None:
+    def drop(self, stream: EventStream) -> None:
         """Drop a stream that is no longer needed."""
         if self._streams.pop(stream.id, None) is None:
             return
@@ -289,7 +289,7 @@ class MemoryEvents:
         if stream.on_drop is not None and stream.on_push is None and not stream.done:
             stream.on_drop()
 
-    def _weigh(self, stream: Stream, more: int) -> None:
+    def _weigh(self, stream: EventStream, more: int) -> None:
         if stream.left is None:
             self._unread.pop(stream.id, None)
         else:

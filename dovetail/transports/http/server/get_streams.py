@@ -20,10 +20,19 @@ from ....limits import Limits
 from ....ports import Bus
 from ....protocol.base import Params
 from ....revisions import Revision
-from .asgi import Headers, Receive, Send, begin_stream, gone, pump, refused, reply
-from .event_store import Events, Gone, Stream
-from .policy import Head
-from .sessions import Session
+from .asgi import (
+    Headers,
+    Receive,
+    Send,
+    begin_stream,
+    refuse,
+    send_body,
+    send_stream,
+    wait_disconnected,
+)
+from .event_store import EventStore, EventStream, MessagesDropped
+from .policy import RequestHead
+from .sessions import HttpSession
 
 if TYPE_CHECKING:
     from ....connection.dispatcher import Dispatcher
@@ -36,11 +45,16 @@ PATIENCE = 10.0
 """Seconds in which another process hands over a stream: what it holds may be long."""
 
 
-class Standing:
+class GetStreams:
     """The standing streams of one endpoint."""
 
     def __init__(
-        self, dispatcher: "Dispatcher", limits: Limits, events: Events, bus: Bus, poll: float | None
+        self,
+        dispatcher: "Dispatcher",
+        limits: Limits,
+        events: EventStore,
+        bus: Bus,
+        poll: float | None,
     ) -> None:
         self._dispatcher, self._limits, self._events, self._bus, self._poll_time = (
             dispatcher,
@@ -49,9 +63,9 @@ class Standing:
             bus,
             poll,
         )
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, HttpSession] = {}
         """Those that have such a stream here, by key."""
-        self._borrowed: dict[str, Stream] = {}
+        self._borrowed: dict[str, EventStream] = {}
         """Streams of other processes that are read here, by id."""
         self.open = 0
         """Event streams of the whole endpoint that are open."""
@@ -62,8 +76,8 @@ class Standing:
 
     async def get(
         self,
-        session: Session,
-        head: Head,
+        session: HttpSession,
+        head: RequestHead,
         headers: Headers,
         receive: Receive,
         send: Send,
@@ -74,20 +88,22 @@ class Standing:
         loop = asyncio.get_running_loop()
         watcher: asyncio.Task[None] | None = None
         staying: asyncio.Task[None] | None = None
-        found: Stream | None = None
+        found: EventStream | None = None
         try:
             stream, after = await self._find(session, head.last_event_id)
             found = stream
             if stream.id.startswith(STANDALONE):
                 self._listen(session, stream)
-            watcher = loop.create_task(gone(receive))
+            watcher = loop.create_task(wait_disconnected(receive))
             watcher.add_done_callback(lambda _: stream.nudge())
             if outstayed is not None:
                 staying = loop.create_task(outstayed())
                 staying.add_done_callback(lambda _: watcher.cancel())
             await begin_stream(send, headers)
             prime = after == 0 and session.caller.revision.priming
-            await pump(stream, after, send, self._limits, watcher.done, ids=True, prime=prime)
+            await send_stream(
+                stream, after, send, self._limits, watcher.done, ids=True, prime=prime
+            )
         finally:
             if watcher is not None:
                 watcher.cancel()
@@ -97,7 +113,9 @@ class Standing:
             if found is not None and not found.attached:  # or else somebody else reads it now
                 self._let_go(session, found)
 
-    async def poll(self, session: Session, headers: Headers, receive: Receive, send: Send) -> None:
+    async def poll(
+        self, session: HttpSession, headers: Headers, receive: Receive, send: Send
+    ) -> None:
         """Answer a GET with all messages that wait; where there are none, wait for the first."""
         self.enter(session)
         stream = next((one for one in self._held(session) if one.id.startswith(POLL)), None)
@@ -105,14 +123,14 @@ class Standing:
             stream = self._events.open(session.key, POLL)
         self._listen(session, stream)
         reader = stream.attach(stream.count - len(stream.held))
-        watcher = asyncio.get_running_loop().create_task(gone(receive))
+        watcher = asyncio.get_running_loop().create_task(wait_disconnected(receive))
         watcher.add_done_callback(lambda _: stream.nudge())
         try:
             if not stream.held and not stream.done:
                 await asyncio.wait([reader], timeout=self._poll_time)
             held, last = stream.held, stream.count
             if not watcher.done():  # else they wait for the next poll
-                await reply(
+                await send_body(
                     send,
                     b"[" + b",".join(held) + b"]" if held else b"",
                     200 if held else 204,
@@ -124,19 +142,19 @@ class Standing:
             stream.detach(reader)
             self.leave(session)
 
-    def enter(self, session: Session | None) -> None:
+    def enter(self, session: HttpSession | None) -> None:
         """One more stream; Refused where that is one too many."""
         if self._closing:
-            raise refused(Overloaded("This server is shutting down"))
+            raise refuse(Overloaded("This server is shutting down"))
         if self.open >= self._limits.streams:
-            raise refused(
+            raise refuse(
                 Overloaded(
                     f"{self.open} event streams are open; the limit is {self._limits.streams}"
                 )
             )
         if session is not None:
             if session.streams >= self._limits.session_streams:
-                raise refused(
+                raise refuse(
                     Overloaded(
                         f"This session has {session.streams} event streams open, which is the limit"
                     )
@@ -144,7 +162,7 @@ class Standing:
             session.streams += 1
         self.open += 1
 
-    def leave(self, session: Session | None) -> None:
+    def leave(self, session: HttpSession | None) -> None:
         """One stream less."""
         self.open -= 1
         if session is not None:
@@ -152,7 +170,7 @@ class Standing:
 
     # finding, and letting go
 
-    async def _find(self, session: Session, last: str | None) -> tuple[Stream, int]:
+    async def _find(self, session: HttpSession, last: str | None) -> tuple[EventStream, int]:
         """The stream that a GET reads, and from where on."""
         id, _, number = (last or "").rpartition("-")
         if not id:
@@ -165,26 +183,26 @@ class Standing:
             ), 0  # what it would have said is gone; the rest is not
         try:
             if stream is None:
-                raise Gone
+                raise MessagesDropped
             stream.since(after)
-        except Gone:
+        except MessagesDropped:
             hint = (
                 "; if another process does, they need a bus between them (`workers=`)"
                 if self._bus.alone
                 else ""
             )
-            raise refused(
+            raise refuse(
                 InvalidRequest(f"The rest of stream {id[:32]!r} is not held here{hint}")
             ) from None
         return stream, after
 
-    def _listen(self, session: Session, stream: Stream) -> None:
+    def _listen(self, session: HttpSession, stream: EventStream) -> None:
         session.standing = (*(one for one in session.standing if one is not stream), stream)
         self._sessions[session.key] = session
         session.elsewhere, session.newest = False, time.time()
         self._bus.publish("stream/newest", (session.key, session.newest, stream.id))
 
-    def _held(self, session: Session) -> tuple[Stream, ...]:
+    def _held(self, session: HttpSession) -> tuple[EventStream, ...]:
         """Its standing streams, without those that waited too long for their client to come
         back."""
         session.standing = tuple(
@@ -192,7 +210,7 @@ class Standing:
         )
         return session.standing
 
-    def _let_go(self, session: Session, stream: Stream) -> None:
+    def _let_go(self, session: HttpSession, stream: EventStream) -> None:
         if not stream.id.startswith(STANDALONE):
             self._give_back(stream)
             return
@@ -267,11 +285,11 @@ class Standing:
         if session.newest > when and not session.elsewhere:  # it may not know that ours is newer
             self._bus.publish("stream/newest", (key, session.newest, ""))
 
-    async def _borrow(self, session: Session, id: str, after: int) -> Stream | None:
+    async def _borrow(self, session: HttpSession, id: str, after: int) -> EventStream | None:
         """A stream that another process holds, read here from now on."""
         if self._bus.alone:
             return None
-        stream, held = Stream(session.key, self._limits.events, id), None
+        stream, held = EventStream(session.key, self._limits.events, id), None
         before = self._borrowed.get(id)
         if before is not None:
             before.finish()  # its client has come back
@@ -288,7 +306,7 @@ class Standing:
             self._events.keep(stream)
         return stream
 
-    def _give_back(self, stream: Stream) -> None:
+    def _give_back(self, stream: EventStream) -> None:
         if self._borrowed.get(stream.id) is stream:
             del self._borrowed[stream.id]
 
@@ -297,15 +315,15 @@ class Standing:
         stream = self._events.find(key, id)
         try:
             if stream is None:
-                raise Gone
+                raise MessagesDropped
             held = stream.since(after)
-        except Gone:
+        except MessagesDropped:
             return None
         stream.on_push = self._say_elsewhere
         stream.let_go()  # whoever reads it here has lost its client
         return stream.count, held, stream.done
 
-    def _say_elsewhere(self, stream: Stream, data: bytes | None) -> None:
+    def _say_elsewhere(self, stream: EventStream, data: bytes | None) -> None:
         self._bus.publish("stream/said", (stream.id, stream.count, data))
 
     def _said_elsewhere(self, payload: Any) -> None:

@@ -24,10 +24,10 @@ from ....text import quote
 from .. import headers as names
 
 if TYPE_CHECKING:
-    from .policy import Head, Policy
+    from .policy import Policy, RequestHead
 
 
-def check_origin(policy: "Policy", head: "Head") -> str | None:
+def check_origin(policy: "Policy", head: "RequestHead") -> str | None:
     """Return what is wrong with the Origin, or None."""
     value = head.headers.get(names.ORIGIN)
     if value is None or ANY_ORIGIN in policy.origins:
@@ -45,7 +45,7 @@ def check_origin(policy: "Policy", head: "Head") -> str | None:
     )
 
 
-def _is_own_origin(policy: "Policy", head: "Head", origin: HeaderOrigin) -> bool:
+def _is_own_origin(policy: "Policy", head: "RequestHead", origin: HeaderOrigin) -> bool:
     scheme, name, port = origin
     host = parse_host(head.headers.get(names.HOST, b""))
     if (
@@ -59,7 +59,7 @@ def _is_own_origin(policy: "Policy", head: "Head", origin: HeaderOrigin) -> bool
     )
 
 
-def check_host(policy: "Policy", head: "Head") -> str | None:
+def check_host(policy: "Policy", head: "RequestHead") -> str | None:
     """Return what is wrong with the Host, or None."""
     value = head.headers.get(names.HOST)
     if value is None or "*" in policy.hosts:

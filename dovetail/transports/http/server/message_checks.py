@@ -10,18 +10,20 @@ from .. import headers as names
 from ..headers import MAX_SAFE_INTEGER, is_encodable, matches, spell_header
 
 if TYPE_CHECKING:
-    from .policy import Head, MessageFacts, Policy
+    from .policy import MessageFacts, Policy, RequestHead
 
 _NEGOTIABLE = frozenset(one.version for one in OFFICIAL if not one.stateless)
 
 
-def check_version_header(policy: "Policy", head: "Head", facts: "MessageFacts") -> str | None:
+def check_version_header(
+    policy: "Policy", head: "RequestHead", facts: "MessageFacts"
+) -> str | None:
     if head.version is not None:
         return None
     return f"The header {spell_header(names.VERSION)} is missing. Send the version of _meta."
 
 
-def check_meta_version(policy: "Policy", head: "Head", facts: "MessageFacts") -> str | None:
+def check_meta_version(policy: "Policy", head: "RequestHead", facts: "MessageFacts") -> str | None:
     if isinstance(facts.meta.get(PROTOCOL_VERSION), str):
         return None
     return (
@@ -30,7 +32,9 @@ def check_meta_version(policy: "Policy", head: "Head", facts: "MessageFacts") ->
     )
 
 
-def check_versions_agree(policy: "Policy", head: "Head", facts: "MessageFacts") -> str | None:
+def check_versions_agree(
+    policy: "Policy", head: "RequestHead", facts: "MessageFacts"
+) -> str | None:
     stated = facts.meta.get(PROTOCOL_VERSION, head.version)
     if stated == head.version:
         return None
@@ -40,17 +44,19 @@ def check_versions_agree(policy: "Policy", head: "Head", facts: "MessageFacts") 
     )
 
 
-def check_version_served(policy: "Policy", head: "Head", facts: "MessageFacts") -> str | None:
+def check_version_served(
+    policy: "Policy", head: "RequestHead", facts: "MessageFacts"
+) -> str | None:
     return None if head.version in policy.stateless else _unsupported(policy, head)
 
 
-def check_capabilities(policy: "Policy", head: "Head", facts: "MessageFacts") -> str | None:
+def check_capabilities(policy: "Policy", head: "RequestHead", facts: "MessageFacts") -> str | None:
     if CLIENT_CAPABILITIES in facts.meta:
         return None
     return f"_meta has no {CLIENT_CAPABILITIES!r}, which is required in every request"
 
 
-def check_method_header(policy: "Policy", head: "Head", facts: "MessageFacts") -> str | None:
+def check_method_header(policy: "Policy", head: "RequestHead", facts: "MessageFacts") -> str | None:
     if names.METHOD in head.headers:
         return None
     return (
@@ -59,7 +65,9 @@ def check_method_header(policy: "Policy", head: "Head", facts: "MessageFacts") -
     )
 
 
-def check_method_matches(policy: "Policy", head: "Head", facts: "MessageFacts") -> str | None:
+def check_method_matches(
+    policy: "Policy", head: "RequestHead", facts: "MessageFacts"
+) -> str | None:
     value = head.headers.get(names.METHOD)
     if value is None or value.decode("latin-1").strip() == facts.method:
         return None
@@ -69,7 +77,7 @@ def check_method_matches(policy: "Policy", head: "Head", facts: "MessageFacts") 
     )
 
 
-def check_name_header(policy: "Policy", head: "Head", facts: "MessageFacts") -> str | None:
+def check_name_header(policy: "Policy", head: "RequestHead", facts: "MessageFacts") -> str | None:
     if not facts.named:
         return None
     return find_mismatch(
@@ -77,7 +85,7 @@ def check_name_header(policy: "Policy", head: "Head", facts: "MessageFacts") -> 
     )
 
 
-def find_mismatch(head: "Head", header: bytes, field: str, value: Any) -> str | None:
+def find_mismatch(head: "RequestHead", header: bytes, field: str, value: Any) -> str | None:
     """Return how a header differs from a field of the body, or None."""
     given = head.headers.get(header)
     if given is None:
@@ -110,7 +118,7 @@ def _describe_value(value: Any) -> str:
     )
 
 
-def check_version_given(policy: "Policy", head: "Head", facts: "MessageFacts") -> str | None:
+def check_version_given(policy: "Policy", head: "RequestHead", facts: "MessageFacts") -> str | None:
     if head.version is not None or policy.handshake or facts.method == "initialize":
         return None
     return (
@@ -119,12 +127,12 @@ def check_version_given(policy: "Policy", head: "Head", facts: "MessageFacts") -
     )
 
 
-def check_revision(policy: "Policy", head: "Head", facts: "MessageFacts") -> str | None:
+def check_revision(policy: "Policy", head: "RequestHead", facts: "MessageFacts") -> str | None:
     served = _NEGOTIABLE if facts.method == "initialize" else policy.handshake
     return None if head.version is None or head.version in served else _unsupported(policy, head)
 
 
-def check_session(policy: "Policy", head: "Head", facts: "MessageFacts") -> str | None:
+def check_session(policy: "Policy", head: "RequestHead", facts: "MessageFacts") -> str | None:
     if head.session is not None or facts.method == "initialize" or not policy.sessions:
         return None
     return (
@@ -134,12 +142,12 @@ def check_session(policy: "Policy", head: "Head", facts: "MessageFacts") -> str 
     )
 
 
-def _unsupported(policy: "Policy", head: "Head") -> str:
+def _unsupported(policy: "Policy", head: "RequestHead") -> str:
     return (
         f"Unsupported protocol version {quote(head.version or '')}; this server supports "
         f"{', '.join(policy.supported)}"
     )
 
 
-def list_versions(policy: "Policy", head: "Head") -> dict[str, Any]:
+def list_versions(policy: "Policy", head: "RequestHead") -> dict[str, Any]:
     return {"supported": policy.supported, "requested": (head.version or "")[:MAX_QUOTED_CHARS]}

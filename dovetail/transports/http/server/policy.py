@@ -139,7 +139,7 @@ class Policy:
         self.sessions = sessions and bool(self.handshake)
         self.methods = ("GET", "POST", "DELETE") if self.sessions else ("POST",)
         self.poll = poll
-        self.usual = BoundedDict[tuple[object, ...], Head](MAX_REMEMBERED_HEADS)
+        self.usual = BoundedDict[tuple[object, ...], RequestHead](MAX_REMEMBERED_HEADS)
         """Heads that were accepted lately, by all their parts."""
         self.known: BoundedDict[tuple[object, ...], tuple[bool, bool]] = BoundedDict(
             MAX_REMEMBERED_HEADS
@@ -147,7 +147,7 @@ class Policy:
         """What they accept, by those parts that hardly differ between requests."""
 
 
-class Head(Struct, frozen=True, gc=False):
+class RequestHead(Struct, frozen=True, gc=False):
     """The head of a request, parsed once."""
 
     method: str
@@ -173,7 +173,7 @@ class MessageFacts(Struct, frozen=True, gc=False):
     """The attribute of the params that `Mcp-Name` repeats."""
 
 
-class Reject(Struct, frozen=True):
+class Rejection(Struct, frozen=True):
     """The refusal of a request."""
 
     status: int
@@ -192,13 +192,13 @@ class Rung(Struct, frozen=True):
     """Whether only requests are checked, not notifications."""
     every_request: bool = False
     """Whether it checks what differs from one request to the next."""
-    data: Callable[[Policy, Head], Any] | None = None
+    data: Callable[[Policy, RequestHead], Any] | None = None
     headers: Callable[[Policy], tuple[tuple[bytes, bytes], ...]] | None = None
 
-    def reject(self, policy: Policy, head: Head, problem: str) -> Reject:
+    def reject(self, policy: Policy, head: RequestHead, problem: str) -> Rejection:
         """Return the refusal of this row."""
         data = None if self.data is None else self.data(policy, head)
-        return Reject(
+        return Rejection(
             self.status,
             self.error(problem, data=data),
             () if self.headers is None else self.headers(policy),
@@ -208,16 +208,16 @@ class Rung(Struct, frozen=True):
 # the head
 
 
-def head(
+def check_head(
     policy: Policy, method: str, headers: Sequence[tuple[bytes, bytes]], server: str | None = None
-) -> Head | Reject:
+) -> RequestHead | Rejection:
     """Check the head of a request, before its body is read. `server` is the name of the ASGI
     server."""
     key = (method, server, *headers)
     try:
         usual = policy.usual.get(key)
     except TypeError:  # some ASGI servers use lists, which cannot be hashed
-        return head(
+        return check_head(
             policy, method, [(bytes(name), bytes(value)) for name, value in headers], server
         )
     if usual is not None:
@@ -230,8 +230,8 @@ def head(
     version, session, last = get(names.VERSION), get(names.SESSION), get(names.LAST_EVENT_ID)
     common = (method, server, *map(get, COMMON))
     known = policy.known.get(common)
-    asked = Head(
-        method, found, server, *(known or accepted(get(names.ACCEPT))),
+    asked = RequestHead(
+        method, found, server, *(known or parse_accept(get(names.ACCEPT))),
         None if version is None else version.decode("latin-1").strip(),
         None if session is None else session.decode("latin-1").strip(),
         None if last is None else last.decode("latin-1").strip(),
@@ -252,7 +252,7 @@ def head(
     return asked
 
 
-def cors(policy: Policy, head: Head) -> list[tuple[bytes, bytes]]:
+def cors(policy: Policy, head: RequestHead) -> list[tuple[bytes, bytes]]:
     """Return the headers that let a page with an allowed origin read the response (CORS)."""
     origin = head.headers.get(names.ORIGIN)
     if origin is None or not policy.origins:
@@ -286,14 +286,14 @@ _SINGULAR = frozenset(
 )
 
 
-def _repeated(policy: Policy, head: Head) -> str | None:
+def _repeated(policy: Policy, head: RequestHead) -> str | None:
     for name in head.repeated:
         if name in _SINGULAR or name.startswith(names.MCP):
             return f"The header {spell_header(name)} was sent more than once. Send it once."
     return None
 
 
-def _method(policy: Policy, head: Head) -> str | None:
+def _method(policy: Policy, head: RequestHead) -> str | None:
     if head.method in policy.methods:
         return None
     return f"{quote(head.method)} is not supported here. Use {', '.join(policy.methods)}."
@@ -302,7 +302,7 @@ def _method(policy: Policy, head: Head) -> str | None:
 _VISIBLE = bytes(range(0x20, 0x7F)) + b"\t"
 
 
-def _characters(policy: Policy, head: Head) -> str | None:
+def _characters(policy: Policy, head: RequestHead) -> str | None:
     if not b"".join(head.headers.values()).translate(None, _VISIBLE):
         return None  # checking all of them at once is cheaper than finding ours
     for name, value in head.headers.items():
@@ -314,7 +314,7 @@ def _characters(policy: Policy, head: Head) -> str | None:
     return None
 
 
-def _length(policy: Policy, head: Head) -> str | None:
+def _length(policy: Policy, head: RequestHead) -> str | None:
     value = head.headers.get(names.CONTENT_LENGTH)
     return (
         None
@@ -323,7 +323,7 @@ def _length(policy: Policy, head: Head) -> str | None:
     )
 
 
-def _size(policy: Policy, head: Head) -> str | None:
+def _size(policy: Policy, head: RequestHead) -> str | None:
     value = head.headers.get(names.CONTENT_LENGTH)
     if value is None or (len(value) < 20 and int(value) <= policy.limit):
         return None
@@ -333,21 +333,21 @@ def _size(policy: Policy, head: Head) -> str | None:
     )
 
 
-def _type(policy: Policy, head: Head) -> str | None:
+def _type(policy: Policy, head: RequestHead) -> str | None:
     value = head.headers.get(names.CONTENT_TYPE, b"")
     if head.method != "POST" or value.partition(b";")[0].strip().lower() == b"application/json":
         return None
     return f"The Content-Type is {quote(value)}. Send {JSON}."
 
 
-def _encoding(policy: Policy, head: Head) -> str | None:
+def _encoding(policy: Policy, head: RequestHead) -> str | None:
     value = head.headers.get(names.CONTENT_ENCODING, b"identity")
     if value.strip().lower() in (b"identity", b""):
         return None
     return f"The Content-Encoding is {quote(value)}. Send the body uncompressed."
 
 
-def _accept(policy: Policy, head: Head) -> str | None:
+def _accept(policy: Policy, head: RequestHead) -> str | None:
     if head.method == "POST":
         fine, wanted = head.json or head.streams, f"{JSON}, {EVENTS}"
     elif head.method == "GET":
@@ -382,7 +382,7 @@ COMMON: Final = (names.HOST, names.ORIGIN, names.CONTENT_TYPE, names.CONTENT_ENC
 """All headers that the other checks use."""
 
 
-def accepted(value: bytes | None) -> tuple[bool, bool]:
+def parse_accept(value: bytes | None) -> tuple[bool, bool]:
     """Return whether an Accept header includes JSON, and whether it includes an event stream. The
     more specific entry decides."""
     takes: dict[str, bool] = {}
@@ -406,24 +406,24 @@ _ZERO = re.compile(r"q\s*=\s*0(\.0*)?")
 # the message
 
 
-def era(head: Head, meta: Meta | None) -> bool:
+def is_stateless(head: RequestHead, meta: Meta | None) -> bool:
     """Tell whether a message is of the stateless era."""
     return head.version in _STATELESS or (meta is not None and PROTOCOL_VERSION in meta)
 
 
-def body(
+def check_message(
     policy: Policy,
-    head: Head,
+    head: RequestHead,
     method: str,
     params: Params | None,
     named: str = "",
     *,
     request: bool = True,
-) -> Reject | None:
+) -> Rejection | None:
     """Check a request or notification against its head. `named` is the attribute of the params that
     `Mcp-Name` repeats. For an unknown method, pass plain Params."""
     meta = (None if params is None else params.meta) or {}
-    if era(head, meta):
+    if is_stateless(head, meta):
         if request and _agrees(policy, head, method, params, named, meta):
             return None
         return _climb(
@@ -435,7 +435,9 @@ def body(
     return _climb(HANDSHAKE, policy, head, MessageFacts(method, params, meta))
 
 
-def _agrees(policy: Policy, head: Head, method: str, params: Any, named: str, meta: Meta) -> bool:
+def _agrees(
+    policy: Policy, head: RequestHead, method: str, params: Any, named: str, meta: Meta
+) -> bool:
     """Tell whether headers and body agree literally, so that no check can fail (0.9 µs instead of
     1.8)."""
     version, headers = head.version, head.headers
@@ -455,14 +457,14 @@ def _agrees(policy: Policy, head: Head, method: str, params: Any, named: str, me
     )
 
 
-def bare(policy: Policy, head: Head) -> Reject | None:
+def check_bare(policy: Policy, head: RequestHead) -> Rejection | None:
     """Check a GET or DELETE, which belong to the handshake era and have no message."""
     return _climb(HANDSHAKE, policy, head, MessageFacts("", None, {}))
 
 
 def _climb(
-    rungs: tuple[Rung, ...], policy: Policy, head: Head, facts: MessageFacts
-) -> Reject | None:
+    rungs: tuple[Rung, ...], policy: Policy, head: RequestHead, facts: MessageFacts
+) -> Rejection | None:
     for rung in rungs:
         problem = rung.check(policy, head, facts)
         if problem is not None:
@@ -492,19 +494,21 @@ HANDSHAKE: Final = (
 )
 
 
-def mirrors(head: Head, mirrors: tuple[HeaderParam, ...], arguments: Raw) -> Reject | None:
+def check_header_params(
+    head: RequestHead, params: tuple[HeaderParam, ...], arguments: Raw
+) -> Rejection | None:
     """Check the arguments of a call against its `Mcp-Param-*` headers. Headers that belong to no
     parameter are ignored."""
     try:
         given = msgspec.json.decode(arguments) if bytes(arguments) else {}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return Reject(400, InvalidParams(f"The arguments are not valid JSON: {error}"))
-    for mirror in mirrors:
+        return Rejection(400, InvalidParams(f"The arguments are not valid JSON: {error}"))
+    for param in params:
         problem = find_mismatch(
-            head, mirror.header, f"arguments.{'.'.join(mirror.path)}", mirror.value(given)
+            head, param.header, f"arguments.{'.'.join(param.path)}", param.value(given)
         )
         if problem is not None:
-            return Reject(400, HeaderMismatch(problem))
+            return Rejection(400, HeaderMismatch(problem))
     return None
 
 
@@ -532,17 +536,19 @@ _OTHER: Final = (400, 200, 200, 200)
 """The same for an error with a code of its own."""
 
 
-def status(error: int | ProtocolError | type[ProtocolError], stateless: bool, refused: bool) -> int:
+def status_for(
+    error: int | ProtocolError | type[ProtocolError], stateless: bool, refused: bool
+) -> int:
     """Return the HTTP status for an error, if nothing was sent yet."""
     kind = BY_CODE.get(error if isinstance(error, int) else error.code)
     row = _OTHER if kind is None else STATUS.get(kind, _OTHER)
     return row[(0 if stateless else 2) + (0 if refused else 1)]
 
 
-def refusal(error: ProtocolError, stateless: bool) -> Reject:
+def rejection_for(error: ProtocolError, stateless: bool) -> Rejection:
     """Return the refusal for an error that was found later, but before a handler ran."""
     # The caller has exceeded its own rate: RFC 6585, section 4.
     if isinstance(error, Overloaded) and error.retry_after is not None:
-        return Reject(429, error, ((b"retry-after", b"%d" % max(1, ceil(error.retry_after))),))
-    number = status(error, stateless, refused=True)
-    return Reject(number, error, ((b"retry-after", b"1"),) if number == 503 else ())
+        return Rejection(429, error, ((b"retry-after", b"%d" % max(1, ceil(error.retry_after))),))
+    number = status_for(error, stateless, refused=True)
+    return Rejection(number, error, ((b"retry-after", b"1"),) if number == 503 else ())

@@ -21,10 +21,10 @@ from ....protocol.methods import Method
 from ....protocol.tasks import related_task_meta
 from ....revisions import Revision
 from . import policy
-from .asgi import Refused
-from .event_store import Stream
-from .policy import Head
-from .sessions import Session
+from .asgi import RequestRefused
+from .event_store import EventStream
+from .policy import RequestHead
+from .sessions import HttpSession
 
 if TYPE_CHECKING:
     from .endpoint import Endpoint
@@ -44,8 +44,8 @@ class PostResponse:
     def __init__(
         self,
         endpoint: "Endpoint",
-        head: Head,
-        session: Session | None,
+        head: RequestHead,
+        session: HttpSession | None,
         identity: RequestIdentity,
         *,
         silent: bool = False,
@@ -63,7 +63,7 @@ class PostResponse:
         """The revision in which a refusal is encoded."""
         self.new_session_id: str | None = None
         """The id of the session that this POST opened."""
-        self.stream: Stream | None = None
+        self.stream: EventStream | None = None
         self.open = 0
         """Calls that are not answered yet."""
         self.batch = False
@@ -102,11 +102,11 @@ class PostResponse:
     def check_headers(self, name: str, method: Method | None, params: Any, request: bool) -> None:
         """Raise if the headers do not fit the message."""
         named = "" if method is None or not request else method.named
-        rejected = policy.body(
+        rejected = policy.check_message(
             self._endpoint.rules, self.head, name, params, named, request=request
         )
         if rejected is not None:
-            raise Refused(rejected)
+            raise RequestRefused(rejected)
 
     def check_call(self, method: Method, params: Any, caller: Caller) -> None:
         """Raise if the endpoint cannot take this call."""
@@ -243,14 +243,14 @@ class PostResponse:
 
     # what the endpoint does with it
 
-    def begin(self) -> Stream:
+    def begin(self) -> EventStream:
         """From now on, this is a stream."""
         if self.stream is None:
             if self._events is not None and self.session is not None:
                 self.stream = self._events.open(self.session.key)
                 self.stream.on_drop = self._dropped
             else:
-                self.stream = Stream("", self.limits.events, "")
+                self.stream = EventStream("", self.limits.events, "")
             self._reader = self.stream.attach(
                 0
             )  # until the connection reads: who speaks meanwhile has to wait for it

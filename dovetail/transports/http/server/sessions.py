@@ -27,7 +27,7 @@ from ....protocol.base import Implementation
 from ....protocol.lifecycle import ClientCapabilities
 from ....revisions import BY_NAME
 from ....sealing import Forged, KeyRing
-from .event_store import Stream
+from .event_store import EventStream
 
 if TYPE_CHECKING:
     from ....connection.dispatcher import Dispatcher
@@ -45,7 +45,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(tuple[str, float, bytes, bytes, Any, Any]).decode
 
 
-class Session:
+class HttpSession:
     """One session as this process knows it."""
 
     __slots__ = (
@@ -76,7 +76,7 @@ class Session:
         """Its calls that are being answered, by request id."""
         self.asked: dict[Id, asyncio.Future[Response | ErrorResponse]] = NOTHING_ASKED
         """The questions that its client has not answered yet."""
-        self.standing: tuple[Stream, ...] = ()
+        self.standing: tuple[EventStream, ...] = ()
         """Streams for what belongs to no request, the newest last. Of those that are read, the
         newest hears of everything, the others of nothing."""
         self.streams = 0
@@ -107,7 +107,7 @@ class Session:
         return bool(self.streams or self.open_calls)
 
 
-class Sessions:
+class SessionTable:
     """All sessions, of which only those in use take any room."""
 
     def __init__(
@@ -127,9 +127,9 @@ class Sessions:
         )
         self._bound = dispatcher.service.info.name.encode()
         """Another server of the same program has the same keys, but not our sessions."""
-        self._open: dict[str, Session] = {}
+        self._open: dict[str, HttpSession] = {}
         """By id, the one that was used last at the end."""
-        self._keys: dict[str, Session] = {}
+        self._keys: dict[str, HttpSession] = {}
         self._tombstones: dict[str, float] = {}
         self._sweeper: asyncio.TimerHandle | None = None
         bus.on("session/seen", self._seen_elsewhere)
@@ -151,7 +151,7 @@ class Sessions:
             revision.name,
             expires,
             token_bytes(8),
-            who_is(principal),
+            principal_key(principal),
             None if caller.info is None else revision.lower(caller.info),
             revision.lower(caller.capabilities),
         )
@@ -162,18 +162,18 @@ class Sessions:
             )
         return id
 
-    def find(self, id: str, principal: Principal | None = None) -> Session | None:
+    def find(self, id: str, principal: Principal | None = None) -> HttpSession | None:
         """The session with this id; None where it is forged, someone else's, expired or ended."""
         now = time.monotonic()
         session = self._open.get(id)
         if session is None or session.expires < time.time() or now - session.seen > LATELY:
             session = self._known(id)
-        if session is None or session.who != who_is(principal):
+        if session is None or session.who != principal_key(principal):
             return None
         self._use(session, now)
         return session
 
-    def _known(self, id: str) -> Session | None:
+    def _known(self, id: str) -> HttpSession | None:
         """The session with this id, whoever uses it."""
         session = self._open.pop(id, None)
         now = time.time()
@@ -187,29 +187,29 @@ class Sessions:
             return None
         return session
 
-    def _use(self, session: Session, now: float) -> None:
+    def _use(self, session: HttpSession, now: float) -> None:
         """It is in use, which the other processes hear now and then."""
         session.seen = now
         if now - session.told > self._limits.session_idle / 4:
             session.told = now
             self._bus.publish("session/seen", session.key)
 
-    def by_key(self, key: str) -> Session | None:
+    def by_key(self, key: str) -> HttpSession | None:
         """The session that goes by this key, if this process knows it."""
         return self._keys.get(key)
 
-    def end(self, session: Session) -> None:
+    def end(self, session: HttpSession) -> None:
         """DELETE: here and everywhere."""
         self._parted(session, time.time())
         self._bus.publish("session/ended", session.key)
 
-    def _parted(self, session: Session, when: float) -> None:
+    def _parted(self, session: HttpSession, when: float) -> None:
         self._bury(session.key)
         self._dispatcher.service.session_ended(
             session.caller, HTTP, when - session.expires + self._limits.session_life
         )
 
-    def share(self, session: Session, call: Call) -> None:
+    def share(self, session: HttpSession, call: Call) -> None:
         """What a session asked for holds in every process."""
         method, caller = call.method.name, session.caller
         if method == "logging/setLevel":
@@ -221,7 +221,7 @@ class Sessions:
                 "session/subscribed", (session.id, uri, uri in caller.subscribed_uris)
             )
 
-    def _unseal(self, id: str, now: float) -> Session | None:
+    def _unseal(self, id: str, now: float) -> HttpSession | None:
         if len(id) > LONGEST:
             return None
         try:
@@ -242,7 +242,7 @@ class Sessions:
             or revision not in self._dispatcher.service.revisions
         ):
             return None
-        session = Session(id, key, caller, who, expires, time.monotonic())
+        session = HttpSession(id, key, caller, who, expires, time.monotonic())
         if len(self._open) >= self._limits.sessions:
             self._evict()
         self._keys[key] = session
@@ -261,7 +261,7 @@ class Sessions:
                 self._ended(session.key)
                 return
 
-    def _forget(self, session: Session) -> None:
+    def _forget(self, session: HttpSession) -> None:
         self._open.pop(session.id, None)
         self._keys.pop(session.key, None)
 
@@ -304,7 +304,7 @@ class Sessions:
 
     # other processes
 
-    def roots_changed(self, session: Session) -> None:
+    def roots_changed(self, session: HttpSession) -> None:
         """Its roots are to be asked for again, wherever they are known."""
         session.caller.invalidate_roots()
         self._bus.publish("session/roots", session.key)
@@ -331,7 +331,7 @@ class Sessions:
             session.met = self._bus.alone
             session.caller.invalidate_roots()
 
-    async def meet(self, session: Session) -> bool:
+    async def meet(self, session: HttpSession) -> bool:
         """This process sees it for the first time: what do the others know of it? False where it
         has ended."""
         session.met = True
@@ -388,6 +388,6 @@ class Sessions:
             session.caller.subscribed_uris = subscribed | {uri} if wanted else subscribed - {uri}
 
 
-def who_is(principal: Principal | None) -> bytes:
+def principal_key(principal: Principal | None) -> bytes:
     """Whose something is, as a digest."""
     return b"" if principal is None else blake2b(principal.id.encode(), digest_size=16).digest()
